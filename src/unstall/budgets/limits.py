@@ -82,7 +82,7 @@ EXPOSED = Limit(
     field="exposed_ns",
     name="exposed by one finding",
     metavar="TIME",
-    help="the GPU time per step that any one finding may cost, such as 500us",
+    help="how much GPU time per step a single finding may waste, such as 500us",
     parse=parse_duration,
     shown=_time,
 )

@@ -21,14 +21,12 @@ _NEARLY_ALL = 0.8  # of a whole run's kernels: what comes once, before the steps
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """How many steps of two runs do the same work: `a` steps of run A and `b` steps of run B.
-
-    At least one of the two numbers is 1.
+    """A ratio of steps: `a` steps of run A do the same work as `b` steps of run B. One of the two numbers is 1.
 
     Attributes:
         a: The number of steps of A.
         b: The number of steps of B.
-        things: Whether kernels or lines were compared to find this ratio.
+        things: What was compared to find this ratio: kernels or lines.
         common: How many kernels or lines both runs have.
         agree: How many of these support this ratio.
     """

@@ -170,8 +170,8 @@ class LineChange(msgspec.Struct, frozen=True, kw_only=True):
 class PromisedEdit(msgspec.Struct, frozen=True, kw_only=True):
     """One edit in A's plan. `step_ns` is the step time after this edit and all edits before it.
 
-    If the edit is still to be made in B, `still_at` is its place in B, and `left_ns` is its gain in B. Otherwise both
-    are null.
+    If the edit is still to be made in B, `still_at` is the place in B's source at which to make it, and `left_ns` is
+    what it gains there. Otherwise both are null.
     """
 
     edit: str

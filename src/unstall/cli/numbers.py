@@ -4,8 +4,8 @@
     unstall numbers --record before.numbers train.py
     unstall numbers before.numbers after.numbers
 
-The program runs unchanged, two times. Then it runs 8 times while unstall adds random errors to its values, as large as
-those of rounding: that shows how large rounding errors become. Then it runs once for each WAY of --across. Each run is
+The program runs unchanged, two times. Then it runs 8 times, and unstall adds small random errors to all its values, as
+rounding does: these runs show how large rounding errors become. Then it runs once for each WAY of --across. Each run is
 a process of its own, and ends after --operators operators. Only the first run's output is shown. Each run overwrites
 the files that the program writes. Random numbers are seeded before the program begins.
 

@@ -97,7 +97,7 @@ def _doings(activity: HostActivity) -> tuple[_Doing, ...]:
 
 
 def _shares(activity: HostActivity, doings: tuple[_Doing, ...], idle: Intervals, end: HandOver, skew: int) -> I64:
-    """Returns how much of each idle interval is due to each cause, before the device has a launch to work on.
+    """Returns how much of each idle interval is due to each cause, until the next launch reaches the device.
 
     The result is in ns. It has a row for each cause, in the order of IDLE_CAUSES, and a column for each interval.
     """

@@ -71,10 +71,10 @@ def _inside(timeline: Timeline, found: _Repetition) -> float:
 
 
 def _repetitions(timeline: Timeline, calls: I64, tokens: I64) -> Iterator[_Repetition]:
-    """Yields each period with which nearly all launches repeat.
+    """Yields each period, in launches, after which nearly all launches repeat.
 
-    A candidate for a period is the distance, in launches, between two launches of a kernel that runs once per
-    repetition.
+    Candidates are the distances between successive launches of the same kernel, for the kernels with the fewest
+    launches.
     """
     distinct, first, counts = np.unique(tokens, return_index=True, return_counts=True)
     often = np.flatnonzero(counts >= LEAST_PERIODS)

@@ -23,9 +23,10 @@ class Outside:
         self._known: set[int] = set()
 
     def refusing(self, call: Call) -> Call:
-        """Returns a function that calls operators by `call`, and refuses some.
+        """Wraps `call`, which calls an operator, in a function that first checks what the operator uses.
 
-        It raises UsageError before an operator that would use weights from outside, or change a tensor from outside.
+        The returned function raises UsageError if the operator would use weights, or change a tensor, that the compared
+        function was not given.
         """
 
         def refuses(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
