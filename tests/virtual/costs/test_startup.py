@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unstall.virtual.costs.startup import CUBLAS, FirstCalls, fit
+from unstall.virtual.costs.families.products import CUBLAS
+from unstall.virtual.costs.startup import FirstCalls, fit
 
 MS = 1_000_000
 USUAL, AGAIN, OWN, LIBRARY = 20_000, 60_000, 120_000, 90 * MS

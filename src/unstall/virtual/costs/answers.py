@@ -14,6 +14,7 @@ from unstall.timeline.columns import CopyDirection, DeviceKind
 from unstall.virtual.costs.families import CallShape, Family, attention, convolutions, describe, reductions
 from unstall.virtual.costs.families.indexing import trusted, without_checks
 from unstall.virtual.costs.families.lists import launches, sizes_of
+from unstall.virtual.costs.families.products import CUBLAS
 from unstall.virtual.costs.gpu_file import Gpu, gpu_named
 from unstall.virtual.costs.host_work import host_work_ns
 from unstall.virtual.costs.kernel_names import name_on
@@ -28,7 +29,6 @@ _OF_LIBRARIES = re.compile(r"_?(linalg_(?!vector_norm)|fft_|cholesky|triangular_
 """Operators of cuSOLVER and cuFFT, whose time does not follow from the bytes that they move."""
 _LEAST = 10
 """The share, in thousandths, of a kernel of which nothing is known but that it is short."""
-_HANDLE = ("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "addbmm", "linear", "_addmm_activation")
 _THREADS = {(7, 5): 1_024, (8, 6): 1_536, (8, 9): 1_536, (12, 0): 1_536}
 """Maximum threads per multiprocessor, by compute capability. Other capabilities have 2,048."""
 _DIRECTIONS = {
@@ -264,7 +264,7 @@ class MeasuredCosts:
     def _workspaces(self, signature: Signature) -> dict[str, int]:
         """Returns each library's workspace bytes for a matrix product. cuBLASLt is left out unless a bias is added."""
         name = signature.name.removeprefix("aten::")
-        if name not in _HANDLE:
+        if name not in CUBLAS:
             return {}
         sizes = self._gpu.file.workspaces or self._measured.file.workspaces
         lt = name == "_addmm_activation" or (name == "addmm" and len(signature.tensors[0].sizes) == 1)

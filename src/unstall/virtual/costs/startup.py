@@ -22,14 +22,13 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from unstall.virtual.costs.families.products import CUBLAS
 from unstall.virtual.costs.model import Startup
 
 _LEAST_MODULE_NS = 1_000_000
 _LEAST_RATIO = 3.0
 _LARGEST_RATIO = 2.5  # of the times that operators of one module took to load it
 _ELEMENTS = 1 << 20
-CUBLAS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "addbmm", "linear", "_addmm_activation"))
-"""Operators that need a cuBLAS handle."""
 Times: TypeAlias = dict[str, dict[int, int]]
 """By operator and process: ns."""
 Places: TypeAlias = dict[str, dict[int, int]]

@@ -6,6 +6,8 @@ from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work,
 from unstall.virtual.costs.signature import Signature, TensorSpec
 
 NAMES = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation", "mv", "addmv", "dot", "linear")
+CUBLAS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "addbmm", "linear", "_addmm_activation"))
+"""Operators that need a cuBLAS handle."""
 _ALIGNED_BYTES = 16
 TILE = 64
 
