@@ -22,18 +22,8 @@ class _Loaded:
     kernels: set[str] = field(default_factory=set)
     calls: Counter[str] = field(default_factory=Counter)
     """How often each operator was called, up to the second call."""
-    settled: np.ndarray = field(default_factory=lambda: np.zeros(64, np.bool_))
+    settled: np.ndarray = field(default_factory=lambda: np.zeros(0, np.bool_))
     """By signature: whether its next call is no first use."""
-
-    def settle(self, signature: int) -> None:
-        if signature >= len(self.settled):
-            self.settled = np.append(self.settled, np.zeros(signature + 1, np.bool_))
-        self.settled[signature] = True
-
-    def is_settled(self, signatures: np.ndarray) -> np.ndarray:
-        """Returns a mask of signatures whose next call is no first use."""
-        mask: np.ndarray = self.settled[np.minimum(signatures, len(self.settled) - 1)]
-        return mask & (signatures < len(self.settled))
 
 
 class FirstUses:
@@ -70,12 +60,14 @@ class FirstUses:
         launches = np.flatnonzero(records["code"] == LogCode.LAUNCH)
         for device, loaded in self._devices.items():
             mine = launches[records["device"][launches] == device]
-            ids = records["id"][mine]
-            for row in mine[~loaded.is_settled(ids)].tolist():
+            more = len(self._actions.names) - len(loaded.settled)
+            if more:
+                loaded.settled = np.append(loaded.settled, np.zeros(more, np.bool_))
+            for row in mine[~loaded.settled[records["id"][mine]]].tolist():
                 self._launch(batch, row, int(records["id"][row]), loaded)
 
     def _launch(self, batch: LogBatch, row: int, signature: int, loaded: _Loaded) -> None:
-        if loaded.is_settled(np.array([signature])).any():
+        if loaded.settled[signature]:
             return
         name = self._actions.names[signature]
         kernels = {each.name for each in self._actions.operators[signature].kernels if each.kind is DeviceKind.KERNEL}
@@ -86,7 +78,7 @@ class FirstUses:
         if loaded.calls[name] == 2:
             self._insert(batch, row, RuntimeCall.NONE, self._startup.second)
         if loaded.calls[name] > 1:
-            loaded.settle(signature)
+            loaded.settled[signature] = True
 
     def _loading(self, name: str, loaded: _Loaded) -> int:
         """Returns how long it takes to load the modules that an operator's new kernels need, in ns."""
