@@ -96,9 +96,10 @@ def _work(signature: Signature, touched: Sequence[TensorSpec]) -> tuple[CallShap
     if signature.name in _ALLOCATING:
         return None, 0.0, 0.0
     name = signature.name.replace(_ATTENTION, _ATTENTION.removesuffix("_for_cpu"))
+    as_a_whole = len(touched) == len(signature.tensors) + len(signature.results)
     with suppress(LookupError, ValueError, TypeError, ArithmeticError):
-        described = describe(replace(signature, name=name))
-        if described is not None and len(touched) == len(signature.tensors) + len(signature.results):
+        described = describe(replace(signature, name=name)) if as_a_whole else None
+        if described is not None:
             family, shape = described
             return shape, *family.work(shape.variants[0], shape.dims)
     return None, 0.0, float(sum(each.distinct_bytes for each in touched))
