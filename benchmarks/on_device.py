@@ -1,10 +1,11 @@
-"""What benchmarks of a GPU share: why they are skipped, and what their figures are of."""
+"""What benchmarks of a GPU share: why they are skipped, what their figures are of, and how a virtual one runs."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import platform
+import sys
 import time
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -31,6 +32,11 @@ def measured_on() -> dict[str, object]:
         "python": platform.python_version(),
         "date": time.strftime("%Y-%m-%d"),
     }
+
+
+def on_virtual(gpu: str, *program: str) -> list[str]:
+    """The command that runs a program on a virtual GPU, without the values of large tensors."""
+    return [sys.executable, "-W", "ignore", "-m", "unstall.virtual", "--gpu", gpu, "--numerics", "skip", *program]
 
 
 def tell(about: str | None, figures: Callable[[], Mapping[str, object]]) -> None:

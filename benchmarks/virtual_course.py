@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.on_device import on_virtual
+
 _FIGURES = Path(__file__).parent / "results" / "course_t4.json"
 _LIMIT = 1.25
 _LOOSE = 2.0
@@ -50,19 +52,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _in_a_process(row: str, gpu: str) -> float:
-    command = [
-        sys.executable,
-        "-m",
-        "unstall.virtual",
-        "--gpu",
-        gpu,
-        "--numerics",
-        "skip",
-        "-m",
-        "benchmarks.virtual_course",
-        "--row",
-        row,
-    ]
+    command = on_virtual(gpu, "-m", "benchmarks.virtual_course", "--row", row)
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if ran.returncode:
         raise RuntimeError(f"{row}: {ran.stderr}")

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.on_device import on_virtual
+
 _ALLOCATED, _RESERVED = "allocated_bytes.all.peak", "reserved_bytes.all.peak"
 
 
@@ -73,19 +75,7 @@ def main() -> int:
 def run(program: Path, gpu: str) -> dict[str, Any]:
     """What the program writes on a virtual GPU."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [
-            sys.executable,
-            "-W",
-            "ignore",
-            "-m",
-            "unstall.virtual",
-            "--gpu",
-            gpu,
-            "--numerics",
-            "skip",
-            str(program),
-        ]
-        subprocess.run(command, check=True, env=os.environ | {"OUT": folder}, stdout=sys.stderr)
+        subprocess.run(on_virtual(gpu, str(program)), check=True, env=os.environ | {"OUT": folder}, stdout=sys.stderr)
         answers: dict[str, Any] = json.loads((Path(folder) / "models_truth.json").read_text())
         return answers
 
