@@ -1,6 +1,6 @@
 """What `recording_numbers` costs: a training step of ResNet-50, recorded and not, in turn. On a GPU.
 
-    python -m benchmarks.numbers_recording [--batch 32] [--rounds 9] [--out FILE]
+    python -m benchmarks.numbers_recording [--batch 64] [--rounds 9] [--out FILE]
 
 Time is that of a whole step, with a wait for the device at its end. Memory is the most that torch's allocator holds
 during a step, less that of a step that is not recorded; and the growth of the process's own memory.
@@ -27,7 +27,7 @@ _MIB = 1 << 20
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--batch", type=int, default=32, help="images of a step")
+    parser.add_argument("--batch", type=int, default=64, help="images of a step")
     parser.add_argument("--rounds", type=int, default=9, help="pairs of steps")
     parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
     args = parser.parse_args(argv)

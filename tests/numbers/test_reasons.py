@@ -10,7 +10,7 @@ from planted_numbers import REORDERED, Plain, made
 from torch import Tensor
 
 import unstall
-from unstall.rounding.noise import sums_of
+from unstall.rounding.facts import sums_of
 
 
 def power(m: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import unstall
+from unstall.rounding import samples
 from unstall.rounding.operators import NOWHERE
 from unstall.rounding.samples import ENDS, PIECE, SAMPLES, Kept, Seen
 
@@ -58,10 +59,47 @@ def test_a_difference_in_one_element_of_a_large_result_is_found() -> None:
 
 def test_tensors_are_handed_over_in_order() -> None:
     seen: list[Seen] = []
-    keeps = Kept(seen.append)
+    keeps = Kept(seen.extend)
     for number in range(3000):
         keeps.keep("operator", str(number), NOWHERE, torch.tensor([float(number)]), SAMPLES)
     assert len(seen) >= 2048
     keeps.flush()
     assert [each.name for each in seen] == [str(number) for number in range(3000)]
     assert [each.values[0] for each in seen] == list(range(3000))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("count", [1, 4096, 4097, 3 * PIECE + 5])
+def test_the_same_is_kept_on_a_gpu(dtype: torch.dtype, count: int) -> None:
+    value = torch.randint(-100, 100, (count,)).to(dtype)
+    on_gpu, on_cpu = kept(value.cuda()), kept(value)
+    assert np.array_equal(on_gpu.values, on_cpu.values)
+    assert on_gpu.total == on_cpu.total
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(300, 400), (PIECE // 4, 9)])
+def test_the_same_is_kept_on_a_gpu_in_any_layout(shape: tuple[int, ...]) -> None:
+    value = torch.randint(-9, 9, shape).float()
+    other = value.t().contiguous().t().cuda()
+    assert kept(other).total == kept(value).total
+    assert np.array_equal(kept(other).values, kept(value).values)
+
+
+@pytest.mark.gpu
+def test_without_triton_the_same_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = torch.randint(-9, 9, (PIECE + 9,), device="cuda").float()
+    by_kernel = kept(value)
+    monkeypatch.setattr(samples, "_kernel", lambda: None)
+    assert np.array_equal(kept(value).values, by_kernel.values)
+    assert kept(value).total == by_kernel.total
+
+
+@pytest.mark.gpu
+def test_nothing_is_kept_while_a_graph_is_captured() -> None:
+    keeps, value = Kept(), torch.rand(9, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        keeps.keep("operator", "f", NOWHERE, value * 2, SAMPLES)
+    assert not keeps.seen()

@@ -13,8 +13,8 @@ from unstall.numbers.reasons import first_bits, named, same_ends
 from unstall.numbers.streams import Streams
 from unstall.numbers.times import cost_of
 from unstall.numbers.ways import Way
+from unstall.rounding.facts import UNIT, adds_up, is_drawn
 from unstall.rounding.judge import Compared, Judge, factor_of
-from unstall.rounding.noise import UNIT, adds_up, is_drawn
 from unstall.rounding.samples import Ran
 
 DIFFERENT = "No rounding explains that: it computes something else."

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO, Literal
 
@@ -25,7 +26,10 @@ from unstall.rounding.samples import ENDS, SUMMED, Ran, Seen
 SCHEMA = "unstall.numbers/1"
 _START = b'{"schema":"unstall.numbers/'
 ENDING = ".numbers"
-_DTYPES = {str(each).removeprefix("torch."): each for each in SUMMED}
+_NAMES = {each: str(each).removeprefix("torch.") for each in SUMMED}
+_DTYPES = {name: each for each, name in _NAMES.items()}
+_ENCODER = msgspec.json.Encoder()
+_AT_ONCE = 256  # lines that are encoded before they are written
 _LONGEST_LINE = 1 << 22
 _LONGEST_TEXT = 200  # characters that are kept of a line of source
 _MOST_LINES = 1 << 21
@@ -118,32 +122,41 @@ class Writer:
         if path.is_file() and not _is_recording(path):
             raise UsageError(f"{path}: is there, and no recording of numbers: it would be lost")
         self._file = path.open("wb")
-        self._put(Header(SCHEMA, __version__, str(torch.__version__), program))
+        self._texts: dict[tuple[str, int], str] = {}  # of lines
+        self._put([Header(SCHEMA, __version__, str(torch.__version__), program)])
 
-    def tensor(self, seen: Seen, errors: Floats | None = None) -> None:
-        self._put(
-            Line(
-                kind=seen.kind,  # type: ignore[arg-type]
-                name=seen.name,
-                file=seen.place.file,
-                line=seen.place.line,
-                function=seen.place.function,
-                backward=seen.place.backward,
-                shape=seen.shape,
-                dtype=str(seen.dtype).removeprefix("torch."),
-                values=_packed(seen.values) + struct.pack("<d", seen.total),
-                text=seen.place.source[:_LONGEST_TEXT],
-                terms=seen.terms,
-                errors=None if errors is None else _packed(errors),
-            )
+    def tensors(self, several: Sequence[Seen], errors: Sequence[Floats | None] | None = None) -> None:
+        of_each = errors or [None] * len(several)
+        self._put(map(self._line, several, of_each))
+
+    def _line(self, seen: Seen, errors: Floats | None) -> Line:
+        place = seen.place
+        text = place.text
+        if text is None and (text := self._texts.get((place.file, place.line))) is None:
+            text = self._texts[place.file, place.line] = place.source
+        return Line(
+            kind=seen.kind,  # type: ignore[arg-type]
+            name=seen.name,
+            file=place.file,
+            line=place.line,
+            function=place.function,
+            backward=place.backward,
+            shape=seen.shape,
+            dtype=_NAMES[seen.dtype],
+            values=_packed(seen.values) + struct.pack("<d", seen.total),
+            text=text[:_LONGEST_TEXT],
+            terms=seen.terms,
+            errors=None if errors is None else _packed(errors),
         )
 
     def close(self, ending: Ending) -> None:
-        self._put(ending)
+        self._put([ending])
         self._file.close()
 
-    def _put(self, line: msgspec.Struct) -> None:
-        self._file.write(msgspec.json.encode(line) + b"\n")
+    def _put(self, lines: Iterable[msgspec.Struct]) -> None:
+        lines = iter(lines)
+        while some := list(islice(lines, _AT_ONCE)):
+            self._file.write(_ENCODER.encode_lines(some))
 
 
 def _is_recording(path: Path) -> bool:
@@ -156,12 +169,9 @@ def write(path: Path, recorded: Recorded) -> None:
     """Writes a recorded run to a file, with the errors that rounding may cause in it."""
     ran, errors = recorded.ran, recorded.errors
     writer = Writer(path, recorded.header.program)
-    of_operators: Sequence[Floats | None] = (errors.operators if errors else None) or [None] * len(ran.operators)
     of_ends: Mapping[tuple[str, str], Floats | None] = errors.ends if errors else {}
-    for seen, its in zip(ran.operators, of_operators, strict=True):
-        writer.tensor(seen, its)
-    for key, seen in ran.ends.items():
-        writer.tensor(seen, of_ends.get(key))
+    writer.tensors(ran.operators, errors.operators if errors else None)
+    writer.tensors(list(ran.ends.values()), [of_ends.get(key) for key in ran.ends])
     writer.close(msgspec.structs.replace(recorded.ending, vary=errors is not None and errors.vary))
 
 

@@ -12,8 +12,9 @@ from unstall.numbers.kernels import kernels_of
 from unstall.numbers.reasons import named
 from unstall.numbers.run import run
 from unstall.numbers.ways import Function, as_given, first_half
+from unstall.rounding.facts import is_drawn, real_parts
 from unstall.rounding.judge import RUNS, Compared, Judge, Pair
-from unstall.rounding.noise import Noise, is_drawn, real_parts
+from unstall.rounding.noise import Noise
 from unstall.rounding.operators import Place
 from unstall.rounding.samples import Kept, Ran, Seen, positions
 
@@ -158,8 +159,10 @@ def _distance(tensor: Tensor, seen: Seen) -> float:
 class _More(Kept):
     """Keeps 1,024 elements of each operator's result, more than `Kept` does."""
 
-    def keep(self, kind: str, name: str, place: Place, tensor: Tensor, most: int, terms: int = 0) -> None:
-        super().keep(kind, name, place, tensor, max(most, _SAMPLES), terms)
+    def keep_all(
+        self, kind: str, name: str, place: Place, tensors: Sequence[Tensor], most: int, terms: int = 0
+    ) -> None:
+        super().keep_all(kind, name, place, tensors, max(most, _SAMPLES), terms)
 
 
 class _FirstHalf(_More):
@@ -169,6 +172,8 @@ class _FirstHalf(_More):
         super().__init__()
         self._rows = rows
 
-    def keep(self, kind: str, name: str, place: Place, tensor: Tensor, most: int, terms: int = 0) -> None:
-        half = self._rows.of(kind, name, len(self), tensor) if tensor.layout == torch.strided else tensor
-        super().keep(kind, name, place, half, most, terms)
+    def keep_all(
+        self, kind: str, name: str, place: Place, tensors: Sequence[Tensor], most: int, terms: int = 0
+    ) -> None:
+        halves = [self._rows.of(kind, name, number, each) for number, each in enumerate(tensors, len(self))]
+        super().keep_all(kind, name, place, halves, most, terms)

@@ -9,7 +9,7 @@ import torch
 
 from unstall.errors import UsageError
 from unstall.fix.tensors.nesting import tensors_in
-from unstall.rounding.noise import is_plain, written_by
+from unstall.rounding.facts import is_plain, written_by
 from unstall.rounding.operators import Call
 
 

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from unstall.rounding.facts import PRODUCTS
 from unstall.rounding.judge import Compared, Pair
-from unstall.rounding.noise import PRODUCTS
 from unstall.rounding.samples import Ran, Seen
 
 _MOST = 3  # kinds of sums that are named

@@ -16,9 +16,9 @@ import torch
 
 from unstall.errors import UsageError
 from unstall.numbers.files import ENDING, Ending, Writer
-from unstall.rounding.noise import base_name, written_by
+from unstall.rounding.facts import facts_of, written_by
 from unstall.rounding.operators import Call, Operators, Place
-from unstall.rounding.samples import Kept, Seen
+from unstall.rounding.samples import Kept, Seen, is_kept
 
 MOST = 200_000
 """Operators that are recorded."""
@@ -167,11 +167,10 @@ class Recorder:
 
     def _close(self, *, complete: bool) -> None:
         self._kept.flush()
-        for number, seen in self._written.items():
-            self._writer.tensor(replace(seen, kind="weight", name=number))
+        self._writer.tensors([replace(seen, kind="weight", name=number) for number, seen in self._written.items()])
         is_whole = complete and not self.is_full
         if is_whole and not self._count and not self._values and self._last is not None:
-            self._writer.tensor(replace(self._last, kind="result", name="1"))
+            self._writer.tensors([replace(self._last, kind="result", name="1")])
         used = torch.cuda.is_available() and torch.cuda.is_initialized()  # or this would initialise it
         self._writer.close(Ending(is_whole, torch.cuda.get_device_name() if used else ""))
 
@@ -182,16 +181,17 @@ class Recorder:
             known = self._weights[id(weight)] = str(self._count), weakref.ref(weight)
         return known[0]
 
-    def _write(self, seen: Seen) -> None:
-        number = self._writes.pop(self._handed_over, None)
-        self._handed_over += 1
-        if number is not None:
-            self._written[number] = seen
-        if seen.kind == "operator":
-            self._last = seen
+    def _write(self, several: list[Seen]) -> None:
+        for seen in several:
+            number = self._writes.pop(self._handed_over, None)
+            self._handed_over += 1
+            if number is not None:
+                self._written[number] = seen
+            if seen.kind == "operator":
+                self._last = seen
         if self._failed is None:
             try:
-                self._writer.tensor(seen)
+                self._writer.tensors(several)
             except OSError as error:  # the program goes on
                 self._failed = error
 
@@ -204,17 +204,15 @@ class Recorder:
             self._when_full()
             return
         self._operators += 1
-        if base_name(func) == "_local_scalar_dense":
+        name = facts_of(func).name
+        if name == "_local_scalar_dense":
             line = linecache.getline(place.file, place.line).strip()[:_LONGEST]
             self._values[line] += 1
             self._kept.keep("value", f"{self._values[line]} of {line}", place, args[0], _ENDS)
             return
-        for weight in written_by(func, args, {}):
-            if weight.requires_grad and weight.is_leaf:
-                at = len(self._kept)
-                self._writes[at] = self._number(weight)
-                self._kept.keep("operator", base_name(func), place, weight, _ENDS)
-                if len(self._kept) == at:  # it is of a kind that is not kept
-                    del self._writes[at]
-                result = None
-        self._kept.of_operator(func, args, place, result)
+        weights = [each for each in written_by(func, args, {}) if each.requires_grad and each.is_leaf]
+        if not weights:
+            self._kept.of_operator(func, args, place, result)
+        elif kept := list(filter(is_kept, weights)):
+            self._writes |= dict(enumerate(map(self._number, kept), len(self._kept)))
+            self._kept.keep_all("operator", name, place, kept, _ENDS)

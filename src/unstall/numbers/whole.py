@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -13,8 +13,8 @@ from torch import Tensor
 from unstall.numbers.patterns import LEAST, Pattern, left_of, pattern_of, rms
 from unstall.numbers.run import run
 from unstall.numbers.ways import Way
+from unstall.rounding.facts import real_parts
 from unstall.rounding.judge import Compared, Pair
-from unstall.rounding.noise import real_parts
 from unstall.rounding.operators import Place
 from unstall.rounding.samples import ENDS, SAMPLES, Kept, Ran, Seen, positions
 
@@ -161,17 +161,18 @@ class _Whole(Kept):
         super().__init__()
         self._wanted, self._instead, self._whole = wanted, instead, kept
 
-    def keep(self, kind: str, name: str, place: Place, tensor: Tensor, most: int, terms: int = 0) -> None:
-        number = len(self)
-        super().keep(kind, name, place, tensor, most, terms)
-        if len(self) == number:  # it is of a kind that is not kept
-            return
-        key: Key = (kind, number if kind == "operator" else name)
-        real = real_parts(tensor.detach())
-        if key in self._instead:
-            real.copy_(self._instead[key].reshape(real.shape))
-        if key in self._wanted:
-            self._whole[key] = _rows(real).cpu().clone()
+    def keep_all(
+        self, kind: str, name: str, place: Place, tensors: Sequence[Tensor], most: int, terms: int = 0
+    ) -> None:
+        first = len(self)
+        super().keep_all(kind, name, place, tensors, most, terms)
+        for number, each in enumerate(tensors, first):
+            key: Key = (kind, number if kind == "operator" else name)
+            real = real_parts(each.detach())
+            if key in self._instead:
+                real.copy_(self._instead[key].reshape(real.shape))
+            if key in self._wanted:
+                self._whole[key] = _rows(real).cpu().clone()
 
 
 def _rows(tensor: Tensor) -> Tensor:

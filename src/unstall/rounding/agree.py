@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from unstall.rounding.facts import UNIT, is_plain, real_parts
 from unstall.rounding.judge import RUNS, Judge
-from unstall.rounding.noise import UNIT, Noise, is_plain, real_parts
+from unstall.rounding.noise import Noise
 from unstall.rounding.operators import NOWHERE, Operators
 from unstall.rounding.samples import ENDS, Kept, Ran
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from unstall.rounding.facts import UNIT
 from unstall.rounding.matching import matched
-from unstall.rounding.noise import UNIT
 from unstall.rounding.samples import Ran, Seen
 
 RUNS = 8
@@ -19,9 +20,10 @@ CONFIDENCE = 0.999
 """The probability that no tensor of two runs is said to differ if all that differs is rounding."""
 _FACTOR_FITS = 0.02  # of a difference, what may be left of it once it is explained by a factor
 _ALWAYS = ("result", "value", "weight")  # ends that each run has, whatever it is given
+_OF_SUMS = UNIT[torch.float64]  # sums of all elements are added up in this type
 _SUM_ERRORS = 32.0
-"""Roundoffs by which sums of the same elements may differ on two devices, relative to their root sum of squares. Of 25
-million elements, two ways to add them up on an H100 differed by 4 and 8. It is sqrt(n / 9) of n = 9,216 in a row."""
+"""Roundoffs of float64 by which sums of the same elements may differ on two devices, relative to their root sum of
+squares. It is sqrt(n / 9) of n = 9,216 in a row."""
 _BIN = 16.0  # elements whose sizes are within this factor are judged together
 
 Floats = NDArray[np.float64]
@@ -255,7 +257,7 @@ def _pair(before: Seen, after: Seen, errors: Floats | None, *, alone: bool = Fal
     known = np.zeros(len(one)) if errors is None else np.nan_to_num(errors) if alone else errors
     finer = UNIT.get(after.dtype, 0.0) <= UNIT.get(before.dtype, 0.0)
     rounding = np.hypot(known * math.sqrt(2 if finer else 1), unit * sizes)
-    of_sum = max(UNIT.get(each.dtype, 0.0) for each in (before, after)) * sizes[-1]  # it may be added up in this type
+    of_sum = _OF_SUMS * sizes[-1]
     if not difference[:-1].any() and abs(difference[-1]) <= _SUM_ERRORS * of_sum:
         difference[-1] = 0.0
     rounding[-1] = math.hypot(rounding[-1], of_sum)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import linecache
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, TypeAlias
 
 import torch
@@ -65,7 +65,8 @@ class Operators(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._hook = hook
         self._call = call or as_it_is
-        self._places: dict[int, Place] = {}  # of forward operators, by the number of their autograd node
+        self._lines = _Lines()
+        self._places: dict[int, _Line] = {}  # of forward operators, by the number of their autograd node
 
     def __torch_dispatch__(
         self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -83,31 +84,56 @@ class Operators(TorchDispatchMode):
         torch_c: Any = torch._C
         node = torch_c._current_autograd_node()
         if node is None:
-            place = _line_of(sys._getframe(2))
+            line = self._lines.of(sys._getframe(2))
             # The operator's node was made last, or it has none: then the last node has its place already.
-            self._places.setdefault(torch_c._autograd._get_sequence_nr() - 1, place)
-            return place
-        own = _line_of(sys._getframe(2), until=_ENGINE)  # of a backward that is written in Python
-        number = node._sequence_nr()
-        at = own if own.file else self._places.get(number, NOWHERE) if number < _NO_NODE else NOWHERE
-        return Place(at.file, at.line, at.function, backward=True)
+            self._places.setdefault(torch_c._autograd._get_sequence_nr() - 1, line)
+            return line.forward
+        line = self._lines.of(sys._getframe(2), until=_ENGINE)  # of a backward that is written in Python
+        if line is _NO_LINE:
+            number = node._sequence_nr()
+            line = self._places.get(number, _NO_LINE) if number < _NO_NODE else _NO_LINE
+        return line.backward
+
+
+class _Line:
+    """The place of the operators of a line, and of those of its backward pass."""
+
+    __slots__ = ("backward", "code", "forward")
+
+    def __init__(self, place: Place, code: CodeType | None = None) -> None:
+        self.forward, self.backward = place, replace(place, backward=True)
+        self.code = code  # it is kept, so that no other code gets its identity
+
+
+_NO_LINE = _Line(NOWHERE)
+
+
+class _Lines:
+    """The lines that have called operators so far."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], _Line] = {}
+
+    def of(self, frame: FrameType | None, until: str = "") -> _Line:
+        """Returns the innermost line that belongs neither to torch nor to unstall; `_NO_LINE` if there is none.
+
+        Looks at the frames from `frame` outwards, up to the function `until`.
+        """
+        while frame is not None and (code := frame.f_code).co_name != until:
+            if not _is_passed_over(code.co_filename):
+                key = id(code), frame.f_lineno
+                known = self._known.get(key)
+                if known is None:
+                    place = Place(code.co_filename, frame.f_lineno, code.co_qualname)
+                    known = self._known[key] = _Line(place, code)
+                return known
+            frame = frame.f_back
+        return _NO_LINE
 
 
 def as_it_is(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Calls an operator without any change."""
     return func(*args, **kwargs)
-
-
-def _line_of(frame: FrameType | None, until: str = "") -> Place:
-    """Returns the innermost line that belongs neither to torch nor to unstall.
-
-    Looks at the frames from `frame` outwards, up to the function `until`.
-    """
-    while frame is not None and frame.f_code.co_name != until:
-        if not _is_passed_over(frame.f_code.co_filename):
-            return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)
-        frame = frame.f_back
-    return NOWHERE
 
 
 @lru_cache(4096)

@@ -9,16 +9,18 @@ elements that are kept may miss.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unstall.rounding.noise import UNIT, base_name, is_plain, is_view, real_parts, sums_of
+from unstall.guest.graph_capture import nvidia_driver
+from unstall.rounding.facts import UNIT, facts_of, is_plain, real_parts, sums_of
 from unstall.rounding.operators import Place
 
 SAMPLES, ENDS = 64, 1 << 16
@@ -27,11 +29,8 @@ PIECE = 1 << 22
 """Elements that are added up at once, to bound memory."""
 _SMALL = 4096  # up to that many elements, all are copied to the host, and added up there
 _PENDING = 1024  # tensors whose elements stay on their devices until they are copied to the host at once
-_UNSET = ("empty", "new_empty")  # their results have no values yet
 SUMMED = (*UNIT, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 """The types of tensors that are kept."""
-_HALVES = (torch.float16, torch.bfloat16)
-_MULTIPLIED = (torch.float64, torch.float32, *_HALVES)
 
 Floats = NDArray[np.float64]
 
@@ -97,9 +96,15 @@ class Ran:
         return len(self.given) + len(self.operators) + len(self.ends)
 
 
-@dataclass(slots=True)
-class _Pending:
-    """A tensor whose elements are still on its device: all of them, or `most` of them and sums over all."""
+class _Pending(NamedTuple):
+    """A tensor whose elements are still on its device.
+
+    Attributes:
+        place: The line that called the operator.
+        most: How many elements are kept, at most.
+        numbers: A flat tensor. From `start`, it has `kept` elements, then sums over all elements if they are not all.
+        sums: How many sums.
+    """
 
     kind: str
     name: str
@@ -108,22 +113,24 @@ class _Pending:
     dtype: torch.dtype
     terms: int
     most: int
-    elements: torch.Tensor
-    sums: tuple[torch.Tensor, ...]
+    numbers: torch.Tensor
+    start: int
+    kept: int
+    sums: int
 
 
 class Kept:
     """Keeps elements of tensors.
 
     Args:
-        full: Is called with each tensor, in order, once its elements are on the host. If None, the tensors are
-            collected for `seen`.
+        full: Is called with the tensors, in order, whenever the elements of some are on the host. If None, the tensors
+            are collected for `seen`.
     """
 
-    def __init__(self, full: Callable[[Seen], None] | None = None) -> None:
+    def __init__(self, full: Callable[[list[Seen]], None] | None = None) -> None:
         self._count = 0
         self._seen: list[Seen] = []
-        self._full = full or self._seen.append
+        self._full = full or self._seen.extend
         self._pending: list[_Pending] = []
 
     def __len__(self) -> int:
@@ -131,82 +138,138 @@ class Kept:
         return self._count
 
     def of_operator(self, func: Any, args: tuple[Any, ...], place: Place, result: Any) -> None:
-        name = base_name(func)
-        if not is_view(func) and not name.startswith(_UNSET):
-            terms = sums_of(name, args)
-            for each in result if isinstance(result, tuple | list) else (result,):
-                if isinstance(each, torch.Tensor) and (each.is_floating_point() or each.is_complex()):
-                    self.keep("operator", name, place, each, SAMPLES, terms)
-                    terms = 0  # they are told once for a call
+        facts = facts_of(func)
+        if facts.is_view or facts.is_unset:
+            return
+        results = result if isinstance(result, tuple | list) else (result,)
+        floats = [
+            each
+            for each in results
+            if isinstance(each, torch.Tensor) and (each.is_floating_point() or each.is_complex()) and is_kept(each)
+        ]
+        if floats:
+            self.keep_all("operator", facts.name, place, floats, SAMPLES, sums_of(facts.name, args))
 
-    def keep(self, kind: str, name: str, place: Place, tensor: torch.Tensor, most: int, terms: int = 0) -> None:
-        if tensor.dtype in SUMMED and is_plain(tensor):
-            real = real_parts(tensor.detach())
+    def keep(self, kind: str, name: str, place: Place, tensor: torch.Tensor, most: int) -> None:
+        if is_kept(tensor):
+            self.keep_all(kind, name, place, (tensor,), most)
+
+    def keep_all(
+        self, kind: str, name: str, place: Place, tensors: Sequence[torch.Tensor], most: int, terms: int = 0
+    ) -> None:
+        """Keeps elements of tensors, all of which `is_kept`. `terms` are those of the operator, told for the first."""
+        reals = [real_parts(each.detach()) for each in tensors]
+        small = [each for each in reals if each.numel() <= max(most, _SMALL)]
+        joined = _joined(small)
+        for each, real in zip(tensors, reals, strict=True):
             count = real.numel()
-            if count <= max(most, _SMALL):
-                sums: tuple[torch.Tensor, ...] = ()
-                elements = real.clone(memory_format=torch.contiguous_format).view(-1)
+            if count > max(most, _SMALL):
+                numbers, kept = _sampled(real, most)
+                start, sums = 0, numbers.numel() - kept
             else:
-                elements, sums = real.take(positions(count, real.device, most)), tuple(_sums(real))
+                numbers, start = next(joined)
+                kept, sums = count, 0
+            shape = tuple(real.shape)
             self._pending.append(
-                _Pending(kind, name, place, tuple(real.shape), tensor.dtype, terms, most, elements, sums)
+                _Pending(kind, name, place, shape, each.dtype, terms, most, numbers, start, kept, sums)
             )
-            self._count += 1
-            if len(self._pending) >= _PENDING:
-                self.flush()
+            terms = 0
+        self._count += len(reals)
+        if len(self._pending) >= _PENDING:
+            self.flush()
 
     def flush(self) -> None:
         """Copies the elements of all tensors to the host."""
         pending, self._pending = self._pending, []
-        elements = _on_host([each.elements for each in pending])
-        sums = iter(_on_host([part for each in pending for part in each.sums]))
+        on_host = _on_host({id(each.numbers): each.numbers for each in pending})
+        signs, seen = _few_signs(), list[Seen]()
         with np.errstate(invalid="ignore", over="ignore"):
-            for each, values in zip(pending, elements, strict=True):
-                if each.sums:
-                    total = sum(sum(next(sums).tolist()) for _ in each.sums)
+            for kind, name, place, shape, dtype, terms, most, numbers, start, kept, sums in pending:
+                end = start + kept
+                values = on_host[id(numbers)][start : end + sums]
+                if sums:
+                    values, total = values[:kept].copy(), float(np.add.reduce(values[kept:]))
                 else:
-                    total = float(np.add.reduce(values * _few_signs()[: len(values)]))
-                    values = values[_places(len(values), each.most)] if len(values) > each.most else values.copy()
-                self._full(Seen(each.kind, each.name, each.place, each.shape, each.dtype, values, total, each.terms))
+                    total = float(np.add.reduce(values * signs[:kept]))
+                    values = values[_places(kept, most)] if kept > most else values.copy()
+                seen.append(Seen(kind, name, place, shape, dtype, values, total, terms))
+        self._full(seen)
 
     def seen(self) -> list[Seen]:
         self.flush()
         return self._seen
 
 
-def _on_host(tensors: Sequence[torch.Tensor]) -> list[Floats]:
+def is_kept(tensor: torch.Tensor) -> bool:
+    """Returns whether a tensor is of a kind that is kept, and has values. During the capture of a CUDA graph, operators
+    on a GPU do not run.
+    """
+    if tensor.dtype not in SUMMED or not is_plain(tensor):
+        return False
+    return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def _joined(tensors: Sequence[torch.Tensor]) -> Iterator[tuple[torch.Tensor, int]]:
+    """Copies tensors. Makes one copy for each device and type, and yields each tensor's (copy, start in the copy)."""
+    groups: dict[Hashable, list[torch.Tensor]] = {}
+    for each in tensors:
+        groups.setdefault((each.device, each.dtype), []).append(each.reshape(-1))
+    copies = {key: torch.cat(group) for key, group in groups.items()}
+    starts: Counter[Hashable] = Counter()
+    for each in tensors:
+        key = each.device, each.dtype
+        yield copies[key], starts[key]
+        starts[key] += each.numel()
+
+
+def _on_host(tensors: Mapping[int, torch.Tensor]) -> dict[int, Floats]:
     """Returns the values of flat tensors. Makes one copy for each device and type."""
     groups: dict[Hashable, list[int]] = {}
-    for at, each in enumerate(tensors):
-        groups.setdefault((each.device, each.dtype), []).append(at)
-    found: list[Floats] = [np.empty(0)] * len(tensors)
-    for places in groups.values():
-        joined = torch.cat([tensors[at] for at in places]).cpu().to(torch.float64).numpy()
+    for key, each in tensors.items():
+        groups.setdefault((each.device, each.dtype), []).append(key)
+    found: dict[int, Floats] = {}
+    for keys in groups.values():
+        group = [tensors[key] for key in keys]
+        if group[0].is_cuda:
+            torch.cuda.synchronize(group[0].device)  # they were made on several streams, perhaps
+        joined = torch.cat(group).cpu().to(torch.float64).numpy()
         start = 0
-        for at in places:
-            end = start + tensors[at].numel()
-            found[at], start = joined[start:end], end
+        for key, each in zip(keys, group, strict=True):
+            end = start + each.numel()
+            found[key], start = joined[start:end], end
     return found
 
 
-def _sums(given: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yields a sum, with random signs, over each chunk of `PIECE` elements of a tensor, as flat tensors.
+def _sampled(given: torch.Tensor, most: int) -> tuple[torch.Tensor, int]:
+    """Returns elements of a tensor, followed by sums over all elements with signs, as a flat tensor on its device.
 
-    On a GPU, they are computed as products in the tensor's type. These round less than the computation of the tensor
-    did. On the CPU, such a product would depend on the position of the values in memory, so it is not used.
+    Also returns the number of elements.
     """
-    by_product = given.is_cuda and given.dtype in _MULTIPLIED
-    dtype = given.dtype if by_product else torch.int8
-    pieces, rest = divmod(given.numel(), PIECE)
-    if by_product and given.dtype not in _HALVES and pieces and given.is_contiguous():
-        flat = given.view(-1)
-        yield flat[: pieces * PIECE].view(pieces, PIECE) @ _signs(given.device, dtype)  # in one kernel, without TF32
-        if rest:
-            yield torch.dot(flat[pieces * PIECE :], _signs(given.device, dtype, 0, rest)).view(1)
-        return
-    for at, piece in _pieces(given):
-        its = _signs(given.device, dtype, at, at + piece.numel())
-        yield (torch.dot(piece, its) if by_product else (piece * its).sum(dtype=torch.float64)).view(1)
+    kept = positions(given.numel(), given.device, most)
+    kernel = _kernel() if given.is_cuda and (given.is_contiguous() or given.numel() <= PIECE) else None
+    if kernel is not None:
+        return kernel(given.contiguous(), kept, _signs(given.device)), len(kept)
+    signs = _signs(given.device)
+    sums = [(piece * signs[at : at + piece.numel()]).sum(dtype=torch.float64) for at, piece in _pieces(given)]
+    return torch.cat((given.take(kept).double(), torch.stack(sums))), len(kept)
+
+
+@lru_cache(1)
+def _kernel() -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor] | None:
+    """Returns `sampled`, which takes a third of the time. Returns None if it does not run here.
+
+    That is so on virtual GPUs, and without Triton or a C compiler, which Triton calls.
+    """
+    if nvidia_driver() is None:
+        return None
+    try:
+        from unstall.rounding.sampling_kernel import sampled
+
+        two = torch.full((1,), 2.0, device="cuda")
+        found = sampled(two, torch.zeros(1, dtype=torch.int64, device="cuda"), _signs(two.device)).tolist()
+    except Exception:  # Triton raises what its compilers and its libraries do
+        return None
+    return sampled if found == [2.0, 2.0 * float(_signs_on_host()[0])] else None
 
 
 def _pieces(given: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
@@ -230,12 +293,10 @@ def _pieces(given: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
         start += some.numel()
 
 
-@lru_cache(1024)
-def _signs(device: torch.device, dtype: torch.dtype, start: int = 0, end: int = PIECE) -> torch.Tensor:
-    """Returns the random signs, 1 or -1, for the elements from `start` to `end` of a chunk."""
-    if (start, end) != (0, PIECE):
-        return _signs(device, dtype)[start:end]
-    return torch.from_numpy(_signs_on_host()).to(device, dtype)
+@lru_cache(64)
+def _signs(device: torch.device) -> torch.Tensor:
+    """Returns the random signs, 1 or -1, for the elements of a chunk of `PIECE` elements."""
+    return torch.from_numpy(_signs_on_host()).to(device)
 
 
 @lru_cache(1)

@@ -19,8 +19,9 @@ from torch.utils._pytree import tree_leaves
 from unstall.measuring.calls.function_call import FunctionCall
 from unstall.measuring.comparing.agreement import NoNoise, tensors_of
 from unstall.rounding.agree import noise
+from unstall.rounding.facts import facts_of, written_by
 from unstall.rounding.judge import RUNS
-from unstall.rounding.noise import Noise, base_name, written_by
+from unstall.rounding.noise import Noise
 from unstall.rounding.operators import Call, Operators, as_it_is
 
 
@@ -145,7 +146,7 @@ class _Traces:
         return not all(each.expired() for each in self._made)
 
     def _left_by(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        if base_name(func) == "_local_scalar_dense" and (args[0].is_floating_point() or args[0].is_complex()):
+        if facts_of(func).name == "_local_scalar_dense" and (args[0].is_floating_point() or args[0].is_complex()):
             return "the first function reads numbers from tensors to Python"
         if any(isinstance(each, torch.Generator) for each in (*args, *kwargs.values())):
             return "the first function has a random generator of its own"

@@ -1,0 +1,64 @@
+"""Copies elements of a tensor on a GPU, and adds up all of them with signs, by one kernel. Needs Triton."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from functools import lru_cache
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+_BLOCK = 4096
+_PROGRAMS = 512  # at most, so many sums come of a tensor
+_HUGE = 1 << 40  # elements of a tensor for which the kernel is compiled: it counts them in int64
+
+
+@triton.jit(do_not_specialize=["given", "count", "kept"])  # type: ignore[untyped-decorator]
+def _sample(given, signs, positions, out, count, kept, period: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    within = tl.arange(0, block)
+    total = tl.zeros([block], tl.float64)
+    start = program.to(tl.int64) * block
+    while start < count:
+        at = start + within
+        value = tl.load(given + at, mask=at < count, other=0).to(tl.float64)
+        total += value * tl.load(signs + at % period).to(tl.float64)
+        start += programs.to(tl.int64) * block
+    tl.store(out + kept + program, tl.sum(total, 0))
+    if program == 0:
+        start = tl.zeros([], tl.int64)
+        while start < kept:
+            at = start + within
+            position = tl.load(positions + at, mask=at < kept, other=0)
+            tl.store(out + at, tl.load(given + position).to(tl.float64), mask=at < kept)
+            start += block
+
+
+@lru_cache(64)
+def _compiled(dtype: torch.dtype, index: int, period: int) -> Any:
+    """Returns the kernel for a type and a device. To launch it takes half of the time that `_sample` itself takes."""
+    types = dtype, torch.int8, torch.int64, torch.float64
+    return _sample.warmup(*types, _HUGE, 0, period=period, block=_BLOCK, grid=(1,))
+
+
+def sampled(given: torch.Tensor, positions: torch.Tensor, signs: torch.Tensor) -> torch.Tensor:
+    """Returns the elements of a contiguous tensor at some positions, followed by sums that add up to that of all.
+
+    Args:
+        given: The tensor, on a GPU, of a real type.
+        positions: Positions in the flat tensor, int64.
+        signs: By what the elements are multiplied in the sums, int8. Used again from its start if `given` is longer.
+
+    Returns:
+        A flat float64 tensor on the same GPU.
+    """
+    count, kept, period = given.numel(), positions.numel(), signs.numel()
+    programs = min(_PROGRAMS, -(-count // _BLOCK))
+    index = given.device.index
+    with nullcontext() if index == torch.cuda.current_device() else torch.cuda.device(index):
+        out = torch.empty(kept + programs, dtype=torch.float64, device=given.device)
+        launch = _compiled(given.dtype, index, period)[programs, 1, 1]
+        launch(given, signs, positions, out, count, kept, period, _BLOCK)
+    return out
