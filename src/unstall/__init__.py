@@ -1,6 +1,7 @@
 """See, fix and predict what stalls your GPU.
 
-For pytest, which warns if a plugin's package was imported before it started: PYTEST_DONT_REWRITE.
+This package has a plugin for pytest. PYTEST_DONT_REWRITE in this text keeps pytest from warning that the package was
+imported before pytest started.
 """
 
 from __future__ import annotations

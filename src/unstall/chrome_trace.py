@@ -1,4 +1,4 @@
-"""Writes traces in the Chrome format, which Perfetto opens: names and times as JSON, and the file."""
+"""Writes trace files in the Chrome trace format, which Perfetto can open."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Text:
 
 
 def readable(value: Any) -> Any:
-    """Returns a JSON value with "?" for each character that cannot be encoded. File names may hold any bytes."""
+    """Returns a JSON value with "?" for each character that cannot be encoded. File names may contain any bytes."""
     match value:
         case str():
             return value.encode(errors="replace").decode()
@@ -75,7 +75,7 @@ def thread_names(names: dict[int, str], process: int, text: Text) -> Iterator[st
 def write(path: Path, head: dict[str, object], events: Iterable[str]) -> None:
     """Writes a trace, compressed if the name ends in .gz. The file appears only once it is complete.
 
-    The gzip header of a compressed file holds the time of writing (RFC 1952). A copy of the file keeps that time.
+    The gzip header of a compressed file contains the time of writing (RFC 1952). A copy of the file has the same time.
 
     Args:
         path: The file to write.

@@ -1,1 +1,1 @@
-"""Public questions and their results: reports and answers that show, save and print themselves."""
+"""The public functions that analyse runs, and their results, which can be shown, saved and printed."""

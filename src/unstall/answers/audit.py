@@ -1,4 +1,4 @@
-"""`Audited`: the result of `unstall audit`, which shows and saves itself."""
+"""`Audited`: the result of `unstall audit`, with methods to show and save it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Replaces the temporary files that IPython compiles a notebook's cells as by the cells' names, such as `In[3]`."""
+"""Replaces the names of temporary files by the names of notebook cells, such as `In[3]`.
+
+IPython compiles each cell of a notebook under the name of a temporary file.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ _NOBODYS = "<%%unstall>"  # a file in angle brackets is not the user's: what run
 
 
 def with_cell_names(timeline: Timeline) -> Timeline:
-    """Returns the timeline with the names of notebook cells, such as `In[3]`, in place of the files that IPython
-    compiled.
+    """Returns the timeline with the names of notebook cells, such as `In[3]`, instead of the file names under which
+    IPython compiled the cells.
 
     Outside of a notebook, returns the timeline unchanged.
     """

@@ -1,4 +1,4 @@
-"""`Checked`: the outcomes of budgets, which show and save themselves."""
+"""`Checked`: the outcomes of budgets, with methods to show and save them."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def decoded(path: str | Path, types: Mapping[str, type[msgspec.Struct]]) -> Any:
 
     Args:
         path: The file.
-        types: The types to decode, by schema. The field `schema` of the file selects one.
+        types: Maps each schema to the type of its files. The field `schema` of the file selects the type.
 
     Returns:
         An object of the selected type.

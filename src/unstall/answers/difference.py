@@ -1,4 +1,4 @@
-"""`Difference`: the changes between two runs, for users; `diff` makes one."""
+"""`Difference`: the changes between two runs. The function `diff` returns a `Difference`."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Difference(Shown):
 
     @property
     def promised_step_ns(self) -> int | None:
-        """The step time that the plan of run A promised, in ns; None if run A has no plan or the runs cannot be
-        compared.
+        """The step time that run A's report promised after all changes of its plan, in ns. None if run A has no plan,
+        or if the runs cannot be compared.
         """
         return None if self.result.promise is None else self.result.promise.promised_ns
 
@@ -84,7 +84,7 @@ class Difference(Shown):
         return document(result, pictures_of(runs, lambda text: of_b(of_a(text))))
 
     def promise_document(self, commands: Sequence[str] = (), *, scrub_paths: bool = False) -> Document:
-        """Returns a short document: the promised step time, the step time of run B, and `commands`, which show more.
+        """Returns a short document: the promised step time, the step time of run B, and `commands` that show more.
 
         If `scrub_paths` is set, file paths are shortened.
         """
@@ -100,13 +100,13 @@ def diff(
     user: str | Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Difference:
-    """Compare two runs. Tells what changed, and whether the second run reached the step time that the plan of the first
-    promised.
+    """Compare two runs. The result says what changed. If the first run's report has a plan of changes, the result also
+    says whether the second run reached the step time that the plan promised.
 
     Args:
         before: the first run: a trace file, a saved timeline, a `Timeline`, a profile, or a `Report`. If it is a report
             that was saved as .json, only step times and the plan are compared.
-        after: the second run, in any of these forms.
+        after: the second run, in any of the forms of `before`.
         step: the name (or glob) of the annotation around one step, in both runs. By default, steps are detected.
         user: globs of the files that count as yours. By default, all files except those of frameworks.
         progress: called with (bytes read so far, size of the file in bytes) while a file is read.

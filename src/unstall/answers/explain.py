@@ -1,4 +1,4 @@
-"""`unstall.explain`: a trace, a timeline or a live profile → a `Report`."""
+"""`unstall.explain`: makes a `Report` from a trace, a timeline, or a profile in this process."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def explain(
 ) -> Report:
     """Explain where the time of a run went, at which source lines, and why.
 
-    `explain` is also a handler for the profiler's `on_trace_ready`. It then prints the report, since the profiler drops
-    the return value of a handler.
+    The profiler also accepts `explain` as its `on_trace_ready`. In this case `explain` prints the report, because the
+    profiler ignores the value that `on_trace_ready` returns.
 
     Args:
         source: a trace file, a saved timeline, a `Timeline`, or a `torch.profiler.profile` that has stopped.

@@ -28,7 +28,7 @@ _WORTH_A_PATCH = 0.01  # of a step
 _MOST_PATCHES = 30  # findings whose source is read at the end of a run
 
 _Ran = Mapping[str, Mapping[int, RanLine]]
-"""The lines that ran whose text is known by its digest, by file and line."""
+"""Maps a file and a line number to a line that ran. Contains only lines whose text has a known digest."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,10 +70,11 @@ class ShownFinding(Shown):
         Args:
             result: The result.
             number: The finding's number, such as "1", or "b1" for a bug; or the finding's line, such as "train.py:41".
-            folders: Folders, besides the current one, below which source files may be read.
+            folders: Source files below these folders may be read, in addition to files below the current folder.
             apply: The command that applies the patch.
             ran_ns: When the run ended, in ns since the epoch; None if the time is not known.
-            timeline: The run. It may hold digests of the lines as they ran, to find lines that have moved.
+            timeline: The timeline of the run. If it contains digests of the source lines that ran, lines that have
+                moved since the run are found.
 
         Raises:
             UsageError: The result has no such finding.
@@ -104,10 +105,10 @@ class ShownFinding(Shown):
 
 
 def with_patches(result: Result) -> list[str]:
-    """Returns the numbers of the findings that are worth a patch and have one.
+    """Returns the numbers of the findings that have a patch and are worth a patch.
 
-    A finding is worth a patch if it is a bug, or if mending it gains at least 1 % of a step. The source files must not
-    have changed since the run.
+    A finding is worth a patch if it is a bug, or if fixing it gains at least 1 % of a step. The caller must make sure
+    that the source files have not changed since the run.
     """
     sources: dict[str | None, Source | str] = {}
     found = []
@@ -152,9 +153,10 @@ def _lines_of(timeline: Timeline) -> _Ran:
 def _read(place: Where | Caller, folders: Sequence[Path], ran: _Ran) -> tuple[Source | str, int | None]:
     """Reads the source file of `place`, from the current folder or from one of `folders`.
 
-    Below `folders`, the end of the path is enough to recognise the file.
+    A file in `folders` need not have the whole path of `place`: the last parts of the path are enough.
 
-    Returns (source, line): the source, or a text that says why it cannot be shown; and the line's present number.
+    Returns (source, line). `source` is the source, or a text that says why the source cannot be shown. `line` is the
+    line's number in the file as it is now.
     """
     file, line = place.file, place.line
     if not file:

@@ -1,4 +1,4 @@
-"""`Report`: the result of `explain` for users, and how to read a saved result."""
+"""`Report`: the result of `explain`, with methods to show and save it. Also reads saved results."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ class Report(Shown, Diagnosis):
 
 
 def read_result(path: str | Path) -> Result:
-    """Reads a result that a report saved as JSON. Raises TraceError if the file is anything else."""
+    """Reads a result that a report saved as JSON. Raises TraceError if the file is not a saved result."""
     result: Result = decoded(path, {SCHEMA: Result})
     return result

@@ -18,6 +18,6 @@ _TYPES: dict[str, type[msgspec.Struct]] = {RESULT: Result, AUDIT: Audit}
 
 
 def read_saved(path: str | Path) -> Report | Audited:
-    """Reads a result or an audit that was saved as JSON. Raises TraceError if the file is anything else."""
+    """Reads a result or an audit that was saved as JSON. Raises TraceError if the file is neither."""
     saved: Result | Audit = decoded(path, _TYPES)
     return Audited(saved) if isinstance(saved, Audit) else Report(saved, None)

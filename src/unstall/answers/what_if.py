@@ -1,4 +1,4 @@
-"""`unstall.whatif`: a recorded run and changes to it → an `Answer`."""
+"""`unstall.whatif`: predicts how changes would alter a recorded run. The result is an `Answer`."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def whatif(
     user: str | Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Answer:
-    """Predict the step time of a recorded run if changes are made to it.
+    """Predict how changes would alter the step time of a recorded run.
 
     Args:
         source: a trace that `torch.profiler` wrote, a saved timeline, or a `Timeline`.
-        edits: one change, or several in the order to make them, such as "remove-syncs", "graph:train.py:step" or
-            "host-speed:2".
+        edits: one change, or several changes in the order in which to make them. Examples of a change are
+            "remove-syncs", "graph:train.py:step" and "host-speed:2".
         plain_step_ns: the step time measured without recording, in ns. By default, the time stored in the file.
         as_recorded: keep the recorder's overhead in all times.
         step: the name (or glob) of the annotation around one step. By default, steps are detected.

@@ -1,1 +1,1 @@
-"""Runs many programs, each in a process of its own, and tells in a row each what its GPU waits for."""
+"""Runs many programs, each in its own process, and makes a table. The row of a program says what its GPU waits for."""

@@ -1,4 +1,7 @@
-"""Audits entries: each is run by `unstall run` in a process of its own, and its report becomes a row."""
+"""Audits entries (the programs to audit).
+
+`unstall run` runs each entry in its own process. The report of an entry becomes a row of the result.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from unstall.auditing.result import Audit, Failure, Row
 from unstall.result import Result
 
 Tell: TypeAlias = Callable[[Row, int, int], None]
-"""Is told of each row, and how many of how many are done."""
+"""A function that is called as tell(row, done, total) for each new row: `done` of `total` rows are finished."""
 _THREADS = "OMP_NUM_THREADS"
 
 
@@ -34,10 +37,10 @@ class Settings:
 
     Attributes:
         gpu: The name of the virtual GPU; None to use the machine's own GPU.
-        options: Further options of `unstall run`.
+        options: Additional options for `unstall run`.
         limit_s: How many seconds the process of one entry may run.
-        at_once: How many processes run at the same time.
-        folder: The folder in which each entry gets a folder of its own.
+        at_once: How many processes may run at the same time.
+        folder: The parent folder. Each entry gets its own folder in it.
         keep: Whether to keep the log, the trace and the report of every entry. If false, only logs of failed entries
             are kept.
     """
@@ -100,7 +103,7 @@ def _listed(asked: Sequence[Entry | Offer], settings: Settings) -> tuple[list[En
 @dataclass(frozen=True, slots=True)
 class _Process:
     """A process that runs an entry, or that lists the entries of a file. `folder` is for the files that the process
-    leaves."""
+    writes."""
 
     name: str
     folder: Path
@@ -123,8 +126,8 @@ class _Process:
 
     @property
     def temporary(self) -> Path:
-        """The folder for temporary files of the process. If the process is killed, it leaves temporary files only
-        there."""
+        """The folder for temporary files of the process. If the process is killed, its remaining temporary files are
+        only in this folder."""
         return self.folder / "tmp"
 
 
@@ -145,8 +148,8 @@ def _process(name: str, settings: Settings) -> _Process:
 
 
 def _run(programs: Sequence[tuple[_Process, tuple[str, ...]]], settings: Settings) -> Iterator[tuple[_Process, Ended]]:
-    """Runs programs, each given by its command line after `unstall run`. Yields (process, ended) when a process has
-    ended."""
+    """Runs programs with `unstall run`. A program is given by the words that follow `unstall run` on the command line.
+    Yields (process, ended) each time a process has ended."""
     threads = (
         {} if _THREADS in os.environ else {_THREADS: str(max(1, len(os.sched_getaffinity(0)) // settings.at_once))}
     )

@@ -19,8 +19,8 @@ from typing import Any, NoReturn
 from unstall.guest.steps import ignoring_steps, step
 
 OFFER = "entries"
-"""The function by which a file offers entries: it returns a dict from each name to a function that prepares that entry,
-and returns the function that makes one call."""
+"""The name of the function by which a file offers entries. The function returns a dict. Each key is the name of an
+entry. Each value is a function that prepares the entry, and returns the function to call in each step."""
 
 
 def main() -> None:
@@ -80,8 +80,8 @@ def call_until_stopped(call: Callable[[], object]) -> NoReturn:
 
 
 def _module_of(source: str) -> ModuleType:
-    """Imports a module from the current folder, or a file (FILE.py) with its folder first on `sys.path`, as a script
-    has it."""
+    """Imports a module from the current folder, or a file (FILE.py). For a file, puts its folder first on `sys.path`,
+    as Python does for a script."""
     if not source.endswith(".py"):
         return importlib.import_module(source)
     path = Path(source)

@@ -1,4 +1,4 @@
-"""The figures of a row, from the report of an entry's run."""
+"""Computes the figures of an audit's row from the report of the audited program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WHOLE = "no steps were found, so the figures are of the whole run"
 
 
 def figures_of(result: Result) -> Figures:
-    """Returns the figures of an audited program per step, without the recorder's overhead."""
+    """Returns the per-step figures of an audited program, without the recorder's overhead."""
     count, replay = result.steps.count, result.replay
     step_ns = replay.undistorted_mean_step_ns if replay else result.steps.mean_ns
     accounts = replay.accounts if replay and result.verdict.basis == "undistorted" else result.accounts
@@ -33,8 +33,8 @@ def figures_of(result: Result) -> Figures:
 
 
 def _found(result: Result) -> Iterator[Found]:
-    """Yields the findings that cost time, those that are waits, and those about wrong results. Then yields the waits
-    that no finding reports."""
+    """Yields each finding that costs time, is a wait, or is about wrong results. Then yields the waits that no finding
+    reports."""
     waits: dict[tuple[object, ...], list[LineCount]] = defaultdict(list)
     for line in result.waits.lines if result.waits else ():
         waits[line.rule, line.where.key].append(line)
@@ -69,7 +69,7 @@ def _found(result: Result) -> Iterator[Found]:
 
 
 def _gain(finding: Finding) -> int | None:
-    """Returns by how many ns a step gets shorter if the finding is mended. Returns 0 if the gain is smaller than the
+    """Returns by how many ns a step gets shorter if the finding is fixed. Returns 0 if the gain is smaller than the
     replay's error, or if the finding costs nothing. Returns None if the gain is not known."""
     if finding.gain_ns is None and (finding.harmless or finding.gain_below_ns is not None):
         return 0

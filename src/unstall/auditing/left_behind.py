@@ -1,7 +1,8 @@
-"""Kills what a process has left behind: python left_behind.py, with a pipe from that process as stdin.
+"""Kills the process groups that a process has left behind. It is run as `python left_behind.py`.
 
-Each line of the pipe is the number of a process group: 123 when the group has begun, -123 when it has ended. The pipe
-ends when the process has ended, even by SIGKILL. Then all groups that have not ended are killed.
+Its stdin is a pipe from that process. Each line is the number of a process group: 123 if the group has begun, -123 if
+it has ended. The pipe closes when the process ends, even by SIGKILL. Then this program kills all groups that have not
+ended.
 """
 
 # It is started as a file, without site-packages, so that it starts at once.

@@ -47,8 +47,8 @@ def run_side_by_side(jobs: Sequence[Job], at_once: int, limit_s: float) -> Gener
     """Runs jobs, at most `at_once` at the same time and each for at most `limit_s` seconds. Yields (index of the job,
     how it ended) when a job has ended.
 
-    Kills a job's process group when the job has ended or has reached its time limit. Kills all process groups when the
-    caller leaves the iteration, also by Ctrl-C or SIGTERM, and when this process is killed.
+    Kills a job's process group when the job has ended or has reached its time limit. Kills all process groups if the
+    caller stops the iteration, for example by Ctrl-C or SIGTERM, or if this process is killed.
     """
     running: dict[int, tuple[subprocess.Popen[bytes], float]] = {}
     waiting = iter(range(len(jobs)))
@@ -100,13 +100,13 @@ def _started(job: Job, pipe: IO[bytes]) -> subprocess.Popen[bytes]:
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Returns whether a process has ended. Does not reap the process, so that no other process group can get its
-    number."""
+    """Returns whether a process has ended. Does not reap the process, so that no new process group can get the
+    process's number (PID)."""
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _ended(process: subprocess.Popen[bytes], pipe: IO[bytes]) -> int:
-    """Kills what still runs of a job's process group. Returns the exit code of the job."""
+    """Kills all processes of a job's process group that still run. Returns the exit code of the job."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     with suppress(BrokenPipeError):
@@ -116,7 +116,7 @@ def _ended(process: subprocess.Popen[bytes], pipe: IO[bytes]) -> int:
 
 @contextmanager
 def _signals_end_the_iteration() -> Iterator[None]:
-    """Makes SIGTERM and SIGHUP end this process by an exception, as Ctrl-C does, during the block."""
+    """During the block, SIGTERM and SIGHUP raise an exception in this process, as Ctrl-C does."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""Finds the line that says why a process failed, in what the process printed."""
+"""Finds the line in the output of a process that says why the process failed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MOST_BYTES = 1 << 20  # of the end of a log
 _MOST_CHARACTERS = 300
 _TRACEBACK = "Traceback (most recent call last):"
 _NOTHING, _NO_REPORT = "unstall: nothing ", "unstall: so there is no report"
-"""How `unstall run` begins the lines that say why there is no run to explain."""
+"""The first words of the lines in which `unstall run` says why there is no report."""
 
 
 def reason_of(code: int, log: Path) -> str:

@@ -1,4 +1,4 @@
-"""The result of `audit`: plain data, and its versioned JSON form (`unstall.audit/1`). Times are int nanoseconds."""
+"""`Audit`: the result of an audit, as data. Its JSON form is `unstall.audit/1`. Times are int nanoseconds."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         rule: The rule that found the problem; "" for a wait that no rule reports.
-        title: What happens, in a sentence.
+        title: A sentence that says what happens.
         where: The source line and the operator.
-        per_step: How often it happens per step, on average.
+        per_step: How often the problem occurs per step, on average.
         is_wait: Whether the host waits for the GPU at this line. `unstall check` counts the same waits.
-        wait_ns: How long the host is blocked per step, in ns; None if that is not known.
-        gain_ns: By how many ns a step gets shorter if only this problem is mended. 0 if the gain is smaller than the
+        wait_ns: How long the host is blocked per step, in ns; None if this time is not known.
+        gain_ns: By how many ns a step gets shorter if only this problem is fixed. 0 if the gain is smaller than the
             replay's error, None if the gain is not known.
-        fix: What to do.
+        fix: What to do about the problem.
         safe_if: The condition under which `fix` keeps the program correct.
         wrong: Whether the program may compute a wrong result.
     """
@@ -44,17 +44,17 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         device: The model name of the GPU.
         torch: The version of torch.
-        known_error: The error of the virtual GPU's times on programs that were also measured on a real GPU, in words.
-            None for a real GPU.
+        known_error: A text that says how wrong the virtual GPU's times were for programs that were also measured on a
+            real GPU. None for a real GPU.
         steps: Number of recorded steps. The other figures are means over these steps.
         launches: How many kernels, graphs, copies and memsets the host launches.
         copies: Number of copies between host and device.
         step_ns: How long a step takes, in ns.
-        mended_ns: How long a step would take with all changes that the report's plan proposes, in ns.
+        mended_ns: How long a step would take after all changes that the report's plan proposes, in ns.
         idle: Share of the time during which the GPU is idle, from 0 to 1.
         bound_by: What bounds the step time, as in `Verdict.bound_by`.
-        findings: The problems that were found. Those with wrong results come first, then those with the largest gain.
-            Problems that cost nothing are left out, unless they are waits.
+        findings: The problems that were found. Problems with wrong results come first, then problems with the largest
+            gain. A problem that costs nothing is included only if it is a wait or may give wrong results.
         caveats: What the figures leave out, or why they may be wrong. One sentence each.
     """
 
@@ -127,8 +127,8 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
         schema: Name and version of this JSON form.
         version: The version of unstall.
         gpu: The name of the virtual GPU, as the user wrote it; None if the machine's own GPU was used.
-        rows: First the entries with wrong results, then the others with the largest `Figures.gain` first, then the
-            entries that failed.
+        rows: The rows in this order: entries with wrong results, all other entries that ran, and entries that failed.
+            Within the first two groups, the largest `Figures.gain` comes first.
     """
 
     schema: str = SCHEMA

@@ -1,1 +1,1 @@
-"""Names the line whose work on the device failed."""
+"""Finds the source line that launched the device work that failed."""

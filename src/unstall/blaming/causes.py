@@ -1,4 +1,4 @@
-"""Errors that end a CUDA context, assertions in torch's kernels, and what is known of their causes."""
+"""The errors that end a CUDA context, the assertions in torch's kernels, and the known causes of both."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ _WITHOUT_ASSERTION = {
 def fits(assertion: str, kernel: str) -> bool:
     """Returns whether this kernel may have printed the assertion, judged by the name of the function in the assertion.
 
-    If this function is a lambda, it has no name. In this case the name of its source file is compared, because torch
-    names such a file after its kernels: IndexKernel.cu.
+    A lambda has no name. For a lambda, the kernel's name is compared with the name of the source file instead, because
+    torch names source files after their kernels, for example IndexKernel.cu.
     """
     found = ASSERTION.match(assertion)
     if not found:

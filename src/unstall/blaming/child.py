@@ -1,4 +1,4 @@
-"""Code that runs in the blamed program's process: notes the work that the program gives to the device."""
+"""Code that runs in the process of a program under `--blame`: records the work that the program launches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RING, STATE, ENDING, FORWARD = "blame.bin", "blame.json", "ending.json", "forwar
 
 
 def arm(settings: str | None) -> None:
-    """Begins to note the work that this process gives to the device.
+    """Starts to record the work that this process launches on the device.
 
     Args:
         settings: The arguments of `start`, as JSON.
@@ -48,20 +48,20 @@ def arm(settings: str | None) -> None:
 
 
 def start(folder: Path, *, pinned: str = "", anomaly: bool = False, races: bool = False) -> Callable[[], None]:
-    """Notes each call to the CUDA driver in a file of the folder, from the time that torch initialises CUDA.
+    """Records each call to the CUDA driver in a file, from the time when torch initialises CUDA.
 
     Args:
-        folder: Where to write.
-        pinned: Lines of the program, in the format of `_marks.h`. After work of such a line, the host waits for the
-            device.
-        anomaly: Whether torch keeps the forward line of each backward op.
+        folder: The folder in which to write the file.
+        pinned: Lines of the program, in the format of `_marks.h`. Each time one of these lines has launched work, the
+            host waits for the device.
+        anomaly: Whether to turn on torch's anomaly mode, in which torch stores the forward stack of each backward op.
         races: Whether to look for races too.
 
     Returns:
-        A function that stops all of this.
+        A function that stops the recording.
 
     Raises:
-        UnstallError: The frames of this version of Python cannot be read.
+        UnstallError: The lines that make CUDA calls cannot be found here. `unavailable` gives the reason.
     """
     if (why := unavailable()) is not None:
         raise UnstallError(why)
@@ -75,21 +75,21 @@ def start(folder: Path, *, pinned: str = "", anomaly: bool = False, races: bool 
 
 
 def start_now(folder: Path, ring: Path) -> None:
-    """Notes calls to the CUDA driver in the file `ring` from now on. Call it while CUDA is being initialised."""
+    """Records calls to the CUDA driver in the file `ring` from now on. Must be called while CUDA is initialised."""
     _blame.open(str(ring), "", whose_files())
     _follow(folder, ExitStack())
 
 
 def look() -> None:
-    """Asks the driver whether the device has failed, and notes the error.
+    """Asks the driver whether the device has failed, and records the error.
 
-    The error may not have been returned by any call yet.
+    This finds an error even if no CUDA call has returned the error yet.
     """
     _blame.look()
 
 
 def unavailable() -> str | None:
-    """Returns why `--blame` cannot find the lines that make CUDA calls here; None if it can."""
+    """Returns the reason why `--blame` cannot find the lines that make CUDA calls; None if it can find them."""
     if (why := driver.unavailable()) is not None:
         return f"--blame: {why}"
     if _blame is None:
@@ -103,7 +103,7 @@ def whose_files() -> tuple[tuple[str, int], ...]:
     """Returns (pattern, owner) pairs. A file belongs to the owner of the first pattern that its path matches.
 
     A pattern that begins with ^ matches only at the start of a path. Other patterns match anywhere in a path. The
-    owners agree with those of `unstall.frameworks`.
+    owners are the same as in `unstall.frameworks`.
     """
     packages = tuple(f"{kind}-packages/{name}/" for kind in ("site", "dist") for name in sorted(FRAMEWORKS))
     standard = {f"^{path}/" for name in ("stdlib", "platstdlib") if (path := sysconfig.get_path(name))}
@@ -149,8 +149,8 @@ def _tell_forward(folder: Path) -> None:
 
 
 def _tell_ending(folder: Path) -> None:
-    """Writes facts on the fault that only this process knows: the traceback's last user line, and tensors in the
-    frames.
+    """Writes what only this process knows about the fault: the last line of user code in the traceback, and the
+    tensors that the failing line uses.
     """
     look()
     traceback = getattr(sys, "last_traceback", None)

@@ -1,7 +1,7 @@
 """Finds the work that never finished.
 
-The device writes numbers into the ring (marks). On each stream, the work between the last mark that was written and
-the next one is unfinished.
+The device writes numbers (marks) into a buffer (the ring). On each stream, the unfinished work is between the last mark
+that the device wrote and the next mark.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from unstall.blaming.ring import BEGUN, FINISHED, GRAPH, MARKED, NEVER, RECORD, 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Unfinished:
-    """Work on one stream, or in one branch of a graph, of which some never finished.
+    """Work on one stream, or in one branch of a CUDA graph. Some of this work never finished.
 
     A mark is a number that the device writes when it reaches a point of the stream. The device wrote the mark before
-    this work, and not the mark after it.
+    this work, but it did not write the mark after this work.
 
     Attributes:
-        entries: The work, in order. One entry never finished, and the entries after it had not begun.
-        blocked: Whether the stream may only have waited for an event of another stream that has unfinished work.
-        is_last: Whether no mark follows the work. If so, all of the work may have finished.
-        replays: If the work is in a graph, the launches of the graph. One of them never finished. Otherwise None.
+        entries: The work, in order. One entry never finished, and the entries after this entry had not begun.
+        blocked: Whether the stream may only have waited for an event of another stream. That stream has unfinished
+            work before the event.
+        is_last: Whether this is the last work of the stream, without a mark after it. Such work may have finished.
+        replays: If the work is in a CUDA graph, the launches of the graph. One of these launches never finished.
+            Otherwise None.
     """
 
     entries: Rows
@@ -49,15 +51,18 @@ def unfinished(ring: Ring) -> list[Unfinished]:
 def _unlikeliness(each: Unfinished) -> tuple[bool, bool, int]:
     """Returns a sort key that is lowest for the work that most likely failed.
 
-    No mark follows the last work of a stream, so this work may have finished. The earlier it was launched, the more
-    likely that is.
+    No mark follows the last work of a stream, so this work may have finished. The earlier such work was launched, the
+    more likely it has finished.
     """
     number = int(each.launch["number"])
     return each.blocked, each.is_last, -number if each.is_last else number
 
 
 def on_stream(ring: Ring, stream: int) -> Iterator[Unfinished]:
-    """Yields the unfinished work of the stream in row `stream`; if the work replays graphs, one item per branch."""
+    """Yields the unfinished work of one stream. If the work replays CUDA graphs, yields one item per graph branch.
+
+    `stream` is the index of the stream in the ring's table of streams.
+    """
     entries = ring.entries
     rows = entries[(entries["stream"] == stream) & (entries["number"] > ring.done[stream])]
     work = np.flatnonzero(rows["kind"] < RECORD)
@@ -77,7 +82,7 @@ def on_stream(ring: Ring, stream: int) -> Iterator[Unfinished]:
 
 
 def next_mark(rows: Rows, first: int) -> int:
-    """Returns the index of the first row after `first` that comes right after a mark; len(rows) if no row does."""
+    """Returns the index of the first row after `first` that comes right after a mark; len(rows) if there is none."""
     marks = np.flatnonzero(rows["marked"][first + 1 :] == MARKED)
     return int(first + 1 + marks[0]) if len(marks) else len(rows)
 

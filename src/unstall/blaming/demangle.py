@@ -8,7 +8,7 @@ import functools
 
 @functools.cache
 def demangled(name: str) -> str:
-    """Returns the C++ name that a linker symbol stands for. Returns any other name unchanged."""
+    """Returns the C++ name of a mangled linker symbol. Returns a name that is not mangled unchanged."""
     if not name.startswith("_Z"):
         return name
     try:

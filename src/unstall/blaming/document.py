@@ -1,4 +1,4 @@
-"""The report of `unstall run --blame` and of `unstall.blame()`: the fault of a program, and its line."""
+"""The report of `unstall run --blame` and of `unstall.blame()`: a program's fault, and the line whose work failed."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Blame(Shown):
 
         Args:
             result: What is known of the fault.
-            again: A command that the report suggests if several lines may have failed. It reruns the program to find
-                the line.
+            again: A command that reruns the program to find the line that failed. The report suggests the command if
+                several lines may have failed.
         """
         self.result = result
         self._again = again
@@ -44,8 +44,8 @@ def document(result: BlameResult, again: str = "") -> Document:
 
     Args:
         result: What is known of the fault.
-        again: A command that the report suggests if several lines may have failed. It reruns the program to find the
-            line.
+        again: A command that reruns the program to find the line that failed. The report suggests the command if
+            several lines may have failed.
     """
     first = result.suspects[0] if result.suspects else None
     where = first.where if first else None
@@ -66,7 +66,7 @@ def document(result: BlameResult, again: str = "") -> Document:
 
 
 def is_certain(result: BlameResult) -> bool:
-    """Returns whether the failed line is the only candidate, or no error was seen."""
+    """Returns True if no error was seen, or if only one line can have failed."""
     open_ones = [suspect for suspect in result.suspects if not suspect.blocked]
     return not result.error or (len(open_ones) == 1 and not open_ones[0].others)
 

@@ -1,4 +1,4 @@
-"""Blaming from within a program: `with unstall.blame():`."""
+"""`with unstall.blame():` finds the line whose GPU work failed, from within a program."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from unstall.errors import UsageError
 
 
 def blame(*, races: bool = False) -> Blaming:
-    """Names the line whose work failed on the GPU, if a CUDA error is raised in a `with` block.
+    """Names the line whose GPU work failed, if a CUDA error is raised in a `with` block.
 
-    The exception gets the line as a note, and is not suppressed. Nothing is printed.
+    The line is added to the exception as a note. The exception is not suppressed. Nothing is printed.
 
     Args:
         races: Also look for races between streams, and between device and host. This slows down each operator on the
@@ -49,11 +49,12 @@ class Blaming:
         self._undo: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
-        """Begins to note the work that the block puts on CUDA streams.
+        """Starts to record the work that the block puts on CUDA streams.
 
         Raises:
             UsageError: This context manager was entered before, or another block of `blame()` is active.
-            UnstallError: unstall cannot find the lines that make CUDA calls in this version of Python.
+            UnstallError: unstall cannot find the lines that make CUDA calls, for example because it does not support
+                this version of Python.
         """
         if self._folder is not None:
             raise UsageError("blame() is for one block: call it again for the next")

@@ -36,24 +36,25 @@ class Tensor(msgspec.Struct, frozen=True):
 
 
 class Suspect(msgspec.Struct, frozen=True, kw_only=True):
-    """A line whose work was put on a stream and never finished.
+    """A source line that put work on a stream. This work did not finish.
 
     Attributes:
         where: The line; None if it is not known.
         called_from: The lines of the user's code from which `where` was called, innermost first.
-        inner: The innermost line of all Python code, which may be in a library; None if it is not known.
+        inner: The innermost Python line of the call stack, which may be in a library; None if it is not known.
         iteration: Which execution of the line failed, counted from 1; None if this is not known.
-        iteration_to: The last execution that may have failed, if several may have. Then `iteration` is the first of
-            them.
-        work: Names of the kernels that the line launched, or words for other work.
+        iteration_to: If several executions may have failed, the last of them, and `iteration` is the first of them.
+            Otherwise None.
+        work: Names of the kernels that the line launched, or descriptions of other work.
         stream: The stream's name.
         backward: Whether the work belongs to a backward pass.
         forward: The lines of the user's code that called the forward op whose backward op failed, innermost first.
-        replayed: The line that replayed the graph, if the work is in a graph.
+        replayed: If the work is in a CUDA graph, the line that replayed the graph.
         replay: Which replay of the graph failed, counted from 1.
-        replay_to: The last replay that may have failed, if several may have. Then `replay` is the first of them.
+        replay_to: If several replays may have failed, the last of them, and `replay` is the first of them. Otherwise
+            None.
         others: Other lines whose work may have failed instead.
-        others_work: For each line of `others`, its work.
+        others_work: The work of each line in `others`, in the same order.
         blocked: Whether the work may only have waited for another stream.
     """
 
@@ -89,7 +90,7 @@ class Noticed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts on a fault that the failed process itself wrote.
+    """What the failed process itself wrote about its fault.
 
     Attributes:
         tensors: The tensors that the failing line uses.
@@ -105,14 +106,16 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         stream: The stream's name.
-        waits: The kind of work that the stream is doing; "event" or "value" if it waits for one.
-        work: The line that put this work on the stream, and other lines that may have; None if no line is known.
+        waits: The kind of work that the stream is doing. "event" if it waits for an event, "value" if it waits for a
+            value in memory.
+        work: The line that put this work on the stream, with other possible lines in its `others`; None if no line is
+            known.
         on: If the stream waits for an event, the line that recorded the event. If it waits for a value in memory, the
             line that writes the value. Otherwise None.
         on_stream: The stream that records the event or writes the value.
-        circular: Whether the stream `on_stream` waits for this stream.
-        is_sure: Whether the driver says that the stream is not done. If false, its last work may have ended without a
-            mark.
+        circular: Whether the stream `on_stream` waits for this stream, directly or through other streams.
+        is_sure: Whether this stream surely has unfinished work of its own. If false, its last work may have finished
+            without a mark, or the stream may only wait for other streams.
     """
 
     stream: str
@@ -128,9 +131,9 @@ class Thread(msgspec.Struct, frozen=True, kw_only=True):
     """A Python thread that is in the user's code.
 
     Attributes:
-        at: Its innermost line of the user's code.
-        stack: Its frames, innermost first.
-        is_main: Whether it is the main thread.
+        at: The innermost line of the user's code in this thread.
+        stack: The frames of the thread, innermost first.
+        is_main: Whether this thread is the main thread.
         collective: The function of `torch.distributed` in which the thread may wait for other ranks; "" if there is
             none.
     """
@@ -176,7 +179,7 @@ class Hang(msgspec.Struct, frozen=True, kw_only=True):
     """Where each process of a program is while the program makes no progress.
 
     Attributes:
-        after_ns: The time-out that found the hang; None if a user asked where the program is.
+        after_ns: The time-out by which the hang was found; None if a user asked where the program is.
         processes: The processes.
         ended: Whether unstall ended the program because of the hang.
         moved_ns: Length of the hang, if the program continued after it; otherwise None.
@@ -213,13 +216,14 @@ class Race(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         kind: The kind of race, such as "read-early".
-        title: What happens, in a sentence.
+        title: A sentence that says what happens.
         earlier: The operation that the program called first.
         later: The operation that the program called second.
         bytes: The largest number of bytes that both operations used.
         count: How often this race was seen.
-        freed_at: The line that freed the first tensor, if a second tensor was given its memory; otherwise None.
-        fix: What to do.
+        freed_at: If a second tensor got the memory of a first tensor, the line that freed the first tensor. Otherwise
+            None.
+        fix: What to do about the race.
     """
 
     kind: str
@@ -244,15 +248,15 @@ class BlameResult(msgspec.Struct, frozen=True, kw_only=True):
         noticed: The call that returned the error.
         assertion: The text of the failed assertion.
         cause: The cause of the error.
-        fix: What to do.
+        fix: What to do about the fault.
         tensors: The tensors that the failing line uses.
         traceback: The last line of the traceback that is in the user's code.
         unmarked: Why the result is not exact; "" if it is exact.
         dump: The core dump of a second run; None if there is none.
         no_dump: Why no core dump was written, if the user asked for one; otherwise "".
         hang: Where the program hangs; None if no hang was seen.
-        races: The races; None if nobody looked for races.
-        races_missing: Why some races may be missing; "" if none should be.
+        races: The races; None if the run did not look for races.
+        races_missing: Why some races may be missing; "" if there is no such reason.
     """
 
     schema: Literal["unstall.blame/1"] = "unstall.blame/1"

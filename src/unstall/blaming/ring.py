@@ -1,4 +1,4 @@
-"""Reads the ring, the file that `_marks.c` writes: the work given to each stream, and how far the device came."""
+"""Reads the ring file that `_marks.c` writes: the work that was put on each stream, and how far the device got."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from unstall.errors import TraceError
 
 KERNEL, GRAPH, COPY, MEMSET, RECORD, WAIT, WAIT_VALUE, WRITE_VALUE = range(1, 9)
 NEVER, BEGUN, FINISHED = 0, 2**32 - 1, 2**32 - 2
-"""Values that a graph's slot can have besides the number of an entry."""
+"""Special values of a graph's slot. Any other value is the number of an entry."""
 MARKED = 1
-"""`marked` of an entry if a mark was put on its stream right before it."""
+"""The value of an entry's field `marked` if a mark was put on the stream right before the entry."""
 _MAGIC = b"UNSTBLM1"
 _STREAMS = 1024
 _LONGEST_NAME = 1024
-"""Of a kernel's name, in bytes: LONGEST_NAME in `_ring.h`."""
+"""The maximum length of a kernel's name in bytes: LONGEST_NAME in `_ring.h`."""
 _PULSE_BYTES = 1 << 17  # up to the end of the streams
 _PARTS = ("slots", "streams", "captures", "lines", "stacks", "codes", "kernels", "text", "captured", "ring")
 _ENTRY = [
@@ -85,7 +85,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Ring:
-    """The content of a ring file, in which a program notes the work that it puts on streams.
+    """The content of a ring file. A program records in this file the work that it puts on streams.
 
     Attributes:
         header: The header of the file.
@@ -117,8 +117,8 @@ class Ring:
     def done(self) -> list[int]:
         """For each row of `streams`, the number of the last entry whose work is known to be done.
 
-        It is known if the device wrote this number, or if the host waited for the work. It is also known if another
-        stream waited for an event after the work, and then continued.
+        Work is known to be done in three cases: the device wrote the number of the entry; the host waited for the work;
+        or another stream waited for an event after the work, and then continued.
         """
         streams = self.tables["streams"]
         done = [
@@ -139,7 +139,7 @@ class Ring:
         return done
 
     def record_of(self, wait: Any) -> Any | None:
-        """Returns the entry that recorded the event for which `wait` waits; None if the ring has lost that entry."""
+        """Returns the entry that recorded the event for which `wait` waits; None if the ring has lost it."""
         numbers, records = self._records.get(int(wait["event"]), ([], []))
         at = bisect_left(numbers, int(wait["number"]))
         return records[at - 1] if at else None
@@ -155,7 +155,7 @@ class Ring:
         return found
 
     def of_stream(self, stream: int) -> Rows:
-        """Returns the entries of the stream in row `stream` of `streams`."""
+        """Returns the entries of one stream. `stream` is the row of the stream in the table `streams`."""
         return self._by_stream.get(stream, self.entries[:0])
 
     @cached_property
@@ -180,11 +180,14 @@ class Ring:
         return number if number < top else max(0, number - 2**32)
 
     def slot(self, capture: int) -> int:
-        """Returns the number that the device last wrote for a branch of a graph: row `capture` of `captures`."""
+        """Returns the number that the device last wrote for one branch of a CUDA graph.
+
+        `capture` is the row of the branch in the table `captures`.
+        """
         return int(self.tables["slots"][_STREAMS + capture])
 
     def place(self, line: int) -> Place | None:
-        """Returns row `line` of the table of lines as a `Place`; None for row 0, which stands for no line."""
+        """Returns row `line` of the table of lines as a `Place`; None for row 0, which means that there is no line."""
         if not 0 < line < len(self.tables["lines"]):
             return None
         row = self.tables["lines"][line]
@@ -220,11 +223,11 @@ def name_in_results(linked: str) -> str:
 
 
 def pulse(path: Path) -> tuple[bytes, bool, bool]:
-    """Reads from a ring file whether the program makes progress.
+    """Reads the parts of a ring file that show whether the program makes progress.
 
     Returns:
-        (bytes that change while the program makes progress, whether it has put work on a device, whether an error was
-        seen).
+        (bytes that change while the program makes progress, whether the program has put work on a device, whether a
+        CUDA error was seen).
 
     Raises:
         OSError: The file cannot be read.

@@ -28,7 +28,7 @@ from unstall.launching.launch import Exit, launch
 from unstall.launching.passing_on import passed_on
 
 HUNG = 124
-"""The exit code if unstall ended the program because it hung, the same as that of timeout(1)."""
+"""The exit code if unstall ended the program because the program hung. timeout(1) uses the same exit code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class Ended:
 
     Attributes:
         exit: How the program ended.
-        result: The fault; None if nothing is known of it.
-        missing: Why nothing is known of a fault; "" if something is.
-        ring: The work that the program noted; None if it noted none.
+        result: What is known about faults, hangs and races; None if nothing is known.
+        missing: Why it is not known whether the program had a fault; "" if it is known.
+        ring: The work that the program recorded; None if the program recorded no work.
     """
 
     exit: Exit
@@ -71,14 +71,14 @@ def supervise(
 
     Args:
         program: The program and its arguments.
-        folder: Where the program notes its work.
-        pinned: Lines of the program, in the format of `_marks.h`. After work of such a line, the host waits for the
-            device.
-        anomaly: Whether torch keeps the forward line of each backward op.
+        folder: The folder in which the program records its work.
+        pinned: Lines of the program, in the format of `_marks.h`. Each time one of these lines has launched work, the
+            host waits for the device.
+        anomaly: Whether to turn on torch's anomaly mode, in which torch stores the forward stack of each backward op.
         races: Whether to look for races too.
         stdout_to_stderr: Whether the program's stdout goes to stderr.
-        watcher: Looks for hangs of the program. Unless the user has turned that off, it also looks for hangs of the
-            Python processes that the program starts.
+        watcher: Looks for hangs of the program and of the Python processes that the program starts. If the user has
+            turned off the search for hangs, the started processes are not watched.
 
     Raises:
         UsageError: The program cannot be started.

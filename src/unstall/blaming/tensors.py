@@ -20,7 +20,8 @@ _MOST = 12
 def tensors_of(where: Line, traceback: TracebackType | None) -> tuple[Tensor, ...]:
     """Returns the tensors that the statement at the line `where` uses.
 
-    Their values are looked up in the innermost frame of `traceback` that belongs to the function of that line.
+    The names in the statement are looked up in a frame of `traceback`: the innermost frame of the function that
+    contains the line.
     """
     frames = [frame for frame in _frames(traceback) if frame.f_code.co_filename == where.file]
     of_function = [frame for frame in frames if frame.f_code.co_qualname == where.function]
@@ -37,11 +38,11 @@ def tensors_of(where: Line, traceback: TracebackType | None) -> tuple[Tensor, ..
 
 
 def last_user_line(traceback: TracebackType | None, is_users: Any) -> Line | None:
-    """Returns the innermost line of the traceback that is in the user's code; None if no line is.
+    """Returns the innermost line of the traceback that is in the user's code; None if there is no such line.
 
     Args:
         traceback: The traceback.
-        is_users: Returns whether a file, given by its path, is the user's.
+        is_users: A function that takes the path of a file, and returns whether the file is the user's code.
     """
     found = None
     while traceback is not None:

@@ -1,4 +1,4 @@
-"""Finds which work failed, and its line, from the ring of a program that has ended."""
+"""Finds which work of an ended program failed, and the line that launched it. Reads the program's ring file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def verdict(ring: Ring, *, assertion: str = "", program: str = "", dump: CoreDum
     """Returns what is known of the fault. If the program saw no error, `error` of the result is "".
 
     Args:
-        ring: The work that the program noted.
+        ring: The work that the program recorded.
         assertion: The text of the failed assertion, or "".
         program: The program, for the result.
         dump: A core dump of the same fault, which names the failed kernel. Without it, the kernel is guessed from
@@ -77,7 +77,7 @@ def _by_kernel(
 ) -> list[tuple[Unfinished, Suspect]]:
     """Returns the one suspect whose kernel may have failed, if there is exactly one. Otherwise returns all suspects.
 
-    If all are returned, those that may only have waited for another stream come last.
+    If all suspects are returned, suspects that may only have waited for another stream come last.
     """
     fitting = [pair for pair in found if any(map(may_be, pair[1].work))]
     if len(fitting) == 1:
@@ -86,13 +86,13 @@ def _by_kernel(
 
 
 def suspect_of(ring: Ring, each: Unfinished, may_be: Callable[[str], bool] = lambda _: False) -> Suspect:
-    """Returns the line whose work never finished. `others` of the result are further candidates.
+    """Returns the line whose work never finished. `others` of the result contains other lines that are possible.
 
     Args:
-        ring: The work that the program noted.
+        ring: The work that the program recorded.
         each: The unfinished work.
-        may_be: Returns whether a kernel, given by its demangled name, may have failed. If this holds for no kernel, it
-            is ignored.
+        may_be: A function that takes the demangled name of a kernel, and returns whether the kernel may have failed. If
+            it returns False for all kernels, all kernels count as possible.
     """
     open_ones = _open(ring, each.entries, may_be)
     first = open_ones[0]
@@ -145,7 +145,7 @@ def _work(ring: Ring, entries: Any) -> tuple[str, ...]:
 
 
 def name_of_stream(ring: Ring, number: int) -> str:
-    """Returns the name, in reports, of the stream in row `number` of `streams`."""
+    """Returns the name of a stream for reports. `number` is the row of the stream in the table `streams`."""
     row = ring.tables["streams"][number]
     return stream_name(int(row["handle"]), thread=int(row["thread"]))
 

@@ -1,1 +1,1 @@
-"""Limits on a run, and whether they hold."""
+"""Limits on a run (budgets), and the check whether a run exceeds these limits."""

@@ -11,10 +11,10 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """The limits on a run. A field that is None sets no limit.
 
     Attributes:
-        syncs_per_step: How often the host may wait for a device in any one step.
-        launches_per_step: How many kernels, graphs, copies and memsets the host may launch in any one step.
+        syncs_per_step: How often the host may wait for a device in each step.
+        launches_per_step: How many kernels, graphs, copies and memsets the host may launch in each step.
         idle: The share of a step, from 0 to 1, during which all devices may be idle.
-        exposed_ns: How much device time per step, in ns, any one finding may cost.
+        exposed_ns: How much device time per step, in ns, a single finding may waste.
         step_ns: How long a step may take on average, in ns.
         reserved_bytes: How many bytes of device memory the caching allocator may reserve at its peak.
         races: How many races the run may have.

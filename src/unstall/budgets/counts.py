@@ -1,4 +1,4 @@
-"""Budgets of what a step does: how often it waits, and how often it launches."""
+"""The budgets for counts per step: how often the host waits for the device, and how many launches it makes."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ def _seen(result: Result, counted: StepCount | None, most_lines: int | None = No
 
 
 def _which(counted: StepCount, steps: Steps) -> str:
-    """Returns words that name the step with the highest count and give the mean of all steps, or "" if all steps have
-    the same count.
+    """Returns a text with the number of the step that has the highest count, and with the mean count of all steps.
+
+    Returns "" if all steps have the same count.
     """
     if counted.count == counted.most * steps.count:
         return ""

@@ -19,9 +19,9 @@ class Limit:
         name: What is limited, in words: "waits per step".
         metavar: The placeholder for the option's value in the help text.
         help: The help text of the option.
-        parse: Reads the value that the user wrote, and raises UsageError if it makes no sense. None if the option
-            takes no value; the limit is then 0.
-        shown: Writes the limit as text.
+        parse: A function that converts the user's text to a limit, and raises UsageError if the text is invalid. None
+            if the option takes no value. In this case the limit is 0.
+        shown: A function that converts a limit to text for reports.
     """
 
     option: str
@@ -115,4 +115,4 @@ RACES = Limit(
 )
 
 LIMITS = (SYNCS_PER_STEP, LAUNCHES_PER_STEP, IDLE, EXPOSED, STEP, RESERVED, RACES)
-"""All kinds, in the order that reports show."""
+"""All kinds of limits, in the order in which reports show them."""

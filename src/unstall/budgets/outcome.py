@@ -1,4 +1,4 @@
-"""What became of budgets, as data. The JSON form is `unstall.check/1`."""
+"""The outcomes of budget checks, as data. The JSON form is `unstall.check/1`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class OutcomeLine(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         where: Where the line is.
         text: How much the line contributes: "1x a step", "222 KiB in a step".
-        title: A sentence that says what happens at the line; "" if `text` says it all.
-        fix: What to do instead; "" if that is not known.
+        title: A sentence that says what happens at the line; "" if `text` is sufficient.
+        fix: What to do about the line; "" if no fix is known.
     """
 
     where: Where
@@ -29,17 +29,18 @@ class OutcomeLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, found: Finding | LineCount, text: str) -> OutcomeLine:
-        """Returns an outcome line with the given text. Its place, title and fix are those of `found`."""
+        """Returns an outcome line with this text, and with the place, the title and the fix of `found`."""
         return cls(where=found.where, text=text, title=found.title, fix=found.fix)
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a run keeps one limit.
+    """Whether a run stays within one limit.
 
     Attributes:
         budget: The option that sets the limit, without its dashes: "max-syncs-per-step".
         name: What is limited, in words: "waits per step".
-        state: "held", "exceeded", or "unknown" if the limit cannot be checked.
+        state: "held" if the run stays within the limit, "exceeded" if it does not, "unknown" if the limit cannot be
+            checked.
         limit: The limit: a count, ns, bytes, or a share from 0 to 1.
         seen: The figure of the run, in the unit of `limit`; None if the figure is not known.
         limit_text: The limit as text with a unit.
@@ -69,8 +70,8 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
         source: What is known about the recorded run as a whole, such as its device. None if the run was only searched
             for races.
         steps: How the run was divided into steps. None if the run was only searched for races.
-        shortfall: Why the figures are about another part of the run than the user asked for, or about few steps. None
-            if the figures are about the steps that the user asked for.
+        shortfall: If the figures describe only a few steps, or a different part of the run than the user asked for, the
+            reason. Otherwise None.
         outcomes: One outcome for each limit.
     """
 
@@ -84,6 +85,6 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """0 if all limits are kept, 1 if a limit is exceeded, 3 if none is exceeded and one cannot be checked."""
+        """1 if a limit is exceeded. Otherwise 3 if a limit cannot be checked, and 0 if the run is within all limits."""
         states = {outcome.state for outcome in self.outcomes}
         return 1 if "exceeded" in states else 3 if "unknown" in states else 0

@@ -1,4 +1,4 @@
-"""The budget of races: there may be none."""
+"""The budget of races: it allows no race."""
 
 from __future__ import annotations
 

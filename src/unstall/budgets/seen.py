@@ -1,4 +1,4 @@
-"""The figure that a budget's limit is compared with, or the reason why there is none."""
+"""The figure that is compared with a budget's limit, or the reason why the figure is not known."""
 
 from __future__ import annotations
 
@@ -29,17 +29,21 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class CannotTell:
-    """Says that a result does not have the figure for a limit. `why` is a clause that says why, and what to do about
-    it.
-    """
+    """Says that a result does not contain the figure for a limit. `why` is a clause with the reason and the remedy."""
 
     why: str
 
 
 Look: TypeAlias = Callable[[Result, float], Seen | CannotTell]
-"""Looks at a result. It gets the limit too, for lines that are over it by themselves, and for its units."""
+"""A function that takes a result and a limit, and returns the figure to compare with the limit.
+
+Some functions use the limit itself: to list the lines that alone exceed it, or to write the figure in its units.
+"""
 
 NO_STEPS = "no steps were found in the run: call unstall.step() at the end of each"
 OLDER = "an older version of unstall saved this result: explain the trace again"
 MOST_LINES = 5
-"""How many lines are shown of a figure that many add to, such as launches. Of waits all are: each has to be mended."""
+"""How many source lines are shown for a figure to which many lines contribute, such as launches.
+
+For waits, all lines are shown, because each wait must be fixed.
+"""

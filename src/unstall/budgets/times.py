@@ -1,4 +1,4 @@
-"""Budgets of time: how long the device idles, what one finding costs, and how long a step takes."""
+"""The budgets for times: how long the device is idle, how much time one finding costs, and how long a step takes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from unstall.result import Result, Where
 
 
 def idle(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns the share of the time of the steps in which no device works."""
+    """Returns the share of the recorded step time during which no device works."""
     idle_ns, wall = result.accounts.all_idle_ns, result.accounts.wall_ns
     blamed = sorted((line for line in result.lines if line.idle_ns > 0), key=lambda line: -line.idle_ns)
     lines = tuple(

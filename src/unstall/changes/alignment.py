@@ -1,4 +1,8 @@
-"""Finds how many steps of each run are the same work, if the runs' steps were detected in different ways."""
+"""Finds how many steps of run A do the same work as how many steps of run B.
+
+The two numbers may differ if the steps of the two runs were detected in different ways. For example, one step of A may
+do the work of two steps of B.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +31,8 @@ class Alignment:
         a: The number of steps of A.
         b: The number of steps of B.
         things: What was compared to find this ratio: kernels or lines.
-        common: How many kernels or lines both runs have.
-        agree: How many of these support this ratio.
+        common: How many kernels or lines occur in both runs.
+        agree: How many of these kernels or lines support this ratio.
     """
 
     a: int = 1
@@ -54,9 +58,9 @@ class Alignment:
 def same_boundaries(a: Steps, b: Steps) -> bool:
     """Returns whether the steps of both runs were detected in the same way.
 
-    If steps were found by a period, their names do not count. Such a name is that of the kernel at the start of a step,
-    which does not determine the step. If unstall's recorder found the steps by an optimizer, the name does not count
-    either, because it is not recorded.
+    Steps with different names were detected in different ways, with two exceptions. If steps were found by a period, a
+    step's name is only the name of the kernel at its start. If unstall's recorder found the steps by an optimizer, no
+    name is recorded.
     """
     kinds = {a.marks or a.found_by, b.marks or b.found_by}
     names = {of.name for of in (a, b) if of.marks is None}
@@ -64,16 +68,16 @@ def same_boundaries(a: Steps, b: Steps) -> bool:
 
 
 def same_extent(a: Steps, b: Steps) -> bool:
-    """Returns whether both runs have steps, or neither has."""
+    """Returns True if both runs have steps, or if neither run has steps."""
     return (a.found_by == "whole") == (b.found_by == "whole")
 
 
 def align(sides: Sides, a: Steps, b: Steps) -> Alignment:
     """Finds out how many steps of each run do the same work.
 
-    The ratio comes from the kernels that run in both: how often each of them runs in a step of either run. If no kernel
-    runs in both, the ratio comes from lines, because each round of a loop reaches its lines once. Steps that were
-    detected in the same way are compared one to one.
+    The ratio comes from the kernels that occur in both runs: how often each of these kernels runs per step of A, and
+    how often it runs per step of B. If no kernel occurs in both runs, the ratio comes from source lines, because each
+    iteration of a loop reaches the loop's lines once. Steps that were detected in the same way are compared one to one.
     """
     if same_boundaries(a, b) and a.found_by != "period":
         return Alignment()
@@ -94,7 +98,7 @@ def align(sides: Sides, a: Steps, b: Steps) -> Alignment:
 def comparable(found: Alignment, sides: Sides, a: Steps, b: Steps) -> bool:
     """Returns whether the steps of both runs can be compared.
 
-    They can be if they were detected in the same way, or if `found` shows that they do the same work.
+    Steps can be compared if they were detected in the same way, or if `found` shows that they do the same work.
     """
     if same_boundaries(a, b) and found.one_to_one:
         return True
@@ -104,7 +108,7 @@ def comparable(found: Alignment, sides: Sides, a: Steps, b: Steps) -> bool:
 def grouped(run: Run, number: int) -> Run:
     """Returns the run with every `number` consecutive steps merged into one step.
 
-    Steps that remain at the end are dropped.
+    If fewer than `number` steps remain at the end, these steps are dropped.
     """
     if number == 1:
         return run
@@ -122,7 +126,8 @@ def _divides(found: Alignment, sides: Sides) -> bool:
 def _most_agree(sides: Sides, things: Literal["kernel", "line"], of_a: I64, of_b: I64) -> Alignment:
     """Returns the ratio of steps that most kernels or lines support.
 
-    `of_a` and `of_b` have the number of a kernel's name, or of a line, for each time it occurs in a run.
+    `of_a` and `of_b` have one element for each time that a kernel or a line occurs in run A or run B. The element is a
+    number that identifies the kernel's name or the line.
     """
     (name_a, times_a), (name_b, times_b) = (np.unique(of, return_counts=True) for of in (of_a, of_b))
     _, in_a, in_b = np.intersect1d(name_a, name_b, assume_unique=True, return_indices=True)
@@ -138,8 +143,8 @@ def _most_agree(sides: Sides, things: Literal["kernel", "line"], of_a: I64, of_b
 def _ratio(a: float, b: float) -> tuple[int, int] | None:
     """Returns (steps of A, steps of B) in which something occurs equally often, or None.
 
-    `a` and `b` are how often it occurs in one step of each run. One of the two results is 1. If that is not possible
-    with whole numbers, the result is None.
+    `a` and `b` are the numbers of occurrences in one step of A and in one step of B. At least one number of the result
+    is 1. For example, a = 2 and b = 1 give (1, 2). Returns None if no such pair of whole numbers fits.
     """
     more = max(round(max(a, b) / min(a, b)), 1)
     if min(a, b) * more < _AS_OFTEN * max(a, b) or max(a, b) < _AS_OFTEN * min(a, b) * more:
@@ -148,8 +153,8 @@ def _ratio(a: float, b: float) -> tuple[int, int] | None:
 
 
 def _kernel_names(side: ComparedRun) -> I64:
-    """Returns the number of the name of each kernel that ran in the steps. Equal names have the same number in both
-    runs.
+    """Returns, for each kernel that ran in the steps, a number that identifies the kernel's name. Equal names have the
+    same number in both runs.
 
     Memsets count as kernels.
     """

@@ -1,4 +1,4 @@
-"""Caveats that make two recordings hard to compare. Reports show them first."""
+"""Finds caveats: reasons why two recordings are hard to compare. Reports show the caveats first."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _steps(a: Result, b: Result, found: Alignment, step: Time | None) -> Said:
 
 
 def _left_out(a: Result, b: Result) -> Said:
-    """Returns a caveat for each run of which most steps were left out."""
+    """Returns a caveat for each run in which most steps were left out of the figures."""
     return [
         (
             "steps",

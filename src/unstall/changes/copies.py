@@ -1,4 +1,8 @@
-"""Compares copies by place, operator and direction: new or gone copies, and changes of memory kind or blocking."""
+"""Compares the copies of two runs by place, operator and direction.
+
+Finds copies that are new or gone, and copies that changed: for example, from pageable to pinned host memory, or from
+blocking to non-blocking.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +37,9 @@ _DIRECTIONS = {
 def copies(sides: Sides) -> tuple[tuple[CopyChange, ...], int]:
     """Returns (changes, unchanged): the changed copies, largest change first; the number of unchanged groups of copies.
 
-    Copies are matched by place and operator. Unmatched copies are then matched by place, then by operator and size at
-    any place, and then by size if it is large. Copies of a single value are left out, because they are part of the
-    waits of `.item()` and similar calls.
+    Copies are matched by place and operator. Copies without a match are then matched by place alone. After that, they
+    are matched by operator and size, at any place. Finally, large copies are matched by size alone. Copies of a single
+    value are left out, because they are part of the waits of `.item()` and similar calls.
     """
     sets = [_copies(side, len(sides.texts)) for side in (sides.a, sides.b)]
     group_a, group_b, groups = common(sets[0].key, sets[1].key)
@@ -110,9 +114,9 @@ def _blocking(side: ComparedRun, call: I64) -> Bool:
 
 
 def _pair_the_rest(sides: Sides, sets: list[_Copies], group_a: I64, group_b: I64) -> I64:
-    """Returns the group of each copy of B, after matching further groups of B with groups of A.
+    """Returns the group of each copy of B. Before that, matches more groups of B with groups of A.
 
-    An unmatched group of B gets the number of the most similar unmatched group of A.
+    A group of B that has no match gets the number of the most similar group of A that has no match either.
     """
     alone_a, alone_b = np.setdiff1d(group_a, group_b), np.setdiff1d(group_b, group_a)
     renumber = np.arange(1 + max(int(group_a.max(initial=0)), int(group_b.max(initial=0))))

@@ -1,4 +1,4 @@
-"""Puts rows of two runs into groups, so that a group has what both runs have of the same thing."""
+"""Puts rows of two runs into groups. Rows with equal keys, in either run, belong to the same group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Change = TypeVar("_Change")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Grouped:
-    """The rows of one run, each with the number of its group. Equal things in both runs have the same group.
+    """The rows of one run, each with the number of its group. Rows of both runs that match have the same group number.
 
     Attributes:
         group: The group of each row.
@@ -33,7 +33,7 @@ class Grouped:
     steps: int
 
     def sums(self, values: I64) -> Sums:
-        """Returns the sum of `values` for each group, and how much it varies from step to step."""
+        """Returns the sum of `values` for each group, and how much this sum varies from step to step."""
         return sums(self.group, self.step, values, self.groups, self.steps)
 
     def first(self, rows: I64) -> I64:

@@ -1,4 +1,7 @@
-"""Compares kernels by name (new, gone, or changed in number or time), and launches."""
+"""Compares the kernels of two runs by name, and the numbers of launches.
+
+A kernel can be new, gone, or changed in number or time.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ def kernels(sides: Sides) -> tuple[tuple[KernelChange, ...], int]:
 
 
 def launches(sides: Sides) -> Launches:
-    """Returns how many launches, graph launches and kernels both runs have per step."""
+    """Returns how many launches, graph launches and kernels each of the two runs has per step."""
     counted = [_launches(side) for side in (sides.a, sides.b)]
     calls, graphs, all_kernels, in_graphs = (Count(a=a, b=b) for a, b in zip(*counted, strict=True))
     return Launches(calls=calls, graph_launches=graphs, kernels=all_kernels, kernels_in_graphs=in_graphs)
@@ -85,8 +88,8 @@ def _kernels(side: ComparedRun) -> _Kernels:
 def _main_places(side: ComparedRun, own: _Kernels, grouped: Grouped) -> dict[int, Where]:
     """Returns, for each group of kernels, the place whose launches take most of the group's time.
 
-    Of several such places, the one that launched first is returned. The numbers of the places cannot decide, because
-    they depend on the order of the two runs.
+    If several places take equally much time, returns the place that launched first. It does not use the numbers of the
+    places for this choice, because these numbers depend on the order of the two runs.
     """
     width = 1 + int(own.place.max(initial=0))
     cells, which = distinct(grouped.group * width + own.place)

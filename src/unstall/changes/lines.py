@@ -1,4 +1,4 @@
-"""Compares cost by line."""
+"""Compares the costs of the source lines of two runs."""
 
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ def _change(sides: Sides, a: _Costs, b: _Costs, place: int) -> LineChange | None
 def _order(change: LineChange) -> tuple[int, list[str]]:
     """Returns a sort key that puts the largest change first.
 
-    The size of a change is that of the device and idle time together, or that of the wait if it is larger.
+    The size of a change is the larger of two numbers: the change of device time plus idle time, and the change of wait
+    time.
     """
     size = max(abs(change.cost_ns.change), abs(change.wait_ns.change))
     return -size, sorted(map(str, (change.where_a, change.where_b)))

@@ -29,7 +29,7 @@ class ComparedPlace:
 
 
 Key: TypeAlias = tuple[object, ...] | None
-"""What two lines have in common if they are the same line; None if that is unknown. Keys of one kind have an order."""
+"""A key that is equal for two lines if they are the same line; None if the key is unknown. Keys can be sorted."""
 Pairs: TypeAlias = list[tuple[int, int]]
 _DEEPEST = 32  # folders of a path that are compared
 
@@ -40,12 +40,12 @@ def pairs_of_places(a: Sequence[ComparedPlace], b: Sequence[ComparedPlace]) -> P
     The lines of a function are matched in four passes. Each pass matches lines that are still unmatched:
 
     1. By text, in order.
-    2. By what the lines do and by their numbers, or only by what they do, whichever matches more lines.
+    2. By line number and by what the lines do, or only by what they do. The way that matches more lines is used.
     3. By order, if both runs have the same number of unmatched lines between two matched lines.
-    4. By text within the file, then by what a line does within the function, if only one line fits.
+    4. By text within the file, then by what the lines do within the function. Both count only if exactly one line fits.
 
-    Files are matched by path, and otherwise by the end of the path. The two scripts that were run match even if their
-    names differ, because an edited copy has another name. If the two runs are swapped, each pair is swapped.
+    Files are matched by path, or else by the end of the path. The two scripts that were run match even if their names
+    differ, because an edited copy of a script has another name. If the two runs are swapped, each pair is swapped.
     """
     files = pairs_of_files(_files(a), _files(b))
     program_a, program_b = _program(a), _program(b)
@@ -140,18 +140,18 @@ def _gaps(pairs: Pairs, length_a: int, length_b: int) -> Iterator[tuple[range, r
 
 
 def unique_pairs(a: Mapping[int, Hashable], b: Mapping[int, Hashable]) -> list[tuple[int, int]]:
-    """Returns pairs (i, j) for which a[i] == b[j], if this key occurs only once in each mapping.
+    """Returns pairs (i, j) for which a[i] == b[j]. Only values that occur once in `a` and once in `b` are matched.
 
-    The key None matches nothing.
+    The value None matches nothing.
     """
     single = [_single(keys) for keys in (a, b)]
     return [(i, single[1][key]) for key, i in single[0].items() if key in single[1]]
 
 
 def pairs_of_files(a: Iterable[str], b: Iterable[str]) -> dict[str, str]:
-    """Returns, for each file of B, its name in A: the same path, or otherwise the only path with the same end.
+    """Maps each file of B to the matching file of A: the same path, or else the only path with the same end.
 
-    Files without such a name are left out.
+    Files of B without a match are left out.
     """
     names_a, names_b = set(a), set(b)
     found = {name: name for name in names_a & names_b}
@@ -180,7 +180,7 @@ def _files(places: Sequence[ComparedPlace]) -> set[str]:
 
 
 def _program(places: Sequence[ComparedPlace]) -> str | None:
-    """Returns the file that was run as the program, or None if there are several or it is unknown."""
+    """Returns the file that was run as the program; None if there are several such files or the file is unknown."""
     names = {place.where.file for place in places if place.of_program}
     return names.pop() if len(names) == 1 else None
 

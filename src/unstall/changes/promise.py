@@ -1,4 +1,4 @@
-"""Compares the step time that A's report promised with the step time that B reached."""
+"""Compares the step time that run A's report promised with the step time that run B reached."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _MUCH = 0.5
 
 Place = tuple[str | None, int | None, str | None]
 Numbers = Mapping[Place, int]
-"""By (file, line, function): the number of the place, shared by both runs."""
+"""Maps (file, line, function) to the number of the place. The same place has the same number in both runs."""
 
 
 def promise_of(a: Result, b: Result, found: Alignment, sides: Sides | None = None) -> Promise:
     """Returns the step time that A's plan promised and the step time that B reached, in ns.
 
-    `found` says how many steps of each run do the same work, and the times are for that many steps. `sides` matches the
-    places of both runs. Without `sides`, places match if they are the same line.
+    `found` says how many steps of A do the same work as how many steps of B. The times are for these numbers of steps.
+    `sides` matches the places of both runs. Without `sides`, places match if they are the same line.
     """
     got_ns = step_ns(b) * found.b
     if not a.plan or a.replay is None:
@@ -54,7 +54,7 @@ def promise_of(a: Result, b: Result, found: Alignment, sides: Sides | None = Non
 def sentence(result: DiffResult) -> str:
     """Returns the conclusion of a comparison, such as "promised 0.653 ms, got 0.697 ms".
 
-    If the times are not those of one step each, it says so.
+    If the times are not for one step of each run, the text says so.
     """
     promise, (steps_a, steps_b) = result.promise, result.compared
     if promise is None:
@@ -71,9 +71,9 @@ def sentence(result: DiffResult) -> str:
 
 
 def _of_few_steps(steps: Steps) -> str:
-    """Returns a clause if most steps of B were left out, otherwise "".
+    """If most steps of B were left out of the figures, returns a clause that says so. Otherwise returns "".
 
-    In that case, the step time that B reached is not what the program takes.
+    If most steps were left out, the step time of B is not the time that most steps of the program take.
     """
     left_out = steps.left_out
     if left_out is None or not left_out.most:
@@ -87,8 +87,8 @@ def _of_few_steps(steps: Steps) -> str:
 def step_ns(result: Result) -> int:
     """Returns the step time without the recorder's overhead, in ns.
 
-    It is the measured time if there is one. Otherwise it is the replayed time, or the recorded time if the replay is
-    far off.
+    If the step time was measured without recording, returns the measured time. Otherwise returns the replayed time. If
+    there is no replay, or if its error is too large, returns the recorded time.
     """
     replay = result.replay
     if replay is None:
@@ -99,9 +99,9 @@ def step_ns(result: Result) -> int:
 
 
 def _free(result: Result, times: int) -> Free | None:
-    """Returns the resource that would shorten a step most if it took no time, and the step time in that case.
+    """Returns the resource that limits a step most. Also returns the step time if this resource took no time.
 
-    Returns None if that is unknown, or if the gain is within the replay's error. The step time is multiplied by
+    Returns None if the resource is unknown, or if the gain is within the replay's error. The step time is multiplied by
     `times`.
     """
     gains, replay = result.verdict.if_free, result.replay
@@ -118,8 +118,8 @@ def _left(a: Result, b: Result, found: Alignment, sides: Sides | None) -> dict[i
     """Returns the edits of A's plan that are still to be made in B.
 
     Returns:
-        By the edit's index in A's plan: (finding, gain). The finding is B's, and has the same edit at the same place.
-        The gain in B is in ns. It is the larger one of two: that of the edit alone, and that within B's plan.
+        Maps the index of the edit in A's plan to (finding, gain). The finding is a finding of B with the same edit at
+        the same place. The gain is what the edit gains in B, in ns: alone or within B's plan, whichever is larger.
     """
     of_a = {finding.edit: finding for finding in reversed(a.findings) if finding.edit}
     numbers = _numbers(sides.a) if sides else {}, _numbers(sides.b) if sides else {}
@@ -147,7 +147,7 @@ def _left(a: Result, b: Result, found: Alignment, sides: Sides | None) -> dict[i
 
 
 def _numbers(side: ComparedRun) -> Numbers:
-    """Returns the number of each place that is compared, by (file, line, function)."""
+    """Maps (file, line, function) to the number of the place, for each place that is compared."""
     places = side.run.places
     found: dict[Place, int] = {}
     rows = side.place.nonzero()[0]
@@ -178,7 +178,7 @@ def _verb(finding: Finding) -> str:
 
 
 def _cost(finding: Finding) -> int:
-    """Returns the gain of mending a finding, in ns per step. If the gain is unknown, returns the exposed time."""
+    """Returns the gain of fixing a finding, in ns per step. If the gain is unknown, returns the exposed time."""
     if finding.gain_ns is not None:
         return finding.gain_ns
     return finding.gain_below_ns or finding.exposed_ns
@@ -192,7 +192,7 @@ def place_of(where: Where) -> str:
 
 
 def remainder(result: DiffResult) -> str:
-    """Returns a sentence on the edits in the plan that are still to be made, or "" if all were made."""
+    """Returns a sentence that names the edits of the plan that were not made; "" if all edits were made."""
     left = [
         f"{edit.edit.partition(':')[0]} at {place_of(edit.still_at)}"
         for edit in (result.promise.edits if result.promise else ())

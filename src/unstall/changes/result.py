@@ -1,7 +1,7 @@
 """The result of `diff`: plain data, and its versioned JSON form (`unstall.diff/1`).
 
-All times are int nanoseconds per step. All counts are per step. `a` is the run before, `b` the run after. Lists hold
-only differences, the largest change first.
+All times are int nanoseconds per step. All counts are per step. `a` is the earlier run, and `b` is the later run. Lists
+contain only differences, the largest change first.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Code = Literal[
 class Time(msgspec.Struct, frozen=True, kw_only=True):
     """A time in both runs, in ns per step.
 
-    A change of `noise` or less may be chance, because the steps within each run vary that much. `noise` is null if
-    neither run has several steps, or if it was not computed.
+    A change that is not larger than `noise` may be chance, because the times of the steps within each run vary. `noise`
+    is null if each run has only one step, or if the noise was not computed.
     """
 
     a: int
@@ -82,7 +82,7 @@ class Caveat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """The comparison in words. `ratio` is the step time of the slower run divided by that of the faster run."""
+    """The comparison in words. `ratio` is the slower run's step time divided by the faster run's step time."""
 
     faster: Literal["a", "b"] | None  # None: no difference beyond the noise, or unknown
     ratio: float | None
@@ -100,8 +100,8 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 class WaitChange(msgspec.Struct, frozen=True, kw_only=True):
     """The waits at one place, in run A and in run B.
 
-    All of them are in one operator. Outside of operators, they are calls of one CUDA function. `where_a` is null for
-    waits that only B has, `where_b` for waits that only A has.
+    All these waits are in the same operator. Waits outside of operators are calls of the same CUDA function. If only B
+    has the waits, `where_a` is null. If only A has the waits, `where_b` is null.
     """
 
     status: Status
@@ -129,7 +129,7 @@ class CopyChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Launches(msgspec.Struct, frozen=True, kw_only=True):
-    """How work gets to the device."""
+    """How many launches and kernels there are per step, in run A and in run B."""
 
     calls: Count  # host calls that launch work on a device; a graph launch is one call
     graph_launches: Count
@@ -140,7 +140,7 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
 class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
     """All kernels with one name, in run A and in run B.
 
-    `where_a` and `where_b` are the places whose launches take most of these kernels' time in each run.
+    `where_a` is the place in A whose launches take most of the time of these kernels. `where_b` is the same for B.
     """
 
     status: Status
@@ -170,8 +170,8 @@ class LineChange(msgspec.Struct, frozen=True, kw_only=True):
 class PromisedEdit(msgspec.Struct, frozen=True, kw_only=True):
     """One edit in A's plan. `step_ns` is the step time after this edit and all edits before it.
 
-    If the edit is still to be made in B, `still_at` is the place in B's source at which to make it, and `left_ns` is
-    what it gains there. Otherwise both are null.
+    If the edit is still to be made in B, `still_at` is the place in B's source at which to make the edit, and `left_ns`
+    is the gain of the edit in B. Otherwise `still_at` and `left_ns` are null.
     """
 
     edit: str
@@ -182,7 +182,7 @@ class PromisedEdit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Free(msgspec.Struct, frozen=True, kw_only=True):
-    """The resource that would shorten a step of B most if it took no time, and the step time in that case."""
+    """The resource that limits a step of B most. `step_ns` is the step time if this resource took no time."""
 
     resource: str
     step_ns: int
@@ -196,9 +196,9 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         before_ns: The step time of A.
-        promised_ns: The step time after A's whole plan.
+        promised_ns: The predicted step time after all edits in A's plan.
         got_ns: The step time of B.
-        floor_ns: The device's own busy time after A's whole plan.
+        floor_ns: The time during which the device is busy in a step after all edits in A's plan.
         error_ns: The error of A's replay.
         free: The resource that limits B most, or null.
         edits: The edits in A's plan.
@@ -225,8 +225,9 @@ class Unchanged(msgspec.Struct, frozen=True, kw_only=True):
 class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a report on two runs shows.
 
-    Values that the data does not support are null, or they are empty and a caveat says why. `compared` has two numbers:
-    that many steps of A do the same work as that many steps of B. Figures "per step" are for these numbers of steps.
+    If the data is not sufficient for a value, the value is null, or it is empty and a caveat says why. `compared` is a
+    pair (m, n): m steps of A do the same work as n steps of B. Figures "per step" are for m steps of A and for n steps
+    of B.
     """
 
     schema: str = SCHEMA

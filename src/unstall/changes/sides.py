@@ -1,4 +1,4 @@
-"""Gives places and texts the same numbers in both runs."""
+"""Numbers the places and texts of two runs. The same place or text has the same number in both runs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ComparedRun:
 class Sides:
     """Both runs, with common numbers for their places and texts.
 
-    Numbers of places are below `places`. Numbers of texts are indices into `texts`.
+    The number of a place is less than `places`. The number of a text is its index in `texts`.
     """
 
     a: ComparedRun
@@ -77,8 +77,8 @@ class Sides:
 def bring_together(a: Run, b: Run) -> Sides:
     """Matches the places of two runs.
 
-    They are matched by line. If only one recorder knew which lines ran, they are matched by function. If a run has no
-    stacks, they are matched by operator.
+    Places are matched by line. If only one of the two recordings has the lines that ran, places are matched by
+    function. If a run has no stacks, places are matched by operator.
     """
     matched_by: MatchedBy = "line"
     if not (a.timeline.meta.has_stacks and b.timeline.meta.has_stacks):
@@ -150,9 +150,10 @@ def _rows(run: Run) -> I64:
 
 
 def _known(run: Run, rows: I64, used: I64, which: I64, *, operators: bool) -> list[ComparedPlace]:
-    """Returns the places in `used`, each with what its rows do.
+    """Returns the places in `used`, each with the names of what its rows do.
 
-    This includes kernels and copies, and calls other than plain launches. With `operators`, it includes operators.
+    These are the names of kernels, copies, and calls that are not launches. If `operators` is true, they include the
+    names of operators.
     """
     timeline, lines = run.timeline, run.timeline.lines
     host, device = timeline.host, timeline.device
@@ -218,7 +219,7 @@ def _by_function(known: Sequence[Sequence[ComparedPlace]]) -> tuple[I64, I64]:
 
 
 def _exact(run: Run) -> bool:
-    """Returns whether any of the user's lines is the line that ran, instead of the function's `def` line."""
+    """Returns whether the run has lines that ran in the user's code, instead of only the `def` lines of functions."""
     mine: Bool = run.places.is_user_frame
     return bool(run.timeline.lines.exact[run.timeline.stacks.line[mine]].any())
 

@@ -1,4 +1,7 @@
-"""Sums by group, their variation between steps, and the difference between two runs that this variation can explain."""
+"""Computes sums by group, and how much they vary from step to step.
+
+From this variation, computes how large a difference of two runs may be by chance.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ class Sums:
 
 
 def sums(group: I64, step: I64, value: I64, groups: int, steps: int) -> Sums:
-    """Returns the sum of the values in each group, and how much it varies from step to step.
+    """Returns the sum of the values in each group, and how much this sum varies from step to step.
 
     A group without a value in a step counts as 0 in that step.
 

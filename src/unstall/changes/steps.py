@@ -1,4 +1,4 @@
-"""Compares the step time of both runs, and its accounts."""
+"""Compares the step times of two runs, and the accounts (the parts of a step's time)."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def summarise(
 ) -> Summary:
     """Returns a summary of a comparison in words.
 
-    `step` is None if the runs cannot be compared. `differs` says whether anything other than the step time differs.
+    `step` is None if the runs cannot be compared. `differs` says whether something besides the step time differs.
     """
     if step is None:
         return Summary(faster=None, ratio=None, text="These runs cannot be compared.")
@@ -71,10 +71,11 @@ def summarise(
 
 
 def _apart(a: Side, b: Side) -> bool:
-    """Returns whether every step of one run is shorter than every step of the other.
+    """Returns whether every step of one run is shorter than every step of the other run.
 
-    If the runs do not differ and have three steps each, chance alone puts all steps of A before those of B in 1 of 20
-    cases. If a few steps are far longer than the rest, this distinguishes runs that Student's test cannot distinguish.
+    Returns False if a run has fewer than three steps. Two equal programs with three steps each have all steps of A
+    shorter than all steps of B in 1 of 20 cases, by chance. If a few steps are far longer than the others, this check
+    can find a difference that Student's t test does not find.
     """
     enough = min(a.steps.count, b.steps.count) >= _LEAST_STEPS
     return enough and (a.longest_step_ns < b.shortest_step_ns or b.longest_step_ns < a.shortest_step_ns)
@@ -127,8 +128,8 @@ def _where(step: Time, accounts: Sequence[Account]) -> str:
 
 
 def _graphs(launches: Launches | None, each: str) -> str:
-    """Returns a sentence on how many launches graphs replace, if only one of the two runs launches graphs, otherwise
-    ""."""
+    """If only one of the two runs launches CUDA graphs, returns a sentence that says how many launches these graphs
+    replace. Otherwise returns ""."""
     if launches is None:
         return ""
     graphs, calls, held = launches.graph_launches, launches.calls, launches.kernels_in_graphs

@@ -1,4 +1,4 @@
-"""Compares waits by place and operator: new, gone, or of a different length."""
+"""Compares the waits of two runs by place and operator. Waits can be new, gone, or changed in number or length."""
 
 from __future__ import annotations
 
@@ -59,13 +59,16 @@ def _keys(sides: Sides, side: ComparedRun, rows: I64) -> I64:
 
 
 def _operation(side: ComparedRun, rows: I64) -> I64:
-    """Returns the number of the operation that contains each row, or the row itself if none does."""
+    """Returns, for each row, the operation that contains the row; the row itself if no operation contains it."""
     operation = side.run.places.operation[rows]
     return np.where(operation >= 0, operation, rows).astype(np.int64)
 
 
 def _first_of_each(side: ComparedRun, rows: I64) -> I64:
-    """Returns 1 for the first row of each operation, and 0 for its other rows. One `.to()` may wait in two calls."""
+    """Returns 1 for the first row of each operation, and 0 for the operation's other rows.
+
+    For example, one `.to()` may wait in two calls, but it counts once.
+    """
     _, first = np.unique(_operation(side, rows), return_index=True)
     one = np.zeros(len(rows), dtype=np.int64)
     one[first] = 1

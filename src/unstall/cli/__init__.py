@@ -1,10 +1,12 @@
-"""The command line. Each module of this package is a verb: its docstring the help, and two functions.
+"""The command line. Each public module of this package is a verb. Its docstring is the help text of the verb.
+
+A verb has two functions:
 
     prepare_parser(parser)    adds the verb's arguments
-    run(args) -> int          does it, and returns the exit code
+    run(args) -> int          runs the verb, and returns the exit code
 
-Exit codes: 0 fine, 1 findings over a budget or a checked thing that failed, 2 usage, 3 unreadable
-input, or a budget that cannot be checked.
+Exit codes: 0 for success, 1 if a budget is exceeded or a check failed, 2 for wrong usage, 3 if an input cannot be read
+or a budget cannot be checked.
 """
 
 # `main` imports what it needs itself, where Ctrl-C is caught: imports take most of a short command's time.
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Verb(Protocol):
-        """The interface of a module of this package."""
+        """The interface of a verb: a public module of this package."""
 
         __doc__: str | None
 
@@ -101,8 +103,8 @@ def refused(word: str) -> str:
 def build_parser(only: str = "") -> argparse.ArgumentParser:
     """Returns the parser of the command line. Each verb, such as `run` or `explain`, has a sub-parser.
 
-    If `only` is the name of a verb, only this verb has a sub-parser. That saves the import of all other verbs, which
-    takes a tenth of the time of a short command.
+    If `only` is the name of a verb, only this verb has a sub-parser, and the other verbs are not imported. Importing
+    all verbs would take a tenth of the time of a short command.
     """
     import argparse
 
@@ -158,5 +160,5 @@ def _complain(text: str) -> None:
 
 
 def _let_go_of_stdout() -> None:
-    """Redirects stdout to the null device. Python flushes stdout once more at exit, and that must not fail again."""
+    """Redirects stdout to the null device. Python flushes stdout again at exit, and this flush must not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

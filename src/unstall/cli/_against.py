@@ -1,4 +1,4 @@
-"""`unstall run --against`: the run that was just recorded, compared with an earlier one."""
+"""`unstall run --against`: compares the run that was just recorded with an earlier run."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def earlier_run(args: argparse.Namespace, rank: int | None) -> Report | None:
-    """Explains the earlier run in the file of `--against`, or returns None without that option.
+    """Explains the earlier run in the file of `--against`. Returns None if this option is not given.
 
-    The file is a trace, a saved timeline or a saved result. In a distributed run, only rank 0 reads it; other ranks get
-    None. Raises UsageError if the file is none of these.
+    The file is a trace, a saved timeline or a saved result. Raises UsageError if the file is none of these. In a
+    distributed run, only rank 0 reads the file, and other ranks get None.
     """
     if args.against is None or rank:
         return None

@@ -58,7 +58,7 @@ def add_value(
 
 
 def parse_file(text: str) -> str:
-    """Parses a file name. Raises UsageError if the name ends with a slash, since it then names a folder."""
+    """Parses a file name. Raises UsageError if the name ends with a slash, because such a name is a folder."""
     if text.endswith(("/", os.sep)):
         raise UsageError(f"{text} is a folder: name a file in it")
     return text
@@ -109,8 +109,8 @@ def add_output_group(
     Args:
         parser: The parser of the verb.
         formats: The names of the formats that the verb can write.
-        it: What -o writes, for its help, such as "the report".
-        prints: The help of --format.
+        it: What -o writes, such as "the report". The help text of -o contains these words.
+        prints: The help text of --format.
     """
     group = parser.add_argument_group("output")
     group.add_argument(

@@ -16,8 +16,8 @@ _SOON_S = 2.0  # before this, the elapsed time is not shown
 def shown(*, quiet: bool) -> Iterator[Callable[[str], None]]:
     """Yields a function that shows a text and the time since the start on a line of stderr.
 
-    The time changes only when the function is called, since a thread that updated it would slow down what is measured.
-    If `quiet` is set, or stderr is no terminal, the function does nothing.
+    The shown time changes only when the function is called. A thread that updates the time would slow down the measured
+    code. If `quiet` is set, or stderr is not a terminal, the function does nothing.
     """
     if quiet or not sys.stderr.isatty():
         yield _unseen

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _CORES_PREFIX = "unstall-core-"
 _EARLIER = 2
-"""With --pin-down, waiting begins so many iterations before the one that failed."""
+"""With --pin-down, the host begins to wait this many iterations before the iteration that failed."""
 
 
 def run_blamed(args: argparse.Namespace, program: Sequence[str]) -> int:
@@ -44,7 +44,7 @@ def run_blamed(args: argparse.Namespace, program: Sequence[str]) -> int:
 def _run(args: argparse.Namespace, program: Sequence[str]) -> tuple[Ended, Ended]:
     """Runs the program. Runs it again if --pin-down is given and a second run can tell more.
 
-    Returns (told, last): `told` is the run that tells most about the fault, and `last` is the last run.
+    Returns (told, last): `told` is the run that says most about the fault, and `last` is the last run.
     """
     first = supervised(args, program)
     if not (first.result and args.pin_down and _is_open(first.result)):
@@ -89,8 +89,8 @@ def _deliver(args: argparse.Namespace, program: Sequence[str], result: BlameResu
 def _watcher(args: argparse.Namespace, folder: Path, program: Sequence[str]) -> Watcher:
     """Returns a watcher for hangs of the program.
 
-    When it finds a hang, it prints the report and writes the files of -o at once, since the program may be killed for
-    the hang.
+    When the watcher finds a hang, it immediately prints the report and writes the files of -o. The program may be
+    killed soon after that.
     """
     from unstall.blaming.hangs.document import HangReport
     from unstall.blaming.hangs.watch import Wanted, Watcher
@@ -129,8 +129,8 @@ def supervised(args: argparse.Namespace, program: Sequence[str], pinned: str = "
 def _with_dump(args: argparse.Namespace, program: Sequence[str], told: Ended) -> BlameResult | None:
     """Returns the result of a run. If work failed on the device, runs the program again for a core dump of the GPU.
 
-    Adds what the core dump tells to the result, or the reason why there is none. After a failed assertion, does not run
-    the program again, since the assertion names its kernel. Returns None if `told` has no result.
+    Adds the content of the core dump to the result, or the reason why there is no core dump. After a failed assertion,
+    does not run the program again, because the assertion names its kernel. Returns None if `told` has no result.
     """
     from unstall.blaming.core_dump import arming
     from unstall.blaming.core_dump.find import Found
@@ -172,8 +172,9 @@ def _is_open(result: BlameResult) -> bool:
 
 
 def _pinned(result: BlameResult) -> str:
-    """Returns the lines after which a second run waits for the device, one "FILE:LINE:VISIT" per line of text (see
-    `_marks.h`).
+    """Returns a text for a second run: the source lines after whose work the host waits for the device.
+
+    Each line of the text has the form "FILE:LINE:VISIT" (see `_marks.h`).
     """
     lines = {}
     for suspect in result.suspects:

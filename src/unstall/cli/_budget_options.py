@@ -1,4 +1,4 @@
-"""Budgets of the command line and of `[tool.unstall.budget]` in pyproject.toml, and what verbs say of them."""
+"""Reads budgets from the command line and from `[tool.unstall.budget]` in pyproject.toml, and prints the outcomes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def add_budget_options(parser: argparse.ArgumentParser, limits: Sequence[Limit] 
 
 
 def budgets_in(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
-    """Returns the options in `words` that set a budget. `words` are a command line; those after "--" do not count."""
+    """Returns the options in a command line that set a budget. Words after "--" do not count."""
     own = words[: words.index("--")] if "--" in words else words
     names = {name for action in parser._actions if is_of_budget(action.dest) for name in action.option_strings}
     return [name for word in own if (name := word.partition("=")[0]) in names]
@@ -50,7 +50,7 @@ def is_of_budget(dest: str) -> bool:
 
 
 def budget_of(args: argparse.Namespace, table: Mapping[str, Any] | None = None, about: str = "") -> Budget:
-    """Returns the budgets that the command line sets. For limits that it does not set, takes those of `table`.
+    """Returns the budgets that the command line sets. Limits that the command line does not set come from `table`.
 
     Args:
         args: The parsed arguments.
@@ -117,8 +117,8 @@ def _check(report: Report, budget: Budget) -> int:
 
 
 def tell(checked: CheckResult) -> None:
-    """Prints a sentence to stderr for each budget that is not met. Below it, prints the source lines that exceed the
-    budget.
+    """Prints a sentence to stderr for each budget that is not met. Below an exceeded budget, prints the source lines
+    that exceed the budget.
     """
     from unstall.report.wording import origin
 

@@ -1,4 +1,7 @@
-"""What to type if `unstall run` was given a command, such as `python train.py` or `torchrun train.py`, for a script."""
+"""Says what to type if a user gives `unstall run` a command instead of a script.
+
+Examples of such commands are `python train.py` and `torchrun train.py`.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def advice_on(words: Sequence[str], options: Sequence[str], *, module: bool = Fa
     Args:
         words: The program and its arguments, as typed.
         options: The options of the verb, as typed.
-        module: Whether -m stands before WORDS.
+        module: Whether the user typed -m before WORDS.
         verb: The verb, such as "run".
     """
     run = ["unstall", verb, *options]
@@ -70,7 +73,8 @@ def launcher(environ: Mapping[str, str]) -> list[str]:
 def _of_python(words: Sequence[str], run: Sequence[str]) -> str:
     """Returns a sentence on what to type instead of, for example, `unstall run python -u train.py`.
 
-    Python's own flags stay with Python. `run` are the words of unstall, such as ["unstall", "run"] and options.
+    In the suggested command, Python's own flags follow `python`. `run` contains the words of unstall, such as
+    ["unstall", "run"] and options.
     """
     rest = list(words[1:])
     flags: list[str] = []
@@ -90,7 +94,7 @@ def _of_python(words: Sequence[str], run: Sequence[str]) -> str:
 def _of_launcher(command: Sequence[str], rest: Sequence[str], module: Sequence[str], run: Sequence[str]) -> str:
     """Returns a sentence on what to type instead of, for example, `unstall run torchrun --nproc-per-node 8 train.py`.
 
-    What to type begins with the launcher, so that unstall records each of its processes.
+    The suggested command begins with the launcher, so that unstall records each process that the launcher starts.
 
     Args:
         command: The words of the launcher, such as ["torchrun"].
@@ -107,7 +111,7 @@ def _of_launcher(command: Sequence[str], rest: Sequence[str], module: Sequence[s
 def _with_gpus(run: Sequence[str], flags: Sequence[str]) -> list[str]:
     """Changes --gpu so that each rank has a virtual GPU: for a launcher of 2 ranks, --gpu h200 becomes --gpu h200:2.
 
-    `run` are the words of the verb and its options, `flags` those of the launcher.
+    `run` contains the words of the verb and its options. `flags` contains the options of the launcher.
     """
     ranks = _RANKS.search(" ".join(flags))
     if ranks is None or "--gpu" not in run[:-1]:

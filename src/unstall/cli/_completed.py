@@ -1,4 +1,4 @@
-"""What completes an argument's value: words that are known, or files by how their names end."""
+"""Says how a shell can complete the value of an argument: with known words, or with files by their name endings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from unstall.errors import UsageError
 
 FOLDER = "/"
-"""Among endings: folders, and no files."""
+"""A special ending, which means folders instead of files."""
 _TRACES = (".json", ".json.gz", ".unstall")
 _FILES = {
     **dict.fromkeys(("SCRIPT", "ENTRY"), (".py",)),
@@ -29,7 +29,7 @@ _FILES = {
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What a shell can complete an argument with: words, and files whose names have one of the endings."""
+    """The possible completions of an argument: words, and files whose names have one of the endings."""
 
     words: tuple[str, ...] = ()
     endings: tuple[str, ...] = ()
@@ -41,9 +41,7 @@ class Values:
 
 
 def values_of(verb: str, action: argparse.Action) -> Values:
-    """Returns what a shell can complete this argument of a verb with. Looks the argument up by its option or
-    metavar.
-    """
+    """Returns the possible completions of an argument of a verb. The argument is looked up by its option or metavar."""
     names = [*action.option_strings, str(action.metavar)]
     keys = [f"{verb} {name}" for name in names] + names
     words = tuple(map(str, action.choices or ())) or next((tuple(_WORDS[key]()) for key in keys if key in _WORDS), ())

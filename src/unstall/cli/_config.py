@@ -1,7 +1,7 @@
 """`[tool.unstall]` of pyproject.toml: defaults for the options of `unstall run`, and budgets for `unstall check`.
 
-The file is found as ruff finds its own: in the current folder, else in the nearest parent whose pyproject.toml has that
-table. It may be anybody's: it is bounded, and nothing that it names is opened here.
+unstall looks for a pyproject.toml with this table in the current folder, then in its parent folders. The nearest file
+counts, as for ruff. The file is untrusted: its size is limited, and no file that it names is opened here.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def configure(args: argparse.Namespace) -> str | None:
 
 
 def find() -> Config | None:
-    """Returns the table [tool.unstall] of the nearest pyproject.toml that has one, or None if none has.
+    """Returns the table [tool.unstall] of the nearest pyproject.toml that has this table; None if there is no such file.
 
     Looks in the current folder, then in its parents. Raises UsageError if the file is broken.
     """
@@ -123,7 +123,7 @@ def given_in(args: argparse.Namespace) -> set[str]:
 def budgets() -> tuple[Mapping[str, Any], str]:
     """Returns (table, name): the table of budgets in the nearest pyproject.toml, and its name for error messages.
 
-    Such a name is "pyproject.toml: [tool.unstall.budget]". Raises UsageError if the file is broken.
+    An example of the name is "pyproject.toml: [tool.unstall.budget]". Raises UsageError if the file is broken.
     """
     config = find()
     table = config.table.get(BUDGET, {}) if config else {}
@@ -161,7 +161,7 @@ def _options(
 
 
 def _exclusive(parser: argparse.ArgumentParser, action: argparse.Action) -> list[argparse.Action]:
-    """Returns the option together with all options that cannot be given beside it."""
+    """Returns the option, and all options that cannot be given together with it."""
     groups = [group._group_actions for group in parser._mutually_exclusive_groups if action in group._group_actions]
     return groups[0] if groups else [action]
 

@@ -1,4 +1,4 @@
-"""The end of `unstall run`: about ten lines, with what to do next and where all of it is."""
+"""The last output of `unstall run`: about ten lines that say what to do next and how to see the full report."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def read_report(path: str, *, quiet: bool, step: str | None = None, user: Sequen
 def looks_recorded(word: str) -> bool:
     """Returns whether a word of the command line is the path of a recorded run, and not of a program.
 
-    The ending of the path decides, or else the beginning of the file.
+    If the ending of the path is not known, the first bytes of the file decide.
     """
     if word == STDIN or word.lower().endswith((*TRACES, *_OTHER_ENDINGS)):
         return True

@@ -1,4 +1,4 @@
-"""The last run in a folder: of the files that `unstall run` wrote there, the one that was made last."""
+"""Finds the last run in a folder: the newest file that `unstall run` wrote to the folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from unstall.errors import UsageError
 
 TRACE_ENDING = ".trace.json.gz"
-"""How the names of traces end that `unstall run` chooses itself."""
+"""The ending of a trace's name if `unstall run` chooses the name itself."""
 _RESULT_BEGINS = re.compile(rb'\s*\{\s*"accounts":\s*\{')  # keys are sorted, so the schema stands at the end
 _RESULT_HOLDS = re.compile(rb'"schema":\s*"unstall\.explain/')
 _RESULT_HEAD_BYTES = 64
@@ -24,7 +24,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 def last_run(folder: Path = Path()) -> Path:
     """Returns the newest trace or saved result in a folder.
 
-    A copy is as old as its original, since the age is that of the content.
+    A copy of a file is as old as the original, because the age of the content counts.
 
     Raises:
         UsageError: The folder has no trace and no saved result.
@@ -39,8 +39,8 @@ def last_run(folder: Path = Path()) -> Path:
 
 
 def last_page(folder: Path = Path()) -> Path | None:
-    """Returns the newest HTML report in the folder. Returns None if there is none, or if the newest run is newer than
-    the report.
+    """Returns the newest HTML report in the folder. Returns None if there is no report, or if the newest run is newer
+    than the report.
     """
     page = _newest(path for path in folder.glob("*.html") if is_page(path))
     run = _last_made([*_traces(folder), *_results(folder)])
@@ -78,14 +78,16 @@ def _newest(paths: Iterator[Path]) -> Path | None:
 
 
 def _last_made(paths: list[Path]) -> Path | None:
-    """Returns the file whose content is newest, or None. If it has copies, returns the file that was written first."""
+    """Returns the file with the newest content; None for no files. Of several copies, returns the first that was written.
+    """
     return max(paths, key=lambda path: (_made_ns(path), -path.stat().st_mtime_ns, path.name), default=None)
 
 
 def _made_ns(path: Path) -> int:
     """Returns when a file's content was made, in ns since the epoch.
 
-    This is the time in its gzip header, which copies keep, or else the time at which the file was written.
+    If the file has a gzip header with a time, returns this time, which is the same in a copy. Otherwise returns the
+    time at which the file was written.
     """
     head = _head(path, _GZIP_HEAD.size)
     if len(head) == _GZIP_HEAD.size:

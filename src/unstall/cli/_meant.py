@@ -1,4 +1,4 @@
-"""What somebody who typed an unknown word probably meant."""
+"""Guesses which known word a user meant by an unknown word."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """Returns a question such as "; did you mean --steps?" with the known word that is most similar, or "" if none is
-    similar.
+    """Returns a question such as "; did you mean --steps?" with the most similar known word. Returns "" if no known word
+    is similar.
     """
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]}?" if near else ""

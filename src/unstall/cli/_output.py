@@ -1,4 +1,4 @@
-"""Output of verbs: the options they share, and where results are written."""
+"""The output of verbs: adds the options that verbs share, checks the output files, and writes the results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_output_options(
 
     Args:
         parser: The parser of the verb.
-        it: What -o writes, for its help, such as "the report".
+        it: What -o writes, such as "the report". The help text of -o contains these words.
         largest: What --top counts, such as "costliest findings". If given, --top and --scrub-paths are added.
         but: The beginning of a clause in the help of --quiet: "print BUT --format and -o ask for".
         formats: The names of the formats that the verb can write.
@@ -49,12 +49,12 @@ def add_output_options(
 def check_outputs(args: argparse.Namespace, *inputs: str, others: Sequence[str | None] = ()) -> None:
     """Raises UsageError if some output cannot be written. Verbs call this before they do any work.
 
-    A file must have a known format and an existing folder. It must be neither an input nor another output.
+    An output file must have a known format and an existing folder. It must be neither an input nor another output.
 
     Args:
         args: The parsed arguments. `args.output` has the files of -o.
         inputs: The files that the verb reads.
-        others: Further files that the verb writes.
+        others: Other files that the verb writes.
     """
     formats = [format_of(path, args.format, args.formats) for path in args.output]
     if "html" in formats:
@@ -67,7 +67,8 @@ def check_outputs(args: argparse.Namespace, *inputs: str, others: Sequence[str |
 def check_replaced(path: Path, endings: tuple[str, ...] = TRACES, what: str = "trace") -> None:
     """Raises UsageError if an output would replace an existing file that is probably something else, such as a script.
 
-    A file may be replaced if its name has one of the endings, or if it is empty. `what` is what the output is.
+    A file may be replaced if its name has one of the endings, or if it is empty. `what` is the kind of output, for the
+    error message.
     """
     if path.name.lower().endswith(endings) or not path.is_file() or not path.stat().st_size:
         return

@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar while a large trace is read, and a line about what else takes long."""
+"""Progress on stderr: a bar while a large trace is read, and a line during other work that takes long."""
 
 from __future__ import annotations
 

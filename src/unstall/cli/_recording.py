@@ -34,12 +34,12 @@ class Teller:
     """Prints the progress of a recording to stderr."""
 
     def __init__(self, follower: Follower, *, quiet: bool, stop: bool = False) -> None:
-        """Prepares the printing of news.
+        """Prepares to print the events of a recording.
 
         Args:
             follower: Reads the journal that the recorded program writes.
-            quiet: Print nothing.
-            stop: Whether the program is ended once it is recorded.
+            quiet: Whether to print nothing.
+            stop: Whether the program is ended when the recording is complete.
         """
         self._follower = follower
         self._stop = stop
@@ -86,7 +86,7 @@ def failure(events: Sequence[Event]) -> str | None:
 
 
 def why_nothing(events: Sequence[Event], settings: Settings, *, succeeded: bool) -> str | None:
-    """Returns why the recording did not begin, and what to do about that. Returns None if it began.
+    """Returns why the recording did not begin, and what to do about it. Returns None if the recording began.
 
     `succeeded` is whether the program ended with exit code 0.
     """
@@ -105,7 +105,8 @@ def why_nothing(events: Sequence[Event], settings: Settings, *, succeeded: bool)
 def lacks_gpu(events: Sequence[Event], *, succeeded: bool) -> bool:
     """Returns whether the program needs a GPU that this machine lacks.
 
-    A program that succeeded needs one if it used torch. A program that failed needs one if it failed for lack of CUDA.
+    A program that succeeded needs a GPU if it used torch. A program that failed needs a GPU if it failed because CUDA
+    was not available.
     """
     over = next((event for event in events if event["event"] == "over"), {})
     wanted = over.get("torch" if succeeded else "failed_for_cuda", False)
@@ -141,7 +142,7 @@ def rank_of(environ: Mapping[str, str]) -> int | None:
 
 
 def say(text: str) -> None:
-    """Prints a line to stderr, with the rank if the run has several. A closed stderr is not an error."""
+    """Prints a line to stderr. If the run has several ranks, the line names the rank. A closed stderr is not an error."""
     from unstall.document.plain import no_command, plain
 
     rank = rank_of(os.environ)

@@ -1,4 +1,4 @@
-"""The options of `unstall run`, and what they ask of a recording."""
+"""The options of `unstall run`, and the settings of a recording that follow from these options."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def add_recording_options(parser: argparse.ArgumentParser) -> argparse._Argument
 
 
 def check_recording(args: argparse.Namespace) -> None:
-    """Raises UsageError if options of a recording make no sense or exclude each other."""
+    """Raises UsageError if options of a recording are invalid or exclude each other."""
     if args.step is not None and args.step.isdecimal():
         raise UsageError(f"--step: {args.step!r} is no name of an annotation: did you mean --steps {args.step}?")
     if args.step is not None and args.recorder == "cupti":
@@ -94,7 +94,7 @@ def check_recording(args: argparse.Namespace) -> None:
 
 
 def settings_of(args: argparse.Namespace, folder: Path) -> Settings:
-    """Returns the settings of a recording, as the options say. `folder` is where the recording is kept."""
+    """Returns the settings of a recording that follow from the options. `folder` is the folder for the recording."""
     return Settings(
         folder=str(folder),
         recorder=_recorder(args),
@@ -112,7 +112,8 @@ def settings_of(args: argparse.Namespace, folder: Path) -> Settings:
 
 
 def _recorder(args: argparse.Namespace) -> RecorderName:
-    """Returns the recorder of the options. It is torch if --step is given, since only torch records annotations."""
+    """Returns the recorder that the options select. With --step, this is torch, because only torch records annotations.
+    """
     recorder: RecorderName = args.recorder
     return "torch" if args.step is not None and recorder == "auto" else recorder
 

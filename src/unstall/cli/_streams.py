@@ -1,4 +1,4 @@
-"""Standard streams: replaces closed ones, and characters that a stream's encoding lacks."""
+"""Standard streams: replaces closed streams, and characters that the encoding of a stream does not have."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _STAND_INS = dict(zip("█▓▒▚░·…→µ—▁▂▃▄▅▆▇▲┤�
 def prepare() -> None:
     """Makes it safe to print to stdout and stderr.
 
-    Replaces characters that a stream's encoding lacks by characters of the same width. Replaces a closed stream by the
-    null device.
+    If the encoding of a stream does not have a character, replaces the character by another character of the same
+    width. Replaces a closed stream by the null device.
     """
     codecs.register_error("unstall.stand-in", _stand_in)
     for name in ("stdout", "stderr"):

@@ -1,4 +1,4 @@
-"""`unstall run --gpu`: the options of the virtual GPU, and the run on it that a program left behind."""
+"""`unstall run --gpu`: the options of the virtual GPU, and the recorded run of a program on the virtual GPU."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def add_simulation_options(group: argparse._ActionsContainer) -> None:
 
 
 def options_of(args: argparse.Namespace) -> MachineOptions | None:
-    """Returns the options of the virtual GPU that --gpu asks for, or None without --gpu.
+    """Returns the options of the virtual GPU that --gpu asks for. Returns None if --gpu is not given.
 
     Raises UsageError if options exclude each other.
     """
@@ -79,7 +79,7 @@ def command_with_gpu(args: argparse.Namespace) -> str:
     """Returns the given command, changed so that it runs on a virtual GPU. Leaves out options that only a real GPU has.
 
     Under torchrun, the command has one virtual GPU for each process on this machine. torchrun's own options are not
-    known.
+    known, so the command has "…" in their place.
     """
     words: list[str] = args.words[1:]
     program = len(words) - len(args.program)
@@ -127,7 +127,7 @@ def virtual_gpu_for_children(options: MachineOptions) -> Iterator[None]:
 def ask_to_stop(folder: Path, args: argparse.Namespace) -> None:
     """If --stop is given, asks the program to end after the steps or the time that the other options select.
 
-    `folder` is the folder in which the program keeps its run.
+    `folder` is the folder in which the program stores its run.
     """
     from unstall.virtual.stopping import ask
 
@@ -196,11 +196,12 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
     """Returns the steps, or the stretch of time, that the options --warmup, --steps, --after and --for select.
 
     If only --warmup is given, all steps after the warm-up are selected. If only --steps is given, the usual warm-up is
-    skipped. Without any of these options, the part after the usual warm-up is selected. But the whole run is selected
-    if it has no step boundaries, no steps after the warm-up, or races, which may be anywhere in it.
+    skipped. Without any of these options, the part after the usual warm-up is selected. In this last case, the whole
+    run is selected if it has no step boundaries, no steps after the warm-up, or any races, because races may be
+    anywhere in the run.
 
-    If a device failed, returns the whole run, whatever the options say. If the selected part is empty, returns the
-    whole run, and `Meta.shortfall` says so. The shortfall also says if the run has too few steps.
+    If a device failed, returns the whole run, regardless of the options. If the selected part is empty, returns the
+    whole run with a note in `Meta.shortfall`. There is also a note in `Meta.shortfall` if the run has too few steps.
     """
     if (not len(timeline.host) and not len(timeline.device)) or len(timeline.faults):
         return timeline
@@ -272,7 +273,7 @@ def _warmup_of(steps: int, asked: int | None) -> int:
 
 
 def _without_warmup(timeline: Timeline, steps: int) -> Timeline:
-    """Adds a note (`shortfall`) to a timeline: all its steps are explained, because too few are left for a warm-up."""
+    """Adds a note (`shortfall`) to a timeline: all steps are explained, because the run is too short for a warm-up."""
     return _short_of(
         timeline,
         f"the run has {counted(steps, 'step')}, too few to let the first {_WARMUP} go by as usual: what a program does "
@@ -285,7 +286,7 @@ def _short_of(timeline: Timeline, shortfall: str) -> Timeline:
 
 
 def told_of_faults(timeline: Timeline) -> str:
-    """Returns the verdict on a run in which a device failed. It is for a rank whose report is not printed."""
+    """Returns the verdict on a run in which a device failed. It is printed for ranks whose report is not printed."""
     from unstall.diagnose.explain import explain
 
     return explain(timeline).verdict.text

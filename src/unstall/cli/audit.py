@@ -123,7 +123,7 @@ def _settings(args: argparse.Namespace, folder: Path) -> Settings:
 def _folder(keep: str | None) -> Iterator[Path]:
     """Yields the folder for logs, traces and reports of the entries: `keep`, or else a temporary folder.
 
-    Removes the temporary folder at the end, unless a log is left in it.
+    At the end, removes the temporary folder if it is empty. It is not empty if it contains the log of a failed entry.
     """
     if keep is not None:
         yield Path(keep)

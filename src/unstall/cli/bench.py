@@ -186,8 +186,9 @@ def _measured(args: argparse.Namespace, by: Any) -> ShownMeasurement | ShownComp
 
 
 def _without_launcher(found: ShownMeasurement) -> ShownMeasurement:
-    """Removes the source place of verdicts whose place is the launcher script, since the measured statement is in no
-    file.
+    """Removes the source place from verdicts whose place is the script that started unstall.
+
+    The measured statement is in no file, so it has no source place.
     """
     own = f"{sys.argv[0]}:"
     verdicts = tuple(
@@ -198,7 +199,7 @@ def _without_launcher(found: ShownMeasurement) -> ShownMeasurement:
 
 
 def _code(found: ShownMeasurement | ShownComparison, args: argparse.Namespace) -> int:
-    """Returns the exit code, and saves the baseline if that was requested.
+    """Returns the exit code. Saves the baseline if the user requested it.
 
     The exit code is 1 if a statement's result differs from the first statement's, or if a statement is slower than the
     baseline allows.

@@ -1,8 +1,8 @@
 """Sets the environment variables by which CUDA's driver writes a core dump when a kernel fails.
 
 The driver reads these variables when the program initialises CUDA. The dump does not contain the device's memory, so it
-is small. The process continues after the dump is written. If the user has set variables for core dumps, unstall sets
-none. The driver writes no dump of a process in which CUPTI is subscribed.
+is small. The process continues after the dump is written. If the user has set variables for core dumps, unstall sets no
+variables. The driver does not write a dump of a process that has a CUPTI subscriber.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WITHOUT_MEMORY = (  # from this version of CUDA on, as cuDriverGetVersion tells
 def arm(folder: str | None) -> None:
     """Writes the process id to `folder`, because the name of the core dump contains it.
 
-    The environment variables that ask for the dump are set before the process starts (`variables`).
+    The environment variables that ask for the dump come from `variables`. They are set before the process starts.
     """
     (Path(folder or ".") / PROCESS).write_text(str(os.getpid()))
 
@@ -43,8 +43,8 @@ def variables(environment: Mapping[str, str], folder: Path, driver: Any = None) 
 
     Args:
         environment: The environment of this process.
-        folder: Where the core dump goes.
-        driver: The CUDA driver's library; this machine's if None.
+        folder: The folder for the core dump.
+        driver: The library of the CUDA driver; None to load the library of this machine.
     """
     if any(name.startswith("CUDA_") and "COREDUMP" in name for name in environment):
         why = f"{ENABLE} is not 1 in your environment, which has other variables of CUDA's core dumps"

@@ -1,4 +1,4 @@
-"""Finds the GPU function and the source line of an address, in the machine code that was loaded on the device."""
+"""Finds the GPU function and the source line that belong to an address in machine code on the device."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class Module:
         self._elf, self._steps = Elf(content, what), steps
 
     def functions(self) -> Iterator[tuple[NDArray[Any], Bytes]]:
-        """Yields (symbols, strings) for each symbol table: the symbols of loaded functions, and the table with their
-        names.
+        """Yields (symbols, strings) for each symbol table: the symbols of loaded functions, and the string table with
+        the names of the symbols.
         """
         for number in self._elf.filled(SYMBOLS):
             data, link = self._elf.data(number), int(self._elf.sections[number]["link"])
@@ -75,7 +75,7 @@ class Module:
 
 
 class Code:
-    """The functions of all modules of a dump, except modules that cannot be read."""
+    """The GPU functions of all modules in a core dump. Modules that cannot be read are left out."""
 
     def __init__(self, modules: Iterable[tuple[Bytes, str]]) -> None:
         tables: list[NDArray[Any]] = [np.zeros(0, _SYMBOL)]

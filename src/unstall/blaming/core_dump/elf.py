@@ -1,4 +1,4 @@
-"""The sections of an ELF file. Core dumps are ELF files, and so are the modules of machine code in them.
+"""The sections of an ELF file. A GPU core dump is an ELF file. It contains modules of machine code, also as ELF files.
 
 The file is untrusted, so each offset and size in it is checked against the file's own size before use. The time to
 read a file is linear in its size.
@@ -28,7 +28,7 @@ _SECTION = np.dtype(
 _MOST_SECTIONS, _MOST_READ = 1 << 22, 1 << 17
 _LONGEST_TEXT = 1 << 14
 _BIG_COUNT = 0xFFFF
-"""In the header, this value says that the number is in section 0, because it is too large for the header."""
+"""If a header field has this value, the real number is too large for the field, and is stored in section 0."""
 
 
 class Elf:
@@ -36,7 +36,7 @@ class Elf:
 
     Attributes:
         content: The bytes of the file.
-        what: A name for the file in errors.
+        what: The name of the file in error messages.
         sections: The section table. The number of a section is the index of its row.
         abi: The EI_OSABI field of the header.
         kind: The e_type field of the header.
@@ -48,7 +48,7 @@ class Elf:
 
         Args:
             content: The bytes of the file.
-            what: A name for the file in errors.
+            what: The name of the file in error messages.
 
         Raises:
             TraceError: `content` is not a 64-bit ELF file, or it is cut off.
@@ -83,8 +83,8 @@ class Elf:
         """Returns the numbers of the non-empty sections of type `kind`.
 
         Raises:
-            TraceError: These sections together are larger than the file. So they overlap, and reading each of them
-                would take too long.
+            TraceError: There are too many such sections, or their total size is larger than the file. In both cases,
+                reading them would take too long.
         """
         numbers = self.of_type(kind)
         numbers = numbers[self.sections["size"][numbers] > 0]
@@ -104,7 +104,7 @@ class Elf:
         return self.content[at : at + size]
 
     def named(self, name: str) -> Bytes:
-        """Returns the bytes of the first section with this name; an empty array if no section has it."""
+        """Returns the bytes of the first section with this name; an empty array if no section has this name."""
         if not 0 < self._names < len(self.sections):
             return self.content[:0]
         names = self.data(self._names)

@@ -15,17 +15,17 @@ from unstall.errors import TraceError
 
 _USUAL_FILE = "core_%t_%h_%p.nvcudmp"
 _CLOCKS_DIFFER_S = 2.0
-"""The times of files may be wrong by this much."""
+"""By how many seconds the modification time of a file may be wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found of a process's core dump.
+    """The result of a search for the core dump of a process.
 
     Attributes:
         file: The core dump; None if no file was found.
         dump: The contents of the file; None if it was not read.
-        why: Why `dump` is None; "" if there is no reason to give.
+        why: Why `dump` is None; "" if `dump` is not None, or if no reason is known.
     """
 
     file: Path | None = None
@@ -36,13 +36,13 @@ class Found:
 def find(environment: Mapping[str, str], process: int, since_s: float) -> Found:
     """Finds and reads the core dump that a process has written.
 
-    Child processes inherit the environment, and may write dumps too. A child's dump is not read, because it may be of
-    another fault.
+    Child processes inherit the environment, and may write dumps too. A child's dump is not read, because it may show a
+    different fault.
 
     Args:
         environment: The environment of the process.
         process: The process id.
-        since_s: The earliest time at which the dump may have been written, as `time.time` gives it.
+        since_s: The earliest time at which the dump may have been written, in seconds since the epoch.
     """
     if not is_armed(environment):
         return Found()

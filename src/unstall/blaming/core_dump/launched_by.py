@@ -1,4 +1,4 @@
-"""Adds to a core dump the lines that launched its kernels, from the saved result of a run."""
+"""Adds source lines to a core dump: the lines that launched the kernels. They come from the saved result of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unstall.blaming.ring import name_in_results
 def launched_by(dump: CoreDump, result: BlameResult) -> CoreDump:
     """Returns a copy of the dump in which each kernel has the lines that launched it.
 
-    A line of `result` counts if its unfinished work contains the kernel.
+    A line of `result` counts as such a line if the line launched unfinished work that contains the kernel.
     """
     lines = list(_lines(result))
 

@@ -19,7 +19,7 @@ from unstall.blaming.core_dump.result import SourceLine
 
 _MOST_STEPS, _DEEPEST = 1_000_000, 16
 _SEARCHED_IN_A_STEP = 1 << 10
-"""The number of bytes of a table that are searched in the time of one step."""
+"""How many bytes of a table are searched in one step of work."""
 _NAMED_IN_A_STEP, _LONGEST_NAME = 1 << 6, 1 << 14
 _END, _SET_ADDRESS, _INLINED = 1, 2, 0x90
 _COPY, _ADVANCE_PC, _ADVANCE_LINE, _SET_FILE, _CONST_ADD_PC, _FIXED_ADVANCE_PC = 1, 2, 3, 4, 8, 9
@@ -122,7 +122,7 @@ class LineTable:
         Args:
             content: The `.debug_line` section.
             strings: The `.debug_line_str` section.
-            steps: Limits the work; a new limit if None.
+            steps: The limit on the work; None for a new limit.
         """
         self._content, self._strings, self._steps = content, strings, steps or Steps()
         self._heads: dict[int, _Unit] = {}
@@ -203,7 +203,7 @@ def _head(cursor: _Cursor, strings: bytes, offset_bytes: int, steps: Steps) -> _
 def _old_files(cursor: _Cursor, steps: Steps) -> tuple[str, ...]:
     """Returns the files of a table of DWARF version 4 or earlier.
 
-    The table does not name folder 0, which is the compiler's own.
+    The table does not contain folder 0, which is the compiler's working directory.
     """
     folders = [""]
     while folder := cursor.string():

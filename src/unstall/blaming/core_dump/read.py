@@ -42,7 +42,7 @@ def read_core_dump(path: Path) -> CoreDump:
 
 
 class _Reader:
-    """Joins the tables of one dump: threads to warps, blocks, multiprocessors and devices."""
+    """Joins the tables of one dump: finds the warp, the block, the multiprocessor and the device of each thread."""
 
     def __init__(self, elf: Elf) -> None:
         self._elf = elf
@@ -134,13 +134,13 @@ class _Reader:
             yield _exception(int(code), at=next(iter(self._most(known)), None))
 
     def _pcs(self, threads: NDArray[np.intp]) -> NDArray[np.uint64]:
-        """Returns one program counter per warp: that of the first of these threads in the warp."""
+        """Returns one program counter per warp: the program counter of the first thread of the warp in `threads`."""
         _, first = np.unique(self._threads.parent[threads], return_index=True)
         pcs: NDArray[np.uint64] = self._threads.rows["pc"][threads[first]]
         return pcs
 
     def _most(self, pcs: NDArray[np.uint64]) -> tuple[Instruction, ...]:
-        """Returns the instructions at which most warps were, the most frequent first.
+        """Returns the instructions at which the most warps were. The instruction with the most warps comes first.
 
         Args:
             pcs: One program counter per warp.

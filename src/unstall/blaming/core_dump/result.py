@@ -7,11 +7,11 @@ from typing import Literal, TypeAlias
 import msgspec
 
 Index: TypeAlias = tuple[int, int, int]
-"""x, y and z of a block or a thread, or of a size in blocks or threads."""
+"""The x, y and z of a block's index or a thread's index, or of a size in blocks or threads."""
 
 
 class SourceLine(msgspec.Struct, frozen=True):
-    """A line of a kernel's source, as the compiler wrote it into the machine code."""
+    """A line of a kernel's source, as recorded in the compiler's line information."""
 
     file: str
     line: int
@@ -65,10 +65,10 @@ class DeviceException(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grid(msgspec.Struct, frozen=True, kw_only=True):
-    """A launch of a kernel that was running.
+    """A kernel launch that was running when the dump was written.
 
     Attributes:
-        kernel: Name of the kernel; "" if the dump lacks it.
+        kernel: Name of the kernel; "" if the dump does not contain the name.
         linked: The kernel's linker symbol.
         number: The driver's number of the launch.
         device: Index of the device.
@@ -77,8 +77,8 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
         resident_blocks: How many blocks were on the device. All other blocks had ended or had not begun.
         resident_warps: How many warps were on the device.
         multiprocessors: How many multiprocessors ran blocks of this launch.
-        exception: The exception of this launch; None if it had none.
-        standing: The instructions at which most warps were.
+        exception: The exception of this launch; None if the launch had no exception.
+        standing: The instructions at which the most warps were.
         launched_by: Lines, as FILE:LINE, that may have launched this kernel. They are taken from a saved result.
     """
 
@@ -114,7 +114,7 @@ class CoreDump(msgspec.Struct, frozen=True, kw_only=True):
         cuda: Version of CUDA; "" in dumps of drivers before 565.
         written_s: When the dump was written, in s since 1970; 0 in dumps of drivers before 565.
         devices: The GPUs that the program saw.
-        grids: The running kernels. Those with an exception come first.
+        grids: The running kernels. Kernels with an exception come first.
         elsewhere: Exceptions whose kernel is not known.
     """
 

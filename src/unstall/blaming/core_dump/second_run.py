@@ -1,7 +1,7 @@
 """Runs a program a second time to get a core dump of its fault, and adds the dump to the first run's result.
 
-The first run writes no core dump, because core dumps change what the program sees: it notices a fault later, and gets
-another error for a failed assertion.
+The first run writes no core dump, because core dumps change how the program behaves. The program would notice a fault
+later, and would get a different error for a failed assertion.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ def run_for_dump(
 
     Args:
         program: The program and its arguments.
-        folder: Where the dump goes, unless the user's own environment variables name another place.
-        variables: The environment variables of `arming.variables`.
+        folder: The folder for the dump. If the user's own environment variables name a place for the dump, the dump
+            goes to that place instead.
+        variables: The environment variables that `arming.variables` returned.
         first: How the first run ended.
         stdout_to_stderr: Whether the program's stdout goes to stderr.
 
@@ -74,8 +75,8 @@ def run_for_dump(
 def joined(first: Ended, found: Found) -> BlameResult | None:
     """Returns the first run's result, to which the second run's core dump is added.
 
-    The result keeps only the suspects that launched the failed kernel. If the second run wrote no dump of this fault,
-    the reason is added instead.
+    Suspects that did not launch the failed kernel are removed. If the second run wrote no dump of this fault, the
+    reason is added instead of a dump.
     """
     result, dump = first.result, found.dump
     if result is None or first.ring is None:
@@ -92,7 +93,7 @@ def joined(first: Ended, found: Found) -> BlameResult | None:
 
 
 def _is_another(result: BlameResult, dump: CoreDump) -> str:
-    """Returns why this dump is not of the fault in `result`; "" if it is."""
+    """Returns the reason why the dump does not show the fault in `result`; "" if it shows this fault."""
     exception = dump.exception
     if exception is None:
         return "that of the second run has no exception: the fault did not come back"

@@ -1,8 +1,9 @@
 """The tables of a core dump, in the rows of NVIDIA's cudacoredump.h.
 
-Newer drivers write longer rows, which begin with the fields listed here. Older drivers write shorter rows; the fields
-that these lack are 0. All sections of one type are read as one table. Each section also has a parent, which is a row
-of some other section: its fields `link` and `info` are the number of that other section, and of the row in it.
+Newer drivers write longer rows, which begin with the fields listed here. Older drivers write shorter rows; a field that
+is missing in a row is read as 0. All sections of one type are read as one table. The rows of a section belong to a
+parent, which is a row of another section. The field `link` of a section is the number of the parent's section, and the
+field `info` is the index of the parent in that section.
 """
 
 from __future__ import annotations
@@ -65,9 +66,9 @@ class Table:
 
     Attributes:
         rows: The rows.
-        parent: For each row, the index of the row of the parent table to which it belongs.
+        parent: For each row, the index of its parent in the rows of the parent table.
         first_row: Maps the number of a section to the index of its first row in `rows`.
-        counts: Maps the number of a section to its number of rows.
+        counts: Maps the number of a section to how many rows the section has.
     """
 
     rows: NDArray[Any]
@@ -82,11 +83,11 @@ def table(elf: Elf, kind: int, parent: Table | None = None) -> Table:
     Args:
         elf: The core dump.
         kind: The type of the sections.
-        parent: The table to whose rows these rows belong. If it is None, `Table.parent` of the result has the `info`
-            field of each row's section.
+        parent: The table that contains the parents of the rows. If it is None, `Table.parent` of the result is the
+            `info` field of each row's section.
 
     Raises:
-        TraceError: A section is cut off, has rows of another size, or belongs to a row that does not exist.
+        TraceError: A section is cut off, has rows of a wrong size, or belongs to a row that does not exist.
     """
     dtype, last = _ROWS[kind]
     assert dtype.fields is not None

@@ -1,1 +1,1 @@
-"""Where a program hangs: which line's work each stream is at, what it waits for, and where the host is."""
+"""Finds where a program hangs: the work that each stream is executing or waiting for, and the line of the host."""

@@ -1,4 +1,7 @@
-"""Asks a process which of its streams are done, and where its Python threads are. Its agent (`_agent.c`) answers."""
+"""Asks a process which of its streams are done, and where its Python threads are.
+
+An agent in the process (`_agent.c`) answers.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,14 @@ _MOST_STACKS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of one process: how far its streams are, and where its Python threads are.
+    """The answer of one process: which of its streams are done, and where its Python threads are.
 
     The streams are in the order of the table `streams` in the ring file of the process.
 
     Attributes:
-        results: For each stream, the driver's answer whether the stream is done: a CUresult, or NOT_ASKED.
-        last: For each stream, the number of its last work at the time of the answer.
+        results: For each stream, the CUresult by which the driver says whether the stream is done. NOT_ASKED if the
+            driver was not asked.
+        last: For each stream, the number of the last work on the stream before the driver was asked.
         stacks: The Python stacks that faulthandler wrote.
     """
 

@@ -1,6 +1,6 @@
-"""Starts an agent in each Python process that a program run with `--blame` starts, such as its ranks.
+"""Starts an agent in each Python child process of a program under `--blame`, for example in each rank.
 
-This module imports next to nothing until the process imports torch.
+This module imports very little until the process imports torch.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from unstall.guest.imports import when_imported
 
 MODULE = "unstall.blaming.hangs.arming"
 FOLDER = "UNSTALL_BLAME_FOLDER"
-"""The environment variable that names the folder. In it, each process makes a folder named by its process id."""
+"""The environment variable that names a folder. In this folder, each process makes a subfolder named by its PID."""
 
 
 def arm(settings: str | None) -> None:
-    """Starts the agent of this child process, which answers where the process is. Does nothing if the run has ended."""
+    """Starts an agent in this child process. The agent answers where the process is.
+
+    Does nothing if the run has ended.
+    """
     del settings  # a child is given none
     above = Path(os.environ.get(FOLDER, ""))
     if not os.environ.get(FOLDER) or not above.is_dir() or not can_attend():
@@ -30,7 +33,7 @@ def arm(settings: str | None) -> None:
 
 
 def _take(folder: Path) -> None:
-    """Makes a folder. If it exists, this process made it before an `execv`, and it is emptied."""
+    """Makes a folder. If the folder exists, this process made it before an `execv`. Then the folder is emptied."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
@@ -39,7 +42,7 @@ def _take(folder: Path) -> None:
 
 
 def _follow_work(folder: Path) -> None:
-    """Notes the work of this process once CUDA is initialised. Until then, it saves the 22 MiB that the tables take."""
+    """Records the work of this process from the initialisation of CUDA on. The tables take 22 MiB from then on."""
     from unstall.guest.device import when_initialised
 
     process = os.getpid()

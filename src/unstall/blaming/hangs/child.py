@@ -1,6 +1,6 @@
 """Makes a process able to answer where it hangs: starts an agent in C, and writes a file that identifies the process.
 
-This module runs in all Python processes of a program, so it imports next to nothing.
+This module runs in all Python processes of a program, so it imports very little.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def attend(folder: Path) -> Callable[[], None]:
 
 
 def _free_signal() -> int:
-    """Returns a real-time signal that has no handler. The agent raises it only in its own thread."""
+    """Returns a real-time signal that has no handler. The agent raises the signal only in the agent's own thread."""
     for number in range(signal.SIGRTMAX - 1, signal.SIGRTMIN, -1):
         if signal.getsignal(number) is signal.SIG_DFL:
             return number

@@ -1,4 +1,4 @@
-"""The report of a hang, or of where a running program is."""
+"""The report on where a program hangs, or on where a running program is."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _of_end(hang: Hang) -> Iterator[str]:
 
 
 def _of_ranks(within: Sequence[Process], without: Sequence[Process], unseen: Sequence[int]) -> Iterator[str]:
-    """Yields sentences on which ranks wait in a collective, and which do not join it."""
+    """Yields sentences that say which ranks wait in a collective, and which ranks have not joined the collective."""
     by_call: dict[tuple[str, str], list[int]] = {}
     for each in within:
         line = _line_of(each)
@@ -109,7 +109,7 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 def _of_process(process: Process) -> str:
-    """Returns a sentence on where a process is."""
+    """Returns a sentence that says where a process is."""
     if process.state in ("ended", "stopped", "silent"):
         return f"Process {process.pid} {_STATES[process.state]}."
     circular = [each for each in process.streams if each.circular]
@@ -133,7 +133,7 @@ def _of_host(process: Process) -> str:
 
 
 def _is_idle(hang: Hang) -> bool:
-    """Returns whether the program may be well: the device has nothing to do, and no rank waits for another rank."""
+    """Returns whether the program may not hang: the device has nothing to do, and no rank waits for another rank."""
     alive = [each for each in hang.processes if each.state != "ended"]
     is_unsure = any(each.streams or each.collective or each.state in ("silent", "stopped") for each in alive)
     return any(each.worked for each in alive) and not is_unsure
@@ -154,7 +154,7 @@ def _circular(standing: Standing, is_called: bool) -> str:
 
 
 def _standing(standing: Standing) -> str:
-    """Returns a sentence on what a stream is doing. It begins with a small letter."""
+    """Returns a sentence that says what a stream is doing. The sentence begins with a lower-case letter."""
     work = standing.work
     if work is None or work.where is None:
         return f"{standing.stream} has work that is not done; its line is not known"
@@ -183,7 +183,7 @@ def _sure(process: Process) -> list[Standing]:
 
 
 def _line_of(process: Process) -> Line | None:
-    """Returns the line of the work that the device is at, or else the line that the host is at."""
+    """Returns the line of the work that the device is executing. If this is not known, returns the host's line."""
     sure = _sure(process)
     work = next((each.work for each in sure if each.work and each.work.where), None)
     return work.where if work else process.at

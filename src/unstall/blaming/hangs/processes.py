@@ -1,4 +1,4 @@
-"""Finds the processes that run with `unstall run --blame`. Each writes a file about itself to a private folder.
+"""Finds the processes that run with `unstall run --blame`. Each process writes a file about itself to a private folder.
 
 Reads only folders of this user that nobody else may open. The size and form of the files in them are checked.
 """
@@ -32,8 +32,8 @@ class Who(msgspec.Struct, frozen=True):
         pid: The process id.
         parent: The process id of the parent.
         main_thread: The identifier of Python's main thread.
-        started: When the process started, in clock ticks after the machine's start. It tells this process from a later
-            one with the same `pid`.
+        started: When the process started, in clock ticks after the machine's start. This distinguishes the process
+            from a later process with the same `pid`.
         program: The program's name.
         rank: The rank in a distributed run; None if there is none.
         world_size: The number of ranks; None if there are none.
@@ -106,8 +106,8 @@ def state_of(pid: int, started: int = 0) -> str:
 
     Args:
         pid: The process id.
-        started: When the process started, in clock ticks after the machine's start. If not 0, a later process with the
-            same `pid` does not count.
+        started: When the process started, in clock ticks after the machine's start. A later process with the same
+            `pid` does not count. If 0, any process with this `pid` counts.
     """
     fields = _stat(pid)
     is_it = len(fields) > _STARTED and (not started or fields[_STARTED] == str(started))

@@ -1,4 +1,4 @@
-"""Places for the ring files of child processes: outside of shared memory if the program may need that memory."""
+"""Chooses places for the ring files of child processes. If shared memory is short, the files go to another place."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def spare_room(folder: Path) -> Iterator[None]:
 def place_for_ring(folder: Path) -> Path:
     """Returns where to create the ring file of the process that has this folder.
 
-    If shared memory is short, this is a place outside of `folder`, and `folder` gets a symbolic link to it.
+    If shared memory is short, the place is outside of `folder`, and `folder` gets a symbolic link to the place.
     """
     about = os.statvfs(folder)
     spare = folder.parent / _SPARE

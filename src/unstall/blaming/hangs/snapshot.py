@@ -35,7 +35,10 @@ def snapshot(processes: Sequence[Found], quiet_s: Mapping[int, float], stuck: fr
 
 
 def _is_of_interest(process: Process) -> bool:
-    """Returns whether a child process is more than a helper of Python, such as multiprocessing's resource tracker."""
+    """Returns whether a child process has a rank, work on a device, or a line of user code.
+
+    A helper process of Python, such as multiprocessing's resource tracker, has none of these.
+    """
     return process.rank is not None or process.worked or process.at is not None
 
 

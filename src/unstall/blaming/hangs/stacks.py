@@ -44,7 +44,7 @@ def users_line(frames: Sequence[Line]) -> Line | None:
 
 
 def collective_in(frames: Sequence[Line]) -> str:
-    """Returns the function of `torch.distributed` in which a thread waits for other ranks; "" if it is in none."""
+    """Returns the function of `torch.distributed` in which a thread waits for other ranks; "" if there is none."""
     for frame in frames:
         if frame.file.endswith(_DISTRIBUTED) and not frame.function.startswith("_") and frame.function != "wrapper":
             return frame.function

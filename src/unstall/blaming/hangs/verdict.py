@@ -1,4 +1,7 @@
-"""Works out what each stream and the host of a process are doing, from its ring and the answer of its agent."""
+"""Works out what each stream of a process is doing, and where its host is.
+
+The facts come from the ring of the process and from the answer of its agent.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,15 @@ _NCCL = re.compile(r"nccl(?:Dev|Symk|Symm)?\w*Kernel_([A-Za-z]+)")
 _ENDS = re.compile(
     r"2at6native|cutlass|cublas|gem[mv]|xmma|nvjet|cudnn|fmha|pytorch_flash|3cub|thrust|triton_(?:poi|red|per|tem)_"
 )
-"""In the linked names of kernels that are known to end."""
+"""Matches the linker symbols of kernels that are known to end."""
 _MOST_FRAMES, _MOST_THREADS = 60, 16
 
 
 def standing(ring: Ring, answer: Answer) -> tuple[Standing, ...]:
     """Returns what each stream with unfinished work is doing.
 
-    Streams that the driver calls unfinished come first. All other streams may have finished unnoticed.
+    Streams that surely have unfinished work of their own come first. The other streams may have finished, or may only
+    wait for another stream.
     """
     pending = _Pending(_with_answers(ring, answer))
     results = [*answer.results, *[NOT_ASKED] * len(ring.tables["streams"])]
@@ -89,14 +93,14 @@ def _with_answers(ring: Ring, answer: Answer) -> Ring:
 
 
 class _Pending:
-    """Finds the entries of streams that are not done."""
+    """Finds the entries in the ring whose work is not done, for one stream at a time."""
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
         self._held: dict[int, bool] = {}
 
     def rows(self, stream: int, before: int | None = None) -> Rows:
-        """Returns the entries of a stream that may not be done, from the first one that can block the stream on.
+        """Returns the entries of a stream whose work may not be done. The first of them can block the stream.
 
         Args:
             stream: The row of the stream.
@@ -110,9 +114,9 @@ class _Pending:
         return held
 
     def window(self, stream: int) -> Rows:
-        """Returns the entries at which the stream may be, working or waiting.
+        """Returns the entries that the stream may be executing now, or at which it may be waiting.
 
-        The device has reached the last mark before these entries, and not the first mark after them.
+        The device has reached the last mark before these entries, but not the first mark after them.
         """
         rows = self.rows(stream)
         rows = rows[: next_mark(rows, 0)]
@@ -120,9 +124,10 @@ class _Pending:
         return window
 
     def write_of(self, wait: Any) -> Any | None:
-        """Returns the unfinished write of a value for which the entry `wait` waits; None if there is none.
+        """Returns the unfinished write for which the entry `wait` waits; None if there is no such write.
 
-        If several writes go to the address, prefers a write of the awaited value.
+        `wait` waits for a value at a memory address. If several writes go to this address, prefers a write of the
+        awaited value.
         """
         entries = self.ring.entries
         writes = entries[(entries["kind"] == WRITE_VALUE) & (entries["event"] == wait["event"])]
@@ -141,10 +146,11 @@ class _Pending:
 
 
 def _on(pending: _Pending, stream: int, result: int) -> tuple[Standing, int | None] | None:
-    """Returns what a stream is doing, or None if it is done.
+    """Returns what a stream is doing. Returns None if the stream is done.
 
     Returns:
-        (what the stream is doing, the row of the stream for which it waits or None).
+        (standing, row): what the stream is doing, and the row of the other stream for which it waits. `row` is None if
+        it waits for no other stream.
     """
     if result not in (NOT_READY, NOT_ASKED):
         return None
@@ -188,8 +194,8 @@ def _likeliest_first(ring: Ring, rows: Rows) -> Rows:
 def _may_be_of_others(ring: Ring, stream: int, found: Mapping[int, tuple[Standing, int | None]]) -> bool:
     """Returns whether this stream may only be waiting for work of other streams.
 
-    Only the legacy default stream waits in this way. If another stream waits for an event of this stream, this stream
-    has work of its own.
+    Only the legacy default stream waits for other streams without an event. If another stream waits for an event of
+    this stream, this stream has work of its own.
     """
     row = ring.tables["streams"][stream]
     is_legacy = not row["handle"] and not row["thread"]
@@ -209,7 +215,10 @@ def _leads_to_itself(row: int, waits_for: dict[int, int | None]) -> bool:
 
 
 def _of_nccl(streams: Sequence[Standing]) -> str:
-    """Returns the collective whose NCCL kernel one of these streams is running, such as "AllReduce", or ""."""
+    """Returns the collective of an NCCL kernel that one of these streams is running, such as "AllReduce".
+
+    Returns "" if no stream is running an NCCL kernel.
+    """
     for stream in streams:
         for name in stream.work.work if stream.work and stream.is_sure else ():
             if found := _NCCL.search(name):

@@ -1,4 +1,4 @@
-"""Watches a program from outside. If the program hangs, finds out where, and ends the program if asked to."""
+"""Watches a program from another process. If the program hangs, finds out where. If the user asked for it, ends it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from unstall.blaming.result import Hang
 from unstall.blaming.ring import pulse
 
 LEAST_S, MOST_S, PAUSES = 60.0, 1800.0, 20
-"""If the user gives no time-out, it is PAUSES times the longest pause, but at least LEAST_S and at most MOST_S."""
+"""If the user sets no time-out, the time-out is PAUSES times the longest pause, limited to LEAST_S … MOST_S."""
 _TICK_S, _LONGEST_TICK_S = 0.5, 2.0
 _BUSY = 0.1  # of a core: a process whose threads only poll uses less
 _GRACE_S = 5.0
@@ -67,15 +67,16 @@ class _Watched:
 
     Attributes:
         found: The process and its folder.
-        own: Whether this `unstall run` started the process. If false, the process is another rank of the program.
+        own: Whether the process belongs to this `unstall run`. If false, it is a rank that belongs to another
+            `unstall run`.
         pulse: Bytes of the process's ring file at the last look. They change while the process makes progress.
-        effort: What the process had computed and read at the last look (`effort_of`).
+        effort: The result of `effort_of` for the process at the last look.
         worked: Whether the process has put work on a device.
         failed: Whether a call of the process has returned an error of the device.
-        quiet_s: Time since any watched process made progress.
-        idle_s: Time since this process computed.
-        paused_s: Length of its last pause.
-        longest_s: Length of its longest pause after it first put work on a device.
+        quiet_s: Time since the last progress of any watched process.
+        idle_s: Time since this process last used the CPU.
+        paused_s: Length of the last pause of the process.
+        longest_s: Length of the longest pause after the process first put work on a device.
     """
 
     found: Found
@@ -113,7 +114,9 @@ class _Watched:
     def limit_s(self, wanted: Wanted) -> float | None:
         """Returns the time-out of this process in s.
 
-        Returns None if the process cannot hang, or if a hang would look like a pause.
+        Returns None if the process is not checked for hangs. This is so in three cases: a CUDA call of the process has
+        returned an error; the process is a helper; or the process has not used a device yet and the user has set no
+        time-out.
         """
         who = self.found.who
         if self.failed or not (self.worked or self.found.main or who.rank is not None):
@@ -123,9 +126,9 @@ class _Watched:
 
 @dataclass
 class Watcher:
-    """A context manager that watches the processes of a folder for hangs, in a thread of its own.
+    """A context manager that watches the processes of a folder for hangs. It watches them in a separate thread.
 
-    Because of this thread, signals reach the program while a report is made.
+    The main thread can therefore pass signals to the program while a report is made.
 
     Attributes:
         folder: The folder of an `unstall run`.
@@ -204,7 +207,7 @@ class Watcher:
                 each.quiet_s += passed_s
 
     def _computes(self, within_s: float) -> bool:
-        """Returns whether some process has computed in the last `within_s` seconds.
+        """Returns whether some process has used the CPU in the last `within_s` seconds.
 
         A process with unfinished work on the device does not count.
         """
@@ -260,9 +263,9 @@ class Watcher:
                 self._kill_at = time.monotonic() + _GRACE_S
 
     def _is_first_to_tell(self, group: Sequence[Found]) -> bool:
-        """Returns whether no other `unstall run` has reported this hang.
+        """Returns whether this `unstall run` is the first to report this hang.
 
-        torchrun may start one `unstall run` for each rank.
+        torchrun may start one `unstall run` for each rank, and each of them may find the same hang.
         """
         self._told = next((each.folder for each in group if each.main and _runs(each)), self.folder) / _TOLD
         with suppress(OSError, ValueError):
@@ -304,7 +307,7 @@ def look_now(folder: Path) -> Hang:
 
 
 def _quiet(group: Sequence[Found]) -> dict[int, float]:
-    """Watches the processes for a second. Returns {process id: 1.0} for each one that made no progress."""
+    """Watches the processes for a second. Returns {process id: 1.0} for each process without progress."""
     watched = [_Watched(found) for found in group]
     for each in watched:
         each.moved(_LOOK_S)
@@ -318,7 +321,7 @@ def _runs(found: Found) -> bool:
 
 
 def _pulse(folder: Path) -> tuple[bytes, bool, bool]:
-    """Returns what `ring.pulse` returns for the ring file in this folder; (b"", False, False) if it cannot be read."""
+    """Returns what `ring.pulse` returns for the ring file in this folder; (b"", False, False) if that fails."""
     try:
         return pulse(folder / RING)
     except (OSError, ValueError):

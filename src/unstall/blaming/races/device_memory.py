@@ -1,4 +1,4 @@
-"""Finds races in device memory: remembers the last uses of its bytes, even after they were given to another tensor."""
+"""Finds races in device memory. Remembers the last uses of memory, even after another tensor has got the memory."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from unstall.blaming.races.stacks import Stack
 from unstall.timeline.columns import RaceKind
 
 _MOST_USES = 64
-"""How many uses of one block are kept, for example of the parts of a large tensor."""
+"""How many uses of one block are remembered. For example, operations may use different parts of a large tensor."""
 _MOST_FREED = 20_000
 
 Ordered = Callable[[Work, Work], bool]
-"""Returns whether the first work has surely ended before the second work begins."""
+"""A function that returns whether the first work has surely ended before the second work begins."""
 
 
 class Use(NamedTuple):
     """A use of memory by an operation.
 
     Attributes:
-        span: The bytes.
-        write: Whether the operation wrote them. If false, it only read them.
+        span: The bytes that the operation used.
+        write: Whether the operation wrote the bytes. If false, the operation only read the bytes.
         work: The operation.
     """
 
@@ -36,11 +36,11 @@ class Use(NamedTuple):
 
 @dataclass(slots=True)
 class _Block:
-    """A block of memory that the caching allocator gave out.
+    """A block of memory that the caching allocator allocated.
 
     Attributes:
         start: The block's address.
-        home: The stream that the block belongs to; None if it is not known.
+        home: The stream for which the block was allocated; None if the stream is not known.
     """
 
     start: int
@@ -69,11 +69,11 @@ class DeviceMemory:
         self._starts: list[int] = []  # sorted keys of the same
 
     def allocated(self, start: int, stream: int | None) -> None:
-        """Notes that torch's allocator gave out the block at `start` for work on `stream`."""
+        """Records that torch's allocator has allocated the block at the address `start` for work on `stream`."""
         self._blocks[start] = _Block(start, stream)
 
     def record_stream(self, start: int, stream: int) -> None:
-        """Notes a call of `Tensor.record_stream`.
+        """Records a call of `Tensor.record_stream`.
 
         After the block at `start` is freed, torch's allocator reuses it only once the work of `stream` is done.
         """
@@ -81,7 +81,7 @@ class DeviceMemory:
             self._blocks[start].recorded.add(stream)
 
     def freed(self, start: int, stack: Stack) -> None:
-        """Notes that the code at `stack` freed the block at `start`. The block's own stream may reuse it at once."""
+        """Records that the code at `stack` freed the block at `start`. Its own stream may reuse it immediately."""
         block = self._blocks.pop(start, None)
         if block is None or block.home is None or not block.end:
             return
@@ -95,7 +95,7 @@ class DeviceMemory:
         self._keep(_Freed(block.start, block.end, block.home, tuple(_last(uses))))
 
     def used(self, start: int, end: int, use: Use) -> None:
-        """Notes a use of the block from `start` to `end`, and any race between this use and an earlier one."""
+        """Records a use of the block from `start` to `end`. Also records each race of this use with an earlier use."""
         block = self._blocks.get(start)
         if block is None:
             block = self._blocks[start] = _Block(start, None)
@@ -123,10 +123,10 @@ class DeviceMemory:
                 self._noted.note(kind, earlier.work, use.work, _shared(earlier.span, use.span), freed)
 
     def _taken(self, start: int, end: int, home: int | None) -> list[tuple[Use, Stack]]:
-        """Returns how earlier tensors used the memory of a block that torch's allocator gives out again.
+        """Returns the uses of a block's memory by earlier tensors, which have been freed.
 
-        Only blocks of the same stream count. Before memory goes to another stream, the allocator returns it to the
-        driver, which waits for all work.
+        Only blocks of the same stream count. The allocator cannot give memory of one stream directly to another
+        stream: it first returns the memory to the driver, and the driver waits for all work.
         """
         return [use for freed in self._overlapping(start, end) if freed.home == home for use in freed.uses]
 
@@ -161,7 +161,7 @@ class DeviceMemory:
 
 
 def _last(uses: Iterable[tuple[Use, Stack]]) -> list[tuple[Use, Stack]]:
-    """Returns the last use by each stream. It comes after all other uses by the same stream."""
+    """Returns the last use by each stream. On its stream, this use comes after all other uses."""
     last: dict[int | None, tuple[Use, Stack]] = {}
     for use, stack in uses:
         known = last.get(use.work.stream)
@@ -171,7 +171,7 @@ def _last(uses: Iterable[tuple[Use, Stack]]) -> list[tuple[Use, Stack]]:
 
 
 def _still_matters(earlier: Use, use: Use) -> list[Use]:
-    """Returns the parts of `earlier` with which later uses must still be compared, now that `use` has followed."""
+    """Returns the parts of `earlier` that must be compared with the uses after `use`. `use` comes after `earlier`."""
     if use.work.stream != earlier.work.stream or (earlier.write and not use.write):
         return [earlier]
     return [earlier._replace(span=span) for span in earlier.span.without(use.span)]

@@ -1,4 +1,7 @@
-"""Follows what each operator reads and writes, and its order, by the model of streams of torch's CUDA sanitizer."""
+"""Follows what memory each operator reads and writes, and in what order the operators run on the device.
+
+The order comes from the stream model of torch's CUDA sanitizer.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,9 @@ _NO_WORK = re.compile(
 _LIKE = re.compile(r"aten::(new_\w+|\w+_like)")  # they read no value of their first argument
 _NO_DISPATCH = torch._C._disabled_torch_dispatch_impl
 Guard = Callable[..., Any]
-"""Calls a function of ours with arguments. If it fails, returns None, so that the program gets no error of ours."""
+"""A function that calls one of unstall's functions. It hides errors from the program, and returns None instead."""
 _CALLED = {"aten::_to_copy": "aten::to", "aten::_local_scalar_dense": "aten::item"}
-"""By an operator that torch dispatches, the operator that the program called."""
+"""Maps an operator that torch dispatches to the operator that the program called."""
 _MEETING = -1  # no pointer of an event
 _COPIES = {"aten::copy_", "aten::_to_copy", "aten::_foreach_copy_"}
 
@@ -38,16 +41,16 @@ _COPIES = {"aten::copy_", "aten::_to_copy", "aten::_foreach_copy_"}
 class _Schema(NamedTuple):
     """How an operator uses its arguments and results.
 
-    A bool stands for an argument or a result that the operator reads or writes. None stands for one whose values it
-    does not even read.
+    An argument or a result is described by one value: True if the operator writes it, False if the operator only reads
+    it, None if the operator does neither.
 
     Attributes:
         name: The operator that torch dispatches.
         called: The operator that the program called, such as aten::item for aten::_local_scalar_dense.
         works: Whether the operator reads or writes memory at all.
-        by_place: Whether the operator writes each argument, in order.
-        by_name: Whether the operator writes each argument, by name.
-        returns: Whether the operator writes each result, in order.
+        by_place: The value for each argument, in order.
+        by_name: The value for each argument, by the argument's name.
+        returns: The value for each result, in order.
     """
 
     name: str
@@ -70,7 +73,7 @@ class _Part(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Call:
-    """A call of an operator that has not returned yet."""
+    """A call of an operator. The call has not returned yet."""
 
     schema: _Schema
     args: tuple[Any, ...]
@@ -83,7 +86,7 @@ class _Call:
 
 @dataclass(eq=False, slots=True)
 class Captured:
-    """The work in a CUDA graph. Each replay of the graph repeats it."""
+    """The work in a CUDA graph. Each replay of the graph repeats this work."""
 
     parts: list[tuple[_Part, str, Stack]] = field(default_factory=list)
 
@@ -141,7 +144,7 @@ class Follower(EventHandler):
     # What the program does.
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call | None:
-        """Notes an operator before it runs. Returns the argument for `returned`, or None if it uses no memory."""
+        """Records an operator before it runs. Returns the argument for `returned`; None if no memory is used."""
         schema = _schema_of(func)
         if schema is None or not schema.works or (schema.name == "aten::copy_" and args[0] is args[1]):
             return None
@@ -155,7 +158,7 @@ class Follower(EventHandler):
         return call
 
     def returned(self, call: _Call, outputs: Any) -> None:
-        """Notes that an operator has returned. Compares the memory that it used with earlier uses, to find races."""
+        """Records that an operator has returned. Compares its uses of memory with earlier uses, to find races."""
         schema = call.schema
         values = outputs if isinstance(outputs, tuple | list) and len(schema.returns) > 1 else (outputs,)
         for write, value in zip(schema.returns, values, strict=False):
@@ -177,12 +180,12 @@ class Follower(EventHandler):
             self._copied(call, outputs, work)
 
     def reads_host(self, tensor: Any, operator: str) -> None:
-        """Notes that the host reads a tensor without an operator of torch, for example by `numpy()`."""
+        """Records that the host reads a tensor without an operator of torch, for example by `numpy()`."""
         if self.host.is_used and tensor.device.type == "cpu" and (span := span_of(tensor)):
             self.host.used(span, Work(None, 0, operator, user_stack()), write=False)
 
     def replayed(self, captured: Captured) -> None:
-        """Notes the replay of a graph. Compares the memory that it uses with earlier uses, to find races."""
+        """Records the replay of a graph. Compares the graph's uses of memory with earlier uses, to find races."""
         stream = self._current_stream(_device())
         number, at = self._next_number(stream), user_stack()
         for part, name, stack in captured.parts:
@@ -190,7 +193,7 @@ class Follower(EventHandler):
                 self._work(Work(stream, number, name, stack, replayed=at), [part])
 
     def recorded(self, tensor: Any, stream: Any) -> None:
-        """Notes a call of `tensor.record_stream(stream)`."""
+        """Records a call of `tensor.record_stream(stream)`."""
         if tensor.is_cuda:
             raw = getattr(stream, "cuda_stream", None)
             if raw is None:
@@ -200,9 +203,9 @@ class Follower(EventHandler):
             self.device.record_stream(tensor.untyped_storage().data_ptr(), self._stream(stream.device_index, raw))
 
     def _stream(self, device: int, pointer: int) -> int:
-        """Returns the number of a stream: its pointer.
+        """Returns a number that identifies a stream: the stream's pointer.
 
-        A default stream has the pointer 0. Its number is minus the index of its device.
+        A default stream has the pointer 0. The number of a default stream is minus the index of its device.
         """
         stream = pointer or -device
         self._device_of.setdefault(stream, device)
@@ -217,7 +220,7 @@ class Follower(EventHandler):
                 self.syncs.stream_wait_for_event(waits, _MEETING)
 
     def _current_stream(self, device: int) -> int:
-        """Returns the current stream of a device. Ten times as fast as `torch.cuda.current_stream()`."""
+        """Returns the current stream of a device. This is ten times as fast as `torch.cuda.current_stream()`."""
         return self._stream(device, int(torch._C._cuda_getCurrentRawStream(device)))
 
     def _next_number(self, stream: int) -> int:
@@ -245,7 +248,7 @@ class Follower(EventHandler):
             self.device.used(part.start, part.end, Use(part.span, part.write, work))
 
     def _copied(self, call: _Call, outputs: Any, work: Work) -> None:
-        """Notes the host memory that a copy may still use after its call has returned."""
+        """Records the host memory that a copy may still use after its call has returned."""
         args, kwargs = call.args, call.kwargs
         into_first = call.schema.name != "aten::_to_copy"
         blocks = not (kwargs.get("non_blocking") or (into_first and len(args) > 2 and args[2]))
@@ -347,7 +350,7 @@ def _device() -> int:
 def _devices_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[int]:
     """Yields the devices of an operator's arguments, and then the current device.
 
-    The first one is the device on whose current stream the operator runs.
+    The operator runs on the current stream of the first device that is yielded.
     """
     wanted = kwargs.get("device")
     if isinstance(wanted, torch.device) and wanted.type == "cuda" and wanted.index is not None:

@@ -25,10 +25,10 @@ class HostMemory:
         """Makes an empty history of copies.
 
         Args:
-            ordered: Returns whether a first operation has surely ended before a second one begins. Either may be the
-                host's.
-            has_ended: Returns whether the host has waited for an operation.
-            noted: Collects the races.
+            ordered: A function that returns whether a first operation has surely ended before a second operation
+                begins. Each of the two may run on a stream or on the host.
+            has_ended: A function that returns whether the host has waited for an operation.
+            noted: The collection to which races are added.
         """
         self._ordered, self._has_ended, self._noted = ordered, has_ended, noted
         self._copies: list[_Copy] = []
@@ -39,13 +39,13 @@ class HostMemory:
         return bool(self._copies)
 
     def copies(self, span: Span, work: Work, storage: Any, *, write: bool) -> None:
-        """Notes a copy that was put on a stream.
+        """Records a copy that was put on a stream.
 
         Args:
             span: The bytes of host memory that the copy uses.
             work: The copy.
             storage: A weak reference to the storage of the host's tensor.
-            write: Whether the copy writes the host memory. If false, it only reads it.
+            write: Whether the copy writes the host memory. If false, the copy only reads the host memory.
         """
         self._drop_ended()
         left = []

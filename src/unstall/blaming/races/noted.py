@@ -12,7 +12,7 @@ from unstall.race_words import TITLES, fix_of, name_of
 from unstall.timeline.columns import RaceKind
 
 _MOST = 1000
-"""How many pairs of lines are kept."""
+"""The maximum number of pairs of lines."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +61,7 @@ class NotedRaces:
             kind: How the operations use the same memory.
             earlier: The operation that was issued first.
             later: The operation that was issued second.
-            size_bytes: How many bytes both use.
+            size_bytes: How many bytes are used by both operations.
             freed: The line that freed the memory between the two operations; () if it was not freed.
         """
         key = earlier.stack[:1] or earlier.operator, later.stack[:1] or later.operator

@@ -1,4 +1,7 @@
-"""Uses torch's CUDA sanitizer, which reports streams and memory. It is private, so this checks that it fits."""
+"""Uses torch's CUDA sanitizer, which reports streams and memory.
+
+The sanitizer is a private part of torch. This module checks that the sanitizer has all functions that are used here.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,7 @@ def listen(callback: Callable[[str], Callable[..., object]]) -> Callable[[], Non
 
 
 def _import() -> tuple[ModuleType, ModuleType]:
-    """Imports torch's sanitizer. If the program has not done so, keeps the sanitizer's own handler switched off."""
+    """Imports torch's sanitizer. If this is the first import, the sanitizer's own handler stays switched off."""
     is_new = "torch.cuda._sanitizer" not in sys.modules
     trace = importlib.import_module("torch.cuda._gpu_trace")
     sanitizer = importlib.import_module("torch.cuda._sanitizer")

@@ -1,4 +1,4 @@
-"""Saves the races of a program to a file whenever the program's process finds a new one, and reads that file."""
+"""Saves the races of a program to a file each time a new race is found, and reads the file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RacesSeen(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         races: The races.
-        missing: Why some or all races may be missing; "" if none should be.
+        missing: Why some or all races may be missing; "" if there is no such reason.
     """
 
     races: tuple[Race, ...] = ()
@@ -30,10 +30,9 @@ class RacesSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def keep_races(folder: Path) -> Callable[[], None]:
-    """Looks for races from the time that torch is imported, and saves them to `folder`.
+    """Looks for races from the time when torch is imported, and saves them to `folder`.
 
-    Returns a function that ends the search. The saved counts are final once this function has been called, or once the
-    process has ended.
+    Returns a function that ends the search. The saved counts are final when the search or the process has ended.
     """
     process = os.getpid()
     ends: list[Callable[[], None]] = []

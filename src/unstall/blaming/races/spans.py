@@ -24,7 +24,7 @@ class Span(NamedTuple):
     def touches(self, other: Span) -> bool:
         """Returns whether the two spans share bytes.
 
-        Returns False if that is unknown, for example if both are strided, with different strides.
+        Returns False if this is unknown, for example if both spans are strided and the strides differ.
         """
         if self.start >= other.end or other.start >= self.end:
             return False
@@ -42,7 +42,7 @@ class Span(NamedTuple):
     def without(self, other: Span) -> list[Span]:
         """Returns this span without the bytes of `other`, as up to two spans.
 
-        If this span has several runs, returns all of it, or nothing if `other` covers all of it.
+        A span with several runs is not split. It is returned whole, or not at all if `other` covers it completely.
         """
         if self == other:
             return []

@@ -1,4 +1,4 @@
-"""Looks for races in this process while it runs."""
+"""Looks for races in this process while the process runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from unstall.guest.patching import wrap
 class RaceWatch:
     """Finds races until `stop` is called. torch must be imported.
 
-    It sees only operators of the thread that creates it.
+    Only operators of the thread that creates the object are observed.
     """
 
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
@@ -84,10 +84,10 @@ class RaceWatch:
         self._on = False
 
     def _guarded(self, act: Callable[..., Any], *args: Any) -> Any:
-        """Calls `act(*args)`. If that raises, hides the error from the program, and ends the search for races.
+        """Calls `act(*args)`. If `act` raises an error, hides it from the program, and ends the search for races.
 
-        If such a call is already running, `act` is called after it. This happens, for example, when a tensor is freed
-        during the call.
+        If another guarded call is running, `act` is called after that call. This happens, for example, when a tensor is
+        freed during the other call.
         """
         if not self._on:
             return None
