@@ -55,7 +55,7 @@ def configure(args: argparse.Namespace) -> str | None:
 
 
 def find() -> Config | None:
-    """Returns the table [tool.unstall] of the nearest pyproject.toml that has this table; None if there is no such file.
+    """Returns the table [tool.unstall] of the nearest pyproject.toml that has this table; None if no file has it.
 
     Looks in the current folder, then in its parents. Raises UsageError if the file is broken.
     """

@@ -78,8 +78,7 @@ def _newest(paths: Iterator[Path]) -> Path | None:
 
 
 def _last_made(paths: list[Path]) -> Path | None:
-    """Returns the file with the newest content; None for no files. Of several copies, returns the first that was written.
-    """
+    """Returns the file with the newest content. If there are copies of it, returns the copy that was written first."""
     return max(paths, key=lambda path: (_made_ns(path), -path.stat().st_mtime_ns, path.name), default=None)
 
 

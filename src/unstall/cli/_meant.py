@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """Returns a question such as "; did you mean --steps?" with the most similar known word. Returns "" if no known word
-    is similar.
+    """Returns a question such as "; did you mean --steps?" with the most similar known word. Returns "" if no known
+    word is similar.
     """
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]}?" if near else ""

@@ -142,7 +142,7 @@ def rank_of(environ: Mapping[str, str]) -> int | None:
 
 
 def say(text: str) -> None:
-    """Prints a line to stderr. If the run has several ranks, the line names the rank. A closed stderr is not an error."""
+    """Prints a line to stderr. If the run has several ranks, the line names this rank. Ignores a closed stderr."""
     from unstall.document.plain import no_command, plain
 
     rank = rank_of(os.environ)

@@ -49,7 +49,8 @@ _NOT_CONFIGURED = (
     *("against", "full", "blame", "pin-down", "core-dump", "core-dump-to", "hang-after", "end-hung", "races"),
     *("output", "format", "json", "top", "scrub-paths", "quiet"),
 )
-"""Options of `unstall run` that are not those of `check`, or that are about another report."""
+"""Options of `unstall run` that `check` does not take from pyproject.toml: `check` does not have them, or they are for
+the report of `run`."""
 
 _NO_BUDGET = (
     "no budget is set: give one, such as --max-syncs-per-step 0, or put it into pyproject.toml, as a key of "
@@ -101,10 +102,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _with_options_behind(args: argparse.Namespace, file: str, *behind: str) -> argparse.Namespace:
-    """Returns the arguments with which `file`, a recorded run, is checked. `behind` are the words after it.
+    """Returns the parsed arguments for the check of a recorded run.
 
-    These words may be options of unstall, since a recorded run takes no arguments of its own. Raises UsageError if they
-    are anything else.
+    `file` is the file of the run. `behind` contains the words after the file on the command line. These words must be
+    options of unstall, because a recorded run takes no arguments. Raises UsageError for any other word.
     """
     words = [*args.words[1 : len(args.words) - len(args.program)], *behind]
     parsed: argparse.Namespace = args.parser.parse_args([*words, "--", file])
@@ -144,7 +145,7 @@ def _check_program(args: argparse.Namespace, budget: Budget, name: str) -> int:
     # A virtual GPU always looks for races. On a real one, a run that does records no steps.
     args.blame = args.races = not args.gpu and [limit for limit, _ in budget.limits()] == [RACES]
     codes: list[int] = []
-    """What is known of the exit code, the latest last."""
+    """The exit codes that were determined so far. The last code counts."""
 
     def report_on(checked: CheckResult) -> None:
         codes.append(checked.exit_code or _NOT_CHECKED)  # if the report cannot be written
@@ -178,8 +179,8 @@ def _check_program(args: argparse.Namespace, budget: Budget, name: str) -> int:
 
 
 def _deliver_beside_program(checked: CheckResult, args: argparse.Namespace) -> None:
-    """Prints the report to stderr, or to stdout if a format was requested. With a format, the program does not use
-    stdout.
+    """Prints the report to stderr, or to stdout if a format was requested. With a format, the program's own stdout goes
+    to stderr.
     """
     with nullcontext() if args.format else redirect_stdout(sys.stderr):
         _deliver(checked, args)

@@ -25,7 +25,7 @@ class Option:
         names: The names of the option, such as -q and --quiet.
         about: The help text.
         takes_value: Whether a value follows the option.
-        values: What the shell can complete the value with.
+        values: The possible completions of the value.
     """
 
     names: tuple[str, ...]
@@ -36,7 +36,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One verb. `arguments` is what the shell can complete the verb's positional arguments with."""
+    """One verb. `arguments` contains the possible completions of the verb's positional arguments."""
 
     name: str
     about: str
@@ -111,9 +111,7 @@ def _bash(commands: list[Command]) -> str:
 
 
 def _bash_values(values: Values) -> str:
-    """Returns assignments of shell variables that list what bash can complete a value with, or "" if nothing is
-    known.
-    """
+    """Returns assignments of shell variables that list the possible completions of a value; "" if none is known."""
     both = (("words", values.words), ("endings", values.endings))
     return " ".join(f"{name}='{' '.join(these)}'" for name, these in both if these)
 
@@ -139,7 +137,7 @@ def _zsh_option(name: str, option: Option) -> str:
 
 
 def _zsh_values(values: Values) -> str:
-    """Returns the action of zsh that completes a value, or "" if nothing is known."""
+    """Returns the action of zsh that completes a value; "" if no completion is known."""
     words = " ".join(values.words).replace(":", "\\:")
     # In zsh "*(.py)" has qualifiers, and "*(.html|.md)" has none.
     pattern = values.endings[0] if len(values.endings) == 1 else f"({'|'.join(values.endings)})"
@@ -156,7 +154,10 @@ _FISH_FILES = r"""function __unstall_files
     string match -r -- ".*(?:"(string escape --style=regex -- $argv | string join '|')"|/)\$" $paths
     or string join \n -- $paths
 end"""
-"""Files whose names end in one of the arguments, and folders; all files if there are none."""
+"""A fish function that lists folders, and files whose names end in one of the function's arguments.
+
+If there are no such files and no folders, the function lists all files.
+"""
 
 
 def _fish(commands: list[Command]) -> str:
@@ -175,7 +176,7 @@ def _fish(commands: list[Command]) -> str:
 
 
 def _fish_values(values: Values) -> str:
-    """Returns what fish can complete a value with: words, and commands that list files; "" if nothing is known."""
+    """Returns the completions of a value for fish: words, and commands that list files; "" if none is known."""
     files = [f"(__unstall_files {' '.join(values.endings)})"] if values.endings else []
     if FOLDER in values.endings:
         files = ["(__fish_complete_directories)"]

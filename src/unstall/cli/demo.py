@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from unstall.timeline.columns import Timeline
 
 SHIPPED = Path(__file__).parents[1] / "demo"
-"""Both programs, and a trace of each, as RUN writes it."""
+"""The folder with the two programs of the demo, and with a trace of each program that the command RUN wrote."""
 PROGRAMS = {"train": "a training loop that stalls", "mended": "the same loop, mended as the report says"}
 RUN = ("run", "--gpu", "h200", "--steps", "2")
 _FOLDER, _REPORT = "unstall-demo", "report.html"
@@ -97,7 +97,7 @@ def _report(output: str | None, usual: Path) -> Path:
 
 
 def _why_not() -> str | None:
-    """Returns why the virtual GPU does not work here, and what to install, or None if it works."""
+    """Returns why the virtual GPU does not work here, and what to install. Returns None if the virtual GPU works."""
     if sys.platform != "linux":
         return "the virtual GPU needs Linux"
     from unstall.virtual.shim.build import why_not

@@ -24,10 +24,10 @@ class Check(TypedDict):
 
     Attributes:
         name: The name of the part.
-        found: Its version or its description, or None if it was not found.
-        instead: What is used in its place, or why it does not work, if it was not found.
+        found: The version or a description of the part; None if the part was not found.
+        instead: If the part was not found, what is used instead, or why the part does not work.
         enables: What unstall can do with the part.
-        notes: Sentences with further facts.
+        notes: Sentences with additional facts.
     """
 
     name: str
@@ -299,8 +299,9 @@ def source_lines(python: tuple[int, int], *, stacks: str | None, is_built: bool)
 
     Args:
         python: The version of Python.
-        stacks: Why stacks cannot be read at each CUDA call, or None if they can.
-        is_built: Whether the C extension of the line clock is built. The line clock is used if stacks cannot be read.
+        stacks: Why stacks cannot be read at each CUDA call; None if they can be read.
+        is_built: Whether the C extension of the line clock is built. The line clock follows source lines by
+            sys.monitoring or sys.settrace. It is used if stacks cannot be read.
     """
     clock = f"{'sys.monitoring' if python >= (3, 12) else 'sys.settrace'}, in {'C' if is_built else 'Python'}"
     notes = []
@@ -361,7 +362,7 @@ def _no_stacks() -> str | None:
 def _driver() -> str | None:
     """Returns the version of NVIDIA's driver, or None if programs cannot use the driver.
 
-    A container may have the kernel module, which /proc shows, without libcuda, which programs need.
+    Programs need libcuda. In a container, libcuda may be missing although /proc shows the driver's kernel module.
     """
     import ctypes
     import re

@@ -70,9 +70,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compare_files(args: argparse.Namespace, words: list[str]) -> int:
-    """Compares two files, and returns the exit code. `words` are the files, and options of unstall after them.
+    """Compares two files, and returns the exit code. `words` contains the files and the words after them.
 
-    Files take no arguments of their own, so these options are unstall's.
+    The words after the files are options of unstall, because files take no arguments.
     """
     files = [word for word in words if word.endswith(_ENDINGS)][:2]
     before = args.words[1 : len(args.words) - len(args.program)]

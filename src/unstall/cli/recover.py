@@ -94,8 +94,8 @@ def _list(temporary: Path) -> int:
 
 
 def _program(events: Sequence[Event]) -> str:
-    """Returns the recorded program and the folder in which it started, as text. Leaves out what the journal does not
-    have.
+    """Returns a text with the recorded program and the folder in which the program started. If the journal does not
+    contain one of them, the text leaves it out.
     """
     armed = next((event for event in events if event["event"] == "armed"), {})
     program, folder = armed.get("program"), armed.get("folder")

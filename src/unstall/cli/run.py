@@ -91,7 +91,8 @@ def run_program(args: argparse.Namespace, explain: Explain, blame: Blame | None 
     Args:
         args: The parsed arguments.
         explain: Called when the program has ended, to report on the run.
-        blame: With --blame on a real GPU, runs the program in place of recording it. The default is `run_blamed`.
+        blame: Called with --blame on a real GPU. It runs the program, and nothing is recorded. The default is
+            `run_blamed`.
     """
     if sys.platform != "linux":
         raise UsageError("run needs Linux; elsewhere record within the program: with unstall.record(): …")
@@ -178,8 +179,8 @@ def run_program(args: argparse.Namespace, explain: Explain, blame: Blame | None 
 
 @contextmanager
 def _the_programs_ending() -> Iterator[None]:
-    """Prints an error in the block as a sentence, and suppresses it, so that the exit code stays that of the
-    program.
+    """Prints an error in the block as a sentence, and suppresses the error. So unstall still exits with the program's
+    exit code.
     """
     try:
         yield
@@ -214,7 +215,7 @@ def free_trace_name(stem: str, rank: int | None, folder: Path) -> Path:
 
 
 def _program(args: argparse.Namespace) -> list[str]:
-    """Returns the words after `python` that start the program. Raises UsageError if they name no program."""
+    """Returns the words that start the program if they follow `python`. Raises UsageError if no program is named."""
     words: list[str] = args.program
     if words[:1] == ["--"]:
         words = words[1:]
@@ -305,7 +306,7 @@ def _write(settings: Settings, trace: Path, events: Sequence[Event], *, succeede
 def _write_virtual(
     folder: Path, trace: Path, options: MachineOptions, ended: Exit, args: argparse.Namespace
 ) -> Timeline | None:
-    """Writes the trace of a run on the virtual GPU, and returns the part of the run that the trace holds.
+    """Writes the trace of a run on the virtual GPU, and returns the part of the run that the trace contains.
 
     If there is no run, prints the reason and returns None.
     """
@@ -331,7 +332,7 @@ def _write_virtual(
 def _explain(timeline: Timeline, args: argparse.Namespace, trace: Path) -> Report:
     """Explains the run, prints the report, and returns it.
 
-    Prints to stderr, or to stdout if a format was requested. With a format, the program does not use stdout.
+    Prints to stderr, or to stdout if a format was requested. With a format, the program's own stdout goes to stderr.
     """
     report = explained(timeline, args)
     with nullcontext() if args.format else redirect_stdout(sys.stderr):
@@ -342,7 +343,7 @@ def _explain(timeline: Timeline, args: argparse.Namespace, trace: Path) -> Repor
 def explained(timeline: Timeline, args: argparse.Namespace) -> Report:
     """Returns the report of a program that has just run.
 
-    If no annotation has the name of --step, prints that, and explains the run without --step and --user.
+    If no annotation has the name of --step, prints an error, and explains the run without --step and --user.
     """
     from unstall.answers.explain import explain
 
