@@ -108,12 +108,12 @@ def diff(
             that was saved as .json, only step times and the plan are compared.
         after: the second run, in any of the forms of `before`.
         step: the name (or glob) of the annotation around one step, in both runs. By default, steps are detected.
-        user: globs of the files that count as yours. By default, all files except those of frameworks.
+        user: globs of the files that count as your code. By default, these are all files except framework files.
         progress: called with (bytes read so far, size of the file in bytes) while a file is read.
 
     Returns:
-        The difference. `print` shows it, its `save` writes it as .html, .json, .md or .txt, and its `json` is the
-        versioned JSON form.
+        The difference. `print` shows it. Its method `save` writes it as .html, .json, .md or .txt. Its property `json`
+        is the versioned JSON form.
 
     Raises:
         TraceError: a file cannot be read, ends before its device events, or has no events.

@@ -30,7 +30,7 @@ def explain(
     Args:
         source: a trace file, a saved timeline, a `Timeline`, or a `torch.profiler.profile` that has stopped.
         step: the name (or glob) of the annotation around one step. By default, steps are detected.
-        user: globs of the files that count as yours. By default, all files except those of frameworks.
+        user: globs of the files that count as your code. By default, these are all files except framework files.
         plain_step_ns: the step time measured without recording, in ns. It is used to remove the recorder's overhead.
         as_recorded: keep the recorder's overhead in the verdict.
         progress: called with (bytes read so far, size of the file in bytes) while a file is read.

@@ -47,7 +47,7 @@ def whatif(
         plain_step_ns: the step time measured without recording, in ns. By default, the time stored in the file.
         as_recorded: keep the recorder's overhead in all times.
         step: the name (or glob) of the annotation around one step. By default, steps are detected.
-        user: globs of the files that count as yours. By default, all files except those of frameworks.
+        user: globs of the files that count as your code. By default, these are all files except framework files.
         progress: called with (bytes read so far, size of the file in bytes) while a file is read.
 
     Returns:

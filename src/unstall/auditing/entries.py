@@ -61,7 +61,7 @@ def asked_for(words: Iterable[str], files: Iterable[str]) -> list[Entry | Offer]
             script, and # begins a comment.
 
     Raises:
-        UsageError: A word names no script, file or function, or one of the files cannot be read.
+        UsageError: A word is not the name of a script, a file or a function, or one of the files cannot be read.
     """
     found: list[Entry | Offer] = [one for word in words for one in _entries(word, [])]
     for file in files:

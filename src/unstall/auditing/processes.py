@@ -45,7 +45,7 @@ class Ended:
 
 def run_side_by_side(jobs: Sequence[Job], at_once: int, limit_s: float) -> Generator[tuple[int, Ended]]:
     """Runs jobs, at most `at_once` at the same time and each for at most `limit_s` seconds. Yields (index of the job,
-    how it ended) when a job has ended.
+    how it ended) each time a job has ended.
 
     Kills a job's process group when the job has ended or has reached its time limit. Kills all process groups if the
     caller stops the iteration, for example by Ctrl-C or SIGTERM, or if this process is killed.

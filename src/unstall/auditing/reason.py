@@ -16,9 +16,9 @@ _NOTHING, _NO_REPORT = "unstall: nothing ", "unstall: so there is no report"
 def reason_of(code: int, log: Path) -> str:
     """Returns one line that says why a process failed.
 
-    If a signal killed the process, the line names the signal. Otherwise it is the first line of the error in the last
-    traceback in the log. Without a traceback, it is the last line of the log. If the log is empty, the line gives the
-    exit code.
+    If a signal killed the process, the line names the signal. Otherwise the line is the first line of the error in the
+    log's last traceback. If the log has no traceback, the line is the last line of the log. If the log is empty, the
+    line says the exit code.
 
     If the exit code is 0, the line is the sentence in which `unstall run` says why there is no report.
     """

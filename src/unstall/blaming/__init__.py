@@ -1,1 +1,1 @@
-"""Finds the source line that launched the device work that failed."""
+"""Finds the source line whose work failed on the device."""

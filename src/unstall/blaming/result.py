@@ -159,7 +159,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
         threads: The Python threads that are in the user's code.
         streams: What each stream with unfinished work is doing.
         collective: The function of `torch.distributed`, or the collective of the NCCL kernel, in which the process
-            waits for other ranks; "" if it waits in none.
+            waits for other ranks; "" if the process does not wait for ranks.
     """
 
     pid: int

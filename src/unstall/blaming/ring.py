@@ -139,7 +139,7 @@ class Ring:
         return done
 
     def record_of(self, wait: Any) -> Any | None:
-        """Returns the entry that recorded the event for which `wait` waits; None if the ring has lost it."""
+        """Returns the entry that recorded the event for which `wait` waits; None if the ring has overwritten it."""
         numbers, records = self._records.get(int(wait["event"]), ([], []))
         at = bisect_left(numbers, int(wait["number"]))
         return records[at - 1] if at else None

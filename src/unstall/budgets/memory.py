@@ -1,4 +1,4 @@
-"""The budget of device memory: the most that torch's caching allocator may reserve."""
+"""The budget of device memory: how much memory torch's caching allocator may reserve."""
 
 from __future__ import annotations
 

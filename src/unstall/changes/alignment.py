@@ -1,6 +1,6 @@
-"""Finds how many steps of run A do the same work as how many steps of run B.
+"""Finds the ratio of steps that do the same work in run A and in run B.
 
-The two numbers may differ if the steps of the two runs were detected in different ways. For example, one step of A may
+The ratio may differ from 1 if the steps of the two runs were detected in different ways. For example, one step of A may
 do the work of two steps of B.
 """
 
@@ -45,7 +45,7 @@ class Alignment:
     def same_work(self) -> bool:
         """Whether most of the common kernels or lines support this ratio.
 
-        A change to the program usually replaces only some kernels.
+        The ratio does not need the support of all kernels, because a change to the program usually replaces some.
         """
         return 2 * self.agree > self.common
 
@@ -73,7 +73,7 @@ def same_extent(a: Steps, b: Steps) -> bool:
 
 
 def align(sides: Sides, a: Steps, b: Steps) -> Alignment:
-    """Finds out how many steps of each run do the same work.
+    """Finds the ratio of steps that do the same work in run A and in run B.
 
     The ratio comes from the kernels that occur in both runs: how often each of these kernels runs per step of A, and
     how often it runs per step of B. If no kernel occurs in both runs, the ratio comes from source lines, because each

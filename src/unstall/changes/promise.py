@@ -23,8 +23,8 @@ Numbers = Mapping[Place, int]
 def promise_of(a: Result, b: Result, found: Alignment, sides: Sides | None = None) -> Promise:
     """Returns the step time that A's plan promised and the step time that B reached, in ns.
 
-    `found` says how many steps of A do the same work as how many steps of B. The times are for these numbers of steps.
-    `sides` matches the places of both runs. Without `sides`, places match if they are the same line.
+    The times are for `found.a` steps of A and `found.b` steps of B, which do the same work. `sides` matches the places
+    of both runs. Without `sides`, places match if they are the same line.
     """
     got_ns = step_ns(b) * found.b
     if not a.plan or a.replay is None:

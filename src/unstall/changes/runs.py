@@ -65,7 +65,7 @@ def diff(a: Diagnosis, b: Diagnosis) -> DiffResult:
 
 
 def _of_results(a: Diagnosis, b: Diagnosis) -> DiffResult:
-    """Compares only the step times of two results, and the plan of A with B. Needs no events of the runs."""
+    """Compares two results without their events: only the step times, and which changes of A's plan B has."""
     works = has_work(a.result) and has_work(b.result)
     compares = works and same_boundaries(a.result.steps, b.result.steps)
     step = Time(a=a.result.steps.mean_ns, b=b.result.steps.mean_ns) if compares else None

@@ -15,7 +15,7 @@ def step_time(a: Run, b: Run) -> Time:
 
 
 def accounts(a: Run, b: Run) -> tuple[Account, ...]:
-    """Returns the parts of a step's time that are not zero in at least one run: busy parts first, then idle parts."""
+    """Returns the parts of a step's time: busy parts first, then idle parts. Leaves out parts that both runs lack."""
     parts = [
         *(Account(key=key, kind="busy", time_ns=_both(a, b, "busy_ns", key)) for key in BUSY_PARTS),
         *(Account(key=key, kind="idle", time_ns=_both(a, b, "idle_ns", key)) for key in IDLE_CAUSES),

@@ -73,9 +73,9 @@ def summarise(
 def _apart(a: Side, b: Side) -> bool:
     """Returns whether every step of one run is shorter than every step of the other run.
 
-    Returns False if a run has fewer than three steps. Two equal programs with three steps each have all steps of A
-    shorter than all steps of B in 1 of 20 cases, by chance. If a few steps are far longer than the others, this check
-    can find a difference that Student's t test does not find.
+    Returns False if a run has fewer than three steps. If two runs of the same program have three steps each, all steps
+    of A are shorter than all steps of B in 1 of 20 cases, by chance. If a few steps are far longer than the others,
+    this check can find a difference that Student's t test does not find.
     """
     enough = min(a.steps.count, b.steps.count) >= _LEAST_STEPS
     return enough and (a.longest_step_ns < b.shortest_step_ns or b.longest_step_ns < a.shortest_step_ns)

@@ -172,7 +172,7 @@ def _is_open(result: BlameResult) -> bool:
 
 
 def _pinned(result: BlameResult) -> str:
-    """Returns a text for a second run: the source lines after whose work the host waits for the device.
+    """Returns a text that lists source lines. In a second run, the host waits for the device after the lines' work.
 
     Each line of the text has the form "FILE:LINE:VISIT" (see `_marks.h`).
     """

@@ -93,7 +93,7 @@ class Code:
         self._owner = np.repeat(np.arange(len(tables)) - 1, [len(table) for table in tables])[order]
 
     def function(self, address: int) -> Function | None:
-        """Returns the function that contains this address; None if no function does."""
+        """Returns the function that contains this address; None if no function contains it."""
         at = int(np.searchsorted(self._symbols["value"], np.uint64(address), side="right")) - 1
         if at < 0 or address - int(self._symbols[at]["value"]) >= int(self._symbols[at]["size"]):
             return None

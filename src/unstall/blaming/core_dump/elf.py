@@ -1,4 +1,4 @@
-"""The sections of an ELF file. A GPU core dump is an ELF file. It contains modules of machine code, also as ELF files.
+"""The sections of an ELF file. GPU core dumps are ELF files. The modules of machine code in them are ELF files too.
 
 The file is untrusted, so each offset and size in it is checked against the file's own size before use. The time to
 read a file is linear in its size.

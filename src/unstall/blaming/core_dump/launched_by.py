@@ -14,7 +14,7 @@ from unstall.blaming.ring import name_in_results
 def launched_by(dump: CoreDump, result: BlameResult) -> CoreDump:
     """Returns a copy of the dump in which each kernel has the lines that launched it.
 
-    A line of `result` counts as such a line if the line launched unfinished work that contains the kernel.
+    These are the lines of `result` whose unfinished work contains the kernel.
     """
     lines = list(_lines(result))
 

@@ -134,7 +134,7 @@ class _Reader:
             yield _exception(int(code), at=next(iter(self._most(known)), None))
 
     def _pcs(self, threads: NDArray[np.intp]) -> NDArray[np.uint64]:
-        """Returns one program counter per warp: the program counter of the first thread of the warp in `threads`."""
+        """Returns one program counter per warp: the program counter of the warp's first thread in `threads`."""
         _, first = np.unique(self._threads.parent[threads], return_index=True)
         pcs: NDArray[np.uint64] = self._threads.rows["pc"][threads[first]]
         return pcs

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 Index: TypeAlias = tuple[int, int, int]
-"""The x, y and z of a block's index or a thread's index, or of a size in blocks or threads."""
+"""Three numbers (x, y, z): the index of a block or of a thread, or a size in blocks or in threads."""
 
 
 class SourceLine(msgspec.Struct, frozen=True):

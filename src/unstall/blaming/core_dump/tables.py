@@ -1,4 +1,4 @@
-"""The tables of a core dump, in the rows of NVIDIA's cudacoredump.h.
+"""The tables of a core dump. Their rows have the format of NVIDIA's cudacoredump.h.
 
 Newer drivers write longer rows, which begin with the fields listed here. Older drivers write shorter rows; a field that
 is missing in a row is read as 0. All sections of one type are read as one table. The rows of a section belong to a

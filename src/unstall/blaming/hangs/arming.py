@@ -42,7 +42,10 @@ def _take(folder: Path) -> None:
 
 
 def _follow_work(folder: Path) -> None:
-    """Records the work of this process from the initialisation of CUDA on. The tables take 22 MiB from then on."""
+    """Starts to record the work of this process when CUDA is initialised.
+
+    Before that, no memory is used for the tables, which take 22 MiB.
+    """
     from unstall.guest.device import when_initialised
 
     process = os.getpid()

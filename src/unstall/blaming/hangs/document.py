@@ -133,7 +133,7 @@ def _of_host(process: Process) -> str:
 
 
 def _is_idle(hang: Hang) -> bool:
-    """Returns whether the program may not hang: the device has nothing to do, and no rank waits for another rank."""
+    """Returns whether the program may be idle instead of hanging: no device has work, and no rank waits for another."""
     alive = [each for each in hang.processes if each.state != "ended"]
     is_unsure = any(each.streams or each.collective or each.state in ("silent", "stopped") for each in alive)
     return any(each.worked for each in alive) and not is_unsure

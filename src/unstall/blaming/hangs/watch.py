@@ -107,7 +107,7 @@ class _Watched:
         return computed or self.effort[1:] != used[1:]  # a program that still starts computes or reads
 
     def go_on(self) -> None:
-        """Ends the current pause, because this process or another one has made progress."""
+        """Ends the current pause, because this process or another process has made progress."""
         self.paused_s, self.quiet_s = self.quiet_s, 0.0
         self.longest_s = max(self.longest_s, self.paused_s) if self.worked else 0.0
 

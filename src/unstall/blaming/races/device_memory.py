@@ -60,7 +60,7 @@ class _Freed(NamedTuple):
 
 
 class DeviceMemory:
-    """Compares each use of device memory with earlier uses of the same bytes, and notes the races."""
+    """Compares each use of device memory with earlier uses of the same bytes, and records the races."""
 
     def __init__(self, ordered: Ordered, noted: NotedRaces) -> None:
         self._ordered, self._noted = ordered, noted
@@ -81,7 +81,10 @@ class DeviceMemory:
             self._blocks[start].recorded.add(stream)
 
     def freed(self, start: int, stack: Stack) -> None:
-        """Records that the code at `stack` freed the block at `start`. Its own stream may reuse it immediately."""
+        """Records that the code at `stack` freed the block at `start`.
+
+        The block's own stream may reuse the memory immediately.
+        """
         block = self._blocks.pop(start, None)
         if block is None or block.home is None or not block.end:
             return

@@ -19,7 +19,7 @@ class _Copy(NamedTuple):
 
 
 class HostMemory:
-    """Compares uses of host memory with copies that may still be running, and notes the races between them."""
+    """Compares uses of host memory with copies that may still be running, and records the races between them."""
 
     def __init__(self, ordered: Ordered, has_ended: Callable[[Work], bool], noted: NotedRaces) -> None:
         """Makes an empty history of copies.
