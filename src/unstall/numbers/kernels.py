@@ -1,4 +1,4 @@
-"""Which kernels an operator of a function launches."""
+"""Finds which kernels an operator of a function launches."""
 
 from __future__ import annotations
 

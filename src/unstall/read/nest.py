@@ -1,4 +1,4 @@
-"""Finds which event encloses which, vectorised over all events of all threads."""
+"""Finds, for each event, the event that encloses it. The computation is vectorised over all events of all threads."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def _previous(chosen: I64, rows: I64, thread: I32) -> I32:
 def _nest(thread: I32, start: I64, end: I64) -> I32:
     """Returns, for each event, the innermost event that encloses it, or -1.
 
-    If a child ends after its parent, because times are rounded or annotations do not nest, it counts as ending with the
-    parent.
+    A child may end after its parent, because times are rounded or annotations do not nest. Such a child counts as
+    ending together with its parent.
     """
     end = np.maximum(end, start)
     for _ in range(_CLIP_ROUNDS):

@@ -1,4 +1,4 @@
-"""Recognizes Perfetto's own format, a protobuf message, which is not read."""
+"""Recognizes traces in Perfetto's own format, a protobuf message. unstall does not read this format."""
 
 from __future__ import annotations
 
