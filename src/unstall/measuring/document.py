@@ -120,7 +120,7 @@ def _figure(value: float) -> str:
 
 
 def _sample(name: str, spread: Spread) -> Sample:
-    """Returns the samples for a histogram. Leaves out the longest samples, but none within the median's interval."""
+    """Returns the samples for a histogram. Leaves out the longest samples, but keeps the median's whole interval."""
     ordered = np.sort(spread.samples)
     far = spread.q3 + _FAR * max(spread.iqr, _LEAST_WIDE * spread.median)
     near = min(int(np.ceil(_TAIL * spread.n)), int(np.searchsorted(ordered, far, side="right")))

@@ -29,9 +29,9 @@ class Row:
         way: The name of the way.
         found: The comparison of the two runs; None if the function could not run in this way.
         kind: "equal" (the same bits), "rounding", "nondeterministic" (rounding that varies from run to run), "batch"
-            (rounding that depends on the size of the batch), "failed", or "unknown" (it is not known what rounding
-            explains). For any other difference, its kind: "race", "random", "state", "type", "shape", "TF32", "reduced
-            precision", "factor", or "different".
+            (rounding that depends on the size of the batch), "failed", or "unknown" (the size of rounding errors is not
+            known). The kinds of all other differences are "race", "random", "state", "type", "shape", "TF32", "reduced
+            precision", "factor", and "different".
         sentence: What `kind` means for these runs.
         race: The two operations that race. None if there is no race, or if the operations are not known.
         why: An explanation of the rounding; "" if there is none.

@@ -220,8 +220,8 @@ class _Picked:
 
         Args:
             source: The guess, as a function. Its arguments are positions of elements in the second tensor, and the
-                tensor's shape. It returns the positions in the first tensor from which these elements come. -1 stands
-                for no position.
+                tensor's shape. It returns the positions in the first tensor from which these elements come. -1 means
+                that an element comes from no position.
             least: The share of the sampled elements for which the guess must hold.
         """
         at = source(self._at, self._shape)

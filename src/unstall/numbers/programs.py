@@ -135,7 +135,8 @@ class Program:
         return Row(way.name, found, kind, sentence + about_cut(recorded.ran, after))
 
     def _class_by_running(self, way: ProgramWay, errors: Errors) -> tuple[str, str] | None:
-        """Runs the program both ways without TF32. If a difference remains, runs it both ways without overlap of work.
+        """Runs the program as it is and in the given way, both without TF32. If the two runs still differ, runs the
+        program again as it is and in the given way, both without overlap of kernels.
 
         Returns (kind, sentence) if the difference goes away in one of the two cases. Returns None if it remains.
         """

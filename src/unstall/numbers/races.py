@@ -58,7 +58,7 @@ def about_race(race: Race | None, *, others: int, shows: bool) -> str:
     """Returns a sentence about a race.
 
     Args:
-        race: The race; None if its lines are not known.
+        race: The race. None if the lines of the race are not known.
         others: The number of other races.
         shows: Whether results differ because of the race.
     """

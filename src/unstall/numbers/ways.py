@@ -167,7 +167,7 @@ def _copies(
 ) -> tuple[Function, tuple[object, ...], torch.nn.Module | None]:
     """Returns copies of a function and its arguments.
 
-    The function and its arguments are copied in one step. So if they share an object, their copies share its copy.
+    The function and its arguments are copied in one step. So an object that several of them share is copied only once.
 
     Returns:
         (function, arguments, module). `module` is the copied module if the function is a module or a method of a

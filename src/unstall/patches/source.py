@@ -54,7 +54,9 @@ class Excerpt:
 
 
 def read_source(file: str, folders: Sequence[Path], *, by_ending: bool = False) -> Source | str:
-    """Reads the Python file that has the path `file` in a trace. Returns a phrase that says why, if it was not read.
+    """Reads the Python file that has the path `file` in a trace.
+
+    If the file was not read, returns a phrase that says why.
 
     Args:
         file: The path in the trace: absolute, or relative to the program's folder.

@@ -88,7 +88,7 @@ class Module:
     def line_end(self, node: ast.stmt) -> int | None:
         """Returns the offset in bytes after the last line of a statement.
 
-        Returns None if something follows the statement on this line that is not a comment.
+        Returns None if code follows the statement on this line. A comment may follow.
         """
         assert node.end_lineno is not None
         _, end = self.span(node)

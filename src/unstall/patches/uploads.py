@@ -23,8 +23,8 @@ _NO_WORKERS = "; without workers (num_workers=0) the loop's own thread pins each
 def uploaded(module: Module, line: int) -> tuple[list[Edit], str] | str:
     """Returns edits of a line that copies tensors to the device, and a note about the edits.
 
-    If possible, the edited line makes the tensors on the device. Otherwise, it copies them without waiting, and the
-    loop's DataLoader pins its batches. If neither is possible, returns a phrase that says why.
+    If possible, the edited line makes the tensors on the device. Otherwise, the edited line copies the tensors without
+    waiting, and the loop's DataLoader pins its batches. If neither is possible, returns a phrase that says why.
     """
     moves = [call for call in module.at(line, ast.Call) if call.lineno == line and _is_move(call)]
     if not moves and _makers(module, line):

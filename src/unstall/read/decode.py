@@ -88,7 +88,7 @@ class Decoder:
         return None
 
     def event(self, text: bytes) -> Event | None:
-        """Decodes one event with decimal times. Repairs it if necessary. Returns None if it cannot be repaired."""
+        """Decodes one event with decimal times. Repairs the event if necessary. Returns None if the repair fails."""
         event, new_text, new_values = repair(text)
         if event is not None:
             self.repaired_text += new_text

@@ -84,9 +84,10 @@ def _enclosing(depth: I32) -> I32:
 
 
 def _depths(thread: I32, start: I64, end: I64) -> I32:
-    """Returns the depth of each row: how many earlier rows of its thread have not ended when it starts.
+    """Returns the depth of each row: the number of earlier rows of the same thread that have not ended when the row
+    starts.
 
-    An event of zero duration counts as half a ns long: otherwise it would end before it starts.
+    An event of zero duration counts as half a ns long. Otherwise, the event would count as ended when it starts.
     """
     depth = np.zeros(len(start), dtype=np.int32)
     cuts = np.flatnonzero(np.diff(thread)) + 1

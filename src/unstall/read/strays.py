@@ -2,9 +2,9 @@
 
 The recorder is the second profiler of torch 2.15 (`torch.profiler.CuspyConfig`). It puts the calls of the thread that
 began the recording on this thread. It puts calls of other threads, such as autograd's thread, on separate threads with
-CUPTI's thread numbers. Calls within a `record_function` have the number of this annotation. The exporter takes this
-number for an operator's number, and so puts these calls on the thread of some operator. No id joins calls to the
-operators that made them, so calls are joined by their times.
+CUPTI's thread numbers. Calls within a `record_function` annotation have the number of the annotation. The exporter
+mistakes this number for an operator's number, and so puts these calls on the thread of some operator. No id joins calls
+to the operators that made them, so calls are joined by their times.
 """
 
 from __future__ import annotations

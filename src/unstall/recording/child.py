@@ -90,7 +90,7 @@ class Chosen:
         self._lines: Recorder | None = None
 
     def recorder(self) -> Recorder:
-        """Returns a recorder. Raises UnstallError if none works here."""
+        """Returns a recorder. Raises UnstallError if no recorder works here."""
         from unstall.recording.choose import choose
 
         recorder, self._lines = choose(self._settings)

@@ -22,7 +22,7 @@ def choose(settings: Settings) -> tuple[Recorder, Recorder | None]:
     `check_choices` must have accepted the settings before.
 
     Returns:
-        (recorder, line clock). The line clock is None if no lines are wanted, or if the recorder itself finds them.
+        (recorder, line clock). The line clock is None if no lines are wanted, or if the recorder itself finds lines.
 
     Raises:
         UnstallError: The settings ask for a recorder or a line clock that does not work here.

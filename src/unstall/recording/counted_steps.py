@@ -1,4 +1,4 @@
-"""Counts a program's step boundaries by source: all boundaries, and those since a helper last checked a CUDA graph."""
+"""Counts a program's step boundaries by source. Also counts boundaries since a helper last checked a CUDA graph."""
 
 from __future__ import annotations
 

@@ -26,8 +26,9 @@ class Journal:
         self._closed = False
 
     def write(self, event: str, *, at: int | None = None, **fields: object) -> None:
-        """Appends one event. `at` is its time in ns of perf_counter. If it is None, the time is now. Raises OSError if
-        the disk is full.
+        """Appends one event. `at` is the event's time in ns of perf_counter. If `at` is None, the current time is used.
+
+        Raises OSError if the disk is full.
         """
         if self._closed:
             return

@@ -157,7 +157,7 @@ class PlainSteps:
 
     @property
     def begun(self) -> bool:
-        """Whether a stretch has begun. It may be finished."""
+        """Whether a stretch has begun. It may already be finished."""
         return self._stretch is not None
 
     @property

@@ -138,7 +138,7 @@ class Session:
             self._stopping.end_here()
 
     def end(self, why: str) -> None:
-        """Ends the recording in any phase, and keeps the recorded part. Never raises. The journal gets `why`."""
+        """Ends the recording in any phase, and keeps the recorded part. Writes `why` to the journal. Never raises."""
         with self._turn.to_end(why):
             try:
                 self._end(why)

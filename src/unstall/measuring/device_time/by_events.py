@@ -80,7 +80,9 @@ class ByEvents:
 
     @cached_property
     def floor_ns(self) -> float:
-        """The time in ns that is measured for an almost empty kernel. Shorter times cannot be distinguished from it."""
+        """The time in ns that is measured for an almost empty kernel. Shorter times cannot be distinguished from this
+        time.
+        """
         return max(0.0, self._median(self.adapter.mark) - self.offset_ns)
 
     @cached_property
@@ -109,7 +111,7 @@ class ByEvents:
         Queues several rows at a time. If a graph runs alone on an idle H200, each of its ops takes about 0.2 µs longer.
 
         Args:
-            row: `row(count)` returns a function that launches `count` ops, or None if that is not possible.
+            row: `row(count)` returns a function that launches `count` ops, or None if such a row is not possible.
             counts: The number of ops in a short row and in a long row. Their times are compared.
             seconds: About how long to measure at most.
 

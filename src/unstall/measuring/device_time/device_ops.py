@@ -119,8 +119,8 @@ class DeviceOps:
 def _left_alone(links: list[StreamLink], main: int) -> set[int]:
     """Returns the streams with work that neither the stream `main` nor the host waits for.
 
-    Each stream A has a vector clock. Its entry for a stream B counts the ops of B that end before the next op of A
-    begins.
+    Each stream A has a vector clock. The clock's entry for a stream B is the number of ops of B that end before the
+    next op of A begins.
     """
     before: dict[int, dict[int, int]] = {}
     recorded: dict[int, dict[int, int]] = {}
