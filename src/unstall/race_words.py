@@ -1,4 +1,4 @@
-"""Names for races, and words on how to mend them. They are used for virtual and for real GPUs."""
+"""Names of races, and advice on how to remove them. They are used for virtual and for real GPUs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def saw(kind: RaceKind, earlier: str, later: str, amount: str) -> str:
         kind: The kind of race.
         earlier: Description of the access that was issued first.
         later: Description of the access that was issued second.
-        amount: How much memory both access, as text.
+        amount: The amount of memory that both accesses use, as text.
     """
     does, did = _ACCESSES[kind]
     still = f"{earlier} may not have {'read' if did == 'reads' else 'written'} yet"

@@ -22,12 +22,13 @@ class Candidate:
 
     Attributes:
         name: The function's name.
-        time: Its time per call, in ns.
-        ratio: Its time, divided by the reference's time.
+        time: The function's time per call, in ns.
+        ratio: The function's time, divided by the reference's time.
         answer: FAST, SLOW, SAME or UNCLEAR, compared with the reference. None for the reference itself.
-        best: Whether it is the fastest function whose results agree, or is not SLOW compared with the fastest one.
-        agreement: How its results agree with the reference's. None for the reference itself, and if results were not
-            checked.
+        best: Whether the function is the fastest one whose results agree. Also true for a function that is not SLOW
+            compared with the fastest one.
+        agreement: How the function's results agree with the reference's results. None for the reference itself. Also
+            None if results were not checked.
     """
 
     name: str
@@ -45,7 +46,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The result of `compare` at one input. `because` is why `by` was chosen, if it was chosen automatically."""
+    """The result of `compare` at one input. `because` is the reason for the choice of `by`, if it was automatic."""
 
     label: str
     candidates: tuple[Candidate, ...]
@@ -108,5 +109,5 @@ def _candidate(each: Candidate) -> dict[str, Any]:
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    """Replaces infinite values and NaN by text, since JSON has no such numbers."""
+    """Replaces infinite values and NaN by text, since JSON has neither."""
     return {name: str(value) if value in (float("inf"),) or value != value else value for name, value in values.items()}

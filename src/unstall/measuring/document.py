@@ -120,7 +120,7 @@ def _figure(value: float) -> str:
 
 
 def _sample(name: str, spread: Spread) -> Sample:
-    """Returns the samples for a histogram. Leaves out the longest ones, but keeps the whole interval of the median."""
+    """Returns the samples for a histogram. Leaves out the longest samples, but keeps the median's whole interval."""
     ordered = np.sort(spread.samples)
     far = spread.q3 + _FAR * max(spread.iqr, _LEAST_WIDE * spread.median)
     near = min(int(np.ceil(_TAIL * spread.n)), int(np.searchsorted(ordered, far, side="right")))
@@ -203,7 +203,7 @@ def _said(row: Comparison) -> Prose:
 
 
 def _together(said: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Groups (text, name) pairs by text. Returns the names of each text."""
+    """Groups (text, name) pairs by text. Returns a dict that maps each text to its names."""
     of: dict[str, list[str]] = {}
     for text, name in said:
         of.setdefault(text, []).append(name)
@@ -300,5 +300,5 @@ def _range(low: float, high: float) -> str:
 
 
 def _off(low: float, high: float) -> str:
-    """Returns how far the farther end of the interval is from 1, in %, as text."""
+    """Returns the larger distance of the interval's two ends from 1, in %, as text."""
     return f"{100 * max(high - 1, 1 - low, 0):.2g} %"

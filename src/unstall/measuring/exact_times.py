@@ -1,4 +1,7 @@
-"""Finds the time per call, back to back, by a clock without noise (a virtual GPU's), from as few calls as possible."""
+"""Finds the time per call of calls back to back, from as few calls as possible.
+
+The clock must have no noise, such as a virtual GPU's clock.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 CallBatch = Callable[[int], float]
-"""Makes the given number of calls, waits once for all of them, and returns their time."""
+"""Makes the given number of calls, waits once for all of them, and returns their total time."""
 
 _FEW, _SOME, _MOST = 2, 8, 64
 _EDGES = 0.01  # share of a batch that filling and emptying the pipeline may take
@@ -21,7 +24,10 @@ def share_of_many(batch: CallBatch) -> float:
 
 
 def shares_of_many(batch: CallBatch, count: int) -> list[float]:
-    """Measures `count` times what `share_of_many` measures, and returns the results."""
+    """Measures `count` times how much time one more call adds to a batch when the pipeline is full.
+
+    Returns the `count` results.
+    """
     batch(_FEW)
     found = []
     for _ in range(count):
@@ -31,10 +37,10 @@ def shares_of_many(batch: CallBatch, count: int) -> list[float]:
 
 
 def shares_of_few(batch: CallBatch, count: int) -> list[float]:
-    """Measures the time that one more call adds to a batch, with as few calls as possible.
+    """Measures `count` times how much time one more call adds to a batch. Makes as few calls as possible.
 
     Returns:
-        `count` such times.
+        The `count` results.
     """
     batch(_FEW)
     took = [batch(calls) for calls in range(1, count + 2)]
@@ -47,8 +53,8 @@ def share_of_few(batch: CallBatch) -> float:
 
 
 def length_of_batch(batch: CallBatch) -> int:
-    """Returns how many calls a batch must have, so that filling and emptying the pipeline take a negligible share of
-    its time.
+    """Returns the number of calls that a batch needs, so that filling and emptying the pipeline take a negligible share
+    of the batch's time.
     """
     one, share = batch(1), share_of_many(batch)
     return round(min(max((one - share) / (_EDGES * share), _SOME), _MOST)) if share else _SOME

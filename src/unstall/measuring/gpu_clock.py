@@ -1,4 +1,7 @@
-"""The GPU's clock and what limits it, from NVIDIA's management library, which comes with the driver."""
+"""The GPU's clock frequency and the reasons that limit it, from NVIDIA's management library.
+
+The library comes with the driver.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ _REASONS = {
 
 
 class ClockReading(NamedTuple):
-    """A GPU's clock at one moment. `highest_mhz` is its highest clock, and `reasons` are what slows it down now."""
+    """A GPU's clock frequency at one moment, in MHz.
+
+    `highest_mhz` is the GPU's highest frequency. `reasons` has the reasons why the GPU is slowed down now.
+    """
 
     mhz: int
     highest_mhz: int
@@ -26,8 +32,9 @@ class ClockReading(NamedTuple):
 
 
 def read(bus_id: str | None) -> ClockReading | None:
-    """Reads the clock of a GPU, or returns None if it cannot be read. `bus_id` is a PCI bus id such as
-    "00000000:19:00.0".
+    """Reads the clock frequency of a GPU. Returns None if it cannot be read.
+
+    `bus_id` is a PCI bus id such as "00000000:19:00.0".
     """
     library = _library()
     if library is None or bus_id is None:

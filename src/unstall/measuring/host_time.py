@@ -1,4 +1,4 @@
-"""Host times of a call: until it returns, until its results are there, and per call of many back to back."""
+"""Host times: until a call returns, until its results are ready, and per call of many calls back to back."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _BATCHES = 5
 
 
 def _reading_ns(clock: Callable[[], int]) -> int:
-    """Returns how long one reading of the clock takes, by that clock."""
+    """Returns how many ns one reading of the clock takes, by the same clock."""
     return int(np.median([-(clock() - clock()) for _ in range(64)]))
 
 
 class Alone:
-    """Times calls of a function, one at a time, on an idle device. Calling the object makes one call.
+    """Times calls of a function, one at a time, on an idle device. Calling the object calls the function once.
 
     Attributes:
-        host: For each call, the ns until it returned.
+        host: For each call, the ns until the call returned.
         wall: For each call, the ns until its results were ready.
         page_faults: The minor page faults of the last call.
         machine_s: The seconds that the last call took, by the machine's clock.
@@ -49,7 +49,7 @@ class Alone:
         self._cost = _reading_ns(adapter.clock)
 
     def __call__(self) -> object:
-        """Makes and times one call. Waits for its result, and returns the result."""
+        """Makes one call, waits for its result, and times both. Returns the result."""
         adapter, run, clock = self._adapter, self._run, self._adapter.clock
         adapter.synchronize()
         faults, machine_began = page_faults_so_far(), time.monotonic()
@@ -71,7 +71,7 @@ def synchronised(
     """Times single calls on an idle device. Returns (host, wall): times until calls return, and until their results are
     ready.
 
-    `there` has earlier times, which are included.
+    `there` has the times of earlier calls. They are included.
     """
     alone = Alone(caching.run, adapter)
 
@@ -97,8 +97,8 @@ def by_itself(
 ) -> Sampled:
     """Times calls that return only after their work is done.
 
-    A sample is the mean of several calls if calls are short. It is one call if the cache is cold, if `single` is set,
-    or if `there` has earlier times, which are included.
+    If calls are short, a sample is the mean of several calls. A sample is one call if the cache is cold, if `single` is
+    set, or if `there` has earlier times. The earlier times are included in the result.
     """
     run, clock = adapter.until_done(caching.run), adapter.clock
     single = single or bool(there) or 1e9 * until.each_s > 2 * _SAMPLE_NS
@@ -121,7 +121,9 @@ def by_itself(
 
 
 def empty_call_ns(adapter: Adapter) -> float:
-    """Returns the time in ns that is measured for an empty function. Shorter times cannot be distinguished from it."""
+    """Returns the time in ns that is measured for an empty function. Shorter times cannot be distinguished from this
+    time.
+    """
     loops = 1_000
     return min(_timed(_nothing, loops, adapter.clock) / loops for _ in range(5))
 
@@ -129,7 +131,7 @@ def empty_call_ns(adapter: Adapter) -> float:
 def back_to_back(caching: Caching, adapter: Adapter, each_ns: float, until: Until) -> Sampled:
     """Samples the time per call of calls back to back. Makes calls in batches, and waits once per batch.
 
-    Caches hold what the previous call left. `each_ns` is about the time of one call.
+    The caches are not flushed between calls. `each_ns` is about the time of one call in ns.
     """
     run, clock = caching.run, adapter.clock
 
@@ -153,9 +155,9 @@ def back_to_back(caching: Caching, adapter: Adapter, each_ns: float, until: Unti
 
 
 def _loops(run: Callable[[], object]) -> int:
-    """Returns how many calls make a sample of at least 100 µs.
+    """Returns how many calls together take at least 100 µs.
 
-    Uses the machine's clock, since a virtual GPU's clock may stand still.
+    Uses the machine's clock, since a virtual GPU's clock may not advance.
     """
     loops = 1
     while True:

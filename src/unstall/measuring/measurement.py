@@ -1,11 +1,11 @@
 """`Measurement`: four different times of one function, and verdicts on how far to trust them.
 
-    device      the function's own time on the device: in each call, how long any of its kernels and copies ran
-    host        what the call costs the host, until it returns; the device may still be at work
-    wall        the call and the wait for its results
+    device      the time in which at least one of the call's kernels or copies runs on the device
+    host        the time until the call returns to the host; the device may still be at work
+    wall        the time of the call and of the wait for its results
     throughput  the time per call of many calls, back to back with the pipeline full
 
-All times are ns. Without a device, `host` and `wall` are the same, and the other two are None.
+All times are in ns. Without a device, `host` and `wall` are the same, and `device` and `throughput` are None.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from unstall.measuring.statistics import Spread
 SCHEMA = "unstall.bench/1"
 
 Method: TypeAlias = Literal["cupti", "events", "model", "host"]
-"""How device time was measured: by device records, by events in a full queue, by the virtual GPU's model, or not."""
+"""How device time was measured: by CUPTI's device records, by events in a full queue, or by the virtual GPU's model.
+
+"host" means that device time was not measured.
+"""
 Cache: TypeAlias = Literal["cold", "hot", "rotate"]
 Kind: TypeAlias = Literal[
     "launch-bound",
@@ -53,7 +56,7 @@ class Verdict:
     Attributes:
         kind: The kind of verdict, such as "launch-bound".
         text: The sentence.
-        place: The `file:line` that causes it, or None if no single line does.
+        place: The `file:line` of the cause, or None if no single line is the cause.
         serious: Whether a reader who does not know the verdict would misread a figure.
     """
 
@@ -65,7 +68,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The work that a function does per second of device time, or of wall time if it uses no device.
+    """The work that a function does per second of device time. If it uses no device, wall time is used instead.
 
     Attributes:
         per_second: The rate, in `unit`.
@@ -93,7 +96,7 @@ class Clocks:
         before: The clock before the samples.
         after: The clock after the samples.
         highest: The highest clock of the device.
-        held_down_by: Why the driver held the clock down, such as "heat".
+        held_down_by: The reasons why the driver lowered the clock, such as "heat".
     """
 
     before: int

@@ -1,4 +1,4 @@
-"""Measures the best rates of a device: the bandwidth of a large copy, the rate of a matrix product."""
+"""Measures the best rates of a device: the bandwidth of a large copy, and the rate of a matrix product."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def rate(adapter: Adapter, flops: int, ns: float, inspection: Inspection) -> Rat
 
 
 def beyond(adapter: Adapter, size_bytes: int | None, bandwidth: Rate | None, rate: Rate | None) -> list[str]:
-    """Returns a sentence for each of the two rates that is higher than its ceiling, with the likely cause."""
+    """Returns one sentence for each rate that is clearly higher than its ceiling. The sentence gives the likely
+    cause.
+    """
     found = []
     if bandwidth is not None and (bandwidth.percent or 0) > _AT_MOST:
         cache = 0 if adapter.virtual else adapter.cache_bytes

@@ -1,4 +1,7 @@
-"""Reports progress to a listener, only between calls: a thread that wakes up during a call would lengthen the call."""
+"""Reports progress to a listener, but only between measured calls.
+
+A thread that wakes up during a call would make the call longer.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def begin(stage: str) -> None:
 
 
 def tell(text: str) -> None:
-    """Reports how far the current stage of the measurement has come, as a line with the stage's name and `text`."""
+    """Reports the progress of the current stage. Sends the listener a line with the stage's name and `text`."""
     listener = _listener.get()
     if listener is not None:
         listener(": ".join(part for part in (_stage.get(), text) if part))

@@ -24,7 +24,7 @@ Take = Callable[[int], ArrayLike]
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """Samples of a time, and why sampling stopped. `converged` is whether the samples suffice."""
+    """Samples of a time, and the reason why sampling stopped. `converged` says whether there are enough samples."""
 
     spread: Spread
     stopped: str
@@ -36,11 +36,11 @@ class Until:
     """When to stop sampling: when the median is known to ± `rel_ci`, or after `seconds` by the machine's clock.
 
     Attributes:
-        rel_ci: A fraction of the median.
+        rel_ci: The wanted uncertainty of the median, as a fraction of the median.
         seconds: The time limit.
         each_s: The time of one call in s, by the machine's clock; 0 if it is not known.
-        alike: How many equal samples suffice if times come from a model; 0 if times have noise.
-        brief: Whether there is time for only a few calls, so that no call is made twice for the same purpose.
+        alike: The number of equal samples that are enough if times come from a model. 0 if times have noise.
+        brief: Whether there is time for only a few calls. If so, no call is made twice for the same purpose.
     """
 
     rel_ci: float
@@ -50,9 +50,9 @@ class Until:
     brief: bool = False  # whether there is time for few calls, so that none is made for the same purpose twice
 
     def affords(self, calls: int, least: int) -> int:
-        """Returns for how many calls there is time, between `least` and `calls`.
+        """Returns the number of calls that fit in the time limit: at least `least`, at most `calls`.
 
-        On a virtual GPU, the answer does not depend on the machine's speed: it is `least` if `brief` is set, otherwise
+        On a virtual GPU, the number does not depend on the machine's speed. It is `least` if `brief` is set, otherwise
         `calls`.
         """
         if self.alike:
@@ -67,14 +67,14 @@ class Until:
 
 
 def sample_until(take: Take, until: Until, *, first: int = LEAST, there: ArrayLike = ()) -> Sampled:
-    """Takes samples in growing batches. Stops when the samples suffice, when more samples would tell no more, or when
-    time is up.
+    """Takes samples in growing batches. Stops when there are enough samples, when more samples would give no new
+    information, or when time is up.
 
     Args:
         take: Takes up to a given number of samples.
         until: When to stop.
         first: The size of the first batch.
-        there: Earlier samples, which are included. Without any, at least one batch is taken.
+        there: Earlier samples. The result includes them. If there are none, at least one batch is taken.
     """
     deadline = time.monotonic() + until.seconds
     samples = np.asarray(there, np.float64)

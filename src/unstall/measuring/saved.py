@@ -77,7 +77,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def saved(measurement: Measurement) -> Saved:
-    """Converts a measurement to plain data, in the form that is saved."""
+    """Converts a measurement to plain data for saving."""
     each: dict[str, Any] = {name: _samples(getattr(measurement, name)) for name in _TIMES}
     clocks = measurement.clocks
     return Saved(
@@ -111,7 +111,7 @@ def saved(measurement: Measurement) -> Saved:
 
 
 def read(text: str | bytes) -> Measurement:
-    """Reads a measurement from a file's text. Raises TraceError if the text is no measurement."""
+    """Reads a measurement from a file's text. Raises TraceError if the text is not a measurement."""
     try:
         found = msgspec.json.decode(text, type=Saved)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -25,11 +25,11 @@ _MODULES = {
     "numpy": "numpy",
     "torch": "torch",
 }
-"""Maps names to modules, which are imported unless the setup defines the names."""
+"""Maps well-known names to modules. A module is imported if a text uses its name and if the name is not yet defined."""
 
 
 def functions(statements: Sequence[str], setup: str, names: dict[str, object]) -> dict[str, Callable[[], object]]:
-    """Returns, for each statement's text, a function that runs the statement. Runs the setup once.
+    """Returns a dict that maps each statement's text to a function that runs the statement. Runs the setup once.
 
     If a statement ends in an expression, its function returns the expression's value. Well-known modules such as `np`
     are imported if a text uses their names.
@@ -40,7 +40,7 @@ def functions(statements: Sequence[str], setup: str, names: dict[str, object]) -
         names: The globals of the setup and of all statements.
 
     Raises:
-        UsageError: A text is not Python, two statements are equal, or the setup fails.
+        UsageError: A text is not valid Python, two statements are equal, or the setup fails.
     """
     trees = [_parsed(setup, "the setup"), *(_parsed(each, each) for each in statements)]
     _import_known(trees, names)
@@ -67,7 +67,7 @@ def errors_as_usage(text: str) -> Iterator[None]:
 def errors_as_usage_of(functions: Mapping[str, Callable[[], object]]) -> Iterator[None]:
     """Converts an exception in the block to a UsageError, if one of `functions` raised it.
 
-    The error begins with the key of that function, which is the text of its statement.
+    The error begins with the key of the function in `functions`. The key is the text of the function's statement.
     """
     try:
         yield

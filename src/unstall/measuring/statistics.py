@@ -1,4 +1,4 @@
-"""Evaluates samples of a time: their spread, the interval of a ratio, and whether more samples would tell more.
+"""Evaluates samples of a time: their spread, the interval of a ratio, and whether more samples would add information.
 
 Times are float64 nanoseconds. Nothing here assumes a distribution: on a shared machine, times are skewed and drift, and
 their distribution may have several modes.
@@ -64,9 +64,7 @@ class Spread:
 
     @property
     def relative_ci(self) -> float:
-        """Half the width of the median's interval, divided by the median. It is 0.01 if the median is known to one
-        percent.
-        """
+        """Half the width of the median's interval, divided by the median: 0.01 if the median is known to ± 1 %."""
         half = (self.high - self.low) / 2
         return half / self.median if self.median > 0 else (math.inf if half else 0.0)
 
@@ -95,10 +93,10 @@ def ratio_interval(a: ArrayLike, b: ArrayLike, *, pairs: bool, seed: int = 0) ->
 
     Without `pairs`, all samples are independent. The ratio is the median of `a`, divided by the median of `b`.
 
-    With `pairs`, `a` and `b` have shape (rounds,) or (rounds, samples). The samples in row i of both were taken in
-    turn, in round i. The ratio is the median of the ratios of all pairs of samples from one round. So a drift cancels,
-    and so does other work that slows a whole round. Rounds are resampled in blocks, since neighbouring rounds are
-    alike. With fewer than 6 rounds, the interval spans all pairs.
+    With `pairs`, `a` and `b` have shape (rounds,) or (rounds, samples). The samples in row i of `a` and of `b` were
+    taken alternately in round i. The ratio is the median of the ratios of all pairs of samples from the same round. So
+    a drift cancels. Other work that slows a whole round cancels too. Rounds are resampled in blocks, since neighbouring
+    rounds are similar. With fewer than 6 rounds, the interval goes from the smallest ratio of a pair to the largest.
 
     Raises ValueError if there are no samples, if a time is not above zero, or if `a` and `b` have different numbers of
     rounds.
@@ -133,8 +131,8 @@ def ratio_interval(a: ArrayLike, b: ArrayLike, *, pairs: bool, seed: int = 0) ->
 def half_of_few(a: ArrayLike, b: ArrayLike, *, least: float) -> float:
     """Returns the factor f such that the ratio of two times has the 95 % interval from ratio / f to ratio * f.
 
-    Each time has 2 to 4 samples. The interval is Student's. Its noise is that of the samples' logarithms, but at least
-    `least`.
+    Each time has 2 to 4 samples. The interval is Student's. It uses the standard deviation of the samples' logarithms,
+    but at least `least`.
     """
     logs = np.log([np.ravel(a), np.ravel(b)])
     n = logs.shape[1]
@@ -143,11 +141,12 @@ def half_of_few(a: ArrayLike, b: ArrayLike, *, least: float) -> float:
 
 
 def entropy_flat(samples: ArrayLike) -> bool:
-    """Returns whether the samples show the noise well enough.
+    """Returns whether there are enough samples to show the noise.
 
-    That is so if the entropy of their histogram hardly grew over the second half of the samples. This is the stopping
-    rule of NVIDIA's nvbench. Its histogram counts a timer's ticks. Host clocks have next to no ticks, so bins here are
-    0.5 % of the median. The bias of a small sample (Miller and Madow, 1955) is removed.
+    There are enough samples if the entropy of their histogram hardly grew over the second half of the samples. This is
+    the stopping rule of NVIDIA's nvbench. In nvbench, a histogram bin is one tick of a timer. The ticks of host clocks
+    are too short for bins, so here a bin is 0.5 % of the median. The bias of a small sample (Miller and Madow, 1955) is
+    removed.
     """
     values = np.asarray(samples, np.float64).ravel()
     n = values.size
@@ -169,15 +168,15 @@ def _entropy_bits(counts: NDArray[np.int64]) -> float:
 
 
 def _geometric_median(within: NDArray[np.float64]) -> float:
-    """Returns the median of ratios: the geometric mean of the two in the middle. So inverse ratios have the inverse
-    median.
+    """Returns the median of ratios. It is the geometric mean of the two middle ratios. So the inverse ratios have the
+    inverse median.
     """
     ordered = np.sort(np.log(within), axis=None)
     return math.exp((ordered[(ordered.size - 1) // 2] + ordered[ordered.size // 2]) / 2)
 
 
 def _medians(ordered: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    """Returns the medians of 1000 random resamples of the samples, which are sorted."""
+    """Returns the medians of 1000 random resamples. `ordered` has the samples in ascending order."""
     n = ordered.size
     rows = np.sort(rng.integers(0, n, (_RESAMPLES, n)), axis=1)
     return np.asarray((ordered[rows[:, (n - 1) // 2]] + ordered[rows[:, n // 2]]) / 2)
@@ -186,7 +185,8 @@ def _medians(ordered: NDArray[np.float64], rng: np.random.Generator) -> NDArray[
 def _resampled_medians(within: NDArray[np.float64], length: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """Returns the medians of 1000 random resamples of `within`, shape (rounds, pairs).
 
-    Resamples rounds in blocks of `length` neighbours, where the first round follows the last.
+    Resamples rounds in blocks of `length` consecutive rounds. A block that reaches the last round continues with the
+    first round.
     """
     rounds, pairs = within.shape
     starts = rng.integers(0, rounds, (_RESAMPLES, -(-rounds // length)))
@@ -206,8 +206,8 @@ def _resampled_medians(within: NDArray[np.float64], length: int, rng: np.random.
 def _student(freedom: int) -> float:
     """Returns Student's quantile for the confidence of `_Z`, exact to 1 % from 3 degrees of freedom on.
 
-    It comes from the expansion in Abramowitz and Stegun, 26.7.5. A bootstrap of few samples gives an interval that is
-    too narrow, by as much as normal quantiles are. This quantile corrects that.
+    The quantile comes from the expansion in Abramowitz and Stegun, 26.7.5. A bootstrap of few samples gives an interval
+    that is too narrow, by the same factor as normal quantiles. Student's quantile corrects the width.
     """
     f = max(freedom, 3)
     z = _Z
@@ -216,7 +216,7 @@ def _student(freedom: int) -> float:
 
 @lru_cache(maxsize=256)
 def _rank(n: int) -> int:
-    """Returns how many of n sorted samples lie below the median's interval, which is also how many lie above it."""
+    """Returns how many of n sorted samples lie below the median's interval. Equally many lie above the interval."""
     if n < _LEAST:
         return 0
     if n > _EXACT:

@@ -4,8 +4,8 @@
         for _ in range(10):
             y = x @ x
 
-A stopwatch first waits for earlier work of the devices, and at the end for the block's work. The printed line says how
-much of the time was the wait at the end. If there was no wait, the time is the host's alone.
+Before the block, a stopwatch waits for earlier work of the devices. At the end of the block, it waits for the block's
+work. The printed line says how long the wait at the end took. If there was no wait, all the time was spent on the host.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Stopwatch:
 
     Args:
         description: The beginning of the printed line.
-        show: Print a line at the end of the block.
+        show: Whether to print a line at the end of the block.
 
     Attributes:
         seconds: The time of the block, once it has ended.
@@ -47,8 +47,7 @@ class Stopwatch:
         self._began = 0
 
     def wait_for(self, result: _Result) -> _Result:
-        """Registers a result to wait for at the end of the block, for frameworks that can wait only for results, such
-        as JAX.
+        """Registers a result to wait for at the end of the block. Frameworks such as JAX can wait only for results.
 
         Returns:
             The result itself.
@@ -95,7 +94,9 @@ class Stopwatch:
 
 
 def _wait(results: list[object]) -> list[str]:
-    """Waits for all devices in use, and for the results. Returns the names of what it waited for."""
+    """Waits for all devices in use, and for the results. Returns the names of the devices and frameworks that it waited
+    for.
+    """
     waited = []
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "cuda"):

@@ -1,11 +1,11 @@
 """`Timer`: like `torch.utils.benchmark.Timer`, but for any framework, and it waits for asynchronous work.
 
-A block is many runs of the statement back to back, with one wait at the end. On a device, this gives the time per run
-with a full pipeline. That time is at least the host's time to launch a run. `bench` reports both times.
+A block is many runs of the statement back to back, with one wait at the end. On a device, a block gives the time per
+run with a full pipeline. This time is at least the host's time to launch a run. `bench` reports both times.
 
-On a virtual GPU, equal blocks take equal times. So `blocked_autorange` and `adaptive_autorange` run the statement only
-as often as that yields new information. `timeit` always runs the statement `number` times. A statement that does not
-use the virtual GPU is timed by the machine's clock, since the virtual clock stands still during host work.
+On a virtual GPU, equal blocks take equal times. So `blocked_autorange` and `adaptive_autorange` stop as soon as more
+runs would give no new information. `timeit` always runs the statement `number` times. A statement that does not use the
+virtual GPU is timed by the machine's clock, since the virtual clock does not advance during host work.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class Timer:
         setup: Code that runs before each block of runs.
         global_setup: Not supported, since it is for C++ only.
         timer: A clock in seconds. The default is `time.perf_counter`.
-        globals: The names that the statement and the setup see.
+        globals: The global names of the statement and the setup.
         label, sub_label, description, env: Texts for `torch.utils.benchmark.Compare`.
         num_threads: Number of torch's CPU threads.
         language: Only "python" is supported.
 
     Raises:
-        UsageError: C++ is asked for.
+        UsageError: `language` or `global_setup` asks for C++.
         SyntaxError: The statement or the setup is not valid Python.
     """
 
@@ -92,7 +92,7 @@ class Timer:
         self._task_spec = TaskSpec(stmt, setup, global_setup, label, sub_label, description, env, num_threads)
 
     def timeit(self, number: int = 1_000_000) -> Timing:
-        """Times one block of `number` runs of the statement. A few runs before that warm up."""
+        """Times one block of `number` runs of the statement. Makes warm-up runs before the block."""
         with _threads(self._task_spec.num_threads):
             self._block(2 if self._is_exact() else max(number // 100, 2))
             return self._timing(number, [self._block(number)])
@@ -108,13 +108,13 @@ class Timer:
     def blocked_autorange(
         self, callback: Callable[[int, float], object] | None = None, min_run_time: float = 0.2
     ) -> Timing:
-        """Times blocks of many runs for at least `min_run_time` seconds in all.
+        """Times blocks of many runs, for at least `min_run_time` seconds in total.
 
         Each block is so long that the time for reading the clock and for waiting for the device is negligible.
 
         Args:
-            callback: Called after each block with its number of runs and its seconds.
-            min_run_time: The least time of all blocks together, in seconds.
+            callback: Called after each block, with the number of runs and the time of the block in s.
+            min_run_time: The minimum total time of all blocks, in seconds.
         """
         with _threads(self._task_spec.num_threads):
             if self._is_exact():
@@ -137,9 +137,9 @@ class Timer:
 
         Args:
             threshold: A fraction of the median.
-            min_run_time: The least time of all blocks together, in seconds.
-            max_run_time: The time after which to stop in any case, in seconds.
-            callback: Called after each block with its number of runs and its seconds.
+            min_run_time: The minimum total time of all blocks, in seconds.
+            max_run_time: The total time after which to stop in any case, in seconds.
+            callback: Called after each block, with the number of runs and the time of the block in s.
         """
         with _threads(self._task_spec.num_threads):
             if self._is_exact():
@@ -209,7 +209,8 @@ class Timer:
     def _waiting(self, known: Mapping[str, object]) -> Callable[[object], None]:
         """Waits for all earlier work of the device. Returns a function that waits for the results of the statement.
 
-        `known` has the local variables after the setup. They and the globals show which framework the statement uses.
+        `known` has the local variables after the setup. The local variables and the globals show which framework the
+        statement uses.
         """
         values = {name: self._globals[name] for name in self._names if name in self._globals}
         values |= {name: value for name, value in known.items() if not name.startswith("_")}

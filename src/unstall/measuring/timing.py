@@ -1,4 +1,4 @@
-"""`Timing`: the result of a `Timer`, like `torch.utils.benchmark.Measurement`. Times in s."""
+"""`Timing`: the result of a `Timer`, like `torch.utils.benchmark.Measurement`. Times are in s."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Timing:
         number_per_run: The number of runs of the statement in each block.
         raw_times: The time of each block in s.
         task_spec: The arguments of the `Timer`.
-        metadata: Passed on to torch's `Measurement`.
+        metadata: Data that `to_torch` passes on to torch's `Measurement`.
     """
 
     number_per_run: int

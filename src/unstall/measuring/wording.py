@@ -10,8 +10,8 @@ _MOST_NAMES = 3
 
 
 def precise(ns: float) -> str:
-    """Formats a duration. Below 100 ns, the text has three digits, such as "1.84 ns". From 100 ns on, it is that of
-    `figures.duration`.
+    """Formats a duration. Below 100 ns, the text has three digits, such as "1.84 ns". From 100 ns on, the text comes
+    from `figures.duration`.
     """
     return f"{ns:#.3g} ns" if 0 < ns < 99.95 else duration(round(ns))
 
@@ -25,7 +25,7 @@ def percent(share: float) -> str:
 
 
 def names_of(names: Iterable[str]) -> str:
-    """Joins names, such as "a, b and c". If there are more than three, it counts the others: "a, b, c and 2 more"."""
+    """Joins names, such as "a, b and c". After the third name, the text gives only a count: "a, b, c and 2 more"."""
     names = list(names)
     more = len(names) - _MOST_NAMES
     if more > 0:

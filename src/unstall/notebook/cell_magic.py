@@ -53,7 +53,7 @@ class CellMagic:
 
 @dataclass(frozen=True)
 class Framed:
-    """A report. A notebook shows it as HTML in a frame of its own, and a terminal shows it as text."""
+    """A report. A notebook shows the report as HTML in a separate frame. A terminal shows the report as text."""
 
     report: Report
 
@@ -70,11 +70,11 @@ class Framed:
 
 
 def without_body(lines: list[str]) -> list[str]:
-    """Changes `%%unstall` to `%unstall` in the lines of a cell that has no code below it. Returns the lines of the
-    cell.
+    """Changes `%%unstall` to `%unstall` in the lines of a cell that has no code below `%%unstall`. Returns the lines of
+    the cell.
 
-    Otherwise IPython refuses `%%unstall --help`, because the cell has no code. IPython calls this function as an input
-    transformer.
+    Without this change, IPython refuses `%%unstall --help`, because the cell has no code. IPython calls this function
+    as an input transformer.
     """
     first, *rest = lines or [""]
     alone = re.match(r"%%unstall(?=\s|$)", first) and not "".join(rest).strip()
@@ -125,7 +125,7 @@ def _parse(line: str) -> dict[str, Any]:
 
 
 def _begin(options: dict[str, Any]) -> Recording | VirtualGpu:
-    """Starts to record the cell, and returns the recording. If this process has a virtual GPU, the virtual GPU records.
+    """Starts to record the cell, and returns the recording. If this process has a virtual GPU, it makes the recording.
 
     Raises IPython's UsageError if recording cannot start.
     """
@@ -138,10 +138,11 @@ def _begin(options: dict[str, Any]) -> Recording | VirtualGpu:
 
 
 def _virtual(options: dict[str, Any]) -> VirtualGpu | None:
-    """Starts a recording by this process's virtual GPU and returns it, or returns None if the process has no virtual
-    GPU.
+    """Starts a recording by this process's virtual GPU, and returns the recording. Returns None if the process has no
+    virtual GPU.
 
-    Raises UsageError if `options` is not empty, since these options do not apply to a virtual GPU.
+    Raises UsageError if the process has a virtual GPU and `options` is not empty. The options do not apply to a virtual
+    GPU.
     """
     from unstall.virtual.machine import current
 

@@ -1,1 +1,1 @@
-"""Where two ways to run a function part by more than the arithmetic explains."""
+"""Finds where two ways of running a function differ by more than rounding explains."""

@@ -1,4 +1,4 @@
-"""What `compare_numbers` returns."""
+"""`Numbers` and `Row`: the result of `compare_numbers`."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _MOST_ADDED = 3  # operators that are shown
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One way of running a function, compared with the function as it is.
+    """The comparison of one way of running a function with the function as it is.
 
     Attributes:
         way: The name of the way.
         found: The comparison of the two runs; None if the function could not run in this way.
         kind: "equal" (the same bits), "rounding", "nondeterministic" (rounding that varies from run to run), "batch"
-            (rounding that depends on the size of the batch), "failed", or "unknown" (it is not known what rounding
-            explains). For any other difference, its kind: "race", "random", "state", "type", "shape", "TF32", "reduced
-            precision", "factor", or "different".
+            (rounding that depends on the size of the batch), "failed", or "unknown" (the size of rounding errors is not
+            known). The kinds of all other differences are "race", "random", "state", "type", "shape", "TF32", "reduced
+            precision", "factor", and "different".
         sentence: What `kind` means for these runs.
-        race: The two operations that race; None if there is no race, or they are not known.
+        race: The two operations that race. None if there is no race, or if the operations are not known.
         why: An explanation of the rounding; "" if there is none.
         pattern: How elements differ; None if this is not known.
     """
@@ -58,8 +58,8 @@ class Numbers(Shown):
 
     Attributes:
         rows: The rows.
-        tensors: How many tensors were seen in the run with which all ways are compared.
-        subject: A phrase for this run, such as "the function as it is".
+        tensors: The number of tensors in the reference run. All ways are compared with the reference run.
+        subject: A phrase for the reference run, such as "the function as it is".
     """
 
     rows: tuple[Row, ...]
@@ -219,7 +219,9 @@ def _where(found: Compared, *, scrub_paths: bool) -> list[tuple[str, Words]]:
 
 
 def _differs(pair: Pair, limit: float) -> Words:
-    """Returns a phrase: how much a tensor differs, how large its elements are, and how much of that is rounding."""
+    """Returns a phrase that says how much a tensor differs, how large its elements are, and how large a difference
+    rounding explains.
+    """
     if math.isinf(pair.difference):
         return words(Span(name_of(pair.seen), "name"), " cannot be compared, or is not finite in one of the ways")
     up_to = f"Up to {_figure(limit * pair.rounding)} is rounding"
@@ -227,7 +229,10 @@ def _differs(pair: Pair, limit: float) -> Words:
 
 
 def _sizes(pair: Pair) -> str:
-    """Returns a phrase on how much elements of similar size differ, or the sum of all with random signs."""
+    """Returns a phrase that says how much elements of similar size differ.
+
+    If `pair.count` is 0, the phrase says instead how much the sum of all elements, with random signs, differs.
+    """
     size, difference = _figure(pair.size), _figure(pair.difference)
     if not pair.count:
         return f"the sum of all, with random signs, differs by {difference}; the root sum of squares is {size}"

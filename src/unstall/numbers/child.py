@@ -1,4 +1,4 @@
-"""Code that runs in the process of a program whose numbers are recorded (`unstall numbers`)."""
+"""Code that `unstall numbers` runs in the process of the program whose numbers it records."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Settings(msgspec.Struct, frozen=True):
     Attributes:
         path: The file to write.
         program: The program's name.
-        most: How many operators are recorded. After these, the program is ended.
-        errors: The seed of the random errors that are added to each operator's result. None adds no errors.
+        most: The largest number of operators to record. After these operators, the program is ended.
+        errors: The seed of the random errors that are added to each operator's result. If None, no errors are added.
         float64: Whether float64 is the default type.
         deterministic: Whether torch is to use deterministic kernels only.
     """
@@ -40,7 +40,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def arm(settings: str | None) -> None:
-    """Records this process from the time that torch is imported. `settings` is a `Settings` as JSON."""
+    """Records this process, from the moment when it imports torch. `settings` is a `Settings` as JSON."""
     wanted = msgspec.json.decode(settings or "", type=Settings)
     random.seed(SEED)
     when_imported("numpy", lambda: sys.modules["numpy"].random.seed(SEED))
@@ -79,9 +79,9 @@ def _start(wanted: Settings) -> None:
 
 
 def _end() -> None:
-    """Ends the program by SystemExit, and by `os._exit` if threads keep it alive for another 10 s.
+    """Ends the program by SystemExit. If threads keep the process alive for another 10 s, ends it by `os._exit`.
 
-    Does nothing in a thread other than the main thread, and in a backward pass.
+    Does nothing if it is called in a background thread or in a backward pass.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Of which class a difference is, and a sentence about it."""
+"""Finds the kind of a difference between two runs, and writes a sentence about the difference."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ class Sides:
 
     @property
     def several(self) -> bool:
-        """Whether operators can overlap in one of the two ways."""
+        """Whether operators can overlap in at least one of the two ways."""
         return self.base_streams.several or self.way_streams.several
 
 
 def class_of(found: Compared, taken: Way, judge: Judge, sides: Sides) -> tuple[str, str]:
-    """Returns the kind of a difference, as for `answer.Row`, and a sentence about it.
+    """Returns (kind, sentence): the kind of a difference, as in `answer.Row`, and a sentence about the difference.
 
     May run the function again to find the cause of the difference.
 
     Args:
         found: The comparison of the two runs.
         taken: The way of the second run.
-        judge: Compares further runs with the function as it is.
-        sides: Both ways, to run them again.
+        judge: Compares more runs with the run of the function as it is.
+        sides: Both ways. They can be run again.
     """
     is_repeat = taken.name in ("repeat", "serial")
     kind, sentence = class_of_runs(found, judge.before, is_repeat=is_repeat, operators=taken.operators)
@@ -63,14 +63,16 @@ def class_of(found: Compared, taken: Way, judge: Judge, sides: Sides) -> tuple[s
 
 
 def class_of_runs(found: Compared, before: Ran, *, is_repeat: bool, operators: bool = True) -> tuple[str, str]:
-    """Returns the kind of a difference, as far as two runs show it, and a sentence about it.
+    """Returns (kind, sentence): the kind of a difference, and a sentence about the difference.
+
+    Uses only what the two runs show. Runs nothing again.
 
     Args:
         found: The comparison of the two runs.
         before: The first run.
-        is_repeat: Whether the second run is a repetition of the first, in the same way.
-        operators: Whether the operators of the second run are the function's own. Graphs and compiled functions have
-            others.
+        is_repeat: Whether the second run repeats the first run in the same way.
+        operators: Whether the second run calls the function's own operators. Graphs and compiled functions call other
+            operators.
     """
     first = found.first
     if is_repeat and not found.equal:
@@ -118,7 +120,7 @@ def _of_repeat(found: Compared) -> tuple[str, str]:
 
 
 def _about_kernel(found: Compared, judge: Judge, sides: Sides) -> str:
-    """Returns sentences on the kernel whose order varies, and on whether deterministic algorithms help."""
+    """Returns sentences that name the kernel whose order varies, and that say whether deterministic algorithms help."""
     other = found.other_bits
     at = next((at for at, seen in enumerate(judge.before.operators) if other and seen is other.before), None)
     kernels = kernels_of(sides.base(), at) if at is not None else ()
@@ -133,9 +135,9 @@ def _shapes(before: tuple[int, ...] | None, after: tuple[int, ...] | None) -> st
 
 
 def _of_precision(found: Compared, judge: Judge, sides: Sides) -> tuple[str, str] | None:
-    """Returns the kind of a difference that goes away with a setting for products on a GPU, and a sentence about it.
+    """Finds whether a difference goes away when settings for less exact products on a GPU are turned off.
 
-    Returns None if no such setting explains the difference.
+    Returns (kind, sentence) of the difference, or None if no such setting explains the difference.
     """
     if not (sides.base_streams.any or sides.way_streams.any):
         return None

@@ -1,4 +1,4 @@
-"""`compare_numbers`: whether two ways to run a function give the same, as far as arithmetic can."""
+"""`compare_numbers`: finds whether two ways of running a function give the same results, apart from rounding."""
 
 from __future__ import annotations
 
@@ -33,31 +33,33 @@ def compare_numbers(
 
     All ways start from copies of the same arguments and the same random state. They also run the backward pass if a
     result needs gradients. The comparison covers the results, the gradients, the arguments after the run, and the
-    results of operators on the way.
+    results of the operators that the function calls.
 
-    What rounding explains is measured: the function runs 8 more times, and each operator's result gets random errors of
-    the size of its rounding errors (Monte Carlo arithmetic, see `noise.py`). A difference is more than rounding if it
-    exceeds these errors by Student's factor, at a confidence of 99.9 % for all tensors of a way together.
+    The effect of rounding is measured. The function runs 8 more times, with random errors in each operator's result.
+    These random errors are as large as the operator's rounding errors (Monte Carlo arithmetic, see `noise.py`). A
+    difference is more than rounding if it exceeds the effect of the random errors by Student's factor. The confidence
+    is 99.9 % for all tensors of a way together.
 
     Args:
         fn: A function, a module, or a method of a module. Modules that the function uses must be among `inputs`,
-            because a way copies or moves its arguments only.
+            because a way copies or moves only the arguments.
         inputs: The arguments of `fn`: modules, tensors, and containers of both.
         across: The ways in which `fn` runs:
             - "repeat": once more.
             - "serial": each operator waits for the device, so that streams do not overlap. If the function uses several
-              streams and has a race that no other way shows, the result has a row "serial" even if you do not ask for
-              it.
+              streams and has a race that no other way shows, the result has a row "serial" even if `across` does not
+              name it.
             - "cpu", "cuda": on this device.
             - "float64": in this type. Random numbers are drawn as in float32.
-            - "batch": once for each half of the batch. A tensor has a batch if its first dimension is as long as that
-              of the first tensor. All results must have a batch. The operators compared are those of the first half.
+            - "batch": once for each half of the batch. A tensor has a batch dimension if its first dimension is as long
+              as the first dimension of the first tensor. All results must have a batch dimension. Only the operators of
+              the first half are compared.
             - "graph": by `unstall.graphed`. Operators are not compared.
             - "compiled": by `torch.compile`. Operators are not compared.
             - another function or module: called with the same arguments. A module runs on its own device.
 
     Returns:
-        A row for each way. `str()` is a report for a terminal; `save()` writes the report to a file.
+        A row for each way. `str()` of the result is a report for a terminal. `save()` writes the report to a file.
 
     Raises:
         UsageError: A way is unknown, the function uses a module that is not among its arguments, or the function has

@@ -1,4 +1,4 @@
-"""What `torch.use_deterministic_algorithms` does to a function."""
+"""Finds what `torch.use_deterministic_algorithms` changes for a function."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _CALL = "torch.use_deterministic_algorithms(True)"
 
 
 def about_determinism(way: Callable[[], Way], *, one_at_a_time: bool) -> str:
-    """Runs a function in torch's deterministic mode. Returns a sentence on what this changes.
+    """Runs a function in torch's deterministic mode. Returns sentences about the effect of the mode.
 
-    The sentence says whether the bits are the same each time, and how much longer the function takes. If the mode
-    raises an error, the sentence quotes it.
+    The sentences say whether all runs give the same bits, and how much longer the function takes. If torch raises an
+    error in this mode, the sentence quotes the error.
     """
     once = partial(run, one_at_a_time=one_at_a_time)
     try:

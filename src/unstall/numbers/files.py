@@ -1,6 +1,7 @@
-"""Files of what was seen in a run (`.numbers`): lines of JSON, one a tensor. Nothing in them is ever executed.
+"""Files with the tensors of a run (`.numbers`): lines of JSON, one line per tensor. Nothing in a file is executed.
 
-The first line is a `Header`, then comes a `Line` for each tensor, in order. A file whose program was killed ends early.
+The first line is a `Header`. Then comes a `Line` for each tensor, in order. The last line is an `Ending`. If the
+program was killed, the file ends early.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _LARGEST = 1 << 32  # bytes of a file
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The first line of a file: its schema, the versions that wrote it, and the program's name."""
+    """The first line of a file: the file's schema, the versions of unstall and torch, and the program's name."""
 
     schema: str
     unstall: str
@@ -50,8 +51,8 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     """A line of the file, which describes a tensor.
 
     Attributes:
-        kind: "operator" (the result of an operator), "value" (that the program read), "weight" (that the program
-            wrote), or "result" (of the program).
+        kind: "operator" (the result of an operator), "value" (a value that the program read, such as by `item()`),
+            "weight" (a weight that the program wrote), or "result" (the result of the program).
         name: The name of the operator, the value, the weight or the result.
         file: The file with the line that called the operator.
         line: The number of this line.
@@ -59,10 +60,10 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
         backward: Whether the operator belongs to the backward pass of this line.
         shape: The tensor's shape.
         dtype: The tensor's type, such as "float32".
-        values: Some of the tensor's elements, and the sum of all with random signs, as float64.
+        values: Some of the tensor's elements, then the sum of all elements with random signs, as float64.
         text: The text of the line that called the operator.
-        terms: How many terms each element of the operator's result sums up; 0 if the operator has no sums.
-        errors: How far rounding moves each of `values`, as float64; None if this was not measured.
+        terms: The number of terms that each element of the operator's result sums up. 0 if the operator has no sums.
+        errors: How much rounding changes each number in `values`, as float64. None if this was not measured.
     """
 
     kind: Literal["operator", "value", "weight", "result"]
@@ -85,7 +86,7 @@ class Ending(msgspec.Struct, frozen=True):
     Attributes:
         complete: Whether the program was recorded to its end.
         device: The name of the GPU that the program used; "" if it used none.
-        vary: Whether runs with random errors had a different set of values or weights.
+        vary: Whether a run with random errors had another set of values or weights than the run without errors.
     """
 
     complete: bool
@@ -101,7 +102,7 @@ class Recorded:
         header: The first line.
         ending: The last line.
         ran: The tensors.
-        errors: How far rounding moves the tensors; None if the program did not also run with random errors.
+        errors: How much rounding changes the tensors. None if the program was not run with random errors.
     """
 
     header: Header
@@ -114,7 +115,7 @@ class Writer:
     """Writes tensors to a file, one line each.
 
     Raises:
-        UsageError: The path is taken by a file of another kind.
+        UsageError: A file of another kind has this path.
         OSError: The file cannot be written.
     """
 
@@ -166,7 +167,7 @@ def _is_recording(path: Path) -> bool:
 
 
 def write(path: Path, recorded: Recorded) -> None:
-    """Writes a recorded run to a file, with the errors that rounding may cause in it."""
+    """Writes a recorded run to a file. If the run's rounding errors are known, writes them too."""
     ran, errors = recorded.ran, recorded.errors
     writer = Writer(path, recorded.header.program)
     of_ends: Mapping[tuple[str, str], Floats | None] = errors.ends if errors else {}
@@ -179,7 +180,7 @@ def read(path: Path) -> Recorded:
     """Reads a file that `write` or `Writer` wrote.
 
     Raises:
-        TraceError: The path is no such file, or the file is too large or inconsistent.
+        TraceError: The path is not a file of this kind, or the file is too large or inconsistent.
         OSError: The file cannot be read.
     """
     if not path.is_file():

@@ -1,4 +1,7 @@
-"""Where half of a batch gives other numbers than the whole: another kernel was picked, or samples are mixed."""
+"""Finds where half of a batch gives other numbers than the whole batch.
+
+The cause is a different kernel, or a function that mixes the samples of a batch.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,14 @@ _SAMPLES = 1024  # elements that are kept of an operator's result
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """The run of half a batch, compared with the same rows in a run of the whole batch.
+    """The comparison of a run of half a batch with the same rows in a run of the whole batch.
 
     Attributes:
         found: The comparison. It omits gradients and arguments, which depend on the whole batch.
-        bits: The first operator whose result has different bits in the two runs, within rounding. None if there is
-            none, or if the bits also differ when the same run is repeated.
-        kernels: (kernels of this operator for the whole batch, its kernels for half of it). Empty if they are not
-            known.
+        bits: The first operator whose result has different bits in the two runs, within rounding. None if there is no
+            such operator, or if its bits also differ when the same run is repeated.
+        kernels: (whole, half): the operator's kernels for the whole batch, and its kernels for half of the batch. Both
+            are empty if the kernels are not known.
     """
 
     found: Compared
@@ -38,7 +41,10 @@ class Halves:
     kernels: tuple[tuple[str, ...], tuple[str, ...]]
 
     def verdict(self) -> tuple[str, str] | None:
-        """Returns the kind of the difference, as for `answer.Row`, and a sentence about it; None if it is unclear."""
+        """Returns (kind, sentence): the kind of the difference, as in `answer.Row`, and a sentence about it.
+
+        Returns None if the kind is unclear.
+        """
         if self.found.first is not None:
             seen = self.found.first.seen
             return "different", (
@@ -120,7 +126,7 @@ class _Rows:
         self.results_have_batch = True
 
     def of(self, kind: str, name: str, number: int, tensor: Tensor) -> Tensor:
-        """Returns the first half of a tensor's batch; the whole tensor if it has no batch dimension."""
+        """Returns the first half of a tensor's batch. Returns the whole tensor if it has no batch dimension."""
         seen: Seen | None = None
         if kind == "operator":
             seen = self._half.operators[number] if number < len(self._half.operators) else None

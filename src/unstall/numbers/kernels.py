@@ -1,4 +1,4 @@
-"""Which kernels an operator of a function launches."""
+"""Finds which kernels an operator of a function launches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def kernels_of(taken: Way, at: int) -> tuple[str, ...]:
 
     Args:
         taken: The function.
-        at: The index of the operator's result among the results that `run` keeps.
+        at: The index of the operator's result among the results that `run` stores.
 
     Returns:
         Names without template parameters and arguments. Empty if there is no GPU, or if the program is already profiled

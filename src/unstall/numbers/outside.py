@@ -1,4 +1,7 @@
-"""Refuses functions that use or change what is not among their arguments: it would not be a copy."""
+"""Refuses functions that use weights or change tensors that are not among their arguments.
+
+Only the arguments are copied before a run.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from unstall.rounding.operators import Call
 
 
 class Outside:
-    """Knows the memory of a function's arguments, and of the tensors that the function makes.
+    """Knows the memory of a function's arguments, and the memory of the tensors that the function makes.
 
     All other memory is outside of the function.
     """
@@ -25,8 +28,8 @@ class Outside:
     def refusing(self, call: Call) -> Call:
         """Wraps `call`, which calls an operator, in a function that first checks what the operator uses.
 
-        The returned function raises UsageError if the operator would use weights, or change a tensor, that the compared
-        function was not given.
+        The returned function raises UsageError if the operator would use weights from outside of the compared function,
+        or change a tensor from outside.
         """
 
         def refuses(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -46,7 +49,7 @@ class Outside:
         return refuses
 
     def note(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Notes tensors that the function gets as arguments, or makes."""
+        """Notes the memory of tensors that the function gets as arguments or makes."""
         self._known.update(_memory(each) for each in tensors if is_plain(each))
 
     def _is_outside(self, tensor: torch.Tensor) -> bool:

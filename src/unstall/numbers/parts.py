@@ -1,4 +1,4 @@
-"""Which elements of a tensor differ, if not all do: rows, columns, a block, or elements here and there."""
+"""Finds which elements of a tensor differ, if only some differ: rows, columns, a block, or scattered elements."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Part:
     Attributes:
         indexes: If the elements form a block, its indexes in each dimension; otherwise None.
         mask: The elements that differ.
-        sentence: Which elements these are.
-        data: The facts of `sentence`, as figures.
+        sentence: A sentence that says which elements differ.
+        data: The facts of `sentence`, as numbers.
     """
 
     indexes: tuple[Tensor, ...] | None
@@ -39,7 +39,9 @@ class Part:
         return bool(self.data["share"] <= (_MOST if self.indexes is not None else _SPARSE))
 
     def of(self, tensor: Tensor) -> Tensor:
-        """Returns the elements of the block; without a block, the elements that differ, as one dimension."""
+        """Returns the block's elements of a tensor. If there is no block, returns the elements that differ, in one
+        dimension.
+        """
         if self.indexes is None:
             return tensor[self.mask]
         for dim, at in enumerate(self.indexes):
@@ -68,7 +70,10 @@ def parts_of(one: Tensor, other: Tensor, near: Tensor) -> Part | None:
 
 
 def _agrees(difference: Tensor, near: Tensor, inside: Tensor, mask: Tensor) -> bool:
-    """Returns whether the elements outside of a part agree clearly, instead of only differing a bit less."""
+    """Returns whether the elements outside of a part clearly agree.
+
+    It is not enough that they differ a bit less than the elements in the part.
+    """
     sizes = difference[mask]
     usual = sizes[sizes.isfinite()]
     typical = _rms(usual) if len(usual) else float("inf")

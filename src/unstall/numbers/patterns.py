@@ -1,4 +1,7 @@
-"""By which pattern a tensor differs: a factor, a shift, other rows. It is told only if it explains the difference."""
+"""Finds the pattern by which a tensor differs between two runs, such as a factor, a shift or another order of rows.
+
+A pattern is reported only if it explains the difference.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from torch import Tensor
 from unstall.numbers.parts import Part, parts_of
 
 LEAST = 8
-"""Elements from which on a factor, an offset or a shift can be told."""
+"""The smallest number of elements for which a factor, an offset or a shift can be found."""
 _LEFT = 0.01  # of a difference, what may be left of it once it is explained, apart from rounding
 _MOST_LEFT = 0.1  # the same, if what is left is rounding
 _OFF = 0.05  # of an element's own difference, what may be left of it
@@ -35,9 +38,9 @@ class Pattern:
     Attributes:
         kind: "not finite", "zero", "constant", "missing" (0 in the first run only), "sign", "factor", "offset", "type",
             "shift", "transposed", "order", "part" (only some elements differ), or "varies" (from run to run).
-        sentence: What `kind` means here.
+        sentence: A sentence that says how the elements differ.
         left: How much of the difference the pattern does not explain, as a ratio of root mean squares.
-        data: Figures, such as the factor or the dimension.
+        data: Numbers, such as the factor or the dimension.
     """
 
     kind: str
@@ -47,7 +50,7 @@ class Pattern:
 
     @property
     def has_factor(self) -> bool:
-        """Whether the pattern is a factor, of all elements or of a part."""
+        """Whether all elements, or the elements of a part, differ by a factor or by their sign."""
         return {self.kind, self.data.get("within", {}).get("kind")} & {"factor", "sign"} != set()
 
 
@@ -61,12 +64,13 @@ class _Guess:
 
 
 def pattern_of(before: Tensor, after: Tensor, near: Tensor) -> Pattern | None:
-    """Returns the pattern by which a tensor differs between two runs; None if no pattern explains the difference.
+    """Returns the pattern by which a tensor differs between two runs. Returns None if no pattern explains the
+    difference.
 
     Args:
         before: The tensor in the first run.
         after: The tensor in the second run.
-        near: How far rounding may move each element.
+        near: How much rounding may change each element.
     """
     if before.shape != after.shape or not before.numel():
         return None
@@ -93,10 +97,11 @@ def _of_part(part: Part, one: Tensor, other: Tensor, near: Tensor) -> Pattern | 
 
 
 def _told(one: Tensor, other: Tensor, near: Tensor) -> tuple[_Guess, float] | None:
-    """Returns the first guess that explains how all elements differ; None if no guess does.
+    """Finds the first guess that explains how all elements differ.
 
     Returns:
-        (guess, the share of the difference that it does not explain).
+        (guess, share): the guess, and the share of the difference that it does not explain. None if no guess explains
+        the difference.
     """
     if bool((~other.isfinite()).all()) and bool(one.isfinite().all()):
         name = "NaN" if bool(other.isnan().all()) else "infinite" if bool(other.isinf().all()) else "not finite"
@@ -114,12 +119,12 @@ def _told(one: Tensor, other: Tensor, near: Tensor) -> tuple[_Guess, float] | No
 def left_of(residual: Tensor, difference: Tensor, near: Tensor) -> float | None:
     """Returns the share of a difference that remains unexplained, as a ratio of root mean squares.
 
-    Returns None if it is too large.
+    Returns None if the share is too large.
 
     Args:
         residual: The unexplained difference of each element.
         difference: The whole difference of each element.
-        near: How far rounding may move each element.
+        near: How much rounding may change each element.
     """
     before, after = rms(difference), rms(residual)
     if not before or after > max(_LEFT * before, min(rms(near), _MOST_LEFT * before)):
@@ -214,8 +219,9 @@ class _Picked:
         """Returns whether a guess holds for enough of the sampled elements.
 
         Args:
-            source: The guess: returns, for the positions of elements in the second tensor and its shape, the positions
-                in the first tensor from which these elements come. -1 stands for no position.
+            source: The guess, as a function. Its arguments are positions of elements in the second tensor, and the
+                tensor's shape. It returns the positions in the first tensor from which these elements come. -1 means
+                that an element comes from no position.
             least: The share of the sampled elements for which the guess must hold.
         """
         at = source(self._at, self._shape)
@@ -227,7 +233,7 @@ class _Picked:
 
 
 def _moved(at: Tensor, shape: tuple[int, ...], dim: int | None, by: int, *, wraps: bool = True) -> Tensor:
-    """Returns the positions from which shifted elements come; -1 for an element that comes from no position."""
+    """Returns, for each shifted element, the position from which it comes. -1 means that it comes from no position."""
     size, stride = (shape[dim], math.prod(shape[dim + 1 :])) if dim is not None else (math.prod(shape), 1)
     index = at // stride % size
     source = at + ((index - by) % size - index) * stride
@@ -279,9 +285,11 @@ def _reordered(one: Tensor, other: Tensor, dim: int) -> Iterator[tuple[_Guess, T
 
 
 def _shifted_without_wrap(one: Tensor, other: Tensor, near: Tensor) -> tuple[_Guess, float] | None:
-    """Returns a guess that elements are shifted without wrapping around, and how much it does not explain.
+    """Returns a guess that elements are shifted without wrapping around, and the share of the difference that the guess
+    does not explain.
 
-    Only elements that come from a position within the tensor are compared. Returns None if no shift explains them.
+    Compares only elements that come from a position within the tensor. Returns None if no shift explains how these
+    elements differ.
     """
     if one.numel() < LEAST:
         return None

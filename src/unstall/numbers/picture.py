@@ -1,4 +1,4 @@
-"""The differences of two runs along the run: as a chart, and as data."""
+"""How much each tensor differs between two runs, in the order of the run: as a chart, and as data."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _MOST_DATA = 2000  # tensors in the JSON form of a way
 
 
 def chart(way: str, found: Compared, *, scrub_paths: bool = False) -> Chart | None:
-    """Returns the chart of a way; None if no operators were compared, or if all tensors are equal bit for bit.
+    """Returns the chart for one way of running a function. The chart omits arguments that are equal.
 
-    Omits arguments that are equal.
+    Returns None if no operators were compared, or if all tensors are equal bit for bit.
     """
     if found.equal or not any(pair.seen.kind == "operator" for pair in found.pairs):
         return None
@@ -49,8 +49,8 @@ def chart(way: str, found: Compared, *, scrub_paths: bool = False) -> Chart | No
 def run_data(found: Compared | None) -> list[dict[str, Any]]:
     """Returns the data of the chart, one row for each tensor.
 
-    With more than 2,000 tensors, divides the run into 2,000 stretches. Returns, for each stretch, the row of the tensor
-    that differs most.
+    If there are more than 2,000 tensors, divides the run into 2,000 stretches. The data then has one row for each
+    stretch, for the tensor that differs most.
     """
     if found is None:
         return []
@@ -59,7 +59,7 @@ def run_data(found: Compared | None) -> list[dict[str, Any]]:
 
 
 def name_of(seen: Seen) -> str:
-    """Returns a tensor's name in reports: its operator, or its kind and name for other tensors."""
+    """Returns a tensor's name in reports: the operator that returned it, or the kind and name of another tensor."""
     return seen.name if seen.kind == "operator" else f"{seen.kind} {seen.name}"
 
 
@@ -77,7 +77,7 @@ def place_data(place: Place) -> dict[str, Any]:
 
 
 def finite(figure: float) -> float | None:
-    """Returns a figure for JSON: None if it is not finite."""
+    """Returns a number for JSON. Returns None if the number is not finite."""
     return figure if math.isfinite(figure) else None
 
 
@@ -88,7 +88,7 @@ def _is_argument(pair: Pair) -> bool:
 def _relative(pair: Pair, limit: float) -> tuple[float, float]:
     """Returns the difference of a tensor and its bound, both relative to the size of the tensor's elements.
 
-    If all elements are 0, both are relative to the larger one of them.
+    If all elements are 0, both are relative to the larger of the difference and the bound.
     """
     bound = limit * pair.rounding
     size = pair.size or max(pair.difference, bound)

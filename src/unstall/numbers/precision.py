@@ -1,4 +1,7 @@
-"""Settings of torch by which a GPU computes products with fewer digits than their type has, and what they explain."""
+"""Settings of torch that make a GPU compute products with fewer digits than their type has.
+
+Also finds whether such settings explain a difference.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,12 @@ class Switch:
     """A setting of torch that makes products less exact.
 
     Attributes:
-        kind: The kind of the differences that it causes, as for `answer.Row`.
-        what: What it does, as a phrase.
-        types: The types whose products it makes less exact.
-        is_on: Returns whether it is on.
-        how: Returns the code that turns it off.
-        off: Turns it off in a `with` block. After the block, all settings of the program are restored.
+        kind: The kind of the differences that the setting causes, as in `answer.Row`.
+        what: A phrase that says what the setting does.
+        types: The types whose products the setting makes less exact.
+        is_on: Returns whether the setting is on.
+        how: Returns the code that turns the setting off.
+        off: Turns the setting off in a `with` block. After the block, all settings of the program are restored.
     """
 
     kind: str
@@ -55,7 +58,9 @@ class Explained(NamedTuple):
 def explained(
     base: Callable[[], Way], way: Callable[[], Way], types: frozenset[torch.dtype], *, one_at_a_time: bool
 ) -> Explained | None:
-    """Returns the switches that explain the difference between two ways of running a function; None if they do not.
+    """Returns the switches that explain the difference between two ways of running a function.
+
+    Returns None if no switches explain the difference.
 
     Args:
         base: Prepares the first way, anew for each run.
@@ -83,7 +88,7 @@ def explained(
 
 @contextmanager
 def off(switches: Sequence[Switch]) -> Iterator[None]:
-    """Turns these switches off in a `with` block."""
+    """Turns the given switches off in a `with` block."""
     with ExitStack() as stack:
         for each in switches:
             stack.enter_context(each.off())
@@ -96,7 +101,9 @@ def off(switches: Sequence[Switch]) -> Iterator[None]:
 _PARENTS: dict[str, _Key] = {"cuda": ("cuda", "all"), "mkldnn": ("mkldnn", "all")}
 _GENERIC: _Key = ("generic", "all")
 _WITH_DEFAULT = ("conv", "rnn")
-"""Operators with a default of their own if nothing is set. It cannot be restored once they are set."""
+"""Operators that have their own default while no value is set for them. Once a value is set, the default cannot be
+restored.
+"""
 _torch_c: Any = torch._C
 _HAS_NEWER = hasattr(_torch_c, "_get_fp32_precision_getter")
 
@@ -110,9 +117,9 @@ def _set(key: _Key, value: str) -> None:
 
 
 def _own(key: _Key) -> str:
-    """Returns the value that is set for a key itself; "none" if the key inherits its value.
+    """Returns the value that is set for a key itself. Returns "none" if the key inherits its value.
 
-    To find out, sets another value for the key's parent, and restores the parent's value afterwards.
+    To find this out, sets another value for the key's parent, and restores the parent's value afterwards.
     """
     value = _get(key)
     if key == _GENERIC:
@@ -133,7 +140,7 @@ class _Api:
 
     Attributes:
         get: Gets the setting by torch's older API.
-        set: Sets it by the older API.
+        set: Changes the setting by the older API.
         off: The value of the older API that turns TF32 off.
         keys: The keys of the setting in torch's newer API, `fp32_precision`.
         older: The code that turns TF32 off by the older API.
@@ -185,8 +192,9 @@ class _Api:
 
 @contextmanager
 def _off_by_parent(keys: Sequence[_Key]) -> Iterator[None]:
-    """Turns TF32 off for these keys. Also turns it off for all other CUDA operators but matrix products, unless they
-    have a setting of their own.
+    """Turns TF32 off for the given keys, and for the CUDA operators that inherit their setting from the CUDA backend.
+
+    Does not change the setting of matrix products.
     """
     parent, matmul = _PARENTS["cuda"], _MATMUL.keys[0]
     before = {key: _own(key) for key in (parent, matmul, *keys)}
@@ -230,7 +238,7 @@ _CUDNN = _Api(
 class _Half:
     """A boolean setting of `torch.backends.cuda.matmul`.
 
-    In some versions of torch, it is a pair. The second value is for split-k.
+    In some versions of torch, the setting is a pair of values. The second value is for split-k.
     """
 
     name: str
@@ -279,4 +287,4 @@ SWITCHES = (
     _half("allow_bf16_reduced_precision_reduction", torch.bfloat16, "bfloat16"),
     _half("allow_fp16_accumulation", torch.float16, "float16"),
 )
-"""All of them."""
+"""All settings of torch that make products less exact."""

@@ -1,4 +1,4 @@
-"""Compares ways to run a program: each is a process of its own, which records its numbers."""
+"""Compares ways to run a program. Each run is a separate process, which records its numbers."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ WAYS = {
         ProgramWay("serial", (_SERIAL,)),
     )
 }
-"""The ways by name."""
+"""Maps names to ways to run a program."""
 
 
 def check_ways(names: Sequence[str]) -> list[ProgramWay]:
     """Returns the ways with these names.
 
     Raises:
-        UsageError: There is no way with this name, or it needs a CUDA device and there is none.
+        UsageError: No way has one of the names, or a way needs a CUDA device and there is none.
     """
     for name in names:
         if name not in WAYS:
@@ -83,7 +83,7 @@ class Program:
 
     Args:
         command: The command line after `python`.
-        most: How many operators are recorded in each run.
+        most: The largest number of operators to record in each run.
         tell: Is called before each run, with words that say which run it is.
     """
 
@@ -95,7 +95,7 @@ class Program:
         """Runs the program as it is, and returns what was recorded.
 
         Args:
-            errors: Whether to run it again with random errors, to measure what rounding explains.
+            errors: Whether to run the program again with random errors, to measure the effect of rounding.
 
         Raises:
             TraceError: The program fails, or calls no operator.
@@ -120,7 +120,7 @@ class Program:
         return replace(first, errors=known)
 
     def compare(self, recorded: Recorded, way: ProgramWay) -> Row:
-        """Runs the program in a way, and compares this run with the recorded one."""
+        """Runs the program in a given way, and compares this run with the recorded run."""
         assert recorded.errors is not None
         judge = Judge(recorded.ran, recorded.errors)
         self._tell(way.name)
@@ -135,9 +135,10 @@ class Program:
         return Row(way.name, found, kind, sentence + about_cut(recorded.ran, after))
 
     def _class_by_running(self, way: ProgramWay, errors: Errors) -> tuple[str, str] | None:
-        """Returns the kind of a difference that goes away without TF32 or without overlap, and a sentence about it.
+        """Runs the program as it is and in the given way, both without TF32. If the two runs still differ, runs the
+        program again as it is and in the given way, both without overlap of kernels.
 
-        Returns None if the difference remains in both cases.
+        Returns (kind, sentence) if the difference goes away in one of the two cases. Returns None if it remains.
         """
         if self._agree(way, errors, "without TF32", _NO_TF32):
             return "TF32", "One of them rounds factors to TF32: with NVIDIA_TF32_OVERRIDE=0 in both, all is rounding."

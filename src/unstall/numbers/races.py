@@ -1,7 +1,7 @@
-"""The races of a function: pairs of lines that use the same memory, and that nothing orders.
+"""The races of a function: pairs of lines that use the same memory, while nothing orders the two lines.
 
-They are found from the order that the program asks for (`blaming/races/`), so a race is found if it does not show, and
-on the virtual GPU, which computes everything in order.
+Races are found from the order that the program asks for (`blaming/races/`). So a race is found even if the results do
+not show it. It is also found on the virtual GPU, which computes everything in order.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from unstall.rounding.judge import Pair
 def races_of(taken: Way) -> tuple[Race, ...]:
     """Runs a function and its backward pass, and returns the races in them.
 
-    Returns () if this version of torch does not allow the search. Work on the arguments is done before the run. The
-    results are read after the run, on the current stream.
+    Returns () if this version of torch does not allow the search. Before the run, waits until all work on the arguments
+    is done. Reads the results after the run, on the current stream.
     """
     wait_for_device()
     try:
@@ -37,7 +37,8 @@ def races_of(taken: Way) -> tuple[Race, ...]:
 
 
 def race_at(races: Sequence[Race], first: Pair | None) -> Race | None:
-    """Returns the race of the line whose result differs first, or else the race that was found first.
+    """Returns the race at the line whose result differs first. If this line has no race, returns the race that was
+    found first.
 
     Returns None if there are no races.
     """
@@ -57,8 +58,8 @@ def about_race(race: Race | None, *, others: int, shows: bool) -> str:
     """Returns a sentence about a race.
 
     Args:
-        race: The race; None if its lines are not known.
-        others: How many further races there are.
+        race: The race. None if the lines of the race are not known.
+        others: The number of other races.
         shows: Whether results differ because of the race.
     """
     goes_away = "It goes away if each operator waits for the device: "

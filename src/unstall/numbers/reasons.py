@@ -1,4 +1,7 @@
-"""Why rounding explains a difference: which operators round, how many terms they add up, and how that composes."""
+"""Sentences that say why rounding explains a difference.
+
+They say which operators round, how many terms these operators add up, and how large the errors in the results become.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def named(seen: Seen) -> str:
 
 
 def same_ends(found: Compared) -> str:
-    """Returns a sentence about runs whose results are equal although operators on the way differ."""
+    """Returns a sentence about two runs that give equal results, although the results of operators differ."""
     on_the_way = found.other_bits
     if on_the_way is None:
         return "Results have the same bits. Other operators are called on the way."
@@ -32,7 +35,7 @@ def same_ends(found: Compared) -> str:
 
 
 def first_bits(found: Compared, operators: Sequence[Seen]) -> str:
-    """Returns a sentence about the first operator whose bits differ, if rounding explains all differences.
+    """Returns a sentence about the first operator whose bits differ. Rounding must explain all differences.
 
     Args:
         found: The comparison of the two runs.
@@ -57,7 +60,9 @@ def first_bits(found: Compared, operators: Sequence[Seen]) -> str:
 
 
 def composed(found: Compared, operators: Sequence[Seen]) -> str:
-    """Returns sentences on how rounding errors of the function's sums add up in its results; "" if it has no sums.
+    """Returns sentences on how rounding errors of the function's sums add up in its results.
+
+    Returns "" if the function has no sums, or if no result differs.
 
     Args:
         found: The comparison of the two runs.
@@ -91,7 +96,7 @@ def _sizes(end: Pair, limit: float) -> str:
 
 
 def about_cut(before: Ran, after: Ran) -> str:
-    """Returns a sentence on how much was compared, if one of the runs was not recorded to its end; otherwise ""."""
+    """Returns a sentence on how many operators were compared. Returns "" if both runs were recorded to their ends."""
     if before.complete and after.complete:
         return ""
     count = min(len(before.operators), len(after.operators))

@@ -24,11 +24,11 @@ _UNKNOWN = (
 def compare_recorded(before: Path, after: Path) -> Numbers:
     """Compares two files that `recording_numbers` or `unstall numbers --record` wrote.
 
-    One of them must contain what rounding explains, as files of `unstall numbers --record` do. If neither does, the
-    verdict is "equal" or "unknown", with the first tensor whose bits differ.
+    One of the files must contain the effect of rounding, as files of `unstall numbers --record` do. If neither file
+    contains it, the verdict is "equal" or "unknown". An "unknown" verdict names the first tensor whose bits differ.
 
     Raises:
-        TraceError: A file is not such a recording.
+        TraceError: A file is not a recording of numbers.
         OSError: A file cannot be read.
     """
     first, second = (before, files.read(before)), (after, files.read(after))

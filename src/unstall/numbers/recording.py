@@ -1,4 +1,4 @@
-"""`recording_numbers`: writes what operators return to a file, to compare it with another run's."""
+"""`recording_numbers`: writes the results of operators to a file, for a comparison with another run."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from unstall.rounding.operators import Call, Operators, Place
 from unstall.rounding.samples import Kept, Seen, is_kept
 
 MOST = 200_000
-"""Operators that are recorded."""
+"""The largest number of operators to record, by default."""
 _ENDS = 1024  # elements that are kept of a value or a weight, of which there may be many
 _LONGEST = 60  # characters of a line by which a value is called
 
 
 @contextmanager
 def recording_numbers(path: str | os.PathLike[str], most: int = MOST) -> Iterator[None]:
-    """Writes to a file, during a `with` block, what each operator of this thread returns. Includes backward passes.
+    """Writes the results of this thread's operators to a file during a `with` block. Includes backward passes.
 
     The file gets 64 elements and a sum of each result. It gets 1,024 elements of each value that the block reads (such
-    as by `loss.item()`) and of each weight that it writes. `unstall numbers A B` compares two such files. One of them
-    must come from `unstall numbers --record`, which also measures what rounding explains. Under this command, the
-    blocks of the program are recorded and nothing else, and `path` is not written.
+    as by `loss.item()`), and of each weight that the block writes. `unstall numbers A B` compares two such files. One
+    of the two files must come from `unstall numbers --record`, which also measures the effect of rounding. This command
+    records only the program's `recording_numbers` blocks, if the program has such blocks. It does not write `path`.
 
     Args:
-        path: The file. Its name ends in `.numbers`. An earlier recording is replaced. On a rank other than 0, the name
-            gets the number of the rank.
-        most: How many operators are recorded. The rest of the block runs unrecorded.
+        path: The file. Its name ends in `.numbers`. An earlier recording is replaced. On every rank except rank 0, the
+            rank's number is added to the name.
+        most: The largest number of operators to record. After these operators, the block runs without recording.
 
     Raises:
-        UsageError: The file cannot be written, or a file of another kind would be lost.
+        UsageError: The file cannot be written, or it would replace a file of another kind.
     """
     if _of_process:
         with _of_process[0].only_here():
@@ -62,15 +62,15 @@ _of_process: list[Recorder] = []
 
 
 def record_process(recorder: Recorder) -> None:
-    """Makes `recorder` record what runs in the program's blocks of `recording_numbers`.
+    """Makes `recorder` record what runs in the program's `recording_numbers` blocks.
 
-    The recorder's `watch` must have been entered.
+    The caller must have entered the context manager `recorder.watch`.
     """
     _of_process.append(recorder)
 
 
 def target(path: Path) -> Path:
-    """Returns the file of this rank: `path`, with the number of the rank in its name unless it is 0.
+    """Returns the file of this rank. It is `path` on rank 0. On another rank, the file's name contains the rank.
 
     Raises:
         UsageError: The name of `path` does not end in `.numbers`.
@@ -86,10 +86,10 @@ class Recorder:
 
     Args:
         path: The file.
-        most: How many operators are recorded.
-        call: Calls each operator; None for a plain call.
+        most: The largest number of operators to record.
+        call: Calls each operator. None for a plain call.
         program: The program's name, for the file.
-        when_full: Is called before each operator that is not recorded any more.
+        when_full: Is called for each operator that is not recorded because `most` operators are recorded already.
 
     Raises:
         UsageError: The file cannot be written.
@@ -130,9 +130,9 @@ class Recorder:
 
     @contextmanager
     def only_here(self) -> Iterator[None]:
-        """Records the `with` block. From the first such block on, records nothing outside of them.
+        """Records a `with` block. Once the first such block has begun, only such blocks are recorded.
 
-        The first block discards what was recorded before it.
+        The first block discards everything that was recorded before it.
         """
         if not self._only_blocks:
             self._only_blocks = True

@@ -1,4 +1,4 @@
-"""Runs a function in a way, and keeps elements of its arguments, of what each operator returns, and of its results."""
+"""Runs a function in a given way. Stores elements of its arguments, of its operators' results, and of its results."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def run(
     outside: Outside | None = None,
     one_at_a_time: bool = False,
 ) -> Ran:
-    """Runs a function once, and keeps elements of its tensors.
+    """Runs a function once, and stores elements of its tensors.
 
-    Runs the backward pass too, if a result needs gradients and the function has not run it itself. Gradients of the
-    arguments are kept in any case.
+    If a result needs gradients and the function has not run the backward pass itself, also runs the backward pass. The
+    gradients of the arguments are stored in both cases.
 
     Args:
-        taken: The function, its arguments, and how it runs.
-        noise: Adds random errors to the results of operators; None adds none.
-        new: Makes a store of elements; called for the arguments, the operators and the results.
+        taken: The function, its arguments, and how the function runs.
+        noise: Adds random errors to the results of operators. If None, no errors are added.
+        new: Makes a store of elements. Is called three times: for the arguments, the operators and the results.
         streams: Notes the streams on which operators run.
-        outside: Refuses operators that use weights from outside of the arguments, or change such tensors.
+        outside: Refuses operators that use weights or change tensors that are not among the arguments.
         one_at_a_time: Whether each operator waits for the device, so that streams do not overlap.
     """
     given = list(_given_of(taken))
@@ -72,11 +72,11 @@ def called(
 ) -> list[torch.Tensor]:
     """Calls a function, and returns the tensors in its results.
 
-    Runs the backward pass too, if a result needs gradients and the function has not run it itself.
+    If a result needs gradients and the function has not run the backward pass itself, also runs the backward pass.
 
     Args:
-        taken: The function, its arguments, and how it runs.
-        watch: Sees the operators; None if nobody needs to see them.
+        taken: The function, its arguments, and how the function runs.
+        watch: Observes the operators. None if no one needs to observe them.
         gradient: Returns the gradient of a result. If None, gradients are random, and the same in each run.
     """
     given = list(_given_of(taken))
@@ -95,7 +95,7 @@ def called(
 
 
 def _given_of(taken: Way) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields (name, tensor) for each tensor that a function is given: as an argument, or in a module."""
+    """Yields (name, tensor) for each tensor in a function's arguments, its modules, and the values that it holds."""
     if taken.module is not None:
         yield from _tensors_of(taken.module, "")
     alone = taken.module is None and not taken.held
@@ -118,7 +118,7 @@ def _tensors_of(module: torch.nn.Module, before: str) -> Iterator[tuple[str, tor
 def _gradient(of: torch.Tensor, part: tuple[int, int] | None) -> torch.Tensor:
     """Returns a random gradient that depends only on the result's shape, not on its type and device.
 
-    If the function runs a part of a batch, returns this part of the gradient for the whole batch.
+    If the function runs only a part of a batch, the gradient is the same part of the whole batch's gradient.
     """
     chance = torch.Generator("cpu").manual_seed(_SEED)
     shape = tuple(of.shape)

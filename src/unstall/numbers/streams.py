@@ -1,4 +1,4 @@
-"""On which streams operators run, and runs in which each operator waits for the device."""
+"""Finds the streams on which operators run. Can make each operator wait for the device."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _COPIES = ("aten::copy_", "aten::_to_copy", "aten::_foreach_copy_")
 
 
 class Streams:
-    """The streams on which operators of CUDA tensors ran. Includes the host if a copy ran beside it."""
+    """The streams on which operators of CUDA tensors ran. The host counts too if a copy ran asynchronously to it."""
 
     def __init__(self) -> None:
         self._seen: set[object] = set()
 
     @property
     def several(self) -> bool:
-        """Whether some work could overlap with other work, so that there may be races."""
+        """Whether some work could overlap with other work. If so, there may be races."""
         return len(self._seen) > 1
 
     @property
@@ -31,7 +31,7 @@ class Streams:
         return bool(self._seen)
 
     def noting(self, call: Call) -> Call:
-        """Returns a function that calls operators by `call`, and notes the current streams of their devices."""
+        """Returns a function that calls operators by `call`, and notes the current stream of each device they use."""
 
         def noted(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
             result = call(func, args, kwargs)

@@ -1,4 +1,4 @@
-"""How long a function takes in two settings of torch, measured in turn."""
+"""Measures how long a function takes in two settings of torch, in alternating runs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Setting: TypeAlias = Callable[[], AbstractContextManager[None]]
 def cost_of(takes: str, way: Callable[[], Way], usual: Setting, other: Setting) -> str:
     """Measures a function in two settings of torch, and returns a sentence about the times.
 
-    Such a sentence is "Turning it off takes 1.8 times as long: 2.1 → 3.8 ms (median of 7)." Returns "" if measuring
-    would take more than about two seconds.
+    An example of the sentence is "Turning it off takes 1.8 times as long: 2.1 → 3.8 ms (median of 7)." Returns "" if
+    the measurement would take more than about two seconds.
 
     Args:
-        takes: How the sentence begins: "Turning it off takes".
+        takes: The beginning of the sentence, such as "Turning it off takes".
         way: Prepares the function, anew for each setting.
         usual: Enters the usual setting.
         other: Enters the other setting.
@@ -39,7 +39,7 @@ def cost_of(takes: str, way: Callable[[], Way], usual: Setting, other: Setting) 
 
 
 def _in_turn(cases: Sequence[tuple[Setting, Way]]) -> list[list[float]] | None:
-    """Returns the times of all rounds in ms, one list per setting; None if three rounds would take too long."""
+    """Returns the times of all rounds in ms, one list per setting. Returns None if three rounds would take too long."""
     began = time.perf_counter()
     for setting, taken in cases:  # warm-up
         with setting():
@@ -60,7 +60,7 @@ def _in_turn(cases: Sequence[tuple[Setting, Way]]) -> list[list[float]] | None:
 
 
 def _ms(taken: Way) -> float:
-    """Returns how long a call and its backward pass take until the device is done, in ms."""
+    """Returns the time in ms of a call and its backward pass, up to the end of their work on the device."""
     wait_for_device()
     if not torch.cuda.is_initialized():
         began = time.perf_counter()

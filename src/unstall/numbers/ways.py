@@ -33,13 +33,13 @@ class Way:
     Attributes:
         name: The name of the way, as the user writes it.
         fn: The function to call. If it holds modules or tensors, these are copies.
-        inputs: The arguments, as copies: the user's own keep their values and gradients.
-        module: The module that `fn` is, or whose method it is; None if there is no such module.
-        operators: Whether the operators that run are the function's own. Graphs and compiled functions have others.
-        dtype: The default type during the run; None leaves it as it is.
-        call: Calls each operator; None for a plain call.
+        inputs: Copies of the arguments. The user's arguments keep their values and gradients.
+        module: The module, if `fn` is a module or a method of a module. Otherwise None.
+        operators: Whether the function's own operators run. Graphs and compiled functions call other operators.
+        dtype: The default type during the run. If None, the default type is not changed.
+        call: Calls each operator. None for a plain call.
         one_at_a_time: Whether each operator waits for the device.
-        part: (number of samples that run, number of samples in the batch); None if the whole batch runs.
+        part: (number of samples that run, number of samples in the batch). None if the whole batch runs.
     """
 
     name: str
@@ -72,7 +72,10 @@ class Way:
 
     @contextmanager
     def around(self, watch: Operators | None) -> Iterator[None]:
-        """A context in which the function must be called to run in this way. `watch` sees the operators in it."""
+        """Returns a context manager. To run in this way, the function must be called in its `with` block.
+
+        `watch` observes the operators in the block.
+        """
         usual = torch.get_default_dtype()
         torch.set_default_dtype(self.dtype or usual)
         random.seed(0)
@@ -87,7 +90,7 @@ class Way:
 
 
 def check(which: str | Function) -> None:
-    """Raises UsageError if no way to run a function has this name, or if it is not possible on this machine."""
+    """Raises UsageError if no way to run a function has this name, or if the way is not possible on this machine."""
     if callable(which):
         return
     if which not in NAMES:
@@ -100,7 +103,7 @@ def way(which: str | Function, fn: Function, inputs: Sequence[object]) -> Way:
     """Returns the way with the name `which`, or a way that runs the function `which` instead of `fn`.
 
     Raises:
-        UsageError: There is no such way, or it is not possible on this machine.
+        UsageError: There is no such way, or the way is not possible on this machine.
     """
     if callable(which):
         is_compiled = which is not _eager(which)  # it would not run compiled while operators are watched
@@ -126,7 +129,7 @@ def way(which: str | Function, fn: Function, inputs: Sequence[object]) -> Way:
 
 
 def _eager(fn: Any) -> Any:
-    """Returns the function that was passed to torch.compile, if `fn` is its result; otherwise `fn`."""
+    """If `fn` is a result of torch.compile, returns the function that was compiled. Otherwise returns `fn`."""
     return getattr(fn, "_orig_mod", None) or getattr(fn, "_torchdynamo_orig_callable", None) or fn
 
 
@@ -134,8 +137,7 @@ def as_given(fn: Function, inputs: Sequence[object]) -> Way:
     """Returns the way in which the user runs the function, but without torch.compile.
 
     Raises:
-        UsageError: The function uses modules or weights that are not among its arguments, so that they cannot be
-            copied.
+        UsageError: The function uses modules or weights that are not among its arguments. They cannot be copied.
     """
     fn = _eager(fn)
     for name, value in _used_by(fn):
@@ -147,7 +149,9 @@ def as_given(fn: Function, inputs: Sequence[object]) -> Way:
 
 
 def _used_by(fn: Function) -> Iterator[tuple[str, object]]:
-    """Yields (name, value) for each variable that a function uses: of an enclosing function, or global."""
+    """Yields (name, value) for each global variable, and for each variable of an enclosing function, that a function
+    uses.
+    """
     if isinstance(fn, FunctionType):
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
             try:
@@ -163,10 +167,11 @@ def _copies(
 ) -> tuple[Function, tuple[object, ...], torch.nn.Module | None]:
     """Returns copies of a function and its arguments.
 
-    All are copied at once. So an object that they share is also shared by the copies.
+    The function and its arguments are copied in one step. So an object that several of them share is copied only once.
 
     Returns:
-        (the function, its arguments, the module that the function is or whose method it is).
+        (function, arguments, module). `module` is the copied module if the function is a module or a method of a
+        module, otherwise None.
     """
     is_plain = isinstance(fn, FunctionType | BuiltinFunctionType)
     owner: Any = fn.__self__ if isinstance(fn, MethodType) else None if is_plain else fn
@@ -201,7 +206,7 @@ def first_half(fn: Function, inputs: Sequence[object]) -> Way:
     """Returns the way in which the user runs the function, but with only the first half of the batch.
 
     Raises:
-        UsageError: The first tensor among the arguments has no first dimension of two or more.
+        UsageError: The batch has fewer than two samples, or no tensor among the arguments has a dimension.
     """
     given = as_given(fn, inputs)
     batch = _batch_of(given.inputs)
@@ -218,7 +223,7 @@ def _batch_of(inputs: Sequence[object]) -> int:
 
 
 def _part(value: object, batch: int, of: slice) -> object:
-    """Takes a slice from the batch in an argument. Returns an argument without a batch unchanged."""
+    """Takes a slice of the batch in an argument. Returns the argument unchanged if it has no batch."""
     if isinstance(value, torch.nn.Module):
         return value
     return map_tensors(value, lambda each: each[of] if each.dim() and len(each) == batch else each)
@@ -228,7 +233,7 @@ def _in_halves(fn: Function, inputs: Sequence[object]) -> Function:
     """Returns a function that calls `fn` with each half of the batch, and joins the results.
 
     Raises:
-        UsageError: The first tensor among the arguments has no first dimension of two or more.
+        UsageError: The batch has fewer than two samples, or no tensor among the arguments has a dimension.
     """
     batch = _batch_of(inputs)
     middle = batch // 2

@@ -1,4 +1,7 @@
-"""Runs a function again for whole tensors around the place where two ways part, and finds the pattern there."""
+"""Runs a function again in two ways, and finds the pattern of the first tensor that differs between them.
+
+These runs store whole tensors.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +22,17 @@ from unstall.rounding.operators import Place
 from unstall.rounding.samples import ENDS, SAMPLES, Kept, Ran, Seen, positions
 
 MOST = 1 << 20
-"""Elements that are kept of a tensor: its first rows if it is larger."""
+"""The largest number of elements that are stored of a tensor. Of a larger tensor, only the first rows are stored."""
 _ADDED = 3  # operators of one way only that are looked at
 _SAME = 0.01  # by the difference between the ways, how much a run may differ from the one before
 
 Key: TypeAlias = tuple[str, str | int]
-"""Where a tensor is in a run: the kind and the name, or the number of an operator's result."""
+"""Identifies a tensor of a run: (kind, name), or ("operator", number) for an operator's result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Two runs, and the comparison of them."""
+    """Two runs, and their comparison."""
 
     before: Ran
     after: Ran
@@ -37,13 +40,13 @@ class Runs:
 
 
 def pattern_at(runs: Runs, base: Callable[[], Way], other: Callable[[], Way]) -> Pattern | None:
-    """Returns the pattern of the first tensor that differs between two ways; None if no pattern explains the
+    """Returns the pattern of the first tensor that differs between two ways. Returns None if no pattern explains the
     difference.
 
-    Both ways run again for the whole tensor. If the tensor has no pattern, the cause may be an operator that only the
-    other way calls, before that tensor. The result of such an operator is compared with a tensor of the first way that
-    still agrees. A pattern found between these two is returned only if it explains the difference: the first way runs
-    once more with the operator's result in place of its own tensor, and then both ways must agree.
+    Both ways run again to get the whole tensor. If the tensor has no pattern, the cause may be an earlier operator that
+    only the other way calls. The result of this operator is compared with an earlier tensor of the first way that still
+    agrees. If a pattern is found between the result and this tensor, it is checked: the first way runs once more, with
+    the operator's result in place of this tensor. The pattern is returned only if both ways then agree.
 
     Args:
         runs: The two runs, and their comparison.
@@ -80,7 +83,7 @@ def pattern_at(runs: Runs, base: Callable[[], Way], other: Callable[[], Way]) ->
 
 
 def _agreeing(runs: Runs) -> list[Key]:
-    """Returns the keys of the last tensors before the first one that differs, the last one first."""
+    """Returns the keys of the last few tensors before the first tensor that differs, in reverse order."""
     pairs = runs.found.pairs
     at = next(at for at, pair in enumerate(pairs) if pair is runs.found.first)
     agreeing = (pair.before for pair in reversed(pairs[max(0, at - _ADDED) : at]))
@@ -88,7 +91,7 @@ def _agreeing(runs: Runs) -> list[Key]:
 
 
 def _cause(seen: Seen, one: Tensor | None, other: Tensor | None) -> Pattern | None:
-    """Returns the pattern by which the result of an operator differs from a tensor that agrees, or None."""
+    """Returns the pattern by which an operator's result `other` differs from the tensor `one`, or None."""
     if one is None or other is None or _is_cut(seen) or one.numel() != other.numel():
         return None
     return pattern_of(one.reshape(other.shape), other, torch.zeros(()).expand(other.shape))
@@ -103,7 +106,7 @@ def _key(ran: Ran, seen: Seen) -> Key:
 def tells_factor(found: Compared) -> bool:
     """Returns whether `pattern_at` can see that one tensor is a multiple of the other, such as twice as large.
 
-    It can if the tensors have enough elements, and are small enough to be kept whole.
+    `pattern_at` can see it if the tensors have enough elements, and are small enough to be stored whole.
     """
     first = (found.first.before, found.first.after) if found.first is not None else ()
     at = [each for each in (*first, *found.added) if each is not None]
@@ -115,18 +118,20 @@ def _is_cut(seen: Seen) -> bool:
 
 
 def _near(values: Tensor, pair: Pair, limit: float) -> Tensor:
-    """Returns how far rounding may move each element.
+    """Returns how much rounding may change each element.
 
-    It is proportional to the element's size. An element below the usual size gets the value of the usual size.
+    The amount is proportional to the element's size. An element below the usual size gets the amount for the usual
+    size.
     """
     sizes = values.abs().double() / pair.size if pair.size else torch.zeros(values.shape, dtype=torch.float64)
     return torch.where(sizes.isfinite(), sizes, 1.0).clamp(min=1.0) * (limit * pair.rounding)
 
 
 def _is_again(seen: Seen, whole: Tensor, pair: Pair) -> bool:
-    """Returns whether a tensor has the same values as in the earlier run, judged by the elements that were kept.
+    """Returns whether a tensor has about the same values as in the earlier run. Compares the elements that the earlier
+    run stored.
 
-    Returns True without a check for a tensor that is too large to be kept whole.
+    If the tensor is too large to be stored whole, returns True without a check.
     """
     if _is_cut(seen):
         return True
@@ -142,7 +147,8 @@ def _finite(difference: Tensor) -> Tensor:
 
 
 def _whole(taken: Way, wanted: Iterable[Key], instead: Mapping[Key, Tensor] | None = None) -> dict[Key, Tensor]:
-    """Runs a function, and returns the wanted tensors whole, on the CPU.
+    """Runs a function, and returns copies of the wanted tensors on the CPU. Of a very large tensor, copies only the
+    first rows.
 
     Args:
         taken: The function.
@@ -155,7 +161,7 @@ def _whole(taken: Way, wanted: Iterable[Key], instead: Mapping[Key, Tensor] | No
 
 
 class _Whole(Kept):
-    """Keeps the wanted tensors whole, in addition to the usual elements."""
+    """Stores the wanted tensors whole, and the usual elements of all tensors."""
 
     def __init__(self, wanted: frozenset[Key], instead: Mapping[Key, Tensor], kept: dict[Key, Tensor]) -> None:
         super().__init__()
@@ -176,7 +182,7 @@ class _Whole(Kept):
 
 
 def _rows(tensor: Tensor) -> Tensor:
-    """Returns the first rows of a tensor, so that at most `MOST` elements are kept."""
+    """Returns the first rows of a tensor. The returned part has at most about `MOST` (2**20) elements."""
     for dim in range(tensor.dim()):
         if tensor.numel() > MOST:
             each = tensor.numel() // tensor.shape[dim]

@@ -1,1 +1,1 @@
-"""The user's source, as far as it may be read, and patches of it for what was found."""
+"""Reads the user's source files, if this is allowed, and makes patches of them for findings."""

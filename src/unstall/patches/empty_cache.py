@@ -17,7 +17,7 @@ _CLOCKS = (
 
 
 def without_empty_cache(module: Module, line: int) -> tuple[list[Edit], str] | str:
-    """Returns edits that remove the statement `torch.cuda.empty_cache()` at a line, and "" as the note about them.
+    """Returns (edits, note). The edits remove the statement `torch.cuda.empty_cache()` at a line. The note is "".
 
     If the statement cannot be removed, returns a phrase that says why.
     """

@@ -1,4 +1,4 @@
-"""Finds the calls that make the DataLoader of a loop: beside the loop, or in the callers of the loop's function."""
+"""Finds the calls that make the DataLoader of a loop: in the loop's function, or in the callers of this function."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ _AROUND_A_LOADER = ("enumerate", "tqdm")
 def loaders_around(module: Module, moves: list[ast.Call]) -> list[ast.Call]:
     """Returns the calls that make the DataLoader of the innermost loop around `moves`.
 
-    There are several if the loop's function gets its DataLoader as an argument and is called several times. Returns []
-    if one of the DataLoaders is not known, or if `moves` copy anything but the loop's batches.
+    If the loop's function gets its DataLoader as an argument and is called several times, there may be several
+    DataLoaders. Returns [] if one of the DataLoaders is not known. Also returns [] if a call in `moves` copies
+    something that is not a batch of the loop.
 
     Args:
         module: The file.
@@ -51,7 +52,7 @@ def loaders_around(module: Module, moves: list[ast.Call]) -> list[ast.Call]:
 def _made(module: Module, scope: ast.AST, name: str) -> ast.Call | None:
     """Returns the call that makes the DataLoader in the variable `name`.
 
-    Returns None if `scope` assigns the variable more than once, or assigns another value.
+    Returns None if `scope` assigns the variable more than once, or assigns something that is not such a call.
     """
     made = [
         node.value
@@ -67,8 +68,8 @@ def _passed(module: Module, scope: ast.AST, name: str) -> list[tuple[ast.AST, st
     """Returns, for each call of the function `scope`, the variable that the call passes as the parameter `name`.
 
     Returns:
-        A list of (scope of the call, name of the variable); [] if the variable of one call is not known; None if
-        `scope` is not a function with such a parameter.
+        A list of (scope of the call, name of the variable). [] if the variable of one call is not known. None if
+        `scope` is not a function with this parameter.
     """
     if not isinstance(scope, ast.FunctionDef):
         return None

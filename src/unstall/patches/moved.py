@@ -1,4 +1,4 @@
-"""Finds where a line of a recorded run is in the current file, which another patch may have changed."""
+"""Finds where a line of a recorded run is in the current file. The file may have changed, such as by another patch."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _MODULE = "<module>"
 
 @dataclass(frozen=True, slots=True)
 class RanLine:
-    """A line that ran during the run.
+    """A source line that was executed during a recorded run.
 
     Attributes:
-        digest: The digest of its text.
-        functions: The functions in which it ran. There are several if an inner function, such as a lambda, is on the
-            same line.
+        digest: The digest of the line's text.
+        functions: The functions in which the line ran. There are several if an inner function, such as a lambda, is on
+            the same line.
     """
 
     digest: int
@@ -30,10 +30,10 @@ class RanLine:
 def line_now(line: int, ran: Mapping[int, RanLine], text: str) -> int | None:
     """Returns the current number of a line, in a file that may have changed since the run.
 
-    Returns None if the line no longer exists, or cannot be told from other lines with the same text.
+    Returns None if the line no longer exists, or cannot be distinguished from other lines with the same text.
 
-    The old file is not known as a whole: only its lines that ran are. A line is the same if it has the same text, is in
-    a function of the same name, and lies between the same other lines that ran.
+    Of the old file, only the lines that ran are known. A current line is the same line if it has the same text, is in a
+    function of the same name, and lies between the same other lines that ran.
 
     Args:
         line: The line's number during the run.
@@ -53,9 +53,9 @@ def line_now(line: int, ran: Mapping[int, RanLine], text: str) -> int | None:
 
 
 def _candidates(ran: Mapping[int, RanLine], digests: list[int], text: str) -> dict[int, list[int]]:
-    """Returns, for each line that ran, the numbers of the current lines that it may be.
+    """Returns, for each line that ran, the numbers of the current lines that may be the same line.
 
-    Such a line has the same text, and is in a function of the same name.
+    A current line may be the same line if it has the same text and is in a function of the same name.
     """
     inside = _functions(text)
     of: dict[int, list[int]] = defaultdict(list)
@@ -70,14 +70,14 @@ def _candidates(ran: Mapping[int, RanLine], digests: list[int], text: str) -> di
 
 
 def _between(line: int, may_be: Mapping[int, list[int]], end: tuple[int, int]) -> tuple[tuple[int, int], ...]:
-    """Returns the lines nearest to `line`, one before it and one after it, whose current numbers are certain.
+    """Finds the nearest line before `line`, and the nearest line after it, whose current numbers are certain.
 
-    If the current number of `line` itself is certain, both are `line`. A current number is certain if only one current
-    line fits, and the order of lines has not changed there.
+    If the current number of `line` itself is certain, both results are `line`. A current number is certain if only one
+    current line fits, and if the order of the lines has not changed there.
 
     Returns:
-        ((number during the run, current number) of the line before, the same of the line after). If there is no line
-        before, (0, 1) stands in; if there is no line after, `end`.
+        (before, after). Each is a pair (number during the run, current number). If there is no line before, `before` is
+        (0, 1). If there is no line after, `after` is `end`.
     """
     taken = Counter(now for each in may_be.values() for now in each)
     sure = [(number, may_be[number][0]) for number in sorted(may_be) if len(may_be[number]) == 1]

@@ -1,7 +1,7 @@
 """Reads Python files that a trace names, if they are below folders that the user opened.
 
-A trace is untrusted, and so are the names in it. A name leads to a file only if the file, with all links followed, lies
-below one of the folders.
+A trace is untrusted, and so are the names in it. All links are followed first. A file is read only if the resulting
+path lies below one of the folders.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Source:
     """A Python file.
 
     Attributes:
-        name: Its path relative to `folder`, with forward slashes.
+        name: The file's path relative to `folder`, with forward slashes.
         folder: The folder that the user opened.
-        text: Its text.
-        changed_ns: When it was last written, as st_mtime_ns.
+        text: The file's text.
+        changed_ns: The time when the file was last written, as st_mtime_ns.
     """
 
     name: str
@@ -54,13 +54,15 @@ class Excerpt:
 
 
 def read_source(file: str, folders: Sequence[Path], *, by_ending: bool = False) -> Source | str:
-    """Returns the Python file that a trace names `file`, or a phrase that says why it was not read.
+    """Reads the Python file that has the path `file` in a trace.
+
+    If the file was not read, returns a phrase that says why.
 
     Args:
         file: The path in the trace: absolute, or relative to the program's folder.
         folders: The folders below which files may be read.
-        by_ending: Whether to try the last parts of the path too, since the folders may hold a copy of the program.
-            Library files are never found in this way, because a file of the program may have the same name.
+        by_ending: Whether to also try only the last parts of the path, since the folders may hold a copy of the
+            program. Library files are never found in this way, because a file of the program may have the same name.
     """
     if not file.endswith(".py") or "\0" in file:
         return "it is no file of Python"
@@ -106,7 +108,7 @@ def excerpt(source: Source | str, line: int, around: int = _AROUND) -> Excerpt:
 
 
 def _names(file: str, root: Path, *, by_ending: bool) -> list[PurePosixPath]:
-    """Returns the paths, relative to `root`, that the path `file` of a trace may stand for."""
+    """Returns the paths, relative to `root`, where the file with the path `file` in a trace may be."""
     path = PurePosixPath(file.replace("\\", "/"))
     if path.is_absolute():
         below = [PurePosixPath(path.relative_to(root.as_posix()))] if path.is_relative_to(root.as_posix()) else []
@@ -118,7 +120,7 @@ def _names(file: str, root: Path, *, by_ending: bool) -> list[PurePosixPath]:
 
 
 def _read(root: Path, name: PurePosixPath) -> Source | str:
-    """Returns the file, or a phrase that says why it was not read; "" if there is no such file."""
+    """Returns the file, or a phrase that says why it was not read. Returns "" if there is no such file."""
     try:
         path = (root / name).resolve(strict=True)
         if not path.is_relative_to(root):

@@ -11,7 +11,7 @@ from typing import TypeVar
 Node = TypeVar("Node", bound=ast.AST)
 Loop = ast.For | ast.AsyncFor | ast.While
 UNKNOWN = "none is known for findings of this kind"
-"""The phrase that says why there is no patch, if no line with such a finding could have a patch."""
+"""The reason why there is no patch, if patches for this kind of finding are not known."""
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.Module)
 
 
@@ -88,7 +88,7 @@ class Module:
     def line_end(self, node: ast.stmt) -> int | None:
         """Returns the offset in bytes after the last line of a statement.
 
-        Returns None if anything but a comment follows the statement on this line.
+        Returns None if code follows the statement on this line. A comment may follow.
         """
         assert node.end_lineno is not None
         _, end = self.span(node)
@@ -129,7 +129,9 @@ class Module:
         return names
 
     def dotted(self, node: ast.expr) -> str:
-        """Returns the full name of what an expression refers to, such as "torch.cuda.synchronize"; "" if unknown."""
+        """Returns the full name of the object that an expression names, such as "torch.cuda.synchronize". Returns "" if
+        the name is not known.
+        """
         parts = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -156,7 +158,7 @@ class Module:
         return Edit(behind, behind, f", {argument}")
 
     def edited(self, edits: list[Edit]) -> str:
-        """Returns the text of the file after the edits, which must not overlap.
+        """Returns the text of the file after the edits. The edits must not overlap.
 
         Raises:
             SyntaxError: The new text is not valid Python.
@@ -170,7 +172,7 @@ class Module:
 
 
 def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
-    """Returns the value of the keyword argument `name` of a call; None if the call lacks this argument."""
+    """Returns the value of the keyword argument `name` of a call. Returns None if the call lacks this argument."""
     return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 

@@ -23,8 +23,8 @@ _NO_WORKERS = "; without workers (num_workers=0) the loop's own thread pins each
 def uploaded(module: Module, line: int) -> tuple[list[Edit], str] | str:
     """Returns edits of a line that copies tensors to the device, and a note about the edits.
 
-    If possible, the edited line makes the tensors on the device. Otherwise, it copies them without waiting, and the
-    loop's DataLoader pins its batches. If neither is possible, returns a phrase that says why.
+    If possible, the edited line makes the tensors on the device. Otherwise, the edited line copies the tensors without
+    waiting, and the loop's DataLoader pins its batches. If neither is possible, returns a phrase that says why.
     """
     moves = [call for call in module.at(line, ast.Call) if call.lineno == line and _is_move(call)]
     if not moves and _makers(module, line):
@@ -51,10 +51,10 @@ def uploaded(module: Module, line: int) -> tuple[list[Edit], str] | str:
 
 
 def made_on_device(module: Module, line: int) -> tuple[list[Edit], str] | str:
-    """Returns edits of a line that makes constants by `torch.tensor(0.5, device=…)`, and "" as the note about them.
+    """Returns (edits, note) for a line that makes constants by `torch.tensor(0.5, device=…)`. The note is "".
 
-    The edited line calls `torch.full`, which makes the same tensor on the device without a copy. If this is not
-    possible, returns a phrase that says why.
+    The edited line calls `torch.full`, which makes the same tensor on the device without a copy. If the line cannot be
+    edited, returns a phrase that says why.
     """
     made = _makers(module, line)
     edits = [edit for call in made if (edit := _filled(module, call)) is not None]
@@ -93,7 +93,7 @@ def _is_move(call: ast.Call) -> bool:
 def _may_be_a_module(module: Module, move: ast.Call) -> bool:
     """Returns whether `move` has the form x.cuda() and x may be a module.
 
-    x is no module if it is a batch of the loop around `move`.
+    x is a tensor, not a module, if it comes from a batch of the loop around `move`.
     """
     assert isinstance(move.func, ast.Attribute)
     if move.func.attr != "cuda":
@@ -160,7 +160,9 @@ def _named_full(module: Module, call: ast.Call) -> Edit:
 
 
 def _number(call: ast.Call) -> ast.expr | None:
-    """Returns the only argument of a call such as torch.tensor(0.5); None if it is not a single number or bool."""
+    """Returns the only argument of a call such as torch.tensor(0.5), if it is a number or a bool. Otherwise returns
+    None.
+    """
     if len(call.args) != 1 or not isinstance(call.func, ast.Attribute):
         return None
     value = call.args[0]
@@ -172,7 +174,7 @@ def _number(call: ast.Call) -> ast.expr | None:
 def _pinned(module: Module, moves: list[ast.Call]) -> tuple[list[Edit], str | None]:
     """Returns edits that pin the batches of the loop around the copies `moves`, and a note about the edits.
 
-    The edits are in the calls that make the loop's DataLoader. The note is None if there are no edits.
+    The edits change the calls that make the loop's DataLoader. The note is None if there are no edits.
     """
     edits, loaders = [], loaders_around(module, moves)
     for loader in loaders:

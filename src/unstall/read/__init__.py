@@ -14,7 +14,9 @@ __all__ = ["load"]
 
 
 def load(path: str | Path, *, progress: Callable[[int, int], None] | None = None) -> Timeline:
-    """Read a trace of `unstall run` or `torch.profiler`, or a saved timeline. The file's content decides, not its name.
+    """Read a trace of `unstall run` or `torch.profiler`, or a saved timeline.
+
+    The kind of the file is found from its content, not from its name.
 
     Args:
         path: The file: Chrome trace JSON, plain or compressed (gzip, zstd), or a file that `Timeline.save` wrote.

@@ -1,4 +1,4 @@
-"""Turns the events of a file into a `Timeline`. All joins are done here, for every reader."""
+"""Turns the events of a file into a `Timeline`. Joins of events are done only here, for every reader."""
 
 from __future__ import annotations
 
@@ -208,10 +208,11 @@ def _host_order(events: Events, kind: I8, thread: I32) -> I64:
 
 
 def _operators(kind: I8, parent: I32, external: I64, start: I64, end: I64) -> I32:
-    """Returns the operator of each event as a host row: the nearest operator around the event, else the operator with
-    the event's external id, else -1.
+    """Returns, for each event, the host row of its operator, or -1.
 
-    An external id counts only if its operator spans the event: recorders without operators use their own numbering.
+    The operator is the nearest one around the event. If there is none, it is the operator with the event's external id.
+    Such an operator counts only if it spans the event, since recorders without operators number external ids in their
+    own way.
     """
     op = nearest(parent, kind == HostKind.OP)
     ops = np.flatnonzero(kind == HostKind.OP)
@@ -226,8 +227,8 @@ def _operators(kind: I8, parent: I32, external: I64, start: I64, end: I64) -> I3
 
 
 def _stacks(tree: StackTree, rows: I64, kind: I8, parent: I32, events: Events) -> I32:
-    """Returns the innermost known frame of each event: an enclosing Python frame, else the operator's "Call stack",
-    else -1.
+    """Returns the innermost known frame of each event. It is a Python frame around the event. If there is none, it is
+    the innermost frame of the operator's "Call stack". If there is neither, it is -1.
     """
     frames = np.flatnonzero(kind == HostKind.PYTHON).astype(np.int32)
     stack = tree.of_frames(frames, events.name[rows], parent)
@@ -263,7 +264,7 @@ def _streams(events: Events, rows: I64, intern: Interner) -> tuple[Streams, I32]
 
 
 def _device(events: Events, kind: I8, rows: I64, streams: Streams, stream: I32, intern: Interner) -> Device:
-    """Returns the device ops. Their `launch` is -1 until `join_launches` finds the launches."""
+    """Returns the device ops. The `launch` of each op is -1 until `join_launches` finds the launches."""
     copies = kind[rows] == DeviceKind.COPY
     direction = np.zeros(len(rows), dtype=np.int8)
     memory = np.zeros(len(rows), dtype=np.int8)

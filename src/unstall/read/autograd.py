@@ -19,11 +19,11 @@ def forward_operators(
     start: I64,
     parent: I32,
 ) -> I32:
-    """Returns, for each host row, the row of a forward operator, or -1. The host row computes the gradient of that
-    operator.
+    """Returns, for each host row that computes a gradient, the row of the forward operator. Returns -1 for other rows.
 
     Autograd gives a forward operator and the backward evaluation of its graph node the same sequence number. If several
-    forward operators have that number, the last to start created the node, since creating a node increments the number.
+    forward operators have the same number, the operator that starts last created the node, since the creation of a node
+    increments the number.
     """
     forward = np.full(len(rows), -1, dtype=np.int32)
     is_op = kind == HostKind.OP
@@ -42,8 +42,8 @@ def forward_operators(
 def link_by_sequence(forward: I32, sequence: I64, makers: I64, wanted: I64, start: I64) -> None:
     """Sets `forward` of each row in `wanted` to the row in `makers` that has the same sequence number.
 
-    If several rows in `makers` have it, the last of them to start counts. If that one starts after the wanted row,
-    nothing is set.
+    If several rows in `makers` have this number, the row that starts last is used. If this row starts after the wanted
+    row, `forward` of the wanted row is not set.
     """
     if len(makers) and len(wanted):
         makers = makers[np.lexsort((start[makers], sequence[makers]))]

@@ -1,6 +1,6 @@
-"""Reads the operation, the group and the sizes of each `record_param_comms` of torch.distributed in a file.
+"""Reads the operation, the group and the sizes of each `record_param_comms` event of torch.distributed in a file.
 
-Kineto writes the same fields on the kernel (libkineto/src/output_json.cpp), unless a graph launched the kernel.
+Kineto also writes these fields for the kernel (libkineto/src/output_json.cpp), unless a graph launched the kernel.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _NO_DESCRIPTION = ("", "undefined")  # c10d's description of a group that was gi
 class Described:
     """One row per event that has a "Collective name".
 
-    All columns but `row` are indices of texts: JSON as in the file, or empty. `row` is the event's row in `Events`.
+    `row` is the event's row in `Events`. All other columns hold indices of texts. A text is JSON as in the file, or
+    empty.
     """
 
     row: I64  # index into the columns of `Events`
@@ -57,8 +58,8 @@ def collectives_of(
 ) -> Collectives:
     """Joins the descriptions of collectives (`told`) to the device ops that the collectives launched.
 
-    A device op without a description of its own gets that of the operator that launched it. `host_rows` and
-    `device_rows` say which row of `Events` each row of `host` and `device` came from.
+    If a device op has no description itself, it gets the description of the operator that launched it. `host_rows` has
+    the row of `Events` for each row of `host`. `device_rows` has the row of `Events` for each row of `device`.
     """
     if not len(told.row):
         return Collectives.none()
@@ -93,7 +94,7 @@ def collectives_of(
 def _bytes(elements: I64, element: I64) -> I64:
     """Returns the number of bytes: the number of elements, times the bytes of one element.
 
-    Returns -1 where one of the two is 0. torch writes 0 elements if their number is not known.
+    Returns -1 if one of the two factors is 0. torch writes 0 elements if the number of elements is not known.
     """
     return np.where((elements > 0) & (element > 0), elements * element, -1)
 

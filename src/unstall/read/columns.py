@@ -69,7 +69,7 @@ class Strings(dict[Any, int]):
 
 def _name(event: Complete[Any]) -> str:
     """Returns the event's name as Kineto spells it. torch's second profiler names every copy "Memcpy" and every memset
-    "Memset", so their names are made from the event's `args`.
+    "Memset". So the names of copies and memsets are made from the event's `args`.
     """
     if event.name == "Memcpy":
         return copy_name(event.args.copy_kind, event.args.copied_from, event.args.copied_to)
@@ -102,7 +102,8 @@ class _Grids(dict[bytes, int]):
 
 
 class _Lanes(dict[tuple[str, str | int, str | int], int]):
-    """Maps each (category, process, thread) to a number. A new triple gets the next number. A trace has few of them.
+    """Maps each triple (category, process, thread) to a number. A new triple gets the next number. A trace has only few
+    triples.
 
     `columns` holds the text indices of the category, the process and the thread, in three lists.
     """
@@ -290,9 +291,9 @@ class EventTable:
         self._reserved.extend([a.reserved for a in args], len(args))
 
     def finish(self, meta: Meta) -> Events:
-        """Returns all events, with times since the start of the first one.
+        """Returns all events, with times relative to the start of the first event.
 
-        Adds that start to `meta.zero_ns`, which says where time 0 lies on the file's clock.
+        Adds the start of the first event to `meta.zero_ns`. `zero_ns` is the time on the file's clock that counts as 0.
         """
         count = len(self._start)
         start = self._start.array()
@@ -348,7 +349,7 @@ def _known(ids: I64) -> I64:
 
 
 def _narrow(column: I64) -> I32:
-    """Converts to int32; values that do not fit become -1."""
+    """Converts a column to int32. Values that do not fit become -1."""
     if column.strides == (0,):
         return np.broadcast_to(np.int32(-1), len(column))
     column[(column < -1) | (column > _MOST_I32)] = -1

@@ -1,8 +1,8 @@
 """Decodes the JSON of events into rows with times exact to the ns.
 
-There are three decoders. One reads ints, which older files hold. One reads floats, which are exact to the ns below
-2**42 µs. One reads decimals, which are always exact but slower. Each piece is first given to the decoder that fitted
-the previous piece.
+There are three decoders. The first reads times as ints, as older files write them. The second reads times as floats,
+which are exact to the ns below 2**42 µs. The third reads times as decimals, which are always exact but slower. Each
+piece is first given to the decoder that could read the previous piece.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class DecodedEvents:
 
 
 class Decoder:
-    """Decodes lists of events or single events, and counts the malformed ones."""
+    """Decodes lists of events or single events, and counts malformed events."""
 
     def __init__(self) -> None:
         self.events = 0
@@ -88,7 +88,7 @@ class Decoder:
         return None
 
     def event(self, text: bytes) -> Event | None:
-        """Decodes one event with decimal times. Repairs it if necessary. Returns None if it cannot be repaired."""
+        """Decodes one event with decimal times. Repairs the event if necessary. Returns None if the repair fails."""
         event, new_text, new_values = repair(text)
         if event is not None:
             self.repaired_text += new_text
@@ -142,7 +142,7 @@ class Decoder:
 
 
 def _placeable(events: list[_Timed], first: I64, second: I64) -> tuple[list[_Timed], I64, I64]:
-    """Drops each event that has a time that is unknown or out of range. Returns (events, first times, second times)."""
+    """Drops each event with a time that is unknown or out of range. Returns (events, first times, second times)."""
     known = (first > _ABSENT) & (first < _BEYOND) & (second > _ABSENT) & (second < _BEYOND)
     if known.all():
         return events, first, second

@@ -1,6 +1,6 @@
-"""The events of a file in columns, before any join: readers produce them, `assemble` consumes them.
+"""The events of a file in columns, before they are joined. Readers make these columns, and `assemble` uses them.
 
-There is one row per complete ("X") event, in file order. -1 means "not in the file".
+There is one row per complete ("X") event, in file order. -1 means that a value is not in the file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads the faults in a trace's metadata into a `Faults` table. They stand under the key "unstall".
+"""Reads the faults in a trace's metadata into a `Faults` table. The metadata has the faults under the key "unstall".
 
 A call is identified by its correlation id, an operator by its external id, a stream by its device and number.
 """
@@ -25,7 +25,7 @@ _KINDS = {kind.name.lower(): kind for kind in FaultKind}
 
 
 class DescribedFault(Struct, frozen=True):
-    """One row of `Faults` as the trace writes it. Ids are those of the trace; -1 means unknown."""
+    """One row of `Faults` as the trace writes it, with the ids of the trace. -1 means that an id is unknown."""
 
     kind: Literal["index", "class", "probability", "weight", "assertion", "memory", "other"]
     call: _Number
@@ -49,7 +49,7 @@ class DescribedMemory(Struct, frozen=True):
 class DescribesFaults(Struct):
     """The faults that a trace of a virtual GPU describes.
 
-    If a GPU's memory was full, `held` lists what held that memory.
+    If a GPU's memory was full, `held` lists the calls and operators that held this memory.
     """
 
     faults: list[DescribedFault] = []
@@ -64,7 +64,7 @@ def faults_of(
     streams: Streams,
     text: Callable[[str], int],
 ) -> tuple[Faults, Held]:
-    """Converts faults that a trace describes to tables. Replaces their ids by rows of the timeline.
+    """Converts faults that a trace describes to tables. Replaces ids of calls and streams by rows of the timeline.
 
     Args:
         told: The descriptions in the trace.
@@ -75,7 +75,7 @@ def faults_of(
         text: Returns the index of a text.
 
     Returns:
-        (faults, held): the faults, and what held the memory if a GPU's memory was full.
+        (faults, held): the faults, and, if a GPU's memory was full, the calls and operators that held this memory.
     """
     faults, held = told.faults[:MOST_FAULTS], told.held[:MOST_HELD]
     if not faults:

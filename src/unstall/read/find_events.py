@@ -23,8 +23,8 @@ _EXPORT = "give the file that export_chrome_trace() wrote"
 def go_to_events(window: TextWindow, path: Path) -> bytes | None:
     """Moves the window to the "[" of the list of events.
 
-    Returns the text of the JSON members before that list, or None if the whole file is just a list. Raises TraceError
-    if there is no list of events.
+    Returns the text of the JSON members before the list, or None if the whole file is just a list. Raises TraceError if
+    there is no list of events.
     """
     while bytes(window.text[:1]) in (b"", b"\n") and len(window) < perfetto.LOOK_BYTES and window.more():
         pass
@@ -46,7 +46,7 @@ def go_to_events(window: TextWindow, path: Path) -> bytes | None:
 
 
 def rest(window: TextWindow) -> bytes | None:
-    """Returns the text after the list of events, or None if it is longer than 16 MiB, which is too long for
+    """Returns the text after the list of events. Returns None if this text is longer than 16 MiB, which is too long for
     metadata.
     """
     while len(window) <= _MOST_BYTES:
@@ -57,10 +57,10 @@ def rest(window: TextWindow) -> bytes | None:
 
 def _find_list(window: TextWindow, path: Path) -> tuple[int, int]:
     """Returns (start, end) as offsets in the window: the start of the key "traceEvents", and the end of the "[" after
-    it.
+    the key.
 
-    A key inside a string or an inner object counts only if no other key is found, since quotes before it may be broken.
-    Raises TraceError if there is no list.
+    A key that seems to be inside a string or an inner object is used only if there is no other key. It may only seem to
+    be inside because of a broken quote before it. Raises TraceError if there is no list.
     """
     seen = Items()
     looked_at = looks = 0
@@ -100,7 +100,7 @@ def _is_whole(window: TextWindow) -> bool:
 
 
 def _what_is(text: bytearray) -> str:
-    """Returns a sentence for a file that is not JSON: what the file probably is, and what to give instead."""
+    """Returns a sentence about a file that is not JSON. It says what the file probably is, and what to give instead."""
     if text.startswith(b"SQLite format 3\0"):
         return f"this is an SQLite database, such as Nsight Systems exports, and no trace of torch.profiler; {_EXPORT}"
     return f"byte 0: {bytes(text[:1])!r} begins neither an object nor a list, so this is no JSON; {_EXPORT}"

@@ -31,8 +31,8 @@ def read(path: Path, progress: Callable[[int, int], None] | None = None) -> Even
     """Reads everything in a trace that can be read. `Meta.notes` lists repairs and missing events.
 
     `progress` is called with (bytes read, size of the file in bytes). Raises TraceError if the file cannot be opened,
-    is no trace, or exceeds a limit: 16 MiB per event, 512 Mi characters of distinct strings, or text of 250 times the
-    compressed file's size.
+    is not a trace, or exceeds a limit. The limits are 16 MiB per event, 512 Mi characters of distinct strings, and text
+    of 250 times the compressed file's size.
     """
     with closing(blocks(path, progress)) as text_blocks:
         return events_of(text_blocks, path)
@@ -44,10 +44,10 @@ def events_of(text_blocks: Iterator[bytes], path: Path, piece_bytes: int = PIECE
     Args:
         text_blocks: The uncompressed text.
         path: The file, for messages.
-        piece_bytes: How much text is decoded at once, in bytes.
+        piece_bytes: The size of the pieces in which the text is decoded, in bytes.
 
     Raises:
-        TraceError: As for `read`.
+        TraceError: The text is not a trace, or exceeds a limit.
     """
     window = TextWindow(text_blocks)
     sink = _Sink(path)

@@ -20,7 +20,7 @@ class Joined:
     Attributes:
         device: The device ops, with their `launch` column filled in.
         damage: A note for each inconsistency of the file.
-        note: A note if ops were launched before the recording, which is no damage; otherwise None.
+        note: A note if ops were launched before the recording began, otherwise None. Such ops are not an inconsistency.
     """
 
     device: Device
@@ -35,7 +35,8 @@ def join_launches(host: Host, device: Device, recorded: Bool, *, complete: bool)
         host: The host events.
         device: The device ops, whose `launch` is not known yet.
         recorded: For each op, whether the file has the operator that launched it.
-        complete: Whether an op has a correlation id exactly if it was launched during the recording.
+        complete: Whether all ops that were launched during the recording have a correlation id, and no other ops have
+            one.
     """
     damage: list[str] = []
     calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL) & (host.correlation >= 0))
@@ -68,8 +69,8 @@ def join_launches(host: Host, device: Device, recorded: Bool, *, complete: bool)
 def _launched_before(host: Host, device: Device, calls: I64, *, complete: bool) -> Bool:
     """Returns, for each op, whether it was certainly launched before the recording began.
 
-    Such an op ran before all other ops of its stream. Its correlation id is smaller than that of every call, since
-    CUPTI's ids ascend.
+    Such an op ran before the other ops of its stream. Its correlation id is smaller than the correlation id of every
+    call, since CUPTI's ids ascend.
     """
     if complete:
         told = device.correlation < 0
@@ -83,7 +84,7 @@ def _launched_before(host: Host, device: Device, calls: I64, *, complete: bool) 
 def _join(host: Host, device: Device, calls: I64) -> I32:
     """Returns the host row of each op's launch, found by correlation id, or -1.
 
-    If several processes in one file use the same ids, the n-th op is joined to the n-th call with its id.
+    If several processes in one file use the same ids, the n-th op with an id is joined to the n-th call with this id.
     """
     if not len(calls):
         return np.full(len(device), -1, dtype=np.int32)
@@ -108,7 +109,7 @@ def _last_before(host: Host, device: Device, calls: I64, ops: I64, first: I64) -
     """Returns, for each op, the index in `calls` of the last call that has the op's correlation id and begins before
     the op.
 
-    If no call with that id begins before the op, returns `first`, the index of the first call with that id.
+    If no call with this id begins before the op, returns `first`, the index of the first call with this id.
     """
     times, at = distinct(np.concatenate((host.start[calls], device.start[ops])))
     _, identity = distinct(np.concatenate((host.correlation[calls], device.correlation[ops])))

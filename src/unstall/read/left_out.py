@@ -14,7 +14,7 @@ _LONGEST = 40  # characters of a kind
 
 
 def left_out(events: Events, host_kind: I8, device_kind: I8) -> tuple[list[str], bool]:
-    """Returns (notes, lost): notes on device events that the timeline leaves out, and whether any of them may be work
+    """Returns (notes, lost): notes on device events that the timeline leaves out, and whether such an event may be work
     of an unknown kind.
 
     An event belongs to the device if it names a device or a stream, or if the file labels its process as a GPU. In a
@@ -54,8 +54,8 @@ def left_out(events: Events, host_kind: I8, device_kind: I8) -> tuple[list[str],
 
 
 def undirected(device: Device) -> list[str]:
-    """Returns a note if some copies do not say whether they go to the device or to the host; otherwise an empty
-    list.
+    """Returns a list with a note if some copies do not say whether they go to the device or to the host. Otherwise
+    returns an empty list.
     """
     copies = device.kind == DeviceKind.COPY
     lost = int((copies & (device.direction == CopyDirection.NONE)).sum())

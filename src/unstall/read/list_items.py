@@ -1,4 +1,4 @@
-"""Finds where the items of a JSON list begin and end. Only quotes and brackets count: other text may be broken."""
+"""Finds where the items of a JSON list begin and end. Reads only quotes and brackets, so other text may be broken."""
 
 from __future__ import annotations
 

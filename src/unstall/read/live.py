@@ -1,4 +1,4 @@
-"""Converts a profile in memory into a Timeline. Does not import torch, since a protocol describes torch's profiler."""
+"""Converts a profile in memory into a Timeline. Does not import torch: a protocol stands for torch's profiler class."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _read: WeakKeyDictionary[object, Timeline] = WeakKeyDictionary()  # torch export
 def read_profile(profile: Profile) -> Timeline:
     """Exports a stopped profile to a temporary file, and returns its timeline.
 
-    Keeps the timeline for later calls, since torch exports a profile only once. Raises UsageError if `profile` is no
+    Keeps the timeline for later calls, since torch exports a profile only once. Raises UsageError if `profile` is not a
     profile, is still running, or was already exported by other code.
     """
     if not isinstance(profile, Profile):

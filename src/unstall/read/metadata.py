@@ -38,7 +38,7 @@ class _Distributed(Struct):
 
 
 class _Recorded(Struct):
-    """How unstall recorded the run: by which recorder, and how it found source lines and steps."""
+    """How unstall recorded the run: the recorder, and the methods for finding source lines and steps."""
 
     recorder: Recorder | None = None
     lines: Literal["exact", "def", "none"] = "def"
@@ -82,7 +82,7 @@ class _Observed(Struct):
 
 
 class _Memory(Struct):
-    """The peak of the memory that torch's allocator reserved, as it was when the recording ended."""
+    """The peak of torch's reserved memory, read when the recording ended."""
 
     memory: _Observed
 

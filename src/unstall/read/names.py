@@ -1,4 +1,7 @@
-"""Interprets the names in a trace: API calls, copies, frames. Call these once per distinct name, not per event."""
+"""Interprets the names in a trace: API calls, copies, frames.
+
+Call these functions once per distinct name, not once per event.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +43,13 @@ _NO_WORK = SYNCS | {
 
 
 LONGEST = 4096
-"""Patterns look at this many characters of a name. No real name is longer."""
+"""The number of characters of a name that patterns look at. No real name is longer."""
 
 
 def host_kind(category: str) -> int:
-    """Returns the HostKind of an event category, or -1 if the category is not one of host events.
+    """Returns the HostKind of an event category. Returns -1 if events of this category are not host events.
 
-    All API calls are HostKind.CALL here. `call_kind` tells them apart.
+    The result for every API call is HostKind.CALL. `call_kind` returns a more precise kind for a call.
     """
     flat = category.lower().replace(" ", "_")
     return _HOST_KINDS.get(flat, HostKind.CALL if _CALLS.fullmatch(flat) else -1)
@@ -58,7 +61,7 @@ def device_kind(category: str) -> int:
 
 
 def is_no_work(category: str) -> bool:
-    """Returns whether an event category is known to be neither host events nor device work."""
+    """Returns whether events of a category are known to be neither host events nor device work."""
     return category in _NO_WORK
 
 

@@ -1,4 +1,4 @@
-"""Finds which event encloses which, vectorised over all events of all threads."""
+"""Finds, for each event, the event that encloses it. The computation is vectorised over all events of all threads."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def _previous(chosen: I64, rows: I64, thread: I32) -> I32:
 def _nest(thread: I32, start: I64, end: I64) -> I32:
     """Returns, for each event, the innermost event that encloses it, or -1.
 
-    If a child ends after its parent, because times are rounded or annotations do not nest, it counts as ending with the
-    parent.
+    A child may end after its parent, because times are rounded or annotations do not nest. Such a child counts as
+    ending together with its parent.
     """
     end = np.maximum(end, start)
     for _ in range(_CLIP_ROUNDS):
@@ -84,9 +84,10 @@ def _enclosing(depth: I32) -> I32:
 
 
 def _depths(thread: I32, start: I64, end: I64) -> I32:
-    """Returns the depth of each row: how many earlier rows of its thread have not ended when it starts.
+    """Returns the depth of each row: the number of earlier rows of the same thread that have not ended when the row
+    starts.
 
-    An event of zero duration counts as half a ns long: otherwise it would end before it starts.
+    An event of zero duration counts as half a ns long. Otherwise, the event would count as ended when it starts.
     """
     depth = np.zeros(len(start), dtype=np.int32)
     cuts = np.flatnonzero(np.diff(thread)) + 1

@@ -1,4 +1,4 @@
-"""Recognizes Perfetto's own format, a protobuf message, which is not read."""
+"""Recognizes traces in Perfetto's own format, a protobuf message. unstall does not read this format."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 def begins(text: bytes) -> bool:
     """Returns whether a file that begins with `text` is a Perfetto trace.
 
-    JSON may begin with the same byte, which is a line break. But JSON has no control characters, and does not parse as
-    the fields of a protobuf message.
+    JSON may begin with the same byte, which is a line break. But JSON has no control characters below 0x09, and does
+    not parse as the fields of a protobuf message.
     """
     if text[:1] != bytes([_PACKET]) or not any(byte < 0x09 for byte in text):
         return False

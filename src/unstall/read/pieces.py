@@ -1,8 +1,8 @@
 """Cuts the text of a list of events into pieces small enough for the cache.
 
 A piece is cut at a gap between two events, `}, {`. Such a gap may also occur inside an event. Then neither side is
-valid JSON, so decoding the piece fails. In that case brackets are counted, which is exact but slower. If brackets do
-not match either, because a quote is missing, the text between each two gaps is tried on its own.
+valid JSON, so decoding the piece fails. In this case brackets are counted, which is exact but slower. If the brackets
+do not match, because a quote is missing, the text between two neighbouring gaps is tried as one event.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Cutter:
     The text window always begins with "[", followed by the events that were not sent yet.
 
     Attributes:
-        cut_off: Whether the text ended before the list did.
+        cut_off: Whether the text ended before the end of the list.
         unreadable: How many events were dropped.
         first_unreadable: The byte offset of the first dropped event, or -1.
     """
@@ -59,7 +59,7 @@ class Cutter:
         self._closed = self._any_taken = False
 
     def run(self) -> None:
-        """Sends all events to the sink. Raises TraceError if the text is no list of events, or if an event is too
+        """Sends all events to the sink. Raises TraceError if the text is not a list of events, or if an event is too
         long.
         """
         window = self._window
@@ -102,10 +102,10 @@ class Cutter:
             self._window.reopen_list(start)
 
     def _last_gap(self, start: int) -> tuple[int, int] | None:
-        """Finds a gap `}, {` between two events: the last gap in the first 1 MiB after `start`, else the last gap in
-        the window.
+        """Finds a gap `}, {` between two events. It is the last gap in the first 1 MiB after `start`. If there is none,
+        it is the last gap in the window.
 
-        Returns (end of the event before the gap, start of the event after it), or None if there is no gap.
+        Returns (end of the event before the gap, start of the event after the gap), or None if there is no gap.
         """
         text = self._window.text
         near = start + self._piece_bytes
@@ -120,7 +120,7 @@ class Cutter:
         return None
 
     def _by_brackets(self) -> bool:
-        """Sends all events that end within the window, found by their brackets. Returns whether any text was
+        """Finds events by their brackets, and sends all events that end within the window. Returns whether any text was
         consumed.
         """
         found = Items(self._window.text, 1)
@@ -162,7 +162,7 @@ class Cutter:
             self._drop(start)
 
     def _by_trial(self) -> bool:
-        """Tries the text between each two gaps as one event. Returns whether the sink took any event."""
+        """Tries the text between two neighbouring gaps as one event. Returns whether the sink took any event."""
         taken, end = self._among_the_broken(1, len(self._window))
         if taken:
             self._window.reopen_list(end)
@@ -171,7 +171,7 @@ class Cutter:
     def _among_the_broken(self, low: int, high: int) -> tuple[bool, int]:
         """Sends the events that begin in [low, high), where quotes do not match.
 
-        An event may begin after each gap `}, {`. It ends at the next gap. If it contains gaps itself, it ends where its
+        An event may begin after each gap `}, {`. It ends at the next gap. If the event contains gaps, it ends where its
         brackets close.
 
         Returns (any_taken, end): whether the sink took any event, and the end of the last event. The text after `end`
@@ -215,8 +215,8 @@ class Cutter:
         return self._may_grow and start + _SOON_BYTES[-1] > len(self._window)
 
     def _end_by_brackets(self, start: int) -> int:
-        """Returns the end of the event that begins at `start`, found by its brackets, or 0 if it does not end within 16
-        KiB.
+        """Finds the end of the event that begins at `start` by its brackets. Returns 0 if the event does not end within
+        16 KiB.
         """
         for length in _SOON_BYTES:
             if ends := Items(self._window.text[start : start + length]).ends:
@@ -226,7 +226,8 @@ class Cutter:
     def _take(self, start: int, end: int) -> bool:
         """Passes the events in [start, end) to the sink as a JSON list.
 
-        Overwrites the bytes around them with "[" and "]" and restores them afterwards, since a copy takes 10 % longer.
+        Overwrites the bytes around the events with "[" and "]", and restores these bytes afterwards. A copy of the text
+        would take 10 % longer.
         """
         text = self._window.text
         if end == len(text):

@@ -1,4 +1,4 @@
-"""Reads the races in a trace's metadata into a `Races` table. `virtual/` writes them under the key "unstall".
+"""Reads the races in a trace's metadata into a `Races` table. `virtual/` writes the races under the key "unstall".
 
 A call is identified by its correlation id, an operator by its external id, a stream by its device and number.
 """
@@ -39,7 +39,7 @@ class DescribesRaces(Struct):
 
 
 def races_of(told: list[DescribedRace], kind: I8, correlation: I64, external: I64, streams: Streams) -> Races:
-    """Converts races that a trace describes to a table. Replaces their ids by rows of the timeline.
+    """Converts races that a trace describes to a table. Replaces ids of calls and streams by rows of the timeline.
 
     Leaves out races on unknown streams. `kind`, `correlation` and `external` are columns of the host events.
     """

@@ -39,8 +39,8 @@ _PHASES: dict[str, type[Any]] = {
 def repair(event: bytes) -> tuple[Event | None, bool, bool]:
     """Decodes one event, and repairs it if necessary.
 
-    Returns (event, new_text, new_values): the event, or None if it cannot be repaired; whether its text was repaired;
-    whether any of its values were replaced.
+    Returns (event, new_text, new_values). `event` is None if it cannot be repaired. `new_text` says whether the event's
+    text was repaired. `new_values` says whether any of its values were replaced.
     """
     for is_repaired in (False, True):
         text = repaired(event) if is_repaired else event
@@ -57,8 +57,8 @@ def repair(event: bytes) -> tuple[Event | None, bool, bool]:
 def repaired(text: bytes) -> bytes:
     """Repairs text that is almost JSON.
 
-    Control characters become spaces. Invalid UTF-8 becomes U+FFFD. The backslash of an invalid escape stays, as text.
-    NaN and infinity become null.
+    Control characters become spaces. Invalid UTF-8 becomes U+FFFD. The backslash of an invalid escape becomes a literal
+    backslash. NaN and infinity become null.
     """
     text = text.decode("utf-8", "replace").encode().translate(_CONTROL_CHARACTERS)
     return _TEXT_OR_NO_NUMBER.sub(_repaired_token, text)

@@ -8,8 +8,8 @@ from unstall.timeline.columns import I8, I64, HostKind, Streams
 
 
 def rows_by_id(kind: I8, correlation: I64, external: I64) -> dict[int, int]:
-    """Returns a dict from the ids in a trace to host rows: the correlation ids of calls, and the external ids of
-    operators.
+    """Returns a dict that maps ids of a trace to host rows. The ids are the correlation ids of calls and the external
+    ids of operators.
 
     The arguments are columns of the host events.
     """
@@ -26,6 +26,6 @@ def rows_of_streams(streams: Streams) -> dict[tuple[int, int], int]:
 
 
 def _numbered(ids: I64, wanted: np.ndarray) -> list[tuple[int, int]]:
-    """Returns (row, id) for each row that is wanted and has an id."""
+    """Returns a list of (row, id) with each row that is wanted and has an id."""
     rows = np.flatnonzero(wanted & (ids >= 0))
     return list(zip(rows.tolist(), ids[rows].tolist(), strict=True))

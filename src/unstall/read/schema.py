@@ -2,7 +2,7 @@
 
 Keys differ by version: torch 1.8 wrote "external id", later versions "External id". The second profiler of torch 2.15
 (`torch.profiler.CuspyConfig`) writes the kinds of copies and of memory as fields. Kineto writes these kinds in names.
-Fields have the order that they have in traces, because msgspec looks for them in that order.
+The fields here have the same order as in traces, because msgspec looks for fields in this order.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ArrowEnd(Arrow[Number], Generic[Number], gc=False, frozen=True, tag_field=
 
 
 class MemoryArgs(Struct, gc=False, frozen=True):
-    """The "args" of a "[memory]" event: how many bytes were allocated or freed, and the totals after that."""
+    """The "args" of a "[memory]" event: how many bytes were allocated or freed, and the totals afterwards."""
 
     device_type: Id = field(default=0, name="Device Type")
     device: Id = field(default=-1, name="Device Id")

@@ -15,8 +15,8 @@ from unstall.timeline.grouping import by_text, distinct
 
 @dataclass(slots=True)
 class Interner:
-    """A growing list of distinct texts. Calling it with a text returns the index of the text. A new text is added
-    first.
+    """A growing list of distinct texts. A call with a text returns the index of the text. If the text is new, the call
+    first adds it to the list.
     """
 
     texts: list[str]
@@ -34,9 +34,10 @@ class Interner:
 
 
 class StackTree:
-    """Builds `Lines` and `Stacks`, in which equal frames that were called from the same stack share one row.
+    """Builds the tables `Lines` and `Stacks`. Equal frames that were called from the same stack share one row.
 
-    If `exact` is set, the line of a frame is the line that ran, and not the line where its function is defined.
+    If `exact` is set, the line of a frame is the line that ran. Otherwise, it is the line where the frame's function is
+    defined.
     """
 
     def __init__(self, intern: Interner, *, exact: bool = False) -> None:
@@ -92,9 +93,9 @@ class StackTree:
         return np.array(nodes, dtype=np.int32)[inverse]
 
     def of_texts(self, texts: I32, wanted: Bool) -> I32:
-        """Returns the row of `Stacks` for each "Call stack" text, which lists frames from the innermost outwards.
+        """Returns the row of `Stacks` for each "Call stack" text. Such a text lists frames, the innermost frame first.
 
-        Rows that are not `wanted`, or have no text, get -1.
+        The result is -1 for rows that are not `wanted` and for rows without a text.
         """
         node = np.full(len(texts), -1, dtype=np.int32)
         rows = np.flatnonzero(wanted & (texts >= 0))

@@ -1,10 +1,10 @@
-"""Finds the threads of calls for which a recorder gives only its own number of the thread.
+"""Finds the thread of each API call in traces of a recorder that puts calls on wrong threads.
 
-The second profiler of torch 2.15 (`torch.profiler.CuspyConfig`) puts the calls of the thread that began the recording
-on that thread. Calls of other threads, such as autograd's, are put on separate threads, under CUPTI's number of the
-thread. Calls within a `record_function` have the number of that annotation. The exporter takes that number for an
-operator's, and so puts these calls on some operator's thread. No id joins calls to the operators that made them, so
-calls are joined by their times.
+The recorder is the second profiler of torch 2.15 (`torch.profiler.CuspyConfig`). It puts the calls of the thread that
+began the recording on this thread. It puts calls of other threads, such as autograd's thread, on separate threads with
+CUPTI's thread numbers. Calls within a `record_function` annotation have the number of the annotation. The exporter
+mistakes this number for an operator's number, and so puts these calls on the thread of some operator. No id joins calls
+to the operators that made them, so calls are joined by their times.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_STRAYS = 256  # threads, those with most calls first; a program has a thre
 def at_home(events: Events, kind: I8, thread: I32, threads: Threads) -> I32:
     """Returns the thread of each event. Moves a call to the thread whose operators ran at the time of the call.
 
-    If calls have the ids of their operators, moves nothing.
+    If calls have the ids of their operators, moves no call.
 
     Args:
         events: The events.
@@ -66,7 +66,7 @@ def at_home(events: Events, kind: I8, thread: I32, threads: Threads) -> I32:
 
 
 def _outside(events: Events, calls: I64, ops: I64, thread: I32) -> I64:
-    """Returns those of `calls` that are not inside any operator of their own thread."""
+    """Returns the calls in `calls` that are outside of all operators of their own thread."""
     inside = np.zeros(len(calls), dtype=np.bool_)
     time = _middle(events, calls)
     open_on = dict(groups(thread[ops]))
@@ -81,10 +81,10 @@ def _outside(events: Events, calls: I64, ops: I64, thread: I32) -> I64:
 
 
 def _closest(events: Events, calls: I64, homes: list[tuple[int, _Nested]], thread: I32, threads: Threads) -> I32:
-    """Returns, for each call, the thread of its process that has the shortest event around the call.
+    """Returns, for each call, the thread with the shortest event around the call, among the threads of its process.
 
-    Returns the call's own thread if no event is around it. The shortest event counts, because a thread that waits for
-    another thread is in a long event meanwhile.
+    Returns the call's own thread if no event is around the call. The shortest event is used for this reason: while a
+    thread waits for another thread, it is inside a long event.
     """
     result = thread[calls]
     shortest = np.full(len(calls), np.iinfo(np.int64).max)
@@ -97,12 +97,14 @@ def _closest(events: Events, calls: I64, homes: list[tuple[int, _Nested]], threa
 
 
 def _middle(events: Events, rows: I64) -> I64:
-    """Returns the middle of each event's time, since the clocks of calls and of operators may differ a little."""
+    """Returns the middle of each event's interval. It is used since the clocks of calls and of operators may differ a
+    little.
+    """
     return events.start[rows] + events.duration[rows] // 2
 
 
 class _Nested:
-    """The events of one thread, with the parent of each."""
+    """The events of one thread, and for each event the event that encloses it."""
 
     def __init__(self, events: Events, rows: I64, kind: I8) -> None:
         start, end = events.start[rows], events.start[rows] + events.duration[rows]
@@ -111,7 +113,9 @@ class _Nested:
         self.parent = find_parents(kind[rows[order]], np.zeros(len(rows), dtype=np.int32), self.start, self.end)
 
     def around(self, time: I64) -> I64:
-        """Returns, for each time, the length in ns of the innermost event that runs then, or -1 if no event does."""
+        """Returns, for each time, the length in ns of the innermost event that runs at this time, or -1 if no event
+        runs.
+        """
         last = (np.searchsorted(self.start, time, side="right") - 1).astype(np.int32)
         inner = first_reaching(self.parent, self.end, last, time)
         length = self.end[inner] - self.start[inner]

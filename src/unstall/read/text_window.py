@@ -56,6 +56,6 @@ class TextWindow:
         self.text = self.text[count:]
 
     def reopen_list(self, start: int) -> None:
-        """Removes the text before index `start`, and puts "[" in front of the rest, which is then a JSON list."""
+        """Removes the text before index `start`, and puts "[" in front of the rest. The rest is then a JSON list."""
         self.skip(start - 1)
         self.text[:1] = b"["

@@ -1,4 +1,7 @@
-"""Reads a file's text in blocks that a thread unpacks ahead. The first bytes tell how the file is compressed."""
+"""Reads a file's text in blocks. A thread unpacks the next blocks in advance.
+
+The first bytes of the file show how it is compressed.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ _ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"7z\xbc\
 
 
 class Decompressor(Protocol):
-    """The method of `zlib.decompressobj()` that unstall uses. zlib does not export that object's type."""
+    """The method of `zlib.decompressobj()` that unstall uses. zlib does not export the type of this object."""
 
     def decompress(self, data: bytes, max_length: int = 0, /) -> bytes: ...
 
@@ -71,7 +74,8 @@ def blocks(path: Path, progress: Progress | None = None) -> Generator[bytes, Non
 def _short_turns() -> Iterator[None]:
     """Shortens the interpreter's switch interval, so that the thread that unpacks the file gets the GIL sooner.
 
-    That thread holds the GIL only briefly. With the usual interval of 5 ms, it would wait longer than it works.
+    The unpacking thread holds the GIL only briefly. With the usual interval of 5 ms, it would wait longer than it
+    works.
     """
     usual = sys.getswitchinterval()
     sys.setswitchinterval(min(usual, _TURN_S))
@@ -82,7 +86,7 @@ def _short_turns() -> Iterator[None]:
 
 
 def _ahead(source: Iterator[tuple[bytes, int]]) -> Generator[tuple[bytes, int], None, None]:
-    """Yields the blocks of `source`. A thread reads them, at most a few blocks ahead of the caller."""
+    """Yields the blocks of `source`. A thread reads them in advance, but at most a few blocks before the caller."""
     permits: SimpleQueue[bool] = SimpleQueue()
     made: SimpleQueue[tuple[bytes, int] | Exception | None] = SimpleQueue()
 
@@ -193,8 +197,8 @@ def _unzstd(file: BinaryIO, packed: bytes, path: Path) -> Iterator[tuple[bytes, 
 
 
 def _zstd_reader(file: BinaryIO, path: Path) -> Any:
-    """Returns a reader by Python's own zstd (3.14 or later), else by the package `zstandard`. Raises TraceError if
-    there is neither.
+    """Returns a reader from Python's own zstd module (3.14 or later), or else from the package `zstandard`. Raises
+    TraceError if both are missing.
     """
     file.seek(0)
     try:

@@ -20,8 +20,8 @@ def find_waits(
 
     Returns (waits, notes): the waits, and a note if the event of some waits is not known.
 
-    `complete` is whether the file names the event of every wait. If so, an event without a record in the file was
-    recorded before the recording began, or never.
+    `complete` says whether the file names the event of every wait. If it does, an event without a record call in the
+    file was recorded before the trace began, or never.
     """
     calls = np.flatnonzero((host.kind == HostKind.SYNC) | (host.kind == HostKind.EVENT_WAIT))
     said = _said(host.correlation[calls], events)
@@ -84,7 +84,7 @@ def _said(correlation: I64, events: Events) -> I64:
 
 
 def _stream_rows(streams: Streams, device: I32, stream: I64) -> I32:
-    """Returns the row in `streams` of each (device, stream) pair, or -1 if no op ran on that stream."""
+    """Returns the row in `streams` of each (device, stream) pair, or -1 if no op ran on this stream."""
     known = {pair: row for row, pair in enumerate(zip(streams.device.tolist(), streams.stream.tolist(), strict=True))}
     asked = zip(device.tolist(), stream.tolist(), strict=True)
     return np.array([known.get(pair, -1) for pair in asked], dtype=np.int32)
@@ -123,11 +123,12 @@ def _by_correlation(host: Host, records: I64, correlation: I64) -> I32:
 def _guess_records(host: Host, calls: I64, records: I64, event_id: I64, missing: Bool) -> I32:
     """Returns the likely record call of each wait in `missing`, or -1.
 
-    From CUDA 12.9 on, CUPTI's event ids number the record calls: the n-th id is the n-th record. The file does not have
-    the id of the first record. So that id is inferred: it is the smallest id with which no wait comes before its
-    record. That is exact if some wait is for the latest record, as in `wait_stream`.
+    From CUDA 12.9 on, CUPTI's event ids number the record calls: the n-th id belongs to the n-th record call. The file
+    does not have the id of the first record call. So this id is inferred: it is the smallest id with which every wait
+    comes after its record call. The inferred id is exact if some wait is for the latest record call, as in
+    `wait_stream`.
 
-    A wait without an event id is taken to be for the latest record of its own thread.
+    For a wait without an event id, the likely record call is the latest record call of the same thread.
     """
     seen = np.searchsorted(host.start[records], host.start[calls])
     numbered = missing & (event_id >= 0)
@@ -150,7 +151,8 @@ def _guess_records(host: Host, calls: I64, records: I64, event_id: I64, missing:
 def _contradicted(host: Host, device: Device, waits: Waits) -> Bool:
     """Returns, for each wait, whether it was inferred and cannot be right, given the recorded times of the device.
 
-    If a stream waits for an event, its next op cannot start before the ops recorded before that event have ended.
+    An example: stream A waits for an event that was recorded on stream B. Then the next op on A cannot start until all
+    ops that were launched on B before the record have ended.
     """
     guesses = np.flatnonzero(waits.inferred & (waits.kind == WaitKind.STREAM_EVENT) & (waits.record >= 0))
     launched = np.flatnonzero(device.launch >= 0)

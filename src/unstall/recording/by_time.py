@@ -14,10 +14,10 @@ _FOR_S = 2.0
 
 
 class ByTime:
-    """A timer that begins and ends a recording, on a thread of its own.
+    """A timer that begins and ends a recording, on a separate thread.
 
-    It calls `begin` after `after_s` seconds, and `end` another `for_s` seconds later. It calls neither if `is_wanted`
-    returns False when the timer starts.
+    It calls `begin` after `after_s` seconds, and `end` another `for_s` seconds later. If `is_wanted` returns False when
+    the timer starts, it calls neither function.
     """
 
     def __init__(
@@ -34,8 +34,8 @@ class ByTime:
         """Takes the times and the functions to call.
 
         Args:
-            after_s: When to begin, in s. If None, begins once the device seems to be in use.
-            for_s: How long to record, in s; 2 if None.
+            after_s: The time at which to begin, in s. If None, begins once the device seems to be in use.
+            for_s: How long to record, in s. If None, records for 2 s.
             passed_s: Returns how many seconds of `after_s` have passed.
             is_wanted: Returns whether a recording by time is still wanted.
             may_begin: Returns whether the recording may begin now.
@@ -57,7 +57,7 @@ class ByTime:
     def start(self, *, begun: bool = False) -> None:
         """Starts the timer's thread. Call it only after CUDA was initialised.
 
-        Before that, a program may fork its workers, and no thread of unstall may run during a fork.
+        Before CUDA is initialised, a program may fork its workers. No thread of unstall may run during a fork.
 
         Args:
             begun: Whether the recording has already begun. If so, only its end is timed.
@@ -86,7 +86,7 @@ class ByTime:
         return self._begin()
 
     def _wait_for_work(self) -> None:
-        """Waits until two checks in a row have seen that memory was allocated.
+        """Waits until two checks in a row have found that device memory was allocated.
 
         A program may prepare its data for a long time before it uses the device. The wait is limited, because a program
         that replays CUDA graphs allocates no memory.

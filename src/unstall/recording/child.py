@@ -1,4 +1,4 @@
-"""Code that runs in the program's process before its first line."""
+"""Code that runs in the program's process before the program's first line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unstall.recording.window import MakeLineClock, MakeRecorder
 
 
 def arm(settings: str | None) -> None:
-    """Prepares to record this process. If that fails, the recording's journal says why.
+    """Prepares to record this process. If the preparation fails, the recording's journal says why.
 
     Args:
         settings: The settings, as JSON.
@@ -37,8 +37,8 @@ def begin(
 
     Args:
         settings: The settings of the recording.
-        make_recorder: Makes the recorder when the recording begins. If None, `settings` decide which one.
-        make_line_clock: Makes the line clock when the recording begins. If None, `settings` decide which one.
+        make_recorder: Makes the recorder when the recording begins. If None, `settings` choose the recorder.
+        make_line_clock: Makes the line clock when the recording begins. If None, `settings` choose the line clock.
     """
     journal = open_journal(settings)
     if settings.keep_arguments:
@@ -50,7 +50,7 @@ def begin(
 
 
 def first_steps_for(settings: Settings) -> FirstSteps:
-    """Returns a recording of the program's first steps, by the recorder that these settings choose."""
+    """Returns a recording of the program's first steps. It uses the recorder that `settings` choose."""
     stand_in = _first_steps(stand_in_settings_of(settings)) if settings.by_torch else None
     return _first_steps(settings_of(settings), stand_in)
 
@@ -80,7 +80,7 @@ def _program() -> str:
 
 
 class Chosen:
-    """Makes the recorder and the line clock that these settings choose. Both are imported only when they are made.
+    """Makes the recorder and the line clock that the settings choose. Both are imported only when they are made.
 
     A line clock records which line runs.
     """
@@ -90,12 +90,12 @@ class Chosen:
         self._lines: Recorder | None = None
 
     def recorder(self) -> Recorder:
-        """Returns a recorder. Raises UnstallError if none works here."""
+        """Returns a recorder. Raises UnstallError if no recorder works here."""
         from unstall.recording.choose import choose
 
         recorder, self._lines = choose(self._settings)
         return recorder
 
     def line_clock(self) -> Recorder | None:
-        """Returns the line clock that works beside the recorder of `recorder()`; None if this recorder needs none."""
+        """Returns the line clock for the recorder from `recorder()`. Returns None if this recorder needs none."""
         return self._lines

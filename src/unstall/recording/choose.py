@@ -1,4 +1,4 @@
-"""Chooses the recorder and the line clock: the settings' choice, or the cheapest that work here."""
+"""Chooses the recorder and the line clock. They are the settings' choice, or the cheapest ones that work here."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from unstall.recording.torch_profiler import TorchProfiler
 
 
 def choose(settings: Settings) -> tuple[Recorder, Recorder | None]:
-    """Returns the recorder for these settings, and the line clock, which tells which Python line runs at any time.
+    """Returns the recorder and the line clock for these settings. A line clock records which Python line runs.
 
-    `check_choices` must have accepted the settings.
+    `check_choices` must have accepted the settings before.
 
     Returns:
-        (recorder, line clock). The line clock is None if no lines are wanted, or if the recorder itself finds them.
+        (recorder, line clock). The line clock is None if no lines are wanted, or if the recorder itself finds lines.
 
     Raises:
         UnstallError: The settings ask for a recorder or a line clock that does not work here.
@@ -41,9 +41,9 @@ def choose(settings: Settings) -> tuple[Recorder, Recorder | None]:
 
 
 def _lines_with_cupti(settings: Settings, folder: Path) -> Recorder | None:
-    """Returns the recorder of source lines that works beside the CUPTI recorder; None if no lines are wanted.
+    """Returns the recorder of source lines that works beside the CUPTI recorder. Returns None if no lines are wanted.
 
-    Prefers `CallStacks`, which costs next to nothing, to a line clock.
+    Prefers `CallStacks` to a line clock, since `CallStacks` costs almost nothing.
     """
     if settings.lines == "none":
         return None
@@ -55,8 +55,8 @@ def _lines_with_cupti(settings: Settings, folder: Path) -> Recorder | None:
 def _torch(settings: Settings, folder: Path, instead: str | None) -> tuple[Recorder, Recorder | None]:
     """Returns torch's recorder and its line clock.
 
-    Without sys.monitoring, stacks by torch.profiler cost less than sys.settrace. But they would replace a profiler that
-    the program runs, such as cProfile, and sys.settrace would replace a debugger.
+    Without sys.monitoring, stacks by torch.profiler cost less than sys.settrace. But stacks by torch.profiler would
+    replace a profiler that the program runs, such as cProfile. And sys.settrace would replace a debugger.
     """
     auto = settings.lines == "auto" and available() == "settrace"
     stacks = auto and not _is_profiled()

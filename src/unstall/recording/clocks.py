@@ -108,7 +108,7 @@ def _call(nvml: ctypes.CDLL, name: str, *arguments: Any) -> bool:
 
 
 def _read_device(nvml: ctypes.CDLL, index: int) -> GpuClocks | None:
-    """Returns the state of a device; None if this user may not see it, or if it fell off the bus."""
+    """Returns the state of a device. Returns None if this user may not see the device, or if it fell off the bus."""
     device = ctypes.c_void_p()
     if not _call(nvml, "nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(device)):
         return None
@@ -152,7 +152,7 @@ def _reasons(nvml: ctypes.CDLL, device: ctypes.c_void_p) -> list[str] | None:
 
 
 def _reason(bit: int) -> str:
-    """Returns the name of the throttling reason with this bit: "reason_BIT" if only newer drivers name it."""
+    """Returns the name of the throttling reason with this bit number. A reason without a known name is "reason_BIT"."""
     return _REASONS[bit] if bit < len(_REASONS) else f"reason_{bit}"
 
 
@@ -161,7 +161,7 @@ def _identity(device: GpuClocks) -> str | int:
 
 
 def _sentence(before: GpuClocks, after: GpuClocks) -> str | None:
-    """Returns a sentence on one device; None if it was not throttled and kept its speed."""
+    """Returns a sentence on one device. Returns None if the device was not throttled and kept its speed."""
     reasons = list(dict.fromkeys((*before.get("reasons", ()), *after.get("reasons", ()))))
     causes = [reason for reason in reasons if reason not in _NO_THROTTLING]
     if causes:
@@ -184,5 +184,5 @@ def _speeds(before: GpuClocks, after: GpuClocks) -> str:
 
 
 def _title(device: GpuClocks) -> str:
-    """Returns the name of a device in sentences, `GPU 0 (NVIDIA H200)`. The index is that of nvidia-smi."""
+    """Returns the name of a device for sentences, such as `GPU 0 (NVIDIA H200)`. nvidia-smi uses the same index."""
     return f"GPU {device['index']} ({device['name']})" if "name" in device else f"GPU {device['index']}"

@@ -1,4 +1,4 @@
-"""Counts a program's step boundaries by source: all of them, and those after a helper last checked a graph."""
+"""Counts a program's step boundaries by source. Also counts boundaries since a helper last checked a CUDA graph."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _MOST_PROVING = 200  # boundaries by which proofs put off a recording; a program
 
 
 class CountedSteps(StepSources):
-    """Counts step boundaries by source (such as an optimizer), like `StepSources`, and also those since the last proof.
+    """Counts step boundaries by source, such as an optimizer. Also counts the boundaries since the last proof.
 
-    A proof is a check of a CUDA graph by a helper (`steps.proving`). It makes a step slower than others.
+    A proof is a check of a CUDA graph by a helper (`steps.proving`). A step with a proof is slower than other steps.
     """
 
     def __init__(self) -> None:
@@ -30,14 +30,16 @@ class CountedSteps(StepSources):
         return proofs != before
 
     def note_proofs(self, source: StepSource) -> bool:
-        """Restarts the counts of `since_proof` if a helper has checked a graph since the previous call.
+        """Restarts the counts of `since_proof` if a helper has checked a graph since the previous check for proofs.
 
         Returns whether the counts were restarted.
         """
         return self.proved() and self.begin_again(source)
 
     def begin_again(self, source: StepSource) -> bool:
-        """Restarts the counts of `since_proof`. Returns False without a restart after 200 boundaries of the source."""
+        """Restarts the counts of `since_proof`, and returns True. After 200 boundaries of the source, does nothing and
+        returns False.
+        """
         if self.count(source) > _MOST_PROVING:
             return False
         self._proving = self.counts()

@@ -1,11 +1,11 @@
-"""A recording of a program's first steps, for a report if the program ends before the recording proper begins.
+"""A recording of a program's first steps, for a report if the program ends before the main recording begins.
 
-This recording begins when CUDA is initialised. It has as many steps as the recording proper, and a few for warm-up.
+This recording begins when CUDA is initialised. It has as many steps as the main recording, and a few more for warm-up.
 When it has ended, the session continues. This recording has its own folder, within the session's folder. The modules
 `session` and `window` describe its journal entries.
 
-The recorder `torch` can begin only at a step. Until the first step, the recorder `cupti` records instead (the
-stand-in), in a folder of its own.
+The recorder `torch` can begin only at a step boundary. Until the first step boundary, the recorder `cupti` records
+instead. This recording is called the stand-in. It has its own folder.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class FirstSteps:
             settings: The settings, from `settings_of`.
             open_journal: Opens the journal of the recording.
             make_recorder: Makes the recorder for `settings`.
-            make_line_clock: Makes the line clock for `settings`; returns None if none is needed.
-            stand_in: Records until the first step boundary, if the recorder itself can begin only there. None if the
-                recorder can begin anywhere.
+            make_line_clock: Makes the line clock for `settings`. Returns None if no line clock is needed.
+            stand_in: Records until the first step boundary, if the recorder itself can begin only at a step boundary.
+                None if the recorder can begin anywhere.
             now: Returns the time in ns.
         """
         self._settings = settings
@@ -77,7 +77,7 @@ class FirstSteps:
         """Begins to record. Does nothing if a recording has begun before, or has failed to begin.
 
         Args:
-            at_a_step: Whether this is a step boundary. If it is not, and the recorder can begin only at a step
+            at_a_step: Whether the call comes at a step boundary. If not, and if the recorder can begin only at a step
                 boundary, the stand-in begins instead.
         """
         if self._tried:
@@ -106,14 +106,14 @@ class FirstSteps:
         return self._window is None or self._window.may_stop_here
 
     def goes_on(self, source: StepSource, at_ns: int, *, may_train: bool, asked_to_end: str | None = None) -> bool:
-        """Notes a step boundary. Returns whether the first steps are still being recorded: the session must wait.
+        """Notes a step boundary. Returns whether this recording is still active. If it is, the session must wait.
 
         Args:
             source: The source of the boundary, such as an optimizer.
-            at_ns: When the boundary came.
-            may_train: Whether the boundary is of a loader or a model while gradients are enabled. It may then belong to
-                training, in which an optimizer's steps count instead.
-            asked_to_end: Why another thread waits for the end of the recording; None if no thread waits.
+            at_ns: The time of the boundary.
+            may_train: Whether the source is a loader or a model, and gradients are enabled. The boundary may then
+                belong to training. In training, the optimizer's steps count instead.
+            asked_to_end: Why another thread waits for the end of the recording. None if no thread waits.
         """
         if self._stand_in is not None:
             self._stand_in.end("done")
@@ -136,7 +136,7 @@ class FirstSteps:
         """Stops the recording if it has begun.
 
         Args:
-            why: Why it ends, for the journal.
+            why: Why the recording ends, for the journal.
             wait: Waits for the device. If None, a default that depends on `why` is used.
         """
         if self._stand_in is not None:
@@ -168,7 +168,9 @@ class FirstSteps:
             self._journal.close()
 
     def _tell(self, ended_ns: int | None) -> None:
-        """Writes the step boundaries to the journal. `ended_ns` is when the program ended; None if it continues."""
+        """Writes the step boundaries to the journal. `ended_ns` is the time when the program ended, or None if the
+        program continues.
+        """
         assert self._journal is not None
         leader = self._sources.leader() or self._leader_without_optimizer()
         if leader is None:
@@ -196,7 +198,7 @@ def _warmup_of(settings: Settings) -> int:
 def boundaries_of_first_steps(settings: Settings) -> int:
     """Returns the number of step boundaries after which the recording of the first steps ends.
 
-    If steps are very long, it ends earlier.
+    If steps are very long, the recording ends earlier.
     """
     return _warmup_of(settings) + settings.steps + 1
 
@@ -206,17 +208,17 @@ def steps_among(
 ) -> tuple[list[int], int]:
     """Returns the boundaries of the first steps, and how many of these steps are for warm-up.
 
-    Before the first end of a step, the program also sets itself up. After the last start of a step, it also cleans up.
-    These two stretches count as steps only if there are no other steps. Likewise, warm-up steps count only if there are
-    no other steps.
+    The time before the first end of a step also contains the program's setup. The time after the last start of a step
+    also contains its cleanup. Each of the two counts as a step only if there are no other steps. Likewise, warm-up
+    steps count only if there are no other steps.
 
     Args:
         kind: The kind of source that set the boundaries, such as an optimizer. It determines whether `times_ns` are
             ends or starts of steps.
         times_ns: Times of the boundaries.
-        begun_ns: When the recording began.
-        ended_ns: When the program ended; None if it continues.
-        warmup: How many steps are wanted for warm-up.
+        begun_ns: The time when the recording began.
+        ended_ns: The time when the program ended. None if the program continues.
+        warmup: The wanted number of warm-up steps.
 
     Returns:
         (times of the step boundaries in ns, number of warm-up steps).
@@ -237,15 +239,15 @@ def settings_of(settings: Settings) -> Settings:
 
 
 def stand_in_settings_of(settings: Settings) -> Settings:
-    """Returns the settings of the stand-in: it records, by cupti, what the program does before its first step."""
+    """Returns the settings of the stand-in. It uses `cupti` to record what the program does before its first step."""
     folder = Path(settings.folder) / BEFORE_STEPS
     return replace(settings, folder=str(folder), recorder="cupti", shapes=False)
 
 
 def recorded_beginnings(folder: Path) -> list[Path]:
-    """Returns the folders, in a recording's folder, that hold a recording of the program's beginning.
+    """Returns the subfolders of a recording's folder that contain a recording of the program's beginning.
 
-    Such a recording is of the program's first steps, or of the time before them.
+    Such a recording covers the program's first steps, or the time before the first step.
     """
     folders = (folder / FIRST_STEPS, folder / BEFORE_STEPS)
     return [each for each in folders if any(event["event"] == "window" for event in read(each))]

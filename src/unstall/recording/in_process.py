@@ -36,20 +36,20 @@ def record(
     The block itself never fails because of the recording.
 
     Args:
-        steps: How many steps to record. Before them come `warmup` steps, and then steps that are only timed, for at
-            least 0.3 s, as in `unstall run`. None records the whole block.
-        warmup: Number of steps before anything is timed or recorded; only with `steps`.
+        steps: How many steps to record. Before these steps come `warmup` steps, and then steps that are only timed, for
+            at least 0.3 s, as in `unstall run`. None records the whole block.
+        warmup: Number of steps before anything is timed or recorded. Can be given only with `steps`.
         recorder: `cupti` costs least. `torch` works wherever torch.profiler does. `auto` takes `cupti` if it works
             here, otherwise `torch`.
         lines: How source lines are found: `calls` (only with `cupti`), `monitoring`, `settrace` or `none`. `auto` takes
-            the cheapest of them that works.
-        shapes: Also record the shapes of operators' inputs. Only the recorder `torch` can do this.
+            the cheapest method that works.
+        shapes: Whether to record the shapes of operators' inputs too. Only the recorder `torch` can do this.
 
     Returns:
         The recording, a context manager that can be entered once.
 
     Raises:
-        UsageError: A number makes no sense, or choices exclude each other.
+        UsageError: `steps` or `warmup` is not possible, or the other choices exclude each other.
     """
     if steps is not None and steps < 1:
         raise UsageError(f"steps={steps}: record at least one step, or leave it out to record the whole block")
@@ -69,7 +69,7 @@ def record(
 
 
 class Recording:
-    """A recording of one `with` block. Its files are temporary. `save` writes a trace file that stays."""
+    """A recording of one `with` block. Its files are temporary. `save` writes a permanent trace file."""
 
     def __init__(
         self, settings: Settings, make_recorder: MakeRecorder, make_line_clock: MakeLineClock, *, whole: bool
@@ -174,7 +174,7 @@ class Recording:
         return explain(self.timeline())
 
     def _missing(self) -> str | None:
-        """Returns why only the first steps of the block were recorded; None if the wanted steps were recorded.
+        """Returns why only the first steps of the block were recorded. Returns None if the wanted steps were recorded.
 
         Raises:
             UsageError: The block has not ended, nothing was recorded, or the recording's files are gone.

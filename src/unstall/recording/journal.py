@@ -26,7 +26,10 @@ class Journal:
         self._closed = False
 
     def write(self, event: str, *, at: int | None = None, **fields: object) -> None:
-        """Appends one event at time `at` (perf_counter ns; now if None). Raises OSError if the disk is full."""
+        """Appends one event. `at` is the event's time in ns of perf_counter. If `at` is None, the current time is used.
+
+        Raises OSError if the disk is full.
+        """
         if self._closed:
             return
         append_json_lines(self._path, [{"event": event, "at": time.perf_counter_ns() if at is None else at, **fields}])
@@ -64,7 +67,9 @@ def read(folder: str | Path) -> list[Event]:
 
 
 def _parse(line: bytes) -> Event | None:
-    """Returns the event of one line; None if the line is incomplete, because the program was killed while it wrote."""
+    """Returns the event of one line. Returns None if the line is incomplete, because the program was killed while it
+    wrote.
+    """
     try:
         event = json.loads(line)
     except ValueError:

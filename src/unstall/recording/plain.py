@@ -1,8 +1,9 @@
 """Plain steps: stretches of steps that are timed before and after the recording, while nothing is recorded.
 
-Their benefit (medians of six recordings by `python -m benchmarks.recorder_mechanisms`): if plain steps are
-timed, predicted gains are wrong by 1.8 % of a step; otherwise by 5.3 %, and the step time itself is wrong by 4.6 %.
-With the recorder `torch`, the step time would be wrong by 21 % (`benchmarks/results/recording_undistorted_h200.json`).
+Plain steps make predictions more exact (medians of six recordings by `python -m benchmarks.recorder_mechanisms`). With
+plain steps, predicted gains are wrong by 1.8 % of a step. Without plain steps, predicted gains are wrong by 5.3 %, and
+the step time itself is wrong by 4.6 %. Without plain steps and with the recorder `torch`, the step time would be wrong
+by 21 % (`benchmarks/results/recording_undistorted_h200.json`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from unstall.recording.journal import Journal
 
 LEAST_STEPS, LEAST_NS = 3, 300_000_000
 _SETTLING_STEPS, _SETTLING_NS = 8, 150_000_000
-"""After this long, steps of 0.75 to 19 ms are timed anew. Shorter steps reach _MOST_STEPS before. On an H100, a loop
-that replays a graph took 1.2 to 1.9 ms a step for the first 100 ms after each recording, and then 0.76."""
+"""After this many steps and this many ns, the timing starts again if steps take 0.75 to 19 ms.
+
+Shorter steps reach _MOST_STEPS before. On an H100, a loop that replays a graph took 1.2 to 1.9 ms per step for the
+first 100 ms after each recording, and 0.76 ms per step later.
+"""
 _MOST_STEPS = 200
 _MOST_NS = 5_000_000_000
 _LOOK_AGAIN_S = 0.001
@@ -30,7 +34,7 @@ class Plain:
         which: "before" or "after" the recording.
         steps: Number of steps.
         host_ns: Mean time per step, by the host's clock.
-        device_ns: Mean time per step, by the device's clock; None without CUDA.
+        device_ns: Mean time per step, by the device's clock. None without CUDA.
         marks_ns: Times of the step boundaries, by the host's clock.
     """
 
@@ -43,7 +47,7 @@ class Plain:
 
 @dataclass(slots=True)
 class _Timed:
-    """The times of step boundaries, and device events at the first boundary and at the last possible end."""
+    """The times of step boundaries, and two device events: at the first boundary, and at the latest possible end."""
 
     marks_ns: list[int]
     first: device.TimingEvent | None
@@ -54,7 +58,7 @@ class _Timed:
 class Stretch:
     """A stretch of consecutive steps that are timed while nothing is recorded.
 
-    The host's clock is read at every step boundary, the device's clock at the first and the last one.
+    The host's clock is read at every step boundary. The device's clock is read at the first and at the last boundary.
     """
 
     def __init__(self, which: str, at_ns: int, *, by_count: bool = False) -> None:
@@ -63,8 +67,8 @@ class Stretch:
         Args:
             which: "before" or "after" the recording.
             at_ns: The time of the boundary.
-            by_count: Whether the stretch ends after a number of steps, however short they are. If false, it also needs
-                enough time.
+            by_count: Whether only the number of steps decides when the stretch ends. If false, the stretch must also
+                last long enough.
         """
         self._which = which
         self._by_count = by_count
@@ -75,7 +79,7 @@ class Stretch:
     def add(self, at_ns: int, least_steps: int) -> bool:
         """Adds a step that ends at `at_ns`. Returns whether the stretch is finished.
 
-        It is finished once it has enough steps and has taken enough time.
+        A stretch is finished once it has enough steps and has lasted long enough.
         """
         timed = self._timed
         timed.marks_ns.append(at_ns)
@@ -103,7 +107,7 @@ class Stretch:
             self.finished = self._timed.steps > 0
 
     def read(self) -> Plain | None:
-        """Returns the measured times; None until the device has reached the end of the last step."""
+        """Returns the measured times. Returns None if the device has not reached the end of the last step yet."""
         timed = self._timed
         if not self.finished or (timed.last is not None and not timed.last.query()):
             return None
@@ -113,7 +117,9 @@ class Stretch:
         return Plain(self._which, timed.steps, (marks_ns[-1] - marks_ns[0]) / timed.steps, device_ns, tuple(marks_ns))
 
     def read_within(self, wait_s: float) -> Plain | None:
-        """Returns the measured times; None if the device does not finish the last step within `wait_s` seconds."""
+        """Returns the measured times. Returns None if the device has not finished the last step after `wait_s`
+        seconds.
+        """
         until = time.monotonic() + wait_s
         while (plain := self.read()) is None and time.monotonic() < until:
             time.sleep(_LOOK_AGAIN_S)
@@ -134,13 +140,15 @@ class PlainSteps:
         Args:
             which: "before" or "after" the recording.
             at_ns: The time of the boundary.
-            by_count: Whether the stretch ends after a number of steps, however short they are. If false, it also needs
-                enough time.
+            by_count: Whether only the number of steps decides when the stretch ends. If false, the stretch must also
+                last long enough.
         """
         self._stretch, self._spoilt = Stretch(which, at_ns, by_count=by_count), False
 
     def spoil(self) -> None:
-        """Marks the current stretch as disturbed by other work. It is timed to its end, but not journaled."""
+        """Marks the current stretch as disturbed by other work. The stretch is timed to its end, but it is not written
+        to the journal.
+        """
         self._spoilt = True
 
     def drop(self) -> None:
@@ -149,7 +157,7 @@ class PlainSteps:
 
     @property
     def begun(self) -> bool:
-        """Whether a stretch has begun. It may be finished."""
+        """Whether a stretch has begun. It may already be finished."""
         return self._stretch is not None
 
     @property
@@ -174,8 +182,8 @@ class PlainSteps:
     def keep(self, wait_s: float = 0.0) -> None:
         """Ends the stretch, and writes it to the journal if it is complete.
 
-        It is complete if all its steps are finished, nothing disturbed it, and the device finishes the last step within
-        `wait_s` seconds.
+        A stretch is complete if all its steps are finished, nothing disturbed it, and the device finishes the last step
+        within `wait_s` seconds.
         """
         if self._stretch is not None and self._stretch.finished and not self._spoilt:
             plain = self._stretch.read_within(wait_s)
@@ -187,7 +195,8 @@ class PlainSteps:
 def _doublings(steps: int, least_steps: int) -> bool:
     """Returns whether the number of steps is `least_steps` times a power of two.
 
-    Clocks are read only at such steps. So all ranks of a distributed program nearly always decide the same at the same
-    step. If one rank began to record a step later than the others, it would also record the effects of their recorders.
+    Clocks are read only at such steps. So all ranks of a distributed program nearly always make the same decision at
+    the same step. If one rank began to record one step later than the other ranks, it would also record the effects of
+    their recorders.
     """
     return steps % least_steps == 0 and (steps // least_steps).bit_count() == 1

@@ -10,7 +10,7 @@ class Recorder(Protocol):
 
     name: str
     any_thread: bool
-    """Whether a thread other than the program's may start and stop it."""
+    """Whether any thread may start and stop the recorder. If false, only a thread of the program may do so."""
 
     def start(self) -> None:
         """Starts to record. If this fails, raises UnstallError and leaves the program as it was."""

@@ -1,7 +1,7 @@
-"""A recording of a running program's steady state: warm up, time plain steps, record a few, time plain steps again.
+"""A recording of a running program's steady state. Its phases are: warm up, time steps, record steps, time steps again.
 
-The program's step boundaries drive the session. It changes its phase only at boundaries of one source. It never raises
-into the program: if the recording fails, the session ends, and the program continues.
+The program's step boundaries drive the session. The session changes its phase only at boundaries of one source. It
+never raises an exception into the program: if the recording fails, the session ends, and the program continues.
 
 The session's journal entries, in addition to those of `RecordedWindow` (times in nanoseconds of perf_counter, as `at`):
 
@@ -60,7 +60,7 @@ class Phase(enum.Enum):
 class Session:
     """Records a few steps of a program, once it has warmed up.
 
-    `begin` prepares the recording. Calls of `step_boundary`, from any thread, make it progress. `end` ends it.
+    `begin` prepares the recording. Calls of `step_boundary` from any thread advance it. `end` ends it.
     """
 
     under_way = active.RECORDING
@@ -125,7 +125,7 @@ class Session:
 
         Args:
             kind: The kind of the source.
-            who: A number that tells the source from others of its kind.
+            who: A number that distinguishes the source from other sources of the same kind.
         """
         if self.phase is Phase.OVER and not self._stopping.pending:
             return
@@ -138,7 +138,7 @@ class Session:
             self._stopping.end_here()
 
     def end(self, why: str) -> None:
-        """Ends the recording in any phase, and keeps the recorded part. Never raises. The journal gets `why`."""
+        """Ends the recording in any phase, and keeps the recorded part. Writes `why` to the journal. Never raises."""
         with self._turn.to_end(why):
             try:
                 self._end(why)
@@ -160,7 +160,7 @@ class Session:
     def start_by_time(self) -> bool:
         """Starts to record if no step boundary has come. The timer's thread (`ByTime`) calls this method.
 
-        Returns whether a recording has begun, so that the timer must call `stop_by_time`.
+        Returns whether a recording has begun. If so, the timer must call `stop_by_time` later.
         """
         if not self._waits_for_a_boundary():  # asked before, too: during our turn a boundary is lost
             return False
@@ -168,7 +168,7 @@ class Session:
             return self._waits_for_a_boundary() and self._begin_by_time()
 
     def stop_by_time(self) -> None:
-        """Ends the recording that `start_by_time` began. This may be the stand-in of the first steps."""
+        """Ends the recording that `start_by_time` began. It may be the stand-in that records before the first step."""
         if self.phase is Phase.RECORDING and self._chosen is None:
             self.end("done")
         elif self._waits_for_a_boundary():

@@ -1,10 +1,12 @@
-"""Runs candidates in turn, in rounds, until it is known whose time is within a margin of the first candidate's time.
+"""Runs candidates in rounds, and compares the time of each candidate with the time of the first one.
 
-A round runs all candidates in random order, then in reverse order: ABBA or BAAB for two. So a drift within the round
-cancels, and no candidate always runs after the same other one. The rounds are a test of equivalence. They end as soon
-as the interval of the ratio contains no border of the margin. So equal functions need as many rounds as different ones.
-Checking the interval often hardly increases the risk of a wrong answer: an answer is wrong only if the interval misses
-the true ratio by a whole margin.
+A round runs all candidates in random order, then in reverse order. With two candidates, a round is ABBA or BAAB. So a
+drift within the round cancels, and the order of the candidates changes from round to round.
+
+The rounds are a test of equivalence. The margin has two borders, 1 + margin and 1 / (1 + margin). The rounds end as
+soon as the interval of each ratio contains neither border. So equal functions need as many rounds as different ones.
+The interval is checked often. This hardly increases the risk of a wrong answer: an answer is wrong only if the interval
+misses the true ratio by a whole margin.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from unstall.measuring.progress import tell
 from unstall.measuring.statistics import Interval, half_of_few, ratio_interval
 
 Take: TypeAlias = Callable[[Sequence[int]], ArrayLike]
-"""Runs candidates for a moment each, in the given order. Returns the time per call of each turn, in ns."""
+"""Runs candidates in the given order, each for a short time. Returns a time for each entry of the order: the
+candidate's time per call in ns.
+"""
 Answer: TypeAlias = Literal["FAST", "SLOW", "SAME", "UNCLEAR"]
 
 MARGIN = 0.015
@@ -52,8 +56,8 @@ class Rounds:
     def ratio(self, one: int, other: int) -> Interval:
         """Returns the time of candidate `one`, divided by the time of candidate `other`, with its 95 % interval.
 
-        With fewer than 3 rounds of noisy times, all pairs of times may agree by chance (once in 9). So the interval is
-        then Student's, with a noise of at least 1 %.
+        With fewer than 3 rounds of noisy times, all pairs of times may agree by chance (once in 9). In this case, the
+        interval is at least as wide as Student's interval for a noise of at least 1 %.
         """
         if one == other:
             return Interval(1.0, 1.0, 1.0)
@@ -65,8 +69,8 @@ class Rounds:
 
     @property
     def exact(self) -> bool:
-        """Whether each candidate took the same time in all its turns. Then the times come from a model, and two rounds
-        suffice.
+        """Whether each candidate took exactly the same time in each of its turns. If so, the times come from a model,
+        and two rounds are enough.
         """
         return self.times.shape[1] > 1 and not np.ptp(self.times, axis=(1, 2)).any()
 
@@ -76,7 +80,10 @@ class Rounds:
 
 
 def answer(ratio: Interval, margin: float) -> Answer:
-    """Returns FAST, SLOW, SAME or UNCLEAR for a candidate. `ratio` is its time, divided by the reference's time."""
+    """Returns FAST, SLOW, SAME or UNCLEAR for a candidate.
+
+    `ratio` is the candidate's time, divided by the reference's time.
+    """
     if is_within(ratio, margin):
         return "SAME"
     if ratio.high < 1:
@@ -90,9 +97,9 @@ def is_within(ratio: Interval, margin: float) -> bool:
 
 
 def is_answered(ratio: Interval, margin: float) -> bool:
-    """Returns whether neither 1 + margin nor 1 / (1 + margin) lies in the interval of the ratio.
+    """Returns whether the interval of the ratio contains neither 1 + margin nor 1 / (1 + margin).
 
-    If neither does, more rounds would not change the answer.
+    If it contains neither of them, more rounds would not change the answer.
     """
     return is_within(ratio, margin) or ratio.high < 1 / (1 + margin) or ratio.low > 1 + margin
 
@@ -115,7 +122,7 @@ def by_turns(
         margin: A candidate is the SAME if its time differs from the reference's time by at most this fraction.
         max_seconds: The time limit, by `clock`.
         seed: The seed of the random order.
-        noiseless: Whether times come from a model. If so, two rounds can suffice.
+        noiseless: Whether times come from a model. If so, two rounds can be enough.
         clock: The clock for the time limit, in s.
     """
     rng = np.random.default_rng(seed)

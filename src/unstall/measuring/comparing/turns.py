@@ -1,4 +1,4 @@
-"""Runs candidates in turn, each for a moment, in a given order. Times them on the host or on the device."""
+"""Runs candidates in a given order, each for a short time. Times them on the host or on the device."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ from unstall.measuring.device_time.methods import DeviceObserver, observer_for
 from unstall.measuring.exact_times import share_of_few, share_of_many
 
 By: TypeAlias = Literal["device", "wall", "throughput"]
-"""The time to compare: the device's own, a call with the wait for its result, or the time per call back to back."""
+"""The time to compare.
+
+"device" is the time that the device works for a call. "wall" is the time of a call and of the wait for its result.
+"throughput" is the time per call of calls that are made back to back.
+"""
 
 _TURN_NS = 200_000  # a round is then shorter than the time slice of a neighbour, and mostly all quiet or all disturbed
 _LEAST_NS = 1.0  # a call's time is at least this, so that ratios exist
@@ -36,12 +40,12 @@ _ADDED_S = 0.2  # to find out what events add to a candidate
 def takes(
     candidates: Sequence[Caching], adapter: Adapter, by: By, each_s: Sequence[float] = (), *, brief: bool = False
 ) -> Take:
-    """Returns a function that measures candidates in a given order, in which one may occur several times.
+    """Returns a function that measures candidates in a given order. A candidate may occur several times in the order.
 
-    The returned function gives, for each entry of that order, the candidate's time per call in ns.
+    For each entry of the order, the returned function gives the candidate's time per call in ns.
 
     Args:
-        candidates: The calls that are timed.
+        candidates: The calls to time.
         adapter: The device's adapter.
         by: The time to measure.
         each_s: A lower bound of each candidate's time per call on the host, in s.
@@ -56,8 +60,8 @@ def takes(
 
 
 def back_to_back(caching: Caching, adapter: Adapter) -> Callable[[int], int]:
-    """Returns a function that makes a given number of calls back to back and waits once for all. Its result is their
-    total time in ns.
+    """Returns a function that makes a given number of calls back to back. After the last call, the function waits once
+    for all calls. It returns the total time of the calls in ns.
     """
     return _turn(caching, adapter, each=False)
 
@@ -93,7 +97,7 @@ def _on_host(candidates: Sequence[Caching], adapter: Adapter, by: By, each_s: Se
 
 
 def _turn(caching: Caching, adapter: Adapter, *, each: bool) -> Callable[[int], int]:
-    """Returns a function that makes a given number of calls. Its result is their total time in ns.
+    """Returns a function that makes a given number of calls, and that returns their total time in ns.
 
     If `each` is set, the function waits for every call. Otherwise it waits only for the last call.
     """
@@ -127,7 +131,7 @@ def _waits(adapter: Adapter) -> bool:
 
 
 def _calls(turn: Callable[[int], int], ns: int) -> int:
-    """Warms up. Returns how many calls take about `ns` together."""
+    """Makes warm-up calls. Returns the number of calls that take about `ns` nanoseconds in total."""
     calls = 1
     if [turn(1) for _ in range(_WARM)][-1] > _LONG * ns:
         return 1
@@ -140,9 +144,9 @@ def _calls(turn: Callable[[int], int], ns: int) -> int:
 
 
 def device_take(candidates: Sequence[Caching], adapter: Adapter) -> Take:
-    """Returns a function that runs candidates in a given order. Its result is the device time in ns for each turn.
+    """Returns a function that runs candidates in a given order, and that returns the device time of each run in ns.
 
-    The time is 0 for a call without device work. Raises UsageError if device times cannot be measured here.
+    The device time is 0 for a call without device work. Raises UsageError if device times cannot be measured here.
     """
     try:
         observer, why = observer_for(adapter, "auto")
@@ -159,7 +163,7 @@ def device_take(candidates: Sequence[Caching], adapter: Adapter) -> Take:
 
 
 def _without_places(observer: DeviceObserver) -> DeviceObserver:
-    """Returns an observer like this one that does not look for source lines, since that takes time."""
+    """Returns an observer of the same method that does not look for source lines. Looking for them takes time."""
     if observer.method != "cupti":
         return observer
     from unstall.measuring.device_time.by_cupti import ByCupti
@@ -209,7 +213,7 @@ def _no_waits() -> Iterator[None]:
 
 
 def _worked(take: Take, candidates: Sequence[Caching], tries: int) -> Take:
-    """Runs all candidates `tries` times. Returns a function like `take` whose times are at least 1 ns.
+    """Runs all candidates `tries` times. Returns a function that calls `take` and returns times of at least 1 ns.
 
     Raises UsageError if a candidate has no work on the device.
     """

@@ -1,9 +1,10 @@
-"""Chooses the time to compare if the caller gives none, and says why.
+"""Chooses which time to compare, if the caller did not choose one. Gives the reason for the choice.
 
 The device's time shows which kernel is better. It does not show the cost of a host-bound function: a CUDA graph saves
 host time, not device time. In a program, calls follow each other without a gap, so their throughput matters. If any
-function is launch-bound or does not use the device, all are compared by throughput. Otherwise they are compared by the
-device's time, which is free of the host's noise. All inputs of a table are compared by the same time.
+function is launch-bound or does not use the device, all functions are compared by throughput. Otherwise all functions
+are compared by the device's time, which is free of the host's noise. All inputs of a table are compared by the same
+time.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class TimeChoice:
     Attributes:
         by: The time: "device", "wall" or "throughput".
         because: The reason for an automatic choice, or "".
-        adapter: The adapter to measure with: the host's adapter if no function uses a device.
+        adapter: The adapter to measure with. It is the host's adapter if no function uses a device.
     """
 
     by: By
@@ -72,7 +73,7 @@ def choose(
     *,
     brief: bool = False,
 ) -> TimeChoice:
-    """Chooses which time to compare. Measures the functions quickly for that.
+    """Measures each function quickly, and chooses which time to compare.
 
     Args:
         calls: For each input, the functions by name.
@@ -81,7 +82,7 @@ def choose(
         brief: Whether to make as few calls as possible.
 
     Raises:
-        UsageError: On a virtual GPU, some functions use it and others do not.
+        UsageError: The device is a virtual GPU, and only some of the functions use it.
     """
     if not adapter.asynchronous:
         return TimeChoice("wall", "", adapter)
@@ -131,8 +132,8 @@ def probed(
 def launch_bound(probes: Iterable[Probe]) -> str:
     """Returns a sentence that names the launch-bound functions, or "" if none is launch-bound.
 
-    If a function was measured at several inputs, the input at which the device works for the smallest share of the time
-    counts.
+    A function may have been measured at several inputs. Then the sentence is about the input at which the device works
+    for the smallest share of the time.
     """
     worst: dict[str, Probe] = {}
     for probe in probes:
@@ -153,9 +154,9 @@ def launch_bound(probes: Iterable[Probe]) -> str:
 
 
 def probe(name: str, call: FunctionCall, adapter: Adapter, device_ns: float, batch: int = _BATCH) -> Probe:
-    """Measures the time per call of calls back to back, until it is clear whether the function is launch-bound.
+    """Measures the time per call of calls back to back. Stops as soon as the function is clearly not launch-bound.
 
-    `device_ns` is the device's own time for one call. `batch` is the number of calls back to back.
+    `device_ns` is the time in ns that the device works for one call. `batch` is the number of calls in a batch.
     """
     turn = back_to_back(Caching(call, "hot", adapter), adapter)
     turn(1)

@@ -1,8 +1,9 @@
-"""Blocks a CUDA stream while the host fills the stream's queue. Releases the stream when a `with` block ends or time is
-up.
+"""Blocks a CUDA stream while the host fills the stream's queue. Releases the stream at the end of a `with` block, or at
+a time limit.
 
-The stream waits for a word of pinned host memory (`cuStreamWaitValue32`, CUDA 8 and later, on all devices since Volta).
-A thread releases the stream at the time limit, because a function that waits for it cannot return.
+The stream waits until the host sets a word of pinned host memory (`cuStreamWaitValue32`, CUDA 8 and later, on all
+devices since Volta). A function that waits for the blocked stream cannot return. So a thread releases the stream at the
+time limit.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Blocker:
 
     Attributes:
         timed_out: Whether the time limit released the stream before the end of the block.
-        waits: Whether the stream really waits. If not, at most a busy kernel delays it.
+        waits: Whether the stream really waits for its release. If not, at most a busy kernel delays the stream.
     """
 
     def __init__(self, adapter: Adapter, seconds: float) -> None:
@@ -37,7 +38,9 @@ class Blocker:
         self._thread: threading.Thread | None = None
         self.timed_out = False
         self.waits = False
-        """Whether the stream really waits. If not, at most a busy kernel delays it for some milliseconds."""
+        """Whether the stream really waits for its release. If not, at most a busy kernel delays the stream for some
+        milliseconds.
+        """
 
     def __enter__(self) -> Self:
         stream = self._adapter.stream()
@@ -83,7 +86,7 @@ class _Gate:
         self._address, self._wait = device.value, wait
 
     def close(self, stream: int) -> bool:
-        """Makes the stream wait until the word is set to 1. Returns False if the driver cannot do that."""
+        """Makes the stream wait until the word is set to 1. Returns False if the driver refuses."""
         self.word.value = 0
         failed = self._wait(ctypes.c_void_p(stream), ctypes.c_uint64(self._address), ctypes.c_uint32(1), _GEQ)
         return not failed
@@ -91,7 +94,7 @@ class _Gate:
 
 @lru_cache(maxsize=1)
 def _gate() -> _Gate | None:
-    """Returns the gate of this process, always the same, or None if there is no NVIDIA driver."""
+    """Returns the only gate of this process. Returns None if there is no NVIDIA driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
         wait = getattr(driver, "cuStreamWaitValue32_v2", None) or driver.cuStreamWaitValue32

@@ -1,7 +1,7 @@
-"""Device time by CUPTI: the device's own records of what ran, each assigned to the call that launched it.
+"""Device time by CUPTI: the device's own records of its work, each assigned to the call that launched the work.
 
 The host waits for each call before the next one begins, so kernels of different calls never overlap. A record belongs
-to the call during which the driver was asked to launch the work, on whichever thread.
+to the call during which the work was launched. The launch may be on any thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _UNDER_WAY = "unstall.bench is measuring: a recording can begin when it is done"
 
 
 class ByCupti:
-    """Observes the device work of calls by CUPTI. If `places` is set, also finds the source lines of driver calls."""
+    """Uses CUPTI to observe the device work of calls. If `places` is set, also finds the source lines of driver
+    calls.
+    """
 
     method: Method = "cupti"
 
@@ -33,11 +35,12 @@ class ByCupti:
         self._places = places
 
     def observe(self, run: Callable[[], object], count: int, adapter: Adapter, before: Callable[[], None]) -> DeviceOps:
-        """Calls `before` and then `run`, `count` times. Returns the device ops of each call of `run`, without those of
-        `before`.
+        """Calls `before` and then `run`. Repeats both until each was called `count` times.
+
+        Returns the device ops of each call of `run`. The device ops of `before` are not included.
 
         Raises:
-            UnstallError: CUPTI does not record here, or lost records.
+            UnstallError: CUPTI does not record here, or CUPTI lost records.
         """
         times = np.zeros((count, 3), np.int64)
         adapter.synchronize()
@@ -65,8 +68,9 @@ def ops_by_call(records: CallRecords, times: I64, marked: int) -> DeviceOps:
 
     Args:
         records: The recorded ops and driver calls.
-        times: When each call of the function began, returned and was done: int64, shape (calls, 3), ns.
-        marked: A time in ns. The first op launched after it is on the current stream, and so identifies that stream.
+        times: For each call of the function, the times in ns when it began, when it returned, and when its work was
+            done: int64, shape (calls, 3).
+        marked: A time in ns. The first op that is launched after this time shows which stream is the current one.
     """
     ops, calls = records.ops, records.calls
     if not len(ops.start):
@@ -106,11 +110,11 @@ def ops_by_call(records: CallRecords, times: I64, marked: int) -> DeviceOps:
 def _calls_inside(
     records: CallRecords, times: I64, place: _PlaceOfStack
 ) -> tuple[list[tuple[int, StreamLink]], tuple[HostWait, ...], tuple[DriverMemory, ...]]:
-    """Finds what the driver calls of the function did.
+    """Finds the effects of the driver calls that the function's calls made.
 
     Returns:
-        (links, waits, taken). `links` has (time, effect on a stream) for event calls and waits. `waits` has the waits
-        of the host. `taken` has allocations and frees of memory.
+        (links, waits, taken). `links` has a pair (time, effect on a stream) for each event call and each wait. `waits`
+        has the host's waits for the device. `taken` has the allocations and frees of memory.
     """
     calls = records.calls
     links: list[tuple[int, StreamLink]] = []
@@ -135,10 +139,10 @@ def _calls_inside(
 
 
 def _call_of(moment: I64, times: I64, until: I64) -> I64:
-    """Returns the index of the call during which each moment lies, or -1.
+    """Returns, for each moment, the index of the call that contains the moment, or -1.
 
-    A call begins at column 0 of `times`. It ends at the column that `until` gives for the moment: 1 for its return, 2
-    for the end of its work.
+    A call begins at the time in column 0 of `times`. `until` has one column number per moment, which says where the
+    call ends: 1 is the return of the call, 2 is the end of its work.
     """
     call = np.searchsorted(times[:, 0], moment, side="right") - 1
     within = (call >= 0) & (moment <= times[np.maximum(call, 0), until])
@@ -153,8 +157,8 @@ def _nothing(calls: int) -> DeviceOps:
 class _PlaceOfStack(dict[int, str | None]):
     """Maps a recorded stack to the `file:line` of the user's innermost frame.
 
-    If the stack has no frame of the user, takes the innermost frame outside of unstall/measuring. If it has none of
-    these, maps to None.
+    If the stack has no frame of the user, the innermost frame outside of unstall/measuring is used. If there is no such
+    frame either, the value is None.
     """
 
     def __init__(self, records: CallRecords) -> None:

@@ -1,17 +1,18 @@
-"""Device time by events: one before and one after each call, queued while the device is held back.
+"""Device time by events: one event before and one event after each call. All are queued while the stream is blocked.
 
 So the device runs the calls one after the other and never waits for the host. The measured time is the span of a call
-on its stream plus the overhead of events. Work on other streams counts only if this stream waits for it. The overhead
-is computed in `event_overhead.py`, from these two quantities, which are measured here once:
+on its stream plus the overhead of events. Work on another stream counts only if the call's stream waits for this work.
+`event_overhead.py` computes the overhead from two quantities, which are measured here once:
 
-- The time that two events add to an almost empty kernel. It is longer than the time of two events with nothing between
-  them (on an H200 2.9 µs, not 1.3), since the front end needs that time for a launch and an event, however short
-  the kernel is. CUDA graphs of many such kernels tell how long the kernel itself runs, since the gaps in a graph are
-  tiny. Without graphs, the time of two events with nothing between them is used.
-- The gap between two ops on a stream: the period of almost empty ops in a row, less the time of one such op. On an H200
-  the gap is some 0.8 to 1 µs (`benchmarks/device_delays.py`).
+- The time that two events add to an almost empty kernel between them. On an H200 it is 2.9 µs. Two events with nothing
+  between them take only 1.3 µs. The reason is that the front end needs some time for a launch and an event, even if the
+  kernel is very short. CUDA graphs of many almost empty kernels show how long one such kernel runs, since the gaps in a
+  graph are tiny. If graphs do not work, the time of two events with nothing between them is used.
+- The gap between two ops on a stream. It is the period of almost empty ops in a row, less the time of one such op. On
+  an H200 the gap is about 0.8 to 1 µs (`benchmarks/device_delays.py`).
 
-Events cannot measure the gap within a graph, since every period contains it. So it is a constant, GRAPH_GAP_NS.
+Events cannot measure the gap between ops in a graph, since every period in a graph contains the gap. So this gap is a
+constant, GRAPH_GAP_NS.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from unstall.measuring.adapters import Adapter
 from unstall.measuring.device_time.blocker import Blocker
 
 _AT_ONCE, _AT_ONCE_NS = 10, 100_000
-"""The most calls in the queue, and about how many ns they take together. On an H200, events add 0.5 to 0.7 µs more to a
-short call if 100 calls are queued than if 10 are. Few long calls are queued, so that the device can rest between them,
-as it does while its records are taken. Otherwise its clock falls.
+"""The largest number of calls in the queue, and about the longest total time of the queued calls in ns.
+
+On an H200, events add 0.5 to 0.7 µs more to a short call if 100 calls are queued than if 10 calls are queued. If calls
+are long, only a few are queued. So the device rests between the queued batches, as it does while its records are taken.
+Without the rest, its clock frequency falls.
 """
 _WAITS_S = 0.5
 _EMPTY = 50
@@ -37,8 +40,11 @@ _IN_ROWS = 20, 60  # ops: less than a stream's queue holds
 _TURNS, _LAUNCHES = 3, 5
 
 GRAPH_GAP_NS = 220
-"""The gap in ns between two ops in a row in a CUDA graph. On an H200 (torch 2.11, driver 580) it was 0.18 to 0.27 µs:
-the period of each of five ops in graphs of up to 600, with no recorder, less CUPTI's record of that op alone."""
+"""The gap in ns between two ops in a row in a CUDA graph.
+
+On an H200 (torch 2.11, driver 580) the gap was 0.18 to 0.27 µs for five different ops. It was computed for each op from
+graphs of up to 600 ops: the op's period without a recorder, less the time of the same op alone in CUPTI's record.
+"""
 
 
 class QueueError(Exception):
@@ -63,7 +69,7 @@ class ByEvents:
 
     @cached_property
     def nothing_ns(self) -> float:
-        """The time in ns between two events with nothing between them, which is the least overhead of events."""
+        """The time in ns between two events with nothing between them. It is the least overhead of events."""
         return self._median(_nothing)
 
     @cached_property
@@ -74,22 +80,24 @@ class ByEvents:
 
     @cached_property
     def floor_ns(self) -> float:
-        """The time in ns that is measured for an almost empty kernel. Shorter times cannot be distinguished from it."""
+        """The time in ns that is measured for an almost empty kernel. Shorter times cannot be distinguished from this
+        time.
+        """
         return max(0.0, self._median(self.adapter.mark) - self.offset_ns)
 
     @cached_property
     def gap_ns(self) -> float | None:
         """The gap in ns between two almost empty ops in a row on a stream.
 
-        Measuring it needs CUDA graphs. It is None if they do not work.
+        Measuring the gap needs CUDA graphs. The value is None if CUDA graphs do not work.
         """
         period = self.period_ns(lambda count: partial(self._marks, count), _IN_ROWS)
         return None if self._own_ns is None or period is None else max(0.0, period - self._own_ns)
 
     @cached_property
     def _own_ns(self) -> float | None:
-        """The time in ns of an almost empty kernel alone, measured by CUDA graphs of different lengths. None if they do
-        not work.
+        """The time in ns of an almost empty kernel alone, measured by CUDA graphs of different lengths. None if CUDA
+        graphs do not work.
         """
         self.adapter.mark()
         period = self.period_ns(lambda count: self.adapter.graph(partial(self._marks, count)), _IN_ROWS)
@@ -100,13 +108,12 @@ class ByEvents:
     ) -> float | None:
         """Returns the time in ns that one more op adds to a row of ops.
 
-        Queues several rows at a time, since each op of a graph that runs alone on an idle H200 takes some 0.2 µs
-        longer.
+        Queues several rows at a time. If a graph runs alone on an idle H200, each of its ops takes about 0.2 µs longer.
 
         Args:
-            row: `row(count)` returns a function that launches `count` ops, or None if that is not possible.
-            counts: The lengths of a short row and of a long row, which are compared.
-            seconds: How long to measure.
+            row: `row(count)` returns a function that launches `count` ops, or None if such a row is not possible.
+            counts: The number of ops in a short row and in a long row. Their times are compared.
+            seconds: About how long to measure at most.
 
         Returns:
             The time, or None if `row` returns None.
@@ -143,8 +150,8 @@ class ByEvents:
         Args:
             run: Makes the call.
             count: The number of samples.
-            before: Queues other work before each call. That work is not timed.
-            begin: Called before the first sample, and again if all samples must be repeated.
+            before: Queues other work before each call. The other work is not timed.
+            begin: Is called before the first sample, and again if all samples must be repeated.
 
         Raises:
             QueueError: A call waits for the device.

@@ -1,4 +1,4 @@
-"""Device time on the virtual GPU: exact, from the ops that its simulation ran for each call."""
+"""Device time on the virtual GPU. It is exact, since it comes from the ops that the simulation ran for each call."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ class ByModel:
     method: Method = "model"
 
     def observe(self, run: Callable[[], object], count: int, adapter: Adapter, before: Callable[[], None]) -> DeviceOps:
-        """Calls `before` and then `run`, `count` times. Returns the device ops of each call of `run`, without those of
-        `before`.
+        """Calls `before` and then `run`. Repeats both until each was called `count` times.
+
+        Returns the device ops of each call of `run`. The device ops of `before` are not included.
         """
         machine = simulator()
         assert machine is not None
@@ -57,13 +58,13 @@ def _last_stream(history: History) -> int:
 def _observed(simulation: Simulation, borders: I64, begun: int, main: int, place_of: Callable[[int], str]) -> DeviceOps:
     """Returns the device ops of the calls.
 
-    Leaves out ops that other code launches between calls. They cannot be distinguished from the measurement's own
-    flushing and waiting.
+    Leaves out ops that are launched between calls. There, ops of other code cannot be distinguished from the ops of the
+    measurement itself, which flushes the cache and waits.
 
     Args:
-        simulation: The simulation, which ran the calls.
-        borders: For each call, its first instruction, and the first instruction after it.
-        begun: The first instruction of the observation.
+        simulation: The simulation that ran the calls.
+        borders: For each call, the index of its first instruction, and the index of the first instruction after it.
+        begun: The index of the first instruction of the observation.
         main: The stream on which the calls are made.
         place_of: Returns the source line of a stack.
     """
@@ -121,7 +122,7 @@ def _observed(simulation: Simulation, borders: I64, begun: int, main: int, place
 
 
 def _call_of(instruction: I64, borders: I64) -> I64:
-    """Returns the index of the call that each instruction belongs to, or -1."""
+    """Returns, for each instruction, the index of the call that contains the instruction, or -1."""
     call = np.searchsorted(borders[:, 0], instruction, side="right") - 1
     within = (call >= 0) & (instruction < borders[np.maximum(call, 0), 1])
     return np.where(within, call, -1)

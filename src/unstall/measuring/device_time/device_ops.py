@@ -37,8 +37,8 @@ class StreamLink(NamedTuple):
 
 
 class HostWait(NamedTuple):
-    """A wait of the host for the device, within a call of the function. `place` is its `file:line`, or None if that is
-    not known.
+    """A wait of the host for the device, within a call of the function. `place` is the `file:line` of the wait, or None
+    if the line is not known.
     """
 
     call: int
@@ -47,8 +47,8 @@ class HostWait(NamedTuple):
 
 
 class DriverMemory(NamedTuple):
-    """Memory that a call of the function got from the driver, or gave back. `place` is its `file:line`, or None if that
-    is not known.
+    """An allocation or a free of driver memory, within a call of the function. `place` is the `file:line` of the
+    allocation or free, or None if the line is not known.
     """
 
     call: int
@@ -58,8 +58,8 @@ class DriverMemory(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DeviceOps:
-    """The device ops of several calls of a function, as columns. `call` is the index of the call, or -1 for an op that
-    no call launched.
+    """The device ops of several calls of a function, as columns. `call` is the index of the call that launched the op,
+    or -1 if no call launched it.
     """
 
     calls: int
@@ -119,8 +119,8 @@ class DeviceOps:
 def _left_alone(links: list[StreamLink], main: int) -> set[int]:
     """Returns the streams with work that neither the stream `main` nor the host waits for.
 
-    Each stream A has a vector clock. Its entry for a stream B counts the ops of B that end before the next op of A
-    begins.
+    Each stream A has a vector clock. The clock's entry for a stream B is the number of ops of B that end before the
+    next op of A begins.
     """
     before: dict[int, dict[int, int]] = {}
     recorded: dict[int, dict[int, int]] = {}

@@ -1,15 +1,16 @@
-"""Finds the overhead of events around a call. The device's own time is the time by events less the overhead.
+"""Finds the overhead of the two events around a call. The device time is the time between the events less the overhead.
 
-The simple estimate is the overhead for one short kernel, and for each op after the first a gap between short kernels.
-But gaps depend on the kernels (on an H200 1.06 µs in one chain, 0.74 in others), and a long kernel hides a part of the
-overhead. If that could matter, the call itself is measured in a CUDA graph of many calls, where gaps are short and
-nearly equal. One more call makes the graph longer by the call's time and its gaps. The overhead is the call's time by
-events on the stream, less its time without gaps, both with warm caches.
+The simple estimate is a sum: the overhead for one short kernel, plus one gap between short kernels for each op after
+the first. But gaps depend on the kernels (on an H200 1.06 µs in one chain, 0.74 in others), and a long kernel hides a
+part of the overhead. If these errors could matter, the call itself is measured in CUDA graphs of many calls. In a
+graph, gaps are short and nearly equal. One more call makes the graph longer by the call's time and its gaps. The
+overhead is then the call's time by events on the stream, less the call's time without gaps. Both times are measured
+with warm caches.
 
-With cold caches, the same overhead is subtracted. But on an H200, times by events then still contain about 0.4 µs for
-each distinct kernel: its code must be fetched again, and CUPTI would record a later start. Gaps are up to 0.3 µs
-longer.
-Events cannot distinguish these delays from the ops' own time, so nothing is subtracted for the delays.
+With cold caches, the same overhead is subtracted. But the difference then contains delays that the overhead does not
+cover. On an H200, there are about 0.4 µs for each distinct kernel: the kernel's code must be fetched again, and CUPTI
+would record a later start. Gaps are up to 0.3 µs longer. Events cannot distinguish these delays from the time of the
+ops, so nothing is subtracted for the delays.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _GAPS = 3  # at most so many simple gaps per op are subtracted
 
 @dataclass(frozen=True, slots=True)
 class EventOverhead:
-    """The overhead of timed events for one call, in ns. `note` says how it was found, or is None if there is nothing to
-    say.
+    """The overhead of timed events for one call, in ns. `note` says how the overhead was found. It is None if no note
+    is needed.
     """
 
     ns: float
@@ -42,13 +43,13 @@ class EventOverhead:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call with its times on its stream, with warm caches.
+    """A call, and its times on its stream with warm caches.
 
     Attributes:
         run: Makes the call.
-        ops: The number of ops that it launches.
-        raw_ns: Its time in ns by events, including their overhead.
-        each_s: Its time in s on the host, including the wait.
+        ops: The number of ops that the call launches.
+        raw_ns: The call's time in ns by events, including the overhead of the events.
+        each_s: The call's time in s on the host, including the wait for the device.
     """
 
     run: Callable[[], object]
@@ -114,8 +115,8 @@ def _counts(call: _Call, seconds: float) -> tuple[int, int] | None:
     """Returns (fewer, more): how many calls to capture in a shorter and in a longer CUDA graph, or None if calls are
     too long.
 
-    The difference between the two graphs shows the time of one more call. Both are short enough to capture and run in
-    `seconds`.
+    The difference between the two graphs shows the time of one more call. Both graphs are short enough to be captured
+    and run in `seconds`.
     """
     more = min(_OPS // call.ops, int(_NS / call.raw_ns), int(0.7 * seconds / call.each_s))
     most = _MOST_OPS // call.ops

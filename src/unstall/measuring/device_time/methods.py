@@ -1,4 +1,4 @@
-"""Chooses the method for device time that works here, and takes its samples."""
+"""Chooses a method that can measure device time here, and takes samples by this method."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class DeviceTime:
     """The device time of a function.
 
     Attributes:
-        method: How it was measured.
+        method: How the device time was measured.
         device: The time that the device is busy for one call. None if it could not be measured.
         span: The time from the start of a call's first op to the end of its last op. None if it could not be measured.
         anatomy: The device ops of a few calls, or None if they could not be observed.
         notes: Sentences that qualify the times.
         floor_ns: The shortest time that this method can measure.
-        waits_inside: Whether each call waits for the device, so that calls cannot be queued.
+        waits_inside: Whether each call waits for the device. If so, calls cannot be queued.
     """
 
     method: Method
@@ -65,8 +65,8 @@ def observer_for(adapter: Adapter, method: str) -> tuple[DeviceObserver | None, 
     The reason is None if `method` needs no observer, or if this kind of device has none.
 
     Raises:
-        UsageError: `method` asks for an observer of another kind of device.
-        UnstallError: CUPTI, which `method` asks for, does not work here.
+        UsageError: `method` is for another kind of device, or is not the name of a method.
+        UnstallError: `method` is "cupti", but CUPTI does not work here.
     """
     if method not in ("auto", "cupti", "events", "model", "host"):
         raise UsageError(f'method={method!r} is none of "auto", "cupti", "events", "model" and "host"')
@@ -93,7 +93,7 @@ def observer_for(adapter: Adapter, method: str) -> tuple[DeviceObserver | None, 
 
 
 def device_time(caching: Caching, adapter: Adapter, method: str, each_ns: float, until: Until) -> DeviceTime:
-    """Measures the device time of a function. `each_ns` is about the time of one call.
+    """Measures the device time of a function. `each_ns` is about the time of one call in ns.
 
     Raises UsageError if `method` does not work on this device or with this framework.
     """

@@ -135,7 +135,7 @@ def _elements(value: object) -> int:
 
 
 def _most(places: Iterable[str | None]) -> str | None:
-    """Returns the most frequent of these `file:line` places, or None if there is none."""
+    """Returns the most frequent of the `file:line` places, or None if no place is known."""
     named = [place for place in places if place is not None]
     return max(dict.fromkeys(named), key=named.count, default=None)
 

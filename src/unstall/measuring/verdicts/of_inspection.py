@@ -11,8 +11,8 @@ from unstall.measuring.wording import names_of
 
 
 def of_inspection(seen: Inspection, *, virtual: bool = False) -> list[Verdict]:
-    """Returns the verdicts that follow from inspecting one call. `virtual` is whether times come from the virtual GPU's
-    model.
+    """Returns the verdicts that follow from inspecting one call. `virtual` says whether times come from the virtual
+    GPU's model.
     """
     rules = (*_RULES, values_of_model if virtual else values)
     return [verdict for rule in rules for verdict in rule(seen)]

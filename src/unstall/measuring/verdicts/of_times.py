@@ -117,8 +117,8 @@ def other_threads(seen: Evidence) -> Iterable[Verdict]:
 
 
 def _drift(seen: Evidence) -> float | None:
-    """Returns the relative change from the first third of the samples to the last third, or None if noise can explain
-    it.
+    """Returns the relative change of the median from the first third of the samples to the last third. Returns None if
+    noise can explain the change.
     """
     spread = seen.main
     third = spread.n // 3
@@ -131,7 +131,7 @@ def _drift(seen: Evidence) -> float | None:
 
 
 def _rare(spread: Spread, *, on_device: bool) -> float | None:
-    """Returns the time that one in `_ONE_IN` calls exceeds, or None if that time is not much above the median."""
+    """Returns the time that one in 20 calls exceeds. Returns None if this time is not much above the median."""
     if spread.n < 2 * _ONE_IN:
         return None
     slow = float(np.quantile(spread.samples, 1 - 1 / _ONE_IN))
