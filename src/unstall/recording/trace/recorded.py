@@ -372,7 +372,7 @@ def _of_plain(plain: PlainStep) -> dict[str, object]:
 
 
 def _uuids(ours: Iterable[object]) -> set[str]:
-    """Returns the UUIDs both as torch writes them and as the driver does, with the prefix "GPU-"."""
+    """Returns two forms of each UUID: torch's form, and the driver's form with the prefix "GPU-"."""
     return {text for uuid in ours for text in (str(uuid), f"GPU-{uuid}")}
 
 
