@@ -27,9 +27,9 @@ class Place:
         file: The file of the line.
         line: The number of the line.
         function: The function with the line.
-        backward: Whether the operator belongs to the backward pass of the line.
-        text: The text of the line, from a recorded run; None to read it from the file. The file may have changed since
-            the run was recorded.
+        backward: Whether the operator was called in the backward pass of the line.
+        text: The text of the line, if it was stored with a recorded run; the file may have changed since then. If None,
+            the text is read from the file.
     """
 
     file: str
@@ -46,17 +46,17 @@ class Place:
 
 NOWHERE = Place("", 0, "")
 Hook: TypeAlias = Callable[[Any, tuple[Any, ...], Place, Any], None]
-"""Called with an operator, its arguments, its place and what it returned."""
+"""A function that is called with an operator, its arguments, its place and its result."""
 Call: TypeAlias = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Any]
-"""Calls an operator."""
+"""A function that calls an operator with its arguments, and returns the result."""
 
 
 class Operators(TorchDispatchMode):
-    """A dispatch mode in which `call` calls each operator, and `hook` then sees the result. It is reentrant.
+    """A dispatch mode that calls each operator by `call`, and then passes the result to `hook`. The mode is reentrant.
 
     An operator of a backward pass has the place of the forward operator whose gradient it computes. An operator of a
-    backward function that is written in Python has its own place. Operators of a backward pass are seen in the thread
-    of autograd that calls them.
+    backward function that is written in Python has the place of its call in this function. For an operator of a
+    backward pass, `hook` is called on the autograd thread that calls the operator.
     """
 
     supports_higher_order_operators = True  # they are called as they are
@@ -96,7 +96,7 @@ class Operators(TorchDispatchMode):
 
 
 class _Line:
-    """The place of the operators of a line, and of those of its backward pass."""
+    """Two places for one source line: for its operators in the forward pass, and for those of its backward pass."""
 
     __slots__ = ("backward", "code", "forward")
 
