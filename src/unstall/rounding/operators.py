@@ -1,4 +1,4 @@
-"""Watches the operators of a function, forward and backward, in the order in which they ran."""
+"""Observes the operators that a function calls, in the forward and backward pass, in the order in which they run."""
 
 from __future__ import annotations
 

@@ -26,7 +26,10 @@ from unstall.rounding.facts import UNIT, facts_of, is_plain, real_parts, sums_of
 from unstall.rounding.operators import Place
 
 SAMPLES, ENDS = 64, 1 << 16
-"""Elements that are kept of an operator's result, and of the function's own results, gradients and arguments."""
+"""Largest number of elements that are stored.
+
+The first number is for the result of an operator. The second number is for a result, gradient or argument of the run.
+"""
 PIECE = 1 << 22
 """Number of elements that are summed in one chunk, to limit the memory use."""
 _SMALL = 4096  # up to that many elements, all are copied to the host, and added up there

@@ -1,4 +1,7 @@
-"""Estimates how far apart the clocks of host and device are, from effects that seem to precede their causes."""
+"""Estimates the difference between the clocks of host and device.
+
+For this, it uses effects that seem to precede their causes.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,10 @@ def clock_skew(timeline: Timeline) -> int:
 
 
 def _edge(early: I64) -> int:
-    """Returns a bound in ns that 95 % of the positive differences do not exceed.
+    """Returns the 95 % quantile of the positive differences, in ns.
 
-    Returns 0 if few of the differences are positive. A skew of the clocks would show in many differences; a few come
-    from events that are paired wrongly.
+    Returns 0 if at most 1 % of the differences are positive. A clock skew shows in many differences. A few positive
+    differences come from events that are paired wrongly.
     """
     few = _FEW * len(early)
     early = early[(early > 0) & (early <= _MOST_NS)]
