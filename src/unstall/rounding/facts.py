@@ -130,7 +130,7 @@ _TERMS: dict[str, Callable[[tuple[Any, ...]], int]] = {
     "scatter_add": _all_of(2),
     "scatter_reduce": _all_of(2),
 }
-"""How many terms each element of a result adds up, from the operator's arguments."""
+"""For each operator: a function of its arguments. It returns how many terms are summed for an element of the result."""
 PRODUCTS = frozenset(("mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "convolution", "convolution_backward"))
 """Operators that sum products."""
 _FAMILIES: tuple[tuple[str, Callable[[tuple[Any, ...]], int]], ...] = (

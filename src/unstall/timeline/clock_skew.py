@@ -17,11 +17,10 @@ _SHARE = 0.95  # of what comes too early; the rest may be joined wrongly
 
 
 def clock_skew(timeline: Timeline) -> int:
-    """Returns how far the clocks of host and device may differ, in ns, or 0 if no event of the timeline shows a
-    difference.
+    """Returns how far the clocks of host and device may differ, in ns; 0 if no event shows a difference.
 
-    An op cannot start before its launch begins, and a wait cannot return before the op that it waits for ends. Events
-    that break these rules show how far the clocks differ.
+    An op cannot start before its launch begins. A wait cannot return before the awaited op ends. Events that break
+    these rules show how far the clocks differ.
     """
     return max(_edge(_starts_early(timeline)), _edge(_returns_early(timeline)), _edge(_copies_return_early(timeline)))
 
