@@ -73,7 +73,7 @@ class Replay:
         return max(_at(self._ready, stream, "stream"), self._held[stream])
 
     def marked(self, instruction: int) -> int:
-        """Returns when the work before a RECORD instruction is done, in ns; 0 for all other instructions."""
+        """Returns the time in ns at which the work before a RECORD instruction is done; 0 for other instructions."""
         return _at(self._marked, instruction, "instruction")
 
     def _make_room(self, program: Program) -> None:

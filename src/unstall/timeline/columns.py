@@ -336,8 +336,9 @@ Table: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class StepsLeftOut:
-    """Steps that do not count in the figures, because `unstall.graphed` checks its CUDA graphs in these steps or in
-    nearby steps.
+    """Steps that the figures leave out because of `unstall.graphed`.
+
+    It checks its CUDA graphs in these steps or in nearby steps.
     """
 
     proving: int  # how many steps have proofs in them

@@ -1,4 +1,4 @@
-"""The file of a saved timeline: a zip file of .npy columns and one JSON header. A file from others is safe to open.
+"""The file of a saved timeline: a zip file of .npy columns and one JSON header. Opening such a file is safe.
 
 No data of the file is unpickled. Every column is checked against the schema before it is used. The checks are: its
 type, its length, and whether each index is in range.

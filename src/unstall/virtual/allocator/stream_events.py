@@ -87,12 +87,12 @@ class PendingFrees:
                 self._done(block)
 
     def would_free(self, pool: BlockPool, stream: int, size: int, is_done: Callable[[int], bool]) -> bool:
-        """Returns whether `process` would make a free block of at least `size` bytes in this pool, for this stream.
+        """Returns whether `process`, if called now, makes a large enough free block for a request.
 
         Args:
             pool: The pool of the request.
             stream: The stream of the request.
-            size: The bytes requested.
+            size: The size of the request in bytes.
             is_done: A function that returns whether an event is done. It does not call cudaEventQuery.
         """
         done: Counter[Block] = Counter()
