@@ -39,7 +39,7 @@ UNTRUSTED = 0.2
 If the error is larger, no gain is promised, because it would be the gain of a different program.
 """
 CAVEAT = "In the replay of the unchanged run"
-"""First words of a verdict if the error of the replay is too large. The second sentence says what limits the run."""
+"""First words of a verdict if the error of the replay is too large. The next sentence says what limits the run."""
 BUSY_PARTS = ("compute", "both", "copy", "comm")
 """What a device was busy with, in the order in which reports show it."""
 
@@ -384,7 +384,9 @@ class HeldMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault of a device: what failed, and when Python got the error. The line that failed is in `Finding.where`.
+    """A fault of a device: what failed, and when the error was raised in Python.
+
+    The failed source line is in `Finding.where`.
 
     Attributes:
         kind: The kind of error that the kernel detected; "memory" if the device's memory was full.
@@ -394,16 +396,16 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         inputs: The input tensors of the operator.
         wrong: The first wrong value, if it is known.
         backward: Whether the operator failed in a backward pass. If so, `Finding.where` is the line of the forward
-            pass, unless the program wrote the backward pass itself.
+            pass. But if the backward pass is code of the program, it is a line of this code.
         device: The device's index.
         stream: The recorder's number of the stream.
         iteration: Number of the step, from 1 on, counted over the whole program; None if steps are not known.
         call: How many times the program had called the operator with the same call stack, including the failed call.
-        replayed_at: Where the CUDA graph was launched, if the work was part of one.
-        noticed_at: Where the error was raised in Python; None if it never was.
+        replayed_at: Where the CUDA graph was launched, if the failed work was part of a CUDA graph.
+        noticed_at: Where the error was raised in Python; None if it was not raised.
         noticed_after_ns: Time from the call of the operator to the error in Python.
         ended: Whether the error ended the program.
-        held: What occupied the memory when it was full, the largest part first.
+        held: The allocations that occupied the memory when it was full, the largest amount first.
     """
 
     kind: FaultKind
@@ -425,7 +427,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One problem: where it is, what it costs per step, and what to do about it.
+    """One problem: its place, its cost per step, and the way to fix it.
 
     Attributes:
         rule: Name of the rule that found it.
@@ -435,7 +437,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         steps_seen: In how many steps it happens; None in results that older versions saved.
         wait_ns: How long the host is blocked, per step.
         exposed_ns: How long the device is idle because of it, per step. For copies and collectives: how long they run
-            while nothing computes. For kernels that could be faster: how long they run while nothing else does.
+            while nothing computes. For kernels that could be faster: how long they run while nothing else runs.
         gain_ns: How much shorter a step gets once `edit` is made. None if the edit was not replayed, or if the gain is
             smaller than the replay's error.
         gain_below_ns: The replay's error per step, if the gain is smaller than this error; else None.
@@ -501,8 +503,8 @@ class LineCount(msgspec.Struct, frozen=True, kw_only=True):
         count: How often it happens in all steps together.
         steps_seen: In how many steps it happens.
         title: What the line does, in a sentence; "" if there is no such sentence.
-        fix: What to do instead; "" if that is not known.
-        rule: The rule of the finding that says what this costs; "" if there is no such finding at this line.
+        fix: What to do instead; "" if no fix is known.
+        rule: The rule of the finding that gives the cost; "" if the line has no such finding.
     """
 
     where: Where
@@ -538,11 +540,11 @@ class LineBytes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reserved(msgspec.Struct, frozen=True, kw_only=True):
-    """The largest amount of device memory that the caching allocator held at one time.
+    """The peak of the device memory that the caching allocator reserved.
 
     Attributes:
-        bytes: The amount, on the device with the highest peak. If unstall recorded the run, the peak is taken from the
-            program's start to the end of the recording. Otherwise it is taken over the recorded part only.
+        bytes: The amount, on the device with the highest peak. If unstall recorded the run, the time from the program's
+            start to the end of the recording counts. Otherwise, the peak is that of the recorded part only.
         lines: How much single lines allocate, the largest amount first; empty if allocations were not recorded one by
             one.
     """

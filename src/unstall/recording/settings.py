@@ -22,7 +22,7 @@ class Settings:
     """Settings of one recording.
 
     Attributes:
-        folder: Where the program's process writes the recording.
+        folder: The folder to which the program's process writes the recording.
         recorder: The recorder, or "auto".
         warmup: Number of steps before anything is timed or recorded.
         steps: Number of steps to record.
@@ -30,7 +30,7 @@ class Settings:
         for_s: How long to record, in seconds. If it is not None, `steps` is not used.
         lines: How source lines are found: one of `LINE_CLOCKS`.
         shapes: Whether to record the shapes of operators' inputs.
-        keep_arguments: Whether to store the program's arguments and environment, which may hold secrets.
+        keep_arguments: Whether to store the program's arguments and environment. They may contain secrets.
         stop: Whether to end the program after the recording.
         step: For `explain`: the name of the annotation around each step; None if steps have no annotation.
         user: For `explain`: glob patterns of the user's files.
@@ -59,7 +59,7 @@ class Settings:
         return {name: value for name, value in asdict(self).items() if name != "folder"}
 
     def to_json(self) -> str:
-        """Returns the settings as one line of ASCII text, which an environment variable can hold."""
+        """Returns the settings as one line of ASCII text, which can be the value of an environment variable."""
         return json.dumps(asdict(self))
 
     @classmethod

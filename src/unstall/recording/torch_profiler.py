@@ -40,7 +40,7 @@ class TorchProfiler:
         """Prepares a profile.
 
         Args:
-            folder: Where the profile is written.
+            folder: The folder to which the profile is written.
             shapes: Whether to record the shapes of operators' inputs.
             stacks: Whether to record Python stacks.
             instead: Why this recorder replaces the recorder `cupti`; None if it does not replace `cupti`.

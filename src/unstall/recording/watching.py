@@ -1,4 +1,4 @@
-"""Watches the program for a recording. It begins when the program imports torch."""
+"""Watches the program for a recording. The watching begins when the program imports torch."""
 
 from __future__ import annotations
 

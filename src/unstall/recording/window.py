@@ -92,7 +92,7 @@ class RecordedWindow:
             self._journal.write("facts", of=recorder.name, facts=recorder.facts())
 
     def forked(self) -> None:
-        """Stops recording in a forked child process. Touches neither files nor the device."""
+        """Stops recording in a forked child process. Does not use files or the device."""
         self._undo.pop_all()
         for recorder in filter(None, (self._recorder, self._lines)):
             with suppress(Exception):

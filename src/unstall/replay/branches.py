@@ -24,8 +24,8 @@ def launched_on(launch: I64, thread: I64, stream: I32) -> I32:
     """Returns, for each op, the stream argument of its launch call, as a row of `Streams`.
 
     The ops are in launch order. A trace does not have the stream argument of a graph launch, and a CUDA graph may run
-    its ops on further streams. So the argument is inferred. Of the streams on which the graph ran, it is the stream
-    that most ops of other calls use. If other calls use none of these streams, it is the stream of the thread's
+    its ops on additional streams. So the argument is inferred. Of the streams on which the graph ran, it is the stream
+    that most ops of other calls use. If no other call uses one of these streams, it is the stream of the thread's
     previous call. If there is no previous call, it is the stream of the thread's next call.
     """
     several = _on_several_streams(launch, stream)

@@ -90,7 +90,7 @@ def _replayed(program: Program) -> tuple[list[_Round], int]:
 
 
 def _goes_on_by(rounds: list[_Round]) -> int | None:
-    """Returns the time in ns from one round to the next, if it is the same for all further rounds; otherwise None.
+    """Returns the time in ns from one round to the next, if it is the same for all later rounds; otherwise None.
 
     It is the same if three conditions hold. The last two rounds are equal apart from a shift in time. No stream waits
     for an event. The device is at most one round behind the host. Under these conditions, no launch waits for room in a

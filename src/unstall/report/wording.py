@@ -144,7 +144,10 @@ def source_line(source: Source) -> str:
 
 
 def software(source: Source) -> tuple[str | None, ...]:
-    """Returns texts with the device's name, torch's version and CUDA's version. An unknown one is None."""
+    """Returns texts with the device's name, torch's version and CUDA's version.
+
+    If a value is unknown, its text is None.
+    """
     return (
         device_of(source),
         f"torch {source.torch}" if source.torch else None,

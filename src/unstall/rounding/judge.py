@@ -225,7 +225,7 @@ class Judge:
 
 
 def _errors(seen: Seen, noisy: Sequence[Seen]) -> Floats | None:
-    """Returns the root mean square error, over runs with random errors, of each kept element and of the sum.
+    """Returns the root mean square error, over runs with random errors, of each stored element and of the sum.
 
     The sum is over all elements. An error is nan if it is not finite in any run. Returns None if no run has this tensor
     in the same shape.

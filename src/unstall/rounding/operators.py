@@ -21,7 +21,9 @@ _NO_NODE = 1 << 63  # from here on, a node has no number
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The innermost line that called an operator and belongs neither to torch nor to unstall.
+    """The source line that called an operator.
+
+    It is the innermost line outside frameworks, such as torch, and outside unstall.
 
     Attributes:
         file: The file of the line.
@@ -115,7 +117,7 @@ class _Lines:
         self._known: dict[tuple[int, int], _Line] = {}
 
     def of(self, frame: FrameType | None, until: str = "") -> _Line:
-        """Returns the innermost line that belongs neither to torch nor to unstall; `_NO_LINE` if there is none.
+        """Returns the innermost line outside frameworks and unstall; `_NO_LINE` if there is no such line.
 
         Looks at the frames from `frame` outwards, up to the function `until`.
         """

@@ -64,8 +64,7 @@ def _line(text: str, advice: str) -> str:
 
 
 def without_our_frames(error: BaseException) -> None:
-    """Removes unstall's own frames from the end of an error's traceback. The traceback then ends at the line that
-    waits."""
+    """Removes unstall's frames from the end of an error's traceback. The traceback then ends at the line that waits."""
     last, trace = None, error.__traceback__
     while trace is not None:
         if not trace.tb_frame.f_code.co_filename.startswith(OURS):

@@ -32,7 +32,7 @@ class MarkerLimit:
 def limits_of(item: pytest.Item) -> dict[str, MarkerLimit]:
     """Returns the limits of a test, by the names of their markers.
 
-    A test's own marker overrides the marker of its class or module. Fails the test if the argument of a marker is
+    A marker of the test overrides a marker of its class or module. Fails the test if the argument of a marker is
     invalid.
     """
     limits = {}

@@ -24,7 +24,7 @@ def groups(values: I64 | I32) -> Iterator[tuple[int, I64]]:
 
 
 def members(sorted_values: I64 | I32, wanted: I64 | I32) -> I64:
-    """Returns the positions in `sorted_values` of all values that equal one of `wanted`, in the order of `wanted`."""
+    """Returns the positions in `sorted_values` of all values that are in `wanted`, in the order of `wanted`."""
     first = np.searchsorted(sorted_values, wanted, side="left")
     count = np.searchsorted(sorted_values, wanted, side="right") - first
     offset = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)

@@ -29,10 +29,7 @@ class Intervals:
 
     @classmethod
     def union(cls, start: I64, end: I64) -> Intervals:
-        """Returns the union of the given intervals.
-
-        Drops empty intervals, and merges intervals that overlap or touch.
-        """
+        """Returns the union of intervals. Drops empty intervals, and merges intervals that overlap or touch."""
         real = end > start
         start, end = start[real], end[real]
         order = np.argsort(start, kind="stable")

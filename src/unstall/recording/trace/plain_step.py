@@ -5,8 +5,8 @@ recorded step had a pause.
 
 Benefit (`python -m benchmarks.recorder_mechanisms`): an up-to-date plain step time reduces the error of gains from 5.3
 to 1.8 percentage points of a step (median of six recordings). Subtracting pauses reduces the error from 250 % to at
-most 2 % in simulated loops with pauses (medians). A queue recursion that told pauses from waits for the device gained
-at most 0.2 % and was removed. Instead, the subtracted time is at most the time for which the device was idle.
+most 2 % in simulated loops with pauses (medians). A queue recursion that distinguished pauses from waits for the device
+gained at most 0.2 % and was removed. Instead, the subtracted time is at most the time for which the device was idle.
 """
 
 from __future__ import annotations

@@ -252,7 +252,7 @@ class CachingAllocator:
         return self._statistics.reserved_bytes.all.peak
 
     def mem_get_info(self) -> tuple[int, int]:
-        """Returns the free and total bytes of the device, as the driver sees them."""
+        """Returns (free bytes, total bytes) of the device, as the driver reports them."""
         return self._memory.free_bytes, self._memory.total_bytes
 
     def memory_snapshot(self) -> list[dict[str, object]]:
