@@ -15,7 +15,7 @@ Recorder = Literal["cupti", "torch", "virtual"]
 Confidence = Literal["high", "medium", "low"]
 FaultKind = Literal["index", "class", "probability", "weight", "assertion", "memory", "other"]
 Amount: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
-"""A count or a number of bytes. A saved result with a negative one is refused."""
+"""A count or a number of bytes. A saved result with a negative amount is rejected."""
 SCHEMA = "unstall.explain/1"
 WHATIF_SCHEMA = "unstall.whatif/1"
 
@@ -34,12 +34,14 @@ IDLE_CAUSES = (
 )
 """Why a device was idle. The index of a cause is its code in columns."""
 UNTRUSTED = 0.2
-"""A replay that misses the recorded step by a larger part of it promises nothing: its gains would be another
-program's."""
+"""Largest error of a replay that is trusted, as a fraction of the recorded step time.
+
+If the error is larger, no gain is promised, because it would be the gain of a different program.
+"""
 CAVEAT = "In the replay of the unchanged run"
-"""How a verdict begins if the replay is off. The sentence on what bounds the run follows that one."""
+"""First words of a verdict if the error of the replay is too large. The next sentence says what limits the run."""
 BUSY_PARTS = ("compute", "both", "copy", "comm")
-"""What a device was busy with, in the order that reports show."""
+"""What a device was busy with, in the order in which reports show it."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +51,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         path: The file that was read. For a live source, a name for this source.
         reader: The file format: "kineto", or the kind of live source.
         recorder: The recorder of unstall that wrote the file; None if another tool wrote it.
-        known_error: How far the times of a simulated run are off on known programs; None for a recorded run.
+        known_error: A text on how far simulated times differ from measured times on known programs; None for a recorded
+            run.
         device: Model name of the device.
         torch: Version of torch.
         cuda: Version of the CUDA runtime.
@@ -75,7 +78,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def simulated(self) -> bool:
-        """Whether the run was on a virtual GPU, where no recorder slows it down."""
+        """Whether the run was on a virtual GPU. No recorder slows down such a run."""
         return self.recorder == "virtual"
 
 
@@ -85,8 +88,8 @@ class Integrity(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         ok: False if something is missing that may change a figure.
         notes: What was repaired or dropped, one sentence each.
-        shortfall: Why the result covers a different part of the run than the user asked for, or only a few steps of
-            that part. None if the result covers all of it. The verdict begins with this text.
+        shortfall: Why the result covers a different part of the run than the user asked for, or only a few steps of the
+            part. None if the result covers the whole part. The verdict begins with this text.
     """
 
     ok: bool
@@ -97,14 +100,14 @@ class Integrity(msgspec.Struct, frozen=True, kw_only=True):
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     """Steps that the figures leave out because of `unstall.graphed`.
 
-    Before `graphed` uses a CUDA graph, it checks the graph: it also runs the plain function and compares the results. A
-    step with such checks takes longer than other steps. The figures are about the longest stretch of steps without
-    checks.
+    Before `graphed` uses a CUDA graph, it checks the graph: it also runs the function without the graph and compares
+    the results. A step with such checks takes longer than other steps. The figures are about the longest stretch of
+    steps without checks.
 
     Attributes:
         proving: Number of steps that contain checks.
         apart: Number of steps without checks that lie outside the longest stretch of such steps.
-        of: Number of all steps, including the steps that count.
+        of: Number of all steps, including the steps that the figures are about.
         mean_ns: Mean time of the steps that are left out.
     """
 
@@ -115,7 +118,7 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def count(self) -> int:
-        """How many steps are left out."""
+        """Number of steps that are left out."""
         return self.proving + self.apart
 
     @property
@@ -149,7 +152,7 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unit(self) -> str:
-        """The period that a figure describes, in words: "a step", or "the run" if no steps were found."""
+        """What a figure describes, in words: "a step", or "the run" if no steps were found."""
         return "the run" if self.found_by == "whole" else "a step"
 
     @property
@@ -170,7 +173,7 @@ class PlanStep(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         edit: The edit, as `unstall whatif --edit` takes it.
         step_ns: Step time after this edit and all earlier edits of the plan.
-        gain_ns: How much this edit takes off the step time.
+        gain_ns: By how much this edit shortens the step.
         notes: Which parts of the edit could not be made, and why, one sentence each.
     """
 
@@ -184,9 +187,9 @@ class Busy(msgspec.Struct, frozen=True, kw_only=True):
     """Time in ns during which the device works, by kind of work.
 
     Attributes:
-        compute: A kernel runs, and no copy.
-        copy: A copy runs, and no kernel.
-        both: A kernel and a copy run at once.
+        compute: A kernel runs, and no copy runs.
+        copy: A copy runs, and no kernel runs.
+        both: A kernel and a copy run at the same time.
         comm: Only collectives run.
     """
 
@@ -219,7 +222,7 @@ class Accounts(msgspec.Struct, frozen=True, kw_only=True):
         wall_ns: Length of the recorded steps. It is exactly the sum of all attributes of `busy_ns` and `idle_ns`.
         busy_ns: Time during which a device works, by kind of work.
         idle_ns: Time during which no device works, by cause.
-        comm_ns: Time during which a collective runs, alone or beside other work.
+        comm_ns: Time during which a collective runs, alone or at the same time as other work.
     """
 
     wall_ns: int
@@ -246,18 +249,18 @@ class DeviceAccounts(Accounts, frozen=True, kw_only=True):
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """How well the replay reproduces the measured run, and what the run would be without the recorder's overhead.
+    """How well the replay reproduces the measured run, and how the run would be without the recorder's overhead.
 
     Attributes:
         mean_step_ns: Step time of the replayed run.
-        error: How far `mean_step_ns` is from the measured step time, as a fraction of the measured step time.
+        error: Difference between `mean_step_ns` and the measured step time, as a fraction of the measured step time.
         error_ns: `error` times `undistorted_mean_step_ns`, in ns; never negative. A gain smaller than `error_ns` may be
             0.
         undistorted_mean_step_ns: Step time in a long run without the recorder's overhead.
         undistorted_by: How the overhead was determined.
         usual_error: Usual error of the estimated overhead, as a fraction, if `undistorted_by` is "usual cost".
         plain_step_ns: Step time measured without recording.
-        left_out_ns: Sum over all steps of the pauses that the replay omits, because each was seen in only one step.
+        left_out_ns: Total length of the pauses that the replay omits. A pause is omitted if only one step had it.
         device_stretch: Factor on kernel times that was needed to match the plain step time.
         host_free_step_ns: Step time if the host took no time at all.
         accounts: Accounts of the recorded steps without the recorder's overhead.
@@ -283,16 +286,17 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         bound_by: The resource that would shorten a step most if it took no time: "device", or one of `IDLE_CAUSES`
-            except "unknown". "mixed" if several resources limit the run alike, or if no single one limits it. "none" if
-            there is no device work, or the device failed. On a tie, a resource other than the host and the kernels is
-            named.
+            except "unknown". "mixed" if several resources limit the run to the same degree, or if no single resource
+            limits it. "none" if there is no device work, or the device failed. On a tie, the host and the kernels have
+            the lowest priority.
         or_bound_by: Another possible value of `bound_by`. The recorder's overhead is an estimate with a range, and this
-            value belongs to the other end of the range. None if it is the same, or if the overhead is not estimated.
+            value belongs to the other end of the range. None if both values are equal, or if the overhead is not
+            estimated.
         basis: Whether the verdict is about the run as recorded, or about the run without the recorder's overhead.
         text: The verdict in sentences, with figures.
         if_free: Maps each resource ("host", "kernels", "copies", "communication", "waits", "input", "allocator",
-            "startup", "sleep") to a time in ns: how much shorter a step would be, by replay, if the resource took no
-            time. A value below `Replay.error_ns` cannot be told from 0. None if the run cannot be replayed well enough.
+            "startup", "sleep") to a time in ns. The time says how much shorter a replayed step is if the resource takes
+            no time. A value below `Replay.error_ns` may be 0 in truth. None if the replay is not accurate enough.
     """
 
     bound_by: str
@@ -303,7 +307,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """The function of the user's own code that called a place, and the line of the call."""
+    """The function of the user's code that called a place, and the line of the call."""
 
     file: str
     line: int
@@ -319,7 +323,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
         line_is: "exact" if `line` is the line that ran, "def" if it is the first line of the function.
         function: The function; the name of an annotation if `file` is None.
         op: The outermost operator; None if the place is not about a single operator.
-        called_from: The nearest caller in the user's own code.
+        called_from: The nearest caller in the user's code.
     """
 
     file: str | None = None
@@ -331,7 +335,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str | None, int | None, str | None, str | None]:
-        """The place without its caller: equal keys mean the same place."""
+        """The place without its caller. Two places with equal keys are the same place."""
         return self.file, self.line, self.function, self.op
 
 
@@ -350,7 +354,7 @@ class WrongValue(msgspec.Struct, frozen=True, kw_only=True):
         argument: The name of the input that has the wrong value.
         value: The value; "nan", "inf" or "-inf" for values that JSON lacks.
         position: The index of the value in the input.
-        least: The smallest valid value; None if the value is wrong for another reason than its size.
+        least: The smallest valid value; None if the value is neither too small nor too large.
         bound: The first value that is too large; None if `least` is None.
         count: How many values of the input are wrong.
         of: How many values the input has.
@@ -380,26 +384,28 @@ class HeldMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault of a device: what failed, and when Python got the error. The line that failed is in `Finding.where`.
+    """A fault of a device: what failed, and when the error was raised in Python.
+
+    The failed source line is in `Finding.where`.
 
     Attributes:
-        kind: What the kernel found wrong; "memory" if the device's memory was full.
+        kind: The kind of error that the kernel detected; "memory" if the device's memory was full.
         operator: The operator that the program called, or the autograd node.
         kernel: The operator whose kernel failed.
-        check: The kernel's check, in its own words.
-        inputs: The tensors that the operator was given.
+        check: The text of the kernel's check that failed.
+        inputs: The input tensors of the operator.
         wrong: The first wrong value, if it is known.
         backward: Whether the operator failed in a backward pass. If so, `Finding.where` is the line of the forward
-            pass, unless the program wrote the backward pass itself.
+            pass. But if the backward pass is code of the program, it is a line of this code.
         device: The device's index.
         stream: The recorder's number of the stream.
         iteration: Number of the step, from 1 on, counted over the whole program; None if steps are not known.
         call: How many times the program had called the operator with the same call stack, including the failed call.
-        replayed_at: Where the CUDA graph was launched, if the work was part of one.
-        noticed_at: Where the error was raised in Python; None if it never was.
+        replayed_at: Where the CUDA graph was launched, if the failed work was part of a CUDA graph.
+        noticed_at: Where the error was raised in Python; None if it was not raised.
         noticed_after_ns: Time from the call of the operator to the error in Python.
         ended: Whether the error ended the program.
-        held: What occupied the memory when it was full, the largest part first.
+        held: The allocations that occupied the memory when it was full, the largest amount first.
     """
 
     kind: FaultKind
@@ -421,7 +427,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One problem: where it is, what it costs per step, and what to do about it.
+    """One problem: its place, its cost per step, and the way to fix it.
 
     Attributes:
         rule: Name of the rule that found it.
@@ -431,17 +437,17 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         steps_seen: In how many steps it happens; None in results that older versions saved.
         wait_ns: How long the host is blocked, per step.
         exposed_ns: How long the device is idle because of it, per step. For copies and collectives: how long they run
-            while nothing computes. For kernels that could be faster: how long they run while nothing else does.
+            while nothing computes. For kernels that could be faster: how long they run while nothing else runs.
         gain_ns: How much shorter a step gets once `edit` is made. None if the edit was not replayed, or if the gain is
-            within the replay's own error.
-        gain_below_ns: The replay's own error per step, if the gain is within this error; else None.
-        edit: The edit that models the fix, as `unstall whatif --edit` takes it; None if no edit does.
+            smaller than the replay's error.
+        gain_below_ns: The replay's error per step, if the gain is smaller than this error; else None.
+        edit: The edit that models the fix, as `unstall whatif --edit` takes it; None if no edit models the fix.
         saw: The evidence.
         fix: What to do.
         safe_if: The condition under which `fix` keeps the program correct.
-        confidence: How sure the rule is.
-        harmless: Whether the finding costs nothing. Such a finding is listed because people look for it.
-        wrong: Whether the program may compute a wrong result. Such findings come first, whatever they cost.
+        confidence: How sure the rule is that the finding is correct.
+        harmless: Whether the finding costs nothing. A harmless finding is listed because people look for it.
+        wrong: Whether the program may compute a wrong result. Findings with a wrong result come first.
         spans: Times of the up to 100 costliest occurrences, as (start, end) in ns, in order of time.
         fault: The fault of the device that the finding is about; None for all other findings.
     """
@@ -473,7 +479,7 @@ class LineCost(msgspec.Struct, frozen=True, kw_only=True):
         where: The line.
         launches: Number of host calls at the line that put work on a device, in all recorded steps together.
         device_ops: Number of device ops that these calls launched, in all recorded steps together.
-        device_ns: Device time of these ops, per step.
+        device_ns: Device time of the launched ops, per step.
         wait_ns: How long the host is blocked at the line, per step.
         idle_ns: How long the device is idle because of the line, per step.
         idle_cause: The cause of most of `idle_ns`; None if `idle_ns` is 0.
@@ -497,8 +503,8 @@ class LineCount(msgspec.Struct, frozen=True, kw_only=True):
         count: How often it happens in all steps together.
         steps_seen: In how many steps it happens.
         title: What the line does, in a sentence; "" if there is no such sentence.
-        fix: What to do instead; "" if that is not known.
-        rule: The rule of the finding that says what this costs; "" if there is no such finding at this line.
+        fix: What to do instead; "" if no fix is known.
+        rule: The rule of the finding that gives the cost; "" if the line has no such finding.
     """
 
     where: Where
@@ -534,11 +540,11 @@ class LineBytes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reserved(msgspec.Struct, frozen=True, kw_only=True):
-    """The largest amount of device memory that the caching allocator held at one time.
+    """The peak of the device memory that the caching allocator reserved.
 
     Attributes:
-        bytes: The amount, on the device with the highest peak. If unstall recorded the run, the peak is taken from the
-            program's start to the end of the recording. Otherwise it is taken over the recorded part only.
+        bytes: The amount, on the device with the highest peak. If unstall recorded the run, the time from the program's
+            start to the end of the recording counts. Otherwise, the peak is that of the recorded part only.
         lines: How much single lines allocate, the largest amount first; empty if allocations were not recorded one by
             one.
     """
@@ -562,15 +568,15 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         verdict: What bounds the run.
         findings: All findings: wrong results first, then by gain.
         lines: Cost by line, the costliest first.
-        waits: How often the host waits for a device, per step. An operator that waits counts once, and so does each
-            waiting call outside of operators. None if the work of the steps is not known, and in results that older
-            versions saved.
+        waits: How often the host waits for a device, per step. Each operator that waits counts as one wait. Each
+            waiting call outside operators also counts as one wait. None if the work of the steps is not known, and in
+            results that older versions saved.
         launches: How often the host puts work on a device, per step: kernels, graphs, copies and memsets. None if
             `waits` is None.
         copies: How many copies between host and device a step makes. None if `waits` is None.
         reserved: The peak of reserved device memory; None if it was not recorded.
         plan: Edits in the order to make them; None if the run cannot be replayed.
-        floor_ns: The device's own busy time per step after all edits of the plan; None if the run cannot be replayed.
+        floor_ns: The device's busy time per step after all edits of the plan; None if the run cannot be replayed.
     """
 
     schema: str = SCHEMA
@@ -623,18 +629,18 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
         steps: How the run was cut into steps.
         measured_step_ns: Step time as recorded, with the recorder's overhead.
         replayed_step_ns: Step time of the replay of the recorded steps, also with the recorder's overhead.
-        error_ns: How far the replay is off, in ns of a step without the overhead. A smaller gain cannot be told from 0.
+        error_ns: The replay's error, in ns of a step without the overhead. A gain smaller than this may be 0.
         plain_step_ns: Step time measured without recording.
-        undistorted_step_ns: Step time without the overhead, once many steps have run in a row.
+        undistorted_step_ns: Step time in a long run without the recorder's overhead.
         undistorted_by: How the overhead was determined.
         usual_error: Usual error of the estimated overhead, as a fraction, if `undistorted_by` is "usual cost".
-        predicted_step_ns: Step time with all edits made, once many steps have run in a row.
-        floor_ns: The device's own busy time per step, with all edits made.
-        edits: The edits in the order they are made. Each has the step time after it.
+        predicted_step_ns: Step time in a long run without the recorder's overhead, with all edits made.
+        floor_ns: The device's busy time per step, with all edits made.
+        edits: The edits in the order in which they are made. Each edit has the step time after it.
         inferred: Facts that the file lacks and that the replay assumes, one phrase each.
         before: Accounts without the recorder's overhead and without any edit.
         after: Accounts without the recorder's overhead, with all edits made.
-        bound_by: (what bounds the run before the edits, what bounds it after them).
+        bound_by: (what limits the run before the edits, what limits the run after the edits).
     """
 
     schema: str = WHATIF_SCHEMA

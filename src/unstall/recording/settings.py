@@ -1,4 +1,4 @@
-"""Settings of a recording, and how they reach the program's process."""
+"""Settings of a recording. They reach the program's process as text in an environment variable."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Settings:
     """Settings of one recording.
 
     Attributes:
-        folder: Where the program's process writes the recording.
+        folder: The folder to which the program's process writes the recording.
         recorder: The recorder, or "auto".
         warmup: Number of steps before anything is timed or recorded.
         steps: Number of steps to record.
-        after_s: When to begin, in seconds. If not None, it replaces `warmup`.
-        for_s: How long to record, in seconds. If not None, it replaces `steps`.
-        lines: How source lines are found.
+        after_s: When to begin, in seconds. If it is not None, `warmup` is not used.
+        for_s: How long to record, in seconds. If it is not None, `steps` is not used.
+        lines: How source lines are found: one of `LINE_CLOCKS`.
         shapes: Whether to record the shapes of operators' inputs.
-        keep_arguments: Whether to store the program's arguments and environment, which may hold secrets.
+        keep_arguments: Whether to store the program's arguments and environment. They may contain secrets.
         stop: Whether to end the program after the recording.
-        step: For `explain`: the name of the annotation around one step; None if there is none.
-        user: For `explain`: globs of the user's files.
+        step: For `explain`: the name of the annotation around each step; None if steps have no annotation.
+        user: For `explain`: glob patterns of the user's files.
     """
 
     folder: str
@@ -51,7 +51,7 @@ class Settings:
 
     @property
     def by_torch(self) -> bool:
-        """Whether these settings ask for the recorder `torch`, which can begin only at a step of the program."""
+        """Whether these settings select the recorder `torch`. This recorder can begin only at a step of the program."""
         return self.recorder == "torch" or (self.recorder == "auto" and self.shapes)
 
     def metadata(self) -> dict[str, object]:
@@ -59,18 +59,21 @@ class Settings:
         return {name: value for name, value in asdict(self).items() if name != "folder"}
 
     def to_json(self) -> str:
-        """Returns the settings as one line of ASCII text, which an environment variable can hold."""
+        """Returns the settings as one line of ASCII text, which can be the value of an environment variable."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Settings:
-        """Parses the output of `to_json`. Raises ValueError or TypeError for any other text."""
+        """Parses the output of `to_json`. Raises ValueError or TypeError for text of another form."""
         settings = cls(**json.loads(text))
         return replace(settings, user=tuple(settings.user))
 
 
 def check_choices(recorder: str, lines: str, *, shapes: bool) -> None:
-    """Raises UsageError for choices that cannot work here. Called before the program starts."""
+    """Raises UsageError for choices that are unknown, exclude each other, or do not work with this version of Python.
+
+    Called before the program starts.
+    """
     for name, value, known in (("recorder", recorder, RECORDERS), ("lines", lines, LINE_CLOCKS)):
         if value not in known:
             raise UsageError(f"{name}: {value!r} is none of {', '.join(known)}")

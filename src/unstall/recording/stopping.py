@@ -1,7 +1,7 @@
 """Ends the program at a step boundary when its recording is done (`unstall run --stop`).
 
-All ranks of a distributed program end after the same number of steps, whatever becomes of their recordings. Otherwise
-the remaining ranks would wait for the others forever.
+All ranks of a distributed program end after the same number of steps, even if a rank's recording fails. If one rank
+ended earlier, the remaining ranks would wait for it forever.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from unstall.recording.settings import Settings
 
 
 class Stopping:
-    """Decides when the program is to end, and ends it. Does nothing unless `settings.stop` is set."""
+    """Decides when the program is to end, and ends the program. Does nothing unless `settings.stop` is set."""
 
     def __init__(self, settings: Settings) -> None:
         self._asked = settings.stop
@@ -26,7 +26,7 @@ class Stopping:
 
     @property
     def by_count(self) -> bool:
-        """Whether the program is to end after a fixed number of steps. This lets all ranks end after the same step."""
+        """Whether the program is to end after a fixed number of steps, so that all ranks end after the same step."""
         return self._asked and is_one_of_several()
 
     @property
@@ -45,23 +45,23 @@ class Stopping:
 
     @property
     def may_end_here(self) -> bool:
-        """Whether the program is to be ended now, and this thread can do that."""
+        """Whether the program is to be ended now, and this thread can end it."""
         return self._due and may_end_here()
 
     def end_here(self) -> None:
-        """Ends the program by SystemExit, once: a program that catches it runs to its own end."""
+        """Ends the program by SystemExit. If the program catches this SystemExit, no second one follows."""
         self.cancel()
         end_here()
 
     def cancel(self) -> None:
-        """Lets the program run to its own end."""
+        """Cancels the planned end: the program runs as long as it does without `--stop`."""
         self._asked = self._due = False
 
 
 def boundaries_until_recorded(settings: Settings) -> int:
     """Returns the number of step boundaries from the program's start to the end of the recording.
 
-    This holds for a recording that counts steps, not for one by time.
+    The number is valid for a recording that counts steps, not for a recording that is limited by time.
     """
     warm = max(settings.warmup, boundaries_of_first_steps(settings)) + 1
     window = 1 + settings.steps  # a step for warm-up

@@ -1,4 +1,7 @@
-"""The recorder `torch`, which works wherever torch does. `torch.profiler` also records waits, operators and shapes."""
+"""The recorder `torch`, which uses `torch.profiler`. It also records waits, operators and shapes.
+
+It works on every machine on which torch works.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,15 @@ from unstall.guest import device, steps
 
 FILE = "profile.json"
 CLOCK = "unstall.clock#"
-"""Prefix of the names of annotations that hold our clock's time."""
+"""Prefix of the names of annotations. After it, the name has a time of unstall's clock."""
 _CLOCKS = 10
 
 
 class TorchProfiler:
     """Records into `folder`, from `start` to `stop` or until the thread that called `start` ends.
 
-    `start` and `stop` must be called on the same thread of the program: torch stores a profile with its thread, and
-    crashes if another thread stops it.
+    `start` and `stop` must be called on the same thread of the program: torch ties a profile to the thread that started
+    it, and crashes if another thread stops the profile.
     """
 
     name = "torch"
@@ -37,10 +40,10 @@ class TorchProfiler:
         """Prepares a profile.
 
         Args:
-            folder: Where the profile is written.
+            folder: The folder to which the profile is written.
             shapes: Whether to record the shapes of operators' inputs.
             stacks: Whether to record Python stacks.
-            instead: Why this recorder replaces the recorder `cupti`; None if it replaces none.
+            instead: Why this recorder replaces the recorder `cupti`; None if it does not replace `cupti`.
 
         Raises:
             UnstallError: The program has not imported torch.
@@ -86,7 +89,7 @@ class TorchProfiler:
         """Stops recording and writes the profile.
 
         Raises:
-            UnstallError: It is called on another thread than `start` was.
+            UnstallError: The calling thread is not the thread that called `start`.
         """
         if self._stopped:  # it stopped when its thread ended
             return
@@ -109,8 +112,8 @@ class TorchProfiler:
     def forked(self) -> None:
         """Removes torch's callbacks from operators in a forked child process. The profile belongs to the parent.
 
-        With the callbacks, torch would keep in memory everything that the child does. Ending the profile instead would
-        call CUPTI, which does not work in a forked process.
+        With the callbacks, torch would store every operator of the child in memory. The profile cannot be ended in the
+        child: this would call CUPTI, which does not work in a forked process.
         """
         self._stopped = True
         clear = getattr(self._torch._C._autograd, "_clear_callbacks", None)
@@ -120,18 +123,21 @@ class TorchProfiler:
             sys.setprofile(None)
 
     def facts(self) -> dict[str, object]:
-        """Returns {}, because the profile itself has all facts."""
+        """Returns {}, because the profile file already has all facts."""
         return {}
 
     def _tell_time(self) -> None:
-        """Makes annotations whose names hold the time of unstall's clock. They align the trace with this clock."""
+        """Makes annotations whose names contain a time of unstall's clock. They align the trace with this clock."""
         for _ in range(_CLOCKS):
             with self._torch.profiler.record_function(f"{CLOCK}{time.perf_counter_ns()}"):
                 pass
 
 
 class _AtTheEnd:
-    """Calls a function on a thread when this thread ends. Kept in a `threading.local` of the thread."""
+    """Calls a function when the current thread ends.
+
+    The object must be stored in a `threading.local` of this thread.
+    """
 
     def __init__(self, act: Callable[[], None]) -> None:
         self._act = act
@@ -145,9 +151,9 @@ class _AtTheEnd:
 def _let_forks_exit() -> None:
     """Lets child processes that are forked from now on exit without C++ exit handlers.
 
-    Such a handler of Kineto's `ConfigLoader` waits for a thread that a forked process does not have. A child that ends
-    by `sys.exit` would hang forever, as it also does with torch.profiler alone (torch 2.13). Children of
-    multiprocessing end by `os._exit`, and are not affected.
+    Kineto's `ConfigLoader` has an exit handler that waits for a thread. A forked process does not have this thread, so
+    a child that ends by `sys.exit` would hang forever. This also happens with torch.profiler alone (torch 2.13).
+    Children of multiprocessing end by `os._exit`, and are not affected.
     """
     if sys.platform != "linux" or not hasattr(libc := ctypes.CDLL(None), "on_exit"):  # a function of glibc
         return
@@ -160,7 +166,10 @@ def _let_forks_exit() -> None:
 
 
 def _go_on(profiler: Any) -> None:
-    """Resumes a Python profiler that the program started during the recording, because torch has removed it."""
+    """Resumes a Python profiler that the program started during the recording.
+
+    It must be resumed because torch has removed it.
+    """
     of_cprofile: Any = getattr(sys.modules.get("_lsprof"), "Profiler", ())
     if isinstance(profiler, of_cprofile):
         profiler.enable()

@@ -1,4 +1,4 @@
-"""A lock on a recording: one thread at a time may change the recording, and only some threads may stop it."""
+"""A lock on a recording. One thread at a time may change the recording, and only certain threads may stop it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WRITING_WAITS_S = 60.0  # wait for that thread to write the recording
 
 
 class Turn:
-    """A lock on a recording: the thread that holds it may change the recording.
+    """A lock on a recording. The thread that holds the lock may change the recording.
 
     At the program's end, a thread waits for the lock only for a limited time.
     """
@@ -23,11 +23,14 @@ class Turn:
         self._may_stop_here = may_stop_here
         self._lock = threading.Lock()
         self.asked_to_end: str | None = None
-        """If another thread waits to end the recording, its reason; otherwise None."""
+        """Why a thread asked to end the recording; None if no thread asked."""
 
     @contextmanager
     def if_free(self) -> Iterator[bool]:
-        """Tries to take the lock without waiting. Yields whether it was taken; it is not if any thread holds it."""
+        """Tries to acquire the lock without waiting.
+
+        Yields False if a thread already holds the lock, otherwise True.
+        """
         got = self._lock.acquire(blocking=False)
         try:
             yield got
@@ -37,16 +40,16 @@ class Turn:
 
     @contextmanager
     def waited_for(self) -> Iterator[None]:
-        """Waits for the lock, and holds it during the block. Only threads of unstall's own may wait like this."""
+        """Waits for the lock, and holds it during the block. Only threads that unstall started may call this method."""
         with self._lock:
             yield
 
     @contextmanager
     def to_end(self, why: str) -> Iterator[None]:
-        """Waits for the lock, and holds it during the block. The block ends the recording, for the reason `why`.
+        """Waits for the lock, and holds it during the block. The block ends the recording, and `why` is the reason.
 
-        If only another thread may stop the recording, waits for the next step boundary of that thread too. If a wait
-        takes too long, runs the block without the lock.
+        If only another thread may stop the recording, also waits for the next step boundary of this other thread. If a
+        wait takes too long, runs the block without the lock.
         """
         self.asked_to_end = why
         got = self._lock.acquire(timeout=_END_WAITS_S)

@@ -1,4 +1,4 @@
-"""Watches the program for the sake of a recording, from the time that the program imports torch."""
+"""Watches the program for a recording. The watching begins when the program imports torch."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from unstall.guest.step_source import StepSource
 
 
 class Watching:
-    """Watches for step boundaries, for the program's own torch.profiler, and for CUDA's initialisation.
+    """Watches for step boundaries, for a torch.profiler that the program starts, and for CUDA's initialisation.
 
-    It watches from `begin` to `end`.
+    It watches from the call of `begin` to the call of `end`.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Watching:
 
         Args:
             on_boundary: Is called at each step boundary.
-            profiler_begins: Is called when the program's own torch.profiler begins.
+            profiler_begins: Is called when the program starts a torch.profiler.
             cuda_begins: Is called when CUDA has been initialised.
             failed: Is called with the error if torch cannot be watched.
         """
@@ -46,11 +46,14 @@ class Watching:
 
     @property
     def own_profiler_is_on(self) -> bool:
-        """Whether the program's own torch.profiler is running."""
+        """Whether a torch.profiler that the program started is running."""
         return self._own_profiler.is_on or device.profiler_is_on()
 
     def follow(self, source: StepSource | None) -> None:
-        """Watches only the step boundaries of `source`, as cheaply as possible; those of all sources if it is None."""
+        """Watches only the step boundaries of `source`, as cheaply as possible.
+
+        If `source` is None, watches all sources.
+        """
         if self._hooks is not None:
             self._hooks.follow(source)
 

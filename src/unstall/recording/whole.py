@@ -1,4 +1,4 @@
-"""A recording of one block of code, from its first instruction to its last. `session` describes its journal entries."""
+"""Records one whole block of code. The module `session` describes its journal entries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BLOCK = "block"
 
 
 class Whole:
-    """Records a whole block, from `begin` to `end`. At the end, decides which step boundaries count as steps."""
+    """Records a whole block of code, from `begin` to `end`. `end` decides which step boundaries separate the steps."""
 
     under_way = active.RECORDING
 
@@ -44,7 +44,7 @@ class Whole:
         self._over = False
 
     def begin(self) -> None:
-        """Starts to record. If this fails, the journal says why, and the block runs without a recording.
+        """Starts to record. If the start fails, the journal says why, and the block runs without a recording.
 
         Raises:
             UsageError: Another recording is active.
@@ -82,7 +82,7 @@ class Whole:
             self._fail(error)
 
     def forked(self) -> None:
-        """Stops the recording in a forked child process, which is not recorded."""
+        """Stops the recording in a forked child process. Only the parent process is recorded."""
         self._over = True
         if self._window is not None:
             self._window.forked()  # first, because it wrapped functions after the hooks did
@@ -127,7 +127,7 @@ class Whole:
 def step_boundaries(kind: str, times_ns: Sequence[int], begun_ns: int, ended_ns: int) -> list[int]:
     """Returns the times in ns of all step boundaries of a block.
 
-    If `times_ns` are the ends of steps, the first step begins at `begun_ns`. If they are the starts of steps, the last
-    step ends at `ended_ns`. `kind` says which of the two they are.
+    `kind` is the kind of step source, which decides whether `times_ns` are ends or starts of steps. If they are ends,
+    the first step begins at `begun_ns`. If they are starts, the last step ends at `ended_ns`.
     """
     return [begun_ns, *times_ns] if kind in AT_THE_END else [*times_ns, ended_ns]

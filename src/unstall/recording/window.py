@@ -39,12 +39,15 @@ class RecordedWindow:
     def may_stop_here(self) -> bool:
         """Whether the calling thread may stop the recording.
 
-        A recorder that is bound to a thread may only be stopped by this thread, as long as the thread lives.
+        If the recorder is bound to the thread that started it, no other thread may stop it while this thread lives.
         """
         return self.any_thread or threading.current_thread() is self._thread or not self._thread.is_alive()
 
     def start(self) -> None:
-        """Starts the recorder and the clock of Python lines. If one cannot start, stops both and raises the error."""
+        """Starts the line clock and the recorder.
+
+        If one of them fails to start, stops the other and raises the error.
+        """
         self._thread = threading.current_thread()
         self._journal.write("machine", facts=device.machine())
         self._observe("before")
@@ -68,14 +71,18 @@ class RecordedWindow:
     def warmed_up(self) -> None:
         """Writes descriptions of the lines that the warm-up step ran. Call it after the warm-up step.
 
-        Without this call, they would be written half a second later, and lengthen a recorded step by milliseconds.
+        Without this call, the descriptions would be written half a second later, and lengthen a recorded step by
+        milliseconds.
         """
         if self._lines is not None:
             with suppress(OSError):  # the disk may be full now but not at the end
                 self._lines.flush()
 
     def stop(self, wait: Callable[[], None] = device.synchronize) -> None:
-        """Waits for the device by `wait()`, then stops recording. If one part fails, the others are still done."""
+        """Calls `wait()` to wait for the device, then stops recording.
+
+        An error in one part does not prevent the other parts.
+        """
         self._wait = wait
         self._undo.close()
         with suppress(Exception):
@@ -85,7 +92,7 @@ class RecordedWindow:
             self._journal.write("facts", of=recorder.name, facts=recorder.facts())
 
     def forked(self) -> None:
-        """Stops recording in a forked child process. Touches neither files nor the device."""
+        """Stops recording in a forked child process. Does not use files or the device."""
         self._undo.pop_all()
         for recorder in filter(None, (self._recorder, self._lines)):
             with suppress(Exception):
@@ -117,9 +124,9 @@ def give_up(window: RecordedWindow | None, journal: Journal, error: Exception) -
 
 
 def _before_os_exit(act: Callable[[], None]) -> Callable[[], None]:
-    """Makes `os._exit` call `act` first, in this process but not in its forked children.
+    """Makes `os._exit` call `act` before it exits, in this process but not in its forked children.
 
-    Returns a function that undoes this.
+    Returns a function that restores `os._exit`.
     """
     process = os.getpid()
 

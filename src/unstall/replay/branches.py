@@ -1,7 +1,8 @@
-"""Infers the edges between the branches of a CUDA graph, whose ops run on several streams.
+"""Infers the edges between the branches of a CUDA graph whose ops run on several streams.
 
-A file has the streams and times of a graph's ops, but not the graph's edges. If the previous op on its stream does not
-explain how late an op began, the op waited for an op of another branch: the one that had ended last.
+A trace has the streams and times of a graph's ops, but not the graph's edges. Usually an op starts a typical gap after
+the previous op on its stream. If an op started later, it is assumed to have waited for an op of another branch. This
+other op is the last one that ended before the op started.
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ from unstall.timeline.columns import I32, I64, Bool
 from unstall.timeline.grouping import distinct, groups
 
 TICK_NS = 32
-"""Resolution of device times, measured with an H200 and CUPTI 13."""
+"""Resolution of device times in ns, measured with an H200 and CUPTI 13."""
 
 _MOST = 0.9  # of gaps; larger ones had another cause
 
 
 def launched_on(launch: I64, thread: I64, stream: I32) -> I32:
-    """Returns, for each op, the stream that was passed to the call that launched it, as a row of `Streams`.
+    """Returns, for each op, the stream argument of its launch call, as a row of `Streams`.
 
-    The ops are in launch order. A CUDA graph may run ops on streams of its own, other than the stream passed to the
-    call. So the passed stream is inferred: among the streams on which the graph ran, the one that other calls use most.
-    If other calls use none of them, it is the stream of the thread's previous call, or else of its next call.
+    The ops are in launch order. A trace does not have the stream argument of a graph launch, and a CUDA graph may run
+    its ops on additional streams. So the argument is inferred. Of the streams on which the graph ran, it is the stream
+    that most ops of other calls use. If no other call uses one of these streams, it is the stream of the thread's
+    previous call. If there is no previous call, it is the stream of the thread's next call.
     """
     several = _on_several_streams(launch, stream)
     result = stream.copy()
@@ -49,7 +51,7 @@ def launched_on(launch: I64, thread: I64, stream: I32) -> I32:
 def by_stream(stream: I32, on: I32) -> Iterator[tuple[int, I64]]:
     """Yields (stream, ops in launch order) for each stream.
 
-    These are the ops that ran on the stream, and the ops of graphs that were launched on it.
+    The ops of a stream are the ops that ran on it, and all ops of the graphs that were launched on it.
     """
     away = np.flatnonzero(on != stream)
     rows = np.concatenate((np.arange(len(stream)), away))
@@ -58,7 +60,7 @@ def by_stream(stream: I32, on: I32) -> Iterator[tuple[int, I64]]:
 
 
 def roots(launch: I64, previous: I64, beside: I64, follows: Bool) -> Bool:
-    """Returns a mask of the ops that begin a branch of their graph: they wait for no other op of the graph."""
+    """Returns a mask of the ops that begin a branch of their graph. These ops wait for no other op of the graph."""
     chosen: Bool = follows & (beside < 0) & ((previous < 0) | (launch[previous] != launch))
     return chosen
 
@@ -69,9 +71,10 @@ def first_of(follows: Bool) -> I64:
 
 
 def ended_last(launch: I64, stream: I32, start: I64, end: I64) -> I64:
-    """Returns, for each op, which op of the same launch ended last before it began. Only ops on other streams count.
+    """Returns, for each op, the op of the same launch on another stream that ended last before the op began.
 
-    The result is -1 if there is no such op, or if the op has no launch (`launch` is -1).
+    The result is -1 if no op of the launch on another stream ended before. It is also -1 if the op has no launch
+    (`launch` is -1).
     """
     found = np.full(len(launch), -1, dtype=np.int64)
     rows = np.flatnonzero(_on_several_streams(launch, stream))
@@ -98,7 +101,7 @@ def ended_last(launch: I64, stream: I32, start: I64, end: I64) -> I64:
 
 
 def _on_several_streams(launch: I64, stream: I32) -> Bool:
-    """Returns a mask of the ops whose launch put ops on several streams."""
+    """Returns a mask of the ops whose launch has ops on several streams."""
     _, which = distinct(launch)
     low = np.full(int(which.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     high = np.full(len(low), -1)
@@ -109,23 +112,23 @@ def _on_several_streams(launch: I64, stream: I32) -> Bool:
 
 
 def spread(off: I64) -> int:
-    """Returns the delay in ns up to which a gap counts as ordinary variation.
+    """Returns the largest difference in ns between a gap and its usual length that counts as ordinary variation.
 
-    `off` are the differences between gaps and their usual length, in ns.
+    `off` has the measured differences between gaps and their usual length, in ns.
     """
     return max(int(np.quantile(np.abs(off), _MOST)) if len(off) else 0, TICK_NS)
 
 
 def joins(launch: I64, previous: I64, after: I32, start: I64, end: I64) -> tuple[I64, I64]:
-    """Returns where branches of a graph join without a visible delay.
+    """Returns the joins of graph branches that caused no visible delay.
 
-    A branch that ended early delays nothing. But its stream may be used again, by an op that waited for an op of
-    another stream. Then the other stream's op must come after a join: it also waited for the end of the branch. If
-    several branches join there, the one that ended last is returned.
+    A branch that ended early delays no op, so its join is not visible in the times. It is inferred in one case: the
+    next op on the branch's stream waited for an op X of another stream, and X began after the branch had ended. Then X
+    is assumed to have waited for the end of the branch too. If several branches join at X, only the branch that ended
+    last is returned.
 
     Returns:
-        (ops, ends of branches), two columns of indices: each op also waited for the last op of a branch on another
-        stream.
+        (ops, ends of branches), two columns of indices: an op X, and the last op of the branch for which X waited.
     """
     opens = np.flatnonzero((after >= 0) & (previous >= 0) & (launch >= 0))
     fork, branch = after[opens].astype(np.int64), previous[opens]

@@ -1,7 +1,8 @@
 """Builds a `Program` from a `Timeline`: an instruction for every call, and dependencies for every device op.
 
-A program holds no start times of the device. It holds typical delays, one for each kind of call and stream, learned
-from ops and waits whose delay has a single cause. So if a replay reproduces the recorded times, the model is right.
+A program has no recorded start times of the device. It has typical delays for each kind of call and each stream. They
+are learned from ops and waits whose delay has a single cause. So if a replay reproduces the recorded times, the model
+is right.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _MOST_NS = 1 << 57  # four years: it can be replayed many times before a time ov
 
 
 def build(timeline: Timeline, step_starts: I64, step_ends: I64) -> Program:
-    """Builds the program of a run: instructions with dependencies, which can be replayed.
+    """Builds the program of a run. A program has instructions with dependencies, and can be replayed.
 
     `step_starts` and `step_ends` are host times in ns, ascending.
     """
@@ -47,7 +48,7 @@ def build(timeline: Timeline, step_starts: I64, step_ends: I64) -> Program:
 
 
 def _with_a_host(timeline: Timeline) -> Timeline:
-    """Adds a dummy host event if there is none, so that indexing by host rows works."""
+    """Adds a dummy host event if the timeline has no host event, so that indexing by host rows works."""
     if len(timeline.host):
         return timeline
     columns = {column.name: getattr(timeline.host, column.name).dtype for column in fields(timeline.host)}
@@ -155,7 +156,7 @@ def _assemble(
 
 
 def _notes(timeline: Timeline, queue: Queued, across: Order, part_of: I32, joins: int) -> tuple[str, ...]:
-    """Returns phrases on what the trace lacks, and what the replay assumes instead."""
+    """Returns notes for the report: each says what the trace lacks and what the replay assumes instead."""
     follows, orphans = int((across.after >= 0).sum()), int((queue.orphan & (queue.launch >= 0)).sum())
     waits = timeline.waits
     events = (waits.kind == WaitKind.EVENT) | (waits.kind == WaitKind.STREAM_EVENT)
@@ -177,7 +178,7 @@ def _notes(timeline: Timeline, queue: Queued, across: Order, part_of: I32, joins
 
 
 def _bounded(program: Program) -> Program:
-    """Limits absurdly long times, so that the program can be replayed many times without overflow."""
+    """Limits extremely long times, so that the program can be replayed many times without overflow."""
     do, ops = program.instructions, program.ops
     times = (do.work, do.call, do.latency, ops.duration, ops.latency, ops.gap, ops.lag)
     if sum(np.abs(column.astype(np.float64)).sum() for column in times) < _MOST_NS:
@@ -192,7 +193,7 @@ def _bounded(program: Program) -> Program:
 
 
 def _main_thread(timeline: Timeline, starts: I64, rows: I64) -> int:
-    """Returns the thread that runs the steps: the one with most instructions."""
+    """Returns the thread that runs the steps. It is the thread with the most instructions."""
     known = rows[rows >= 0]
     parts = [
         (-len(mine), int(timeline.host.start[known[mine]].min()), thread)

@@ -1,4 +1,7 @@
-"""Instructions for calls that launch ops, and for calls that give memory back, which wait for the whole device."""
+"""Instructions for calls that launch ops, and for calls that free device memory.
+
+Calls that free memory wait for the whole device.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ from unstall.timeline.columns import Bool, HostKind, Timeline
 from unstall.timeline.grouping import groups
 
 LAUNCH_NS = 5_000
-"""Length of a launch that does not wait for room, while recording (H200, CUDA 13)."""
+"""Length in ns of a recorded launch call that does not wait for room in the launch queue (H200, CUDA 13)."""
 
 _SURELY_ROOM = 256  # launches outstanding
 _LONG_CALL = 5  # times the usual length: such a call waited for room in the launch queue
 
 
 def find_capacity(timeline: Timeline, queue: Queued) -> tuple[int, Bool]:
-    """Returns how many launches a stream can have outstanding, and a mask of the ops whose launch waited for room."""
+    """Returns the capacity of a stream's launch queue, and a mask of the ops whose launch waited for room in it."""
     host = timeline.host
     full = np.zeros(len(queue), dtype=np.bool_)
     capacity = QUEUE_CAPACITY
@@ -49,8 +52,8 @@ def find_capacity(timeline: Timeline, queue: Queued) -> tuple[int, Bool]:
 def launches(timeline: Timeline, queue: Queued, full: Bool) -> list[InstructionRows]:
     """Returns the instructions of every launch.
 
-    A launch that blocks the host has a second instruction, for the wait. A call that still works when its ops begin has
-    a second instruction too, for its work from then on.
+    A launch that blocks the host has a second instruction for the wait. If the ops of a launch may begin before the
+    call returns, the launch has a second instruction for the rest of the call.
 
     Args:
         timeline: The run.
@@ -89,11 +92,11 @@ def launches(timeline: Timeline, queue: Queued, full: Bool) -> list[InstructionR
 
 
 def given_back(timeline: Timeline, queue: Queued) -> list[InstructionRows]:
-    """Returns the instructions of calls that gave memory back and waited for the device.
+    """Returns the instructions of calls that freed device memory and waited for the device.
 
-    Such a call waited if the device became idle during it. Calls that take memory do not wait: with 18 ms of work in
-    the queue, cudaMalloc of 512 B to 8 GiB took 0.1 to 0.4 ms, but cudaFree took 18 ms (H200, CUDA 13:
-    `benchmarks/driver_waits.py`).
+    A call is assumed to have waited if the device became idle during the call. Calls that allocate memory do not wait:
+    with 18 ms of work in the queue, cudaMalloc of 512 B to 8 GiB took 0.1 to 0.4 ms, but cudaFree took 18 ms (H200,
+    CUDA 13: `benchmarks/driver_waits.py`).
     """
     host = timeline.host
     rows = np.flatnonzero(host.kind == HostKind.FREE)

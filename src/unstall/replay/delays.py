@@ -14,17 +14,18 @@ _TRIMMED = 10  # one in this many values is dropped at either end
 
 
 def learn(keys: Sequence[I64 | I32], known: Bool, values: I64, default: int) -> I64:
-    """Returns, for every row, a typical value, learned from known rows that are like it.
+    """Returns a typical value for every row. It is learned from similar rows whose value is known.
 
-    Known rows are like a row if they have the same value in a column of `keys`. The typical value is the mean of the
-    middle 80 % of them. So sums of many typical values are right, and outliers do not count.
+    Two rows are similar if they have the same key: the same number in a column of `keys`. The typical value is the mean
+    of the middle 80 % of the known values of similar rows. So sums of many typical values are accurate, and outliers
+    are ignored.
 
     Args:
-        keys: Columns, the most specific first. A row uses the first column in which a few known rows are like it. If
-            there is no such column, it gets the median of all known rows.
-        known: Which rows have a value to learn from.
+        keys: Columns of keys, the most specific first. A row uses the first column in which at least 3 known rows have
+            its key. If no column has 3 such rows, the row gets the median of all known values.
+        known: A mask of the rows whose value is known.
         values: The values.
-        default: The typical value if no row is known.
+        default: The typical value of every row if no row is known.
     """
     whole = int(np.median(values[known])) if known.any() else default
     result = np.full(len(values), whole, dtype=np.int64)

@@ -15,9 +15,9 @@ from unstall.timeline.copies import is_synchronous
 from unstall.timeline.grouping import groups, union
 
 LATENCY_NS = 2_000
-"""From the end of a launching call to the start of its op on an idle stream (H200, CUDA 13)."""
+"""Time in ns from the end of a launch call to the start of its op on an idle stream (H200, CUDA 13)."""
 GAP_NS = 1_000
-"""Between two ops of one stream if the second was queued long before (H200, CUDA 13)."""
+"""Time in ns between two ops of one stream if the second op was launched long before its start (H200, CUDA 13)."""
 
 _STAGED_AT_ONCE_BYTES = 64 << 10  # the launch queue takes smaller uploads: CUDA, "API synchronization behavior"
 _STAGED_NS = 50_000  # a call that staged a copy may return this long before the copy's recorded end
@@ -34,7 +34,7 @@ _ENGINES = {CopyDirection.HOST_TO_DEVICE: 0, CopyDirection.DEVICE_TO_HOST: 1}
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Queued:
-    """Device ops in launch order, one row each. Times are in ns. Op indices are rows of this table."""
+    """Device ops in launch order, one row for each op. Times are in ns. An index of an op is a row of this table."""
 
     row: I64
     launch: I64  # host row of its call, else of the last known call of its stream, else -1
@@ -66,8 +66,8 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
 
     Args:
         timeline: The run.
-        held: Which rows of `Host` make a stream wait for an event. Delays are not learned from the launches right after
-            such a row.
+        held: A mask of the rows of `Host` that make a stream wait for an event. Delays are not learned from the first
+            launch on the stream after the wait.
     """
     host, device = timeline.host, timeline.device
     skew_ns = max(_SKEW_NS, clock_skew(timeline))
@@ -168,10 +168,11 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
 
 
 def _take_turns(timeline: Timeline, row: I64) -> Bool:
-    """Returns a mask of large kernels on a device whose streams never ran large kernels at the same time.
+    """Returns a mask of the large kernels that must not overlap in the replay.
 
-    The replay does not let such kernels overlap. Whether they could overlap is unknown: with a slow host, they may
-    never have been queued together. Kernels that overlapped in the recording may overlap in the replay.
+    These are the large kernels of each device whose streams did not run large kernels at the same time in the
+    recording. Whether the kernels could overlap is unknown: with a slow host, they may never have been queued at the
+    same time. Kernels that overlapped in the recording may overlap in the replay.
     """
     device = timeline.device
     large = (device.kind == DeviceKind.KERNEL) & (device.end - device.start >= _LARGE_NS)
@@ -187,9 +188,9 @@ def _take_turns(timeline: Timeline, row: I64) -> Bool:
 
 
 def _in_order(engine: I32, start: I64) -> I32:
-    """Sets the engine to -1 for each op that started after an op of a later launch.
+    """Sets the engine to -1 for each op that started later than an op launched after it.
 
-    An engine, such as a copy engine, would have served these ops in launch order.
+    These ops did not use an engine: an engine, such as a copy engine, would have run them in launch order.
     """
     result = engine.copy()
     for number, mine in groups(engine):
@@ -200,10 +201,10 @@ def _in_order(engine: I32, start: I64) -> I32:
 
 
 def _blocks(timeline: Timeline, launch: I64, row: I64, skew_ns: int) -> Bool:
-    """Returns a mask of the ops whose call returned only when the op was done: some copies, and all ops if launches
-    block.
+    """Returns a mask of the ops whose call returned only when the op was done.
 
-    A call that stages its data may return slightly before the recorded end of the copy, and counts too.
+    Usually these are only copies. If launches block, they can be ops of every kind. A call that stages its data may
+    return slightly before the recorded end of the copy. It counts as blocking too.
     """
     host, device = timeline.host, timeline.device
     call = np.maximum(launch, 0)
@@ -221,7 +222,7 @@ def _blocks(timeline: Timeline, launch: I64, row: I64, skew_ns: int) -> Bool:
 def engines(timeline: Timeline) -> int:
     """Returns the number of engines of all devices.
 
-    A device has one engine for each direction of copies, and one for kernels that must not overlap.
+    A device has one engine for each of two copy directions, and one engine for kernels that must not overlap.
     """
     return (len(_ENGINES) + 1) * len(np.unique(timeline.streams.device))
 
@@ -229,7 +230,8 @@ def engines(timeline: Timeline) -> int:
 def _launches(timeline: Timeline) -> I32:
     """Returns, for each device op, its launch call, as an index into `timeline.host`.
 
-    If the trace lacks this call, the index is that of the previous op's call on the same stream; -1 if there is none.
+    If the trace lacks this call, the result is the call of the previous op on the same stream. If that stream has no
+    earlier op with a known call, the result is -1.
     """
     launch = timeline.device.launch.copy()
     kind = timeline.host.kind[np.maximum(launch, 0)]
@@ -243,7 +245,7 @@ def _launches(timeline: Timeline) -> I32:
 
 
 def _begun(timeline: Timeline, launch: I64) -> I64:
-    """Returns when the launch of each device op began, in ns.
+    """Returns the start time of each device op's launch, in ns.
 
     A launch before the recording gets a time before all events.
     """
@@ -255,7 +257,10 @@ def _begun(timeline: Timeline, launch: I64) -> I64:
 
 
 def _sort(timeline: Timeline) -> I64:
-    """Returns a number below 63 for each device op. It stands for the op's kind, copy direction and host memory."""
+    """Returns a number below 63 for each device op.
+
+    It encodes the op's kind, copy direction and kind of host memory.
+    """
     device = timeline.device
     sort: I64 = (device.kind.astype(np.int64) * 6 + device.direction) * 3 + device.host_memory
     return sort

@@ -1,4 +1,4 @@
-"""Replays programs by the C engine if it was built, else by the reference implementation in Python."""
+"""Replays programs with the C engine if it was built, otherwise with the reference implementation in Python."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ except ImportError:
 
 
 def replay(program: Program) -> Replayed:
-    """Returns when everything in a program happens; see `interpreter.replay`.
+    """Returns the start and end of every instruction and every op of a program; see `interpreter.replay`.
 
     Raises:
         ValueError: The program is invalid.
@@ -43,7 +43,7 @@ def name() -> str:
 
 
 def begin(capacity: int, *, fills_gaps: bool = False) -> Resumable:
-    """Begins a replay of a program that is given part by part; see `interpreter.Replay`.
+    """Begins a replay that receives a program part by part; see `interpreter.Replay`.
 
     Raises:
         ValueError: `capacity` is invalid.
@@ -114,4 +114,4 @@ RESUMABLE: dict[str, Callable[[int, bool], Resumable]] = {
     **({"c": _ReplayInC} if _engine else {}),
     "python": interpreter.Replay,
 }
-"""The available engines for programs that are fed part by part, the preferred one first."""
+"""The available engines that replay a program part by part, the preferred one first."""

@@ -10,16 +10,16 @@ from unstall.replay.program import WHOLE, Code, Program, Replayed
 from unstall.replay.validate import MOST_NS, Before, check
 
 SPANS = 128
-"""Number of spans of time per engine that a replay with `fills_gaps` tells apart."""
+"""Largest number of time spans for which a replay with `fills_gaps` stores the use of an engine."""
 
 
 def replay(program: Program) -> Replayed:
-    """Returns when everything in a program happens.
+    """Returns the start and end of every instruction and every op of a program.
 
-    An op starts at the latest of these times: the arrival of its launch; the end of the previous op on its stream, plus
-    `gap`; the end of the events for which its stream waits; the end of the op `after`, plus `lag`; the time at which
-    its engine is free. (`gap`, `after` and `lag` are columns of `program.Ops`.) Streams, engines and threads work in
-    program order.
+    An op starts as soon as five conditions are met. Its launch has arrived. The previous op on its stream has ended,
+    and `gap` has passed since. The events for which its stream waits have completed. The op `after` has ended, and
+    `lag` has passed since. Its engine is free. (`gap`, `after` and `lag` are columns of `program.Ops`.) Streams,
+    engines and threads work in program order.
 
     Raises:
         ValueError: The program is invalid; see `validate.check`.
@@ -28,11 +28,11 @@ def replay(program: Program) -> Replayed:
 
 
 class Replay:
-    """Replays a program part by part, with the same times as if the whole program were replayed at once.
+    """Replays a program part by part. The times are the same as in one replay of the whole program.
 
-    In each part, the indices in `target` and `after` count from the beginning of the first part. The indices in `ops`
-    of the instructions count from the beginning of the same part. A part has at least the streams, threads and engines
-    of all earlier parts.
+    In each part, the indices in `target` and `after` count from the beginning of the first part. The indices in the
+    column `ops` of `Instructions` count from the beginning of the current part. A part has all streams, threads and
+    engines of the earlier parts, and may add new ones.
     """
 
     def __init__(self, capacity: int, fills_gaps: bool = False) -> None:
@@ -40,9 +40,9 @@ class Replay:
 
         Args:
             capacity: How many launches a stream can have outstanding.
-            fills_gaps: Whether an engine serves an op as soon as it has room, even while an op that was launched
-                earlier still waits. With this, a longer op may let another op begin sooner. An op with a `share` runs
-                beside others, and is slower while less than its share is unused.
+            fills_gaps: Whether an engine runs an op as soon as the engine has room, even if an op that was launched
+                earlier still waits. With this option, a longer op may let another op begin sooner. An op with a `share`
+                runs at the same time as other ops. While less than its share of the engine is free, the op runs slower.
         """
         self._capacity = capacity
         self._before = Before()
@@ -57,7 +57,7 @@ class Replay:
         self._op_end: list[int] = []
 
     def feed(self, program: Program) -> Replayed:
-        """Replays the next part. Raises ValueError for an invalid part, and then leaves the replay unchanged."""
+        """Replays the next part. If the part is invalid, raises ValueError and leaves the replay unchanged."""
         after = check(program, self._before)
         self._make_room(program)
         start, end, op_start, op_end = self._run(program)
@@ -65,15 +65,15 @@ class Replay:
         return Replayed(*(np.array(times, dtype=np.int64) for times in (start, end, op_start, op_end)))
 
     def clock(self, thread: int) -> int:
-        """Returns when a thread is done with all its instructions so far, in ns."""
+        """Returns the time in ns at which a thread has finished all its instructions so far."""
         return _at(self._clock, thread, "thread")
 
     def done(self, stream: int) -> int:
-        """Returns when a stream is done with all its ops so far, in ns."""
+        """Returns the time in ns at which a stream has finished all its ops and event waits so far."""
         return max(_at(self._ready, stream, "stream"), self._held[stream])
 
     def marked(self, instruction: int) -> int:
-        """Returns when the work before a RECORD instruction is done, in ns; 0 for all other instructions."""
+        """Returns the time in ns at which the work before a RECORD instruction is done; 0 for other instructions."""
         return _at(self._marked, instruction, "instruction")
 
     def _make_room(self, program: Program) -> None:
@@ -149,7 +149,7 @@ class Replay:
         return start, self._end[first:], op_start, self._op_end[first_op:]
 
     def _serve(self, engine: int, share: int, time: int, duration: int) -> tuple[int, int]:
-        """Returns when an engine begins and ends an op that could begin at `time`."""
+        """Returns the start and end, on an engine, of an op that cannot start before `time`."""
         if self._loads is None:
             time = max(time, self._free[engine])
             self._free[engine] = time + duration
@@ -159,10 +159,13 @@ class Replay:
 
 
 class _Load:
-    """How much of an engine is in use, over spans of time: `used[i]` thousandths from `start[i]` until the next span.
+    """The use of an engine over time, as time spans.
 
-    The first span begins at 0, the last one never ends, and in it nothing is in use. If there are too many, the first
-    two become one, with the larger use: a late launch must not find room in the past that was not there.
+    From `start[i]` to `start[i + 1]`, `used[i]` thousandths are in use.
+
+    The first span begins at 0. The last span never ends, and its use is 0. If there are too many spans, the first two
+    are merged, and the merged span has the larger use of the two. So no op can start in the past in room that the
+    engine did not have.
     """
 
     def __init__(self) -> None:
@@ -170,7 +173,10 @@ class _Load:
         self.used = [0]
 
     def run_alone(self, time: int, duration: int) -> tuple[int, int]:
-        """Takes the whole engine, without interruption, as soon as it is idle for `duration`. Returns (begin, end)."""
+        """Reserves the whole engine for the first idle interval of length `duration` from `time` on.
+
+        Returns (begin, end).
+        """
         for span in range(self._at(time), len(self.start) - 1):
             if self.used[span]:
                 time = self.start[span + 1]
@@ -180,7 +186,10 @@ class _Load:
         return time, time + duration
 
     def run_beside(self, time: int, duration: int, share: int) -> tuple[int, int]:
-        """Takes up to `share` of the engine from `time` on, for as long as it needs. Returns (begin, end)."""
+        """Reserves up to `share` of the engine from `time` on, until the work of the op is done.
+
+        Returns (begin, end).
+        """
         begun = -1
         parts = []
         span = self._at(time)
@@ -221,7 +230,7 @@ class _Load:
                 del self.start[span], self.used[span]
 
     def _cut(self, time: int) -> None:
-        """Makes a span begin at `time`."""
+        """Splits a span at `time`, so that a span begins at `time`."""
         if self.start[self._at(time)] == time:
             return
         if len(self.start) == SPANS:

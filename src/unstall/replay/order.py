@@ -1,4 +1,8 @@
-"""Infers unrecorded dependencies of ops: an op of another stream that ended as the op began."""
+"""Infers dependencies of ops that were not recorded.
+
+For example, op B is assumed to depend on op A of another stream if A ended just when B began, and nothing else explains
+why B began so late.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from unstall.replay.device import Queued
 from unstall.timeline.columns import I32, I64, Timeline
 
 LAG_NS = 1_500
-"""From the end of an op to the start of an op on another stream that waited for it (H200, CUDA 13)."""
+"""Time in ns from the end of an op to the start of an op on another stream that waited for it (H200, CUDA 13)."""
 
 _LATE_NS = 4_000  # later than all known causes explain
 _PROMPT_NS = 50_000  # from the end of the other op; devices signal each other in 10 to 20 µs
@@ -33,13 +37,14 @@ class Order:
 def find_order(timeline: Timeline, queue: Queued, held_until: I64) -> Order:
     """Infers, for each op that started late, the op of another stream for which it waited.
 
-    Either its stream waited for an event that the file lacks, or both ops needed the same part of the device. Only ops
-    whose late start has no known cause are considered. The inferred op must explain most of the delay.
+    There are two possible reasons. The stream of the late op waited for an event that is not in the trace, or both ops
+    needed the same part of the device. Only ops whose late start has no known cause are considered. The wait for the
+    inferred op must explain most of the delay.
 
     Args:
         timeline: The run.
         queue: The device ops, in launch order.
-        held_until: For each op, when its stream stops waiting for known events, in ns.
+        held_until: For each op, the time in ns until which its stream waits for known events.
     """
     streams = len(timeline.streams)
     after = np.full(len(queue), -1, dtype=np.int32)
@@ -75,7 +80,7 @@ def find_order(timeline: Timeline, queue: Queued, held_until: I64) -> Order:
 
 
 def _in_branches(queue: Queued, known: I64, after: I32) -> I64:
-    """Sets `after` for ops of graphs that waited for another branch of the graph. Returns these ops."""
+    """Sets `after` for ops of CUDA graphs that waited for another branch of their graph. Returns these ops."""
     late = queue.start - np.maximum(known, queue.start[first_of(queue.follows)])
     other = np.maximum(queue.beside, 0)
     chosen = (queue.beside >= 0) & queue.follows & ~queue.orphan & (late > queue.slack)
@@ -85,10 +90,12 @@ def _in_branches(queue: Queued, known: I64, after: I32) -> I64:
 
 
 def _blame(queue: Queued, late: I64, unexplained: I64, after: I32) -> I64:
-    """Sets `after` for the late ops, in three passes. Returns the number of the pass that set it, for each op.
+    """Sets `after` for the late ops, in three passes.
 
-    Pass 0 accepts an op that had just ended when the late op began. Pass 1 accepts an op in whose last part the late op
-    began. Pass 2 accepts any op that ended within the unexplained delay.
+    Returns, for each op, the number of the pass that set `after`.
+
+    Pass 0 accepts an op that ended just before the late op began. Pass 1 accepts an op that was near its end when the
+    late op began. Pass 2 accepts an op that ended in the last part of the unexplained delay.
     """
     by_end = np.argsort(queue.end, kind="stable")
     end, tail = queue.end[by_end], ((queue.end - queue.start) * _TAIL).astype(np.int64)[by_end]

@@ -1,8 +1,8 @@
 """A `Program`: a run as instructions that depend on one another.
 
-The host's threads do work, make calls, launch ops, and wait. An op of the device depends on its launch and on ops
-before it. Instructions are in the order in which the host began them, so each comes after everything it depends on. An
-engine therefore replays a program in one pass.
+The host's threads do work, make calls, launch ops, and wait. A device op depends on its launch and on earlier ops.
+Instructions are in the order in which the host began them, so each instruction comes after its dependencies. An engine
+therefore replays a program in one pass.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Code(IntEnum):
 
 
 class Recorded(IntEnum):
-    """Kinds of events that a recorder writes. Each kind has its own overhead on the host."""
+    """Kinds of events that a recorder writes. Each kind has a different overhead on the host."""
 
     OPERATOR = 0
     FRAME = 1
@@ -40,9 +40,9 @@ class Recorded(IntEnum):
 
 
 WHOLE = 1000
-"""What a share of an engine is counted in: thousandths."""
+"""The share of a whole engine. Shares are counted in thousandths."""
 QUEUE_CAPACITY = 1022
-"""Outstanding launches on a stream at which the next launch blocks (H200, CUDA 13)."""
+"""Capacity of a stream's launch queue. If so many launches are outstanding, the next one blocks (H200, CUDA 13)."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -67,7 +67,8 @@ class Instructions:
     def goes_on(self) -> Bool:
         """A mask of the instructions that continue the host call of the previous instruction.
 
-        Such an instruction is the wait of that call, or the rest of its time.
+        If a call is split into two instructions, the second instruction is the wait of the call, or the rest of its
+        time.
         """
         same: Bool = np.append(False, (self.host[1:] == self.host[:-1]) & (self.host[1:] >= 0))
         return same[: len(self)]
@@ -96,7 +97,7 @@ class Ops:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Program:
-    """A program that can be replayed. The module's docstring explains it."""
+    """A program that can be replayed. The docstring of this module explains programs."""
 
     instructions: Instructions
     ops: Ops
@@ -125,7 +126,7 @@ class Program:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Replayed:
-    """When each instruction and each op of a program starts and ends, in ns on the timeline's clock."""
+    """The start and end of each instruction and each op of a program, in ns on the timeline's clock."""
 
     start: I64  # by instruction: when its call begins
     end: I64
@@ -135,8 +136,8 @@ class Replayed:
     def window(self, program: Program) -> tuple[int, int]:
         """Returns (start, end) of the steps in ns, like `locate.steps.Steps.window`.
 
-        This time excludes work that was queued before the first step. It includes work that is still queued when the
-        last step ends on the host.
+        This window excludes device work that was launched before the first step. It includes device work of the steps
+        that still runs after the last step ended on the host.
         """
         start, end = int(self.end[program.step_starts[0]]), int(self.end[program.step_ends[-1]])
         launcher = program.launcher

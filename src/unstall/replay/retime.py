@@ -19,15 +19,17 @@ def retime(
     gone: Bool,
     graphs: I32,
 ) -> Timeline:
-    """Moves all events to their replayed times. An event between two instructions moves and stretches with them.
+    """Moves all events to their replayed times.
+
+    Times between two instructions are interpolated between the instructions' new times.
 
     Args:
         timeline: The run.
         program: The program, after edits.
         replayed: Its replayed times.
         recorded: (starts, ends) of the instructions as recorded, in ns.
-        gone: Which ops of the program were removed.
-        graphs: Host rows of the kernel launches that become launches of graphs.
+        gone: A mask of the program's ops that an edit removed.
+        graphs: Host rows of the kernel launches that an edit turned into graph launches.
     """
     host = timeline.host
     part = program.thread_of[host.thread]
@@ -86,11 +88,11 @@ def retime(
 
 
 def _collectives(told: Collectives, order: I64, ops: int) -> Collectives:
-    """Returns the rows of `told` whose op is kept. `op` is the new row of this op.
+    """Returns the collectives whose op is not removed. Their column `op` has the new rows of the ops.
 
     Args:
         told: The collectives.
-        order: The former row of each op that is kept.
+        order: The former row of each op that remains.
         ops: The former number of ops.
     """
     now = np.full(ops, -1, dtype=np.int32)
@@ -101,9 +103,9 @@ def _collectives(told: Collectives, order: I64, ops: int) -> Collectives:
 
 
 def _moved(times: I64, then: I64, now: I64) -> I64:
-    """Moves times along with points whose old times are `then` and whose new times are `now`.
+    """Maps old times to new times by linear interpolation between points. Point i moves from `then[i]` to `now[i]`.
 
-    A time between two points is interpolated linearly. A time after the last point is shifted as far as this point is.
+    A time after the last point is shifted by the same amount as the last point.
     """
     at = np.clip(np.searchsorted(then, times, side="right") - 1, 0, len(then) - 1)
     onward = np.minimum(at + 1, len(then) - 1)
@@ -115,7 +117,10 @@ def _moved(times: I64, then: I64, now: I64) -> I64:
 
 
 def _streams(timeline: Timeline, program: Program) -> Streams:
-    """Returns the streams, with those that an edit added. The added streams get the next free numbers."""
+    """Returns the timeline's streams and the streams that an edit added.
+
+    The added streams get the next free numbers.
+    """
     streams = timeline.streams
     more = len(program.device_of_stream) - len(streams)
     numbers = int(streams.stream.max(initial=0)) + 1 + np.arange(more)

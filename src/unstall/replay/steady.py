@@ -1,4 +1,4 @@
-"""Computes a program's step time after warm-up: its steps are replayed repeatedly, one round after another."""
+"""Computes a program's step time after warm-up. For this, the steps are replayed repeatedly, in rounds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Settled:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Round:
-    """One replay of all steps. It follows the replays of earlier rounds. Times are in ns."""
+    """One replay of all steps. It continues after the replay of the previous round. Times are in ns."""
 
     times: Replayed  # the first round also has what comes before the steps
     steps: int
@@ -47,14 +47,14 @@ class _Round:
 def steady_step_ns(program: Program) -> float:
     """Returns the mean step time after warm-up, in ns.
 
-    A recording has few steps. It includes the time in which the host gets ahead of the device, and the time in which
-    the device catches up. The step time that a user sees is a mean over many steps.
+    A recording has few steps. Its duration includes a phase in which the host gets ahead of the device, and a phase in
+    which the device catches up. A user sees the mean over many steps, in which these phases hardly count.
     """
     return _step_ns(*_replayed(program))
 
 
 def settle(program: Program) -> Settled:
-    """Replays the steps repeatedly, and measures the later ones."""
+    """Replays the steps repeatedly, and measures the steps of the last rounds."""
     rounds, measured = _replayed(program)
     low, high = rounds[-1 - measured].done, rounds[-1].done
     starts = np.concatenate([each.times.op_start for each in rounds])
@@ -76,7 +76,7 @@ def _replayed(program: Program) -> tuple[list[_Round], int]:
     """Replays the steps repeatedly.
 
     Returns:
-        (the rounds, how many of the last rounds are measured).
+        (the rounds, how many rounds at the end are measured).
     """
     steps = len(program.step_starts)
     settling, measured = (-(-least // steps) for least in (_SETTLING, _LOOKED_AT))
@@ -90,11 +90,11 @@ def _replayed(program: Program) -> tuple[list[_Round], int]:
 
 
 def _goes_on_by(rounds: list[_Round]) -> int | None:
-    """Returns the time in ns by which each later round follows the previous one; None if this varies.
+    """Returns the time in ns from one round to the next, if it is the same for all later rounds; otherwise None.
 
-    It is constant if the last two rounds are equal except for their time, no stream waits for an event, and the device
-    is never more than a round behind the host. Then no launch waits for room in a queue that holds work of earlier
-    rounds.
+    It is the same if three conditions hold. The last two rounds are equal apart from a shift in time. No stream waits
+    for an event. The device is at most one round behind the host. Under these conditions, no launch waits for room in a
+    launch queue that has work of earlier rounds.
     """
     if len(rounds) < 4 or rounds[-1].streams_wait:
         return None
@@ -105,7 +105,7 @@ def _goes_on_by(rounds: list[_Round]) -> int | None:
 
 
 def _rounds(program: Program, most: int) -> Iterator[_Round]:
-    """Replays a program to the end of its last step, then repeats the steps. Yields `most` rounds at most."""
+    """Replays a program to the end of its last step, then repeats the steps. Yields at most `most` rounds."""
     do, ops = program.instructions, program.ops
     first, last = int(program.step_starts[0]), int(program.step_ends[-1]) + 1
     first_op = int(do.ops[first - 1]) if first else 0
@@ -146,22 +146,23 @@ def _rows(table: _Table, first: int, last: int) -> _Table:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Carried:
-    """The indices in a column of the steps (such as `target`), and how far each moves from one round to the next."""
+    """The indices in a column of the steps, such as `target`, and how much each index grows from round to round."""
 
     index: I64  # in the round after the first
     moves: I64
 
     @classmethod
     def of(cls, column: I32, first: int, last: int, likes: I64) -> _Carried:
-        """Returns the indices in column[first:last], as they are in the next round.
+        """Returns the indices in column[first:last] for the next round.
 
-        If an index is before `first`, its counterpart of the previous round replaces it.
+        An index of a row before `first` is replaced by the index of its counterpart in the previous round.
 
         Args:
             column: Indices of rows.
             first: The first row of the steps.
             last: The row after the steps.
-            likes: For each index, its counterpart among the rows of the steps, or -1; see the function `likes`.
+            likes: For each index, its counterpart among the rows of the steps, or -1 if it has none; see the function
+                `likes`.
         """
         values, period = column[first:last], last - first
         inside = values >= first
@@ -174,10 +175,10 @@ class _Carried:
 
 
 def likes_of_targets(do: Instructions, first: int, last: int) -> I64:
-    """Returns, for each target of the instructions [first, last), its counterpart among them; see `likes`.
+    """Returns, for each target of the instructions [first, last), its counterpart in the same range; see `likes`.
 
-    The counterpart of a JOIN's target is an instruction of the same thread. Any other counterpart is a RECORD of the
-    same stream.
+    For a JOIN, the counterpart is on the same thread as the target. For all other instructions, the counterpart is a
+    RECORD of the same stream as the target.
     """
     by_thread = likes(do.thread, do.target, first, last)
     records = np.where(do.code == Code.RECORD, do.stream, -1)
@@ -187,8 +188,9 @@ def likes_of_targets(do: Instructions, first: int, last: int) -> I64:
 def likes(kinds: I32, column: I32, first: int, last: int) -> I64:
     """Returns, for each index in column[first:last], its counterpart among the rows [first, last).
 
-    The counterpart has the same kind. As many rows of this kind follow it before `last` as follow the index before
-    `first`. Returns -1 if there is no counterpart, or if the index is not before `first`.
+    Only an index before `first` can have a counterpart. The counterpart of a row has the same kind and the same
+    position, counted from the end. For example, the last row of a kind before `first` has as counterpart the last row
+    of this kind before `last`. The result is -1 if there is no counterpart.
 
     Args:
         kinds: The kind of each row.

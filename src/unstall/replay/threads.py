@@ -1,7 +1,7 @@
-"""Finds the host threads that matter to the device, and merges threads that work in turn.
+"""Finds the host threads that affect the device, and merges threads that take turns.
 
-Autograd runs the backward pass on its own thread while the caller waits. A trace does not say so. But if one of two
-threads is idle whenever the other works, they act on the device like one thread.
+Autograd runs the backward pass on a separate thread while the calling thread waits. A trace does not have this wait.
+But if two threads never work at the same time, a replay can treat them as one thread.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ _ALONE_SHARE = 0.02  # share of a thread's working time that may overlap another
 
 
 def merge_threads(timeline: Timeline, rows: I64, main: int) -> I32:
-    """Returns the number that each thread of the timeline has in the program; -1 for a thread without `rows`.
+    """Returns each thread's number in the program; -1 for a thread that has none of the `rows`.
 
-    Thread 0 runs the steps. Threads that work in turn get the same number.
+    The result has a row for each thread of the timeline. Thread 0 runs the steps. Threads that take turns get the same
+    number.
 
     Args:
         timeline: The run.
         rows: The host events that become instructions.
-        main: The thread of the timeline that runs the steps.
+        main: The thread that runs the steps, as a row of the timeline's threads.
     """
     host = timeline.host
     working = np.flatnonzero((host.kind < HostKind.ANNOTATION) & (host.parent < 0) | _top_level(timeline))
@@ -51,10 +52,9 @@ def merge_threads(timeline: Timeline, rows: I64, main: int) -> I32:
 
 
 def find_joins(time: I64, end: I64, thread: I32, threads: int) -> tuple[I64, I64]:
-    """Finds threads that continued after a pause because thread 0, which runs the steps, woke them.
+    """Finds threads that continued after a pause because thread 0 woke them. Thread 0 runs the steps.
 
-    If another thread continues while thread 0 works, it is assumed to have waited for the last instruction that thread
-    0 had finished.
+    If thread 0 finished instructions during the pause, the thread is assumed to have waited for the last of them.
 
     Args:
         time: When each instruction began, as recorded, in ns.
@@ -63,8 +63,8 @@ def find_joins(time: I64, end: I64, thread: I32, threads: int) -> tuple[I64, I64
         threads: Number of threads.
 
     Returns:
-        (woken, waking), two columns of instructions: `woken` are those with which other threads continued. For each,
-        `waking` is the instruction of thread 0 that woke the thread.
+        (woken, waking), two columns of instructions. `woken` has the first instruction of a thread after its pause.
+        `waking` has the instruction of thread 0 that woke the thread.
     """
     waking, woken = [], []
     main = np.flatnonzero(thread == 0)
@@ -83,7 +83,7 @@ def find_joins(time: I64, end: I64, thread: I32, threads: int) -> tuple[I64, I64
 
 
 def _top_level(timeline: Timeline) -> np.ndarray:
-    """Returns a mask of the operators and calls that are not inside of another operator or call."""
+    """Returns a mask of the operators and calls whose direct parent is not an operator or call."""
     host = timeline.host
     counts = host.kind < HostKind.ANNOTATION
     parent = host.parent

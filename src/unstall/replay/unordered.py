@@ -24,14 +24,14 @@ class InstructionRows:
 
 
 def rows_of(timeline: Timeline, host: I64, code: int | I8, **columns: int | I64 | I32) -> InstructionRows:
-    """Returns instructions for host rows.
+    """Returns one instruction for each of the given host rows.
 
     Args:
         timeline: The run.
         host: The host row of each instruction; -1 for an instruction without one.
-        code: The code of each instruction, or of all of them.
-        columns: Other columns of the instructions. Columns that are not given get default values. `time` is required if
-            `host` contains -1.
+        code: The code of each instruction as a column, or one code for all instructions.
+        columns: Other columns of the instructions. Missing columns get default values. `time` is required if `host`
+            contains -1.
     """
     count = len(host)
 

@@ -11,7 +11,11 @@ from unstall.replay.program import WHOLE, Code, Program
 from unstall.timeline.columns import I8, I32, I64, Bool
 
 MOST_NS = 1 << 62
-"""Every time is a sum of distinct times of the program. If all of them add up to at most this, no sum overflows."""
+"""Largest sum of all times of a program, in ns.
+
+Each replayed time is a sum of different times of the program. If all times of the program add up to at most this limit,
+no replayed time overflows.
+"""
 MOST_THREADS = 1 << 24
 MOST_CAPACITY = (1 << 31) - 1
 
@@ -31,7 +35,7 @@ _Column = I8 | I32 | I64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Before:
-    """Totals of the parts of a program that were checked so far."""
+    """Totals of the parts of a program that were already checked."""
 
     code: I8 = field(default_factory=lambda: np.zeros(0, np.int8))
     thread: I32 = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -43,10 +47,10 @@ class Before:
 
 
 def check(program: Program, before: Before | None = None) -> Before:
-    """Checks a program, or the next part of one. Returns the totals including this part.
+    """Checks a program, or the next part of a program. Returns the totals including this part.
 
-    `latency` and `lag` may be negative, because a wait can end early. A column that an instruction's code does not use
-    may hold any value.
+    `latency` and `lag` may be negative, because a wait can end early. If an instruction's code does not use a column,
+    any value is valid in this column.
 
     Args:
         program: The program or part.
@@ -195,9 +199,9 @@ def _refuse(what: str, first: int, *faults: tuple[Bool, str, *tuple[_Column | in
     """Raises ValueError for the first faulty row.
 
     Args:
-        what: The name of a row in messages.
+        what: The word for a row in messages, such as "op".
         first: The number of the first row in messages.
-        faults: (mask of faulty rows, message, values for the message) of each possible fault.
+        faults: For each possible fault: (mask of the faulty rows, message, values for the message).
     """
     found = [(int(wrong.argmax()), number) for number, (wrong, *_) in enumerate(faults) if wrong.any()]
     if found:
@@ -208,6 +212,9 @@ def _refuse(what: str, first: int, *faults: tuple[Bool, str, *tuple[_Column | in
 
 
 def _total(column: I64) -> int:
-    """Returns the exact sum of magnitudes. Sums the high and low halves separately, so that neither sum overflows."""
+    """Returns the exact sum of the absolute values.
+
+    Sums the high and low 32 bits separately, so that no sum overflows.
+    """
     magnitude = np.abs(column).view(np.uint64)
     return (int((magnitude >> np.uint64(32)).sum()) << 32) + int((magnitude & np.uint64(0xFFFFFFFF)).sum())

@@ -1,4 +1,7 @@
-"""Instructions for waits of the host and of streams: the awaited work, and the latency after its end."""
+"""Instructions for waits of the host and of streams.
+
+Each has the awaited work, and the latency after the work's end.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,9 @@ from unstall.timeline.columns import I32, I64, Timeline, WaitKind
 from unstall.timeline.grouping import groups
 
 SYNC_NS = 3_000
-"""Length of a wait if everything is already done (H200, CUDA 13)."""
+"""Length in ns of a wait call if the awaited work is already done (H200, CUDA 13)."""
 RETURN_NS = 6_000
-"""From the end of the awaited work to the return of the call (H200, CUDA 13)."""
+"""Time in ns from the end of the awaited work to the return of the wait call (H200, CUDA 13)."""
 
 _PROMPT_NS = 50_000  # from the end of the awaited work to the return
 _WORTH_NS = 20_000  # shorter waits are not worth explaining
@@ -27,7 +30,7 @@ _LONG_AGO = np.iinfo(np.int64).min // 2
 
 
 def waits(timeline: Timeline, queue: Queued, order: Order) -> list[InstructionRows]:
-    """Returns the instructions of host waits and stream waits, and of the event records for which they wait."""
+    """Returns the instructions of host waits and stream waits, and of the event records that these waits need."""
     host, known = timeline.host, timeline.waits
     record = np.maximum(known.record, 0)
     calls = known.host.astype(np.int64)
@@ -101,9 +104,9 @@ def waits(timeline: Timeline, queue: Queued, order: Order) -> list[InstructionRo
 
 
 def _ended_then(queue: Queued, start: I64, end: I64) -> I64:
-    """Returns, for each wait, the op that ended right before the wait returned; -1 if there is none.
+    """Returns, for each wait, the op that ended just before the wait returned; -1 if there is none.
 
-    The op must have been launched before the wait.
+    Only ops that were launched before the wait are considered.
     """
     by_end = np.argsort(queue.end, kind="stable")
     last = np.searchsorted(queue.end[by_end], end, side="right") - 1
@@ -123,19 +126,20 @@ def _ended_then(queue: Queued, start: I64, end: I64) -> I64:
 
 
 def held_until(timeline: Timeline, queue: Queued) -> I64:
-    """Returns, for each op, the time in ns until which events held its stream, as far as this is known."""
+    """Returns, for each op, the time in ns until which its stream had to wait for known events."""
     launched = timeline.host.start[np.maximum(queue.launch, 0)]
     return _held_before(_holds(timeline, queue), queue.on, launched)
 
 
 def drained(timeline: Timeline, queue: Queued, start: I64, end: I64) -> tuple[I64, I32]:
-    """Returns, for each call that waited for a device, when this device was done, and which device it was.
+    """Returns, for each call that waited for a device, which device it was, and when this device was done.
 
-    A call waits for the current device of its thread, which the file lacks. A device that was still working when the
-    call returned was not the current one, unless the difference is within the skew of the clocks.
+    A call waits for the current device of its thread. The trace does not say which device is current. If a device was
+    still working when the call returned, it was not the current device. An end that is later than the return by at most
+    the clock skew counts as before the return.
 
     Returns:
-        (times in ns, indices of devices): -1 stands for all devices.
+        (times in ns, indices of devices). The index -1 stands for all devices.
     """
     done, which = _all_done_before(queue, start), np.full(len(start), -1, dtype=np.int32)
     others = done > end + queue.skew_ns
@@ -152,15 +156,18 @@ def drained(timeline: Timeline, queue: Queued, start: I64, end: I64) -> tuple[I6
 
 
 def _done_before(holds: _Holds, queue: Queued, stream: I32, time: I64) -> I64:
-    """Returns, for each stream and time, when the stream was done with all that it was given before that time, in ns.
+    """Returns, for each stream and time T, when the stream finished all work that it received before T, in ns.
 
-    A stream is given ops, and events to wait for.
+    The work of a stream is its ops, and the events for which it must wait.
     """
     return np.maximum(_ops_done_before(queue, stream, time), _held_before(holds, stream, time))
 
 
 _Holds: TypeAlias = dict[int, tuple[I64, I64]]
-"""By stream: when the host made it wait for events, ascending, and when these and all before were done, in ns."""
+"""By stream: (times at which the host made the stream wait for an event, times at which these waits ended), in ns.
+
+The first times are ascending. The end of a wait is at least the end of all earlier waits of the stream.
+"""
 
 
 def _holds(timeline: Timeline, queue: Queued) -> _Holds:
@@ -186,13 +193,14 @@ def _holds(timeline: Timeline, queue: Queued) -> _Holds:
 
 
 def _one_after_the_other(done: I64, held_by: I64, before: I64) -> I64:
-    """Returns when each wait is done, and all waits before it on its stream.
+    """Returns, for each wait, the time in ns at which it and all earlier waits of its stream are done.
 
-    A wait may be held by a wait that is held itself, in a chain as long as the run. Hence the loop.
+    The event of a wait may depend on an earlier wait of another stream, and so on, in a chain as long as the run. So
+    the waits are computed one by one in a loop.
 
     Args:
-        done: When the event of each wait was done, apart from earlier waits, in ns.
-        held_by: For each wait, the earlier wait that holds its event, or -1.
+        done: For each wait, when its event was done if earlier waits are ignored, in ns.
+        held_by: For each wait, the earlier wait that its event depends on, or -1.
         before: For each wait, the previous wait of the same stream, or -1.
     """
     until: list[int] = []
@@ -203,9 +211,10 @@ def _one_after_the_other(done: I64, held_by: I64, before: I64) -> I64:
 
 
 def _held_before(holds: _Holds, stream: I32, time: I64) -> I64:
-    """Returns, for each stream and time, when all events were done that the stream had to wait for before this time.
+    """Returns, for each stream and time T, the time in ns at which the stream's waits before T were done.
 
-    The result is in ns. If there were no such events, it is a time long before the run.
+    These are the waits for events that the stream received before T. If there were none, the result is a time long
+    before the run.
     """
     result = np.full(len(stream), _LONG_AGO, dtype=np.int64)
     for number, rows in groups(stream):
@@ -217,9 +226,9 @@ def _held_before(holds: _Holds, stream: I32, time: I64) -> I64:
 
 
 def _ops_done_before(queue: Queued, stream: I32, time: I64) -> I64:
-    """Returns, for each stream and time, when all ops were done that were launched on the stream before this time.
+    """Returns, for each stream and time T, the time in ns at which the ops launched on the stream before T were done.
 
-    The result is in ns. If there were no such ops, it is a time long before the run.
+    If no op was launched on the stream before T, the result is a time long before the run.
     """
     result = np.full(len(stream), _LONG_AGO, dtype=np.int64)
     asked = dict(groups(stream))

@@ -1,1 +1,1 @@
-"""Builds the documents of results: one file for each verb."""
+"""Builds documents (reports) from results. Each verb of the command line has one module."""

@@ -1,4 +1,4 @@
-"""The report of `audit`: a row for each entry, then the lines at which several entries wait."""
+"""The report of `audit`: a table with a row for each entry, then tables of the source lines with findings."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _LEGEND = "in brackets: how often the line waits if not once, and the share of a
 def document(audit: Audit, in_repository: Mapping[str, str] | None = None) -> Document:
     """Returns the report of an audit.
 
-    `in_repository` maps the name of a file in the audit to its name in the repository. Messages for continuous
-    integration use the latter.
+    `in_repository` maps a file name in the audit to the file's name in the repository. Messages for continuous
+    integration use the name in the repository.
     """
     name = _Names(audit.rows)
     audited = [(row, row.figures) for row in audit.rows if row.figures is not None]
@@ -40,7 +40,7 @@ def document(audit: Audit, in_repository: Mapping[str, str] | None = None) -> Do
 
 
 class _Names:
-    """The names of entries. If all entries are in one file, the names leave out the file."""
+    """The names of entries. If all entries are in one file, the names do not contain the file."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         sources = {row.entry.partition(":")[0] for row in rows}
@@ -97,7 +97,7 @@ def _entries(audited: Sequence[tuple[Row, Figures]], name: _Names) -> Table | No
 def _below(figures: Figures) -> Iterator[Words]:
     """Yields the lines of text below an entry of the table.
 
-    They say where the host waits, how much it copies, and what limits the figures.
+    The lines of text say where the host waits, how often it copies, and which caveats apply to the figures.
     """
     files: dict[str, dict[str, list[Found]]] = {}
     for wait in sorted(figures.waits, key=lambda wait: wait.where.line or 0):
@@ -113,9 +113,9 @@ def _below(figures: Figures) -> Iterator[Words]:
 
 
 def _often_and_gain(waits: Sequence[Found], step_ns: int) -> str:
-    """Returns a text such as " (2x, 0.7 %)": how often a line waits per step, and what mending it gains.
+    """Returns a text such as " (2x, 0.7 %)": how often a line waits per step, and what fixing the line gains.
 
-    The number is left out if the line waits once per step, and the gain if it is unknown.
+    The text has no number of waits if the line waits once per step. It has no gain if the gain is unknown.
     """
     per_step = sum(wait.per_step for wait in waits)
     gains = [wait.gain_ns for wait in waits if wait.gain_ns]
@@ -138,13 +138,13 @@ def _why(failure: Failure) -> Iterator[Words]:
 
 @dataclass(slots=True)
 class _Line:
-    """A finding at one line, for all entries together.
+    """A finding at one source line, summed up over all entries.
 
     Attributes:
-        found: The finding in one of the entries.
-        entries: How many entries have the finding.
-        per_step: How often it occurs per step, in the entry in which it occurs most often.
-        gains: What mending it gains, as shares of a step, for the entries in which that is known.
+        found: The finding, taken from one of the entries.
+        entries: Number of entries that have the finding.
+        per_step: How often the finding occurs per step, in the entry in which it occurs most often.
+        gains: What fixing the finding gains, as a share of a step, for each entry with a known gain.
     """
 
     found: Found
@@ -154,9 +154,10 @@ class _Line:
 
 
 def _lines(title: str, audited: Sequence[tuple[Row, Figures]], chosen: Callable[[Found], bool]) -> Table | None:
-    """Returns a table of the chosen findings of all entries, with a row for each line, or None if there are none.
+    """Returns a table of the chosen findings of all entries, or None if there are no such findings.
 
-    Bugs come first. The other lines are sorted by what mending them gains in all entries together.
+    The table has a row for each source line and kind of finding. Bugs come first. The other rows are sorted by the sum
+    of their gains over all entries.
     """
     lines: dict[tuple[object, ...], _Line] = {}
     for _, figures in audited:
@@ -204,7 +205,7 @@ def _share(gains_ns: Sequence[int], step_ns: int) -> float:
 
 
 def _percent(part: float) -> str:
-    """Returns the share with at most two digits, such as "97 %", "0.7 %" or "<0.1 %"."""
+    """Returns a share as text with at most two digits, such as "97 %", "0.7 %" or "<0.1 %"."""
     percent = 100 * part
     if 0 < percent < 0.05:
         return "<0.1 %"
@@ -212,7 +213,7 @@ def _percent(part: float) -> str:
 
 
 def _annotations(audit: Audit, in_repository: Mapping[str, str]) -> Iterator[Annotation]:
-    """Yields an error for each entry that failed and for each bug, and a warning for each other finding with a gain."""
+    """Yields an error for each failed entry and for each bug. Yields a warning for each other finding with a gain."""
     for row in audit.rows:
         if row.failure:
             yield Annotation("error", "unstall audit", f"{row.entry}: {row.failure.reason}")

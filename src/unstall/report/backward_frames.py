@@ -1,7 +1,7 @@
 """Cuts the Python frames of autograd's threads by step.
 
-Every backward pass has the stack of the line that calls backward, which is the same line in every step. So traces hold
-one frame from the first backward pass to the last. Between two passes the thread ran nothing.
+In each step, the same source line calls `backward()`, so each backward pass has the same stack. So a trace has a single
+Python frame from the first backward pass to the last, although the thread runs nothing between two passes.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from unstall.locate.kinds import named
 from unstall.timeline.columns import I64, HostKind, Timeline
 
 _AUTOGRAD = re.compile(r".{0,200}\bautograd\b|.{0,200}pt_autograd_\d", re.IGNORECASE)
-"""Names of the threads of autograd's engine: `pt_autograd_0` of torch, as the virtual GPU and recorders tell it."""
+"""Pattern for the thread names of autograd's engine, such as torch's name `pt_autograd_0`."""
 
 
 def cut_by_step(timeline: Timeline, rows: I64, step_starts: I64) -> tuple[I64, I64, I64]:
     """Returns the Python frames to draw, as (host rows, starts, ends), with times in ns.
 
-    A frame of an autograd thread is cut into one part for each step, around the thread's work in that step. All other
-    frames stay as they are.
+    If a frame of an autograd thread lasts several steps, it is cut into one part for each step. A part covers the
+    thread's work in its step. All other frames are returned unchanged.
     """
     host = timeline.host
     start, end = host.start[rows], host.end[rows]

@@ -40,8 +40,8 @@ _ALONE = {
 def document(result: CheckResult, in_repository: Mapping[str, str] | None = None) -> Document:
     """Returns the report of a check.
 
-    `in_repository` maps the name of a file in the result to its name in the repository. Messages for continuous
-    integration use the latter.
+    `in_repository` maps a file name in the result to the file's name in the repository. Messages for continuous
+    integration use the name in the repository.
     """
     cases = tuple(_case(result, outcome, in_repository or {}) for outcome in result.outcomes)
     unknown = tuple(words(Span(each.text, "warning")) for each in result.outcomes if each.state == "unknown")
@@ -91,7 +91,7 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
 def _lines(outcomes: Sequence[Outcome]) -> Iterator[Entries]:
     """Yields a list of source lines for each budget that is exceeded.
 
-    If several lines have the same advice, only the first shows it, and the others refer to the first.
+    If several source lines have the same advice, only the first one shows the advice. The others refer to the first.
     """
     given: dict[str, tuple[str, int]] = {}
     for outcome in outcomes:
@@ -142,12 +142,12 @@ def _annotation(
 def _in_turn(several: Sequence[Sequence[Annotation]]) -> Iterator[Annotation]:
     """Yields the first message of each case, then the second message of each case, and so on.
 
-    GitHub shows only ten messages, so each case should have one among them.
+    GitHub shows only the first ten messages. With this order, they come from as many cases as possible.
     """
     for number in range(max(map(len, several), default=0)):
         yield from (each[number] for each in several if number < len(each))
 
 
 def files_of_check(result: CheckResult) -> set[str]:
-    """Returns all source files that the result names."""
+    """Returns the names of all source files in the result."""
     return files_at(line.where for outcome in result.outcomes for line in outcome.lines)

@@ -47,7 +47,7 @@ _ROLES: dict[Status, Role] = {"new": "warning", "gone": "same", "within noise": 
 
 
 def document(result: DiffResult, draw: Draw = no_pictures) -> Document:
-    """Returns the report of a comparison of two runs, A and B. `draw` makes the pictures of both runs."""
+    """Returns the report of a comparison of two runs, A and B. `draw` draws the pictures of both runs."""
     caveats = Bullets(words("Before you compare"), tuple(words(caveat.text) for caveat in result.caveats))
     foot = _foot(result)
     over = result.a.steps.over if result.of_whole_runs else "per step"
@@ -89,7 +89,7 @@ def _side(name: str, side: Side) -> tuple[Words, Words]:
 
 
 def _steps(side: Side) -> str:
-    """Returns a text with the number and length of a run's steps, and with their range."""
+    """Returns a text with the number of a run's steps, their mean length, and their range of lengths."""
     steps = side.steps
     if steps.found_by == "whole":
         return f"the whole run, {duration(steps.wall_ns)}"
@@ -120,7 +120,7 @@ def _accounts(result: DiffResult) -> Table:
 
 
 def _launches(result: DiffResult, over: str) -> Table:
-    """Returns a table of the launches. It has only the counts that differ between the two runs."""
+    """Returns a table of launch counts. It has only the counts that differ between the two runs."""
     launches = result.launches
     counts = (
         ()
@@ -149,9 +149,9 @@ def _unchanged(result: DiffResult) -> str:
 
 
 def became(a: int, b: int, arrow: str = "→") -> str:
-    """Returns two durations in ns as text, with an arrow between them.
+    """Converts two durations in ns to one text, with an arrow between them.
 
-    If both have the same unit, the unit is given once.
+    If both have the same unit, it appears once.
     """
     left, right = duration(a), duration(b)
     number, _, unit = left.partition(" ")
@@ -160,19 +160,19 @@ def became(a: int, b: int, arrow: str = "→") -> str:
 
 
 def signed(ns: int) -> str:
-    """Returns a change in ns as a duration with its sign."""
+    """Returns a change in ns as text: a duration with a plus or minus sign."""
     return f"+{duration(ns)}" if ns > 0 else duration(ns)
 
 
 def number(value: float) -> str:
-    """Returns a count per step as text, such as "8", or "0.5" if something happens in every second step."""
+    """Returns a count per step as text, such as "8", or "0.5" for one event in two steps."""
     if value and value < 0.1:
         return "<0.1"
     return f"{value:,.1f}".removesuffix(".0")
 
 
 def _numbers(count: Count) -> str:
-    """Returns a count in both runs as text, or one number if the runs do not differ."""
+    """Returns the counts of both runs as text, such as "2 → 3". If the counts are equal, the text is one number."""
     return number(count.a) if count.same else f"{number(count.a)} → {number(count.b)}"
 
 
@@ -181,7 +181,7 @@ def _time(time: Time) -> str:
 
 
 def both_places(a: Where | None, b: Where | None) -> str:
-    """Returns a place in both runs as text.
+    """Returns the places of a source line in run A and run B as one text.
 
     If only the line number differs, the text is like `train.py:14 (was 12) in step`.
     """
@@ -201,7 +201,7 @@ def _named(where: Where) -> str:
 
 
 def _change(title: Span, status: Status, figures: Sequence[str], *details: str) -> Row:
-    """Returns a table row for one change. Below the row are its status and the details."""
+    """Returns a table row for one change. The text below the row has the status of the change and the details."""
     said = ", ".join(detail for detail in details if detail)
     label = "noise" if status == "within noise" else status
     below = words(Span(label, _ROLES[status]), Span(f", {said}", "dim") if said else "")
@@ -223,9 +223,10 @@ def _copy(change: CopyChange) -> Row:
 
 
 def _memory(change: CopyChange) -> str:
-    """Returns whether the copies use pageable or pinned memory, and whether they block, as text.
+    """Returns a text on the memory of the copies, such as "pageable, blocking".
 
-    If they use both kinds of memory, or if the kind is unknown, the kind is left out.
+    The text says whether the host memory is pageable or pinned, and whether copies block. It has no kind of memory if
+    the copies use both kinds or if the kind is unknown.
     """
     pageable, pinned = (bool(kind.a or kind.b) for kind in (change.pageable, change.pinned))
     kind = "" if pageable == pinned else "pageable" if pageable else "pinned"
@@ -235,7 +236,8 @@ def _memory(change: CopyChange) -> str:
 def _kernels(changes: Sequence[KernelChange]) -> Iterator[Row]:
     """Yields a table row for each kernel.
 
-    Long names are cut, unless two kernels would then look the same. Kernels may differ in a single template argument.
+    Long names are shortened to 150 characters. If two shortened names are equal, up to 1,000 characters are shown,
+    because the names of two kernels may differ in a single template argument.
     """
     times = Counter(short(change.name, _LONGEST_KERNEL) for change in changes)
     for change in changes:

@@ -1,4 +1,4 @@
-"""Turns a `Run` into the picture that the HTML report draws."""
+"""Makes the picture of a `Run` that the HTML report shows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def draw(run: Run) -> Picture:
 def _idle(run: Run) -> IdleIntervals:
     """Returns the idle intervals of each device.
 
-    If there are several devices, the intervals in which all of them are idle come first.
+    If there are several devices, the intervals in which all devices are idle come first.
     """
     each: list[tuple[int, Gaps]] = [(accounts.device, gaps) for accounts, gaps in run.by_device]
     if len(each) != 1:
@@ -44,7 +44,10 @@ def _idle(run: Run) -> IdleIntervals:
 
 
 def _places(run: Run) -> tuple[I32, list[str]]:
-    """Returns (index, places): the index in `places` for each host row; the places as text."""
+    """Returns (index, places).
+
+    `places` has the distinct places as text. `index` has, for each host row, its index in `places`.
+    """
     known, index = np.unique(run.places.place, return_inverse=True)
     names = [place(run.places.where(int(number), -1, None)) for number in known]
     return index.reshape(-1).astype(np.int32), names

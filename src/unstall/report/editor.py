@@ -1,8 +1,8 @@
-"""Links from the HTML page to the user's editor: which editor they open, and which files.
+"""Links from the HTML page to source files in the user's editor.
 
-The page shows the links only at the path that it was written to, because the files are on this machine only. To do so
-without an absolute path, the page holds a digest of its own path. It holds each file's path relative to the page's
-folder.
+The files are only on this machine, so the page shows the links only at the path to which it was written. The page
+should not contain absolute paths. So it contains a digest of the path of the page, and each file's path relative to the
+folder of the page.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from unstall.errors import UsageError
 from unstall.patches.source import path_below
 
 SETTING = "UNSTALL_EDITOR"
-"""The environment variable that names the editor; the default is the first of EDITORS."""
+"""The environment variable that names the editor. The default is the first entry of EDITORS."""
 NONE = "none"
 
 
 class Editor(NamedTuple):
-    """An editor, and the address that opens a line in it.
+    """An editor, and the URL that opens a source line in this editor.
 
-    In the address, `{path}` stands for the absolute path without its first slash, and `{line}` for the line number.
+    In `address`, `{path}` stands for the file's absolute path without the first slash, and `{line}` for the line
+    number.
     """
 
     name: str
@@ -45,12 +46,12 @@ EDITORS: Mapping[str, Editor] = {
 
 
 def chosen() -> Editor | None:
-    """Returns the editor that the environment variable `SETTING` names, or None if the variable is "none".
+    """Returns the editor that the environment variable UNSTALL_EDITOR names, or None if the variable is "none".
 
     If the variable is not set, returns the first editor of EDITORS.
 
     Raises:
-        UsageError: There is no such editor.
+        UsageError: The variable is neither "none" nor a name in EDITORS.
     """
     name = os.environ.get(SETTING) or next(iter(EDITORS))
     if name != NONE and name not in EDITORS:
@@ -59,9 +60,10 @@ def chosen() -> Editor | None:
 
 
 def with_links(document: Document, files: Callable[[], Iterable[str]]) -> Document:
-    """Returns the document with a page that links to source files. `files` returns their names, as they are in the run.
+    """Returns the document with a page that links to source files.
 
-    The page has links only if it is below the current folder. It links only to files below the current folder.
+    `files` returns the names of the source files, as in the run. The page has links only if the page is below the
+    current folder. It links only to files below the current folder.
     """
     page = document.page
     if page is None:

@@ -50,9 +50,12 @@ _MUCH = 0.05  # of the step: a plan that ends this far above the floor names the
 _LONGEST_PLACE = 35  # of 80 columns; leaves room for the figures of lines
 _PATH_TAIL = 2  # last components of a path that are shown in tables
 BEFORE_BUGS = "b"
-"""Stands before the numbers of bugs, which are not those of the other findings."""
+"""Prefix of the numbers of bugs.
+
+Bugs and other findings are numbered separately: "b1" is the first bug, "1" the first other finding.
+"""
 IN_PLAN = "in plan"
-"""The gain of a finding that gains nothing alone, and something after other changes."""
+"""Text in the gain column for a finding whose change gains something only after other changes of the plan."""
 _START = {
     "plain step time": "now, as measured",
     "host-only steps": "now, with the host's times from host-only steps",
@@ -62,7 +65,7 @@ _START = {
 
 
 def document(result: Result, draw: Draw = no_pictures) -> Document:
-    """Returns the report of a run. `draw` makes the pictures of the run."""
+    """Returns the report of a run. `draw` draws the pictures of the run."""
     has_work = result.verdict.bound_by != "none"
     sound = result.integrity.ok
     blocks = [
@@ -94,8 +97,11 @@ def _notes(result: Result) -> Bullets | None:
 
 
 def _bars(result: Result) -> Bars:
-    """Returns bars of the accounts of the run to which the verdict refers: as recorded, or without the recorder's
-    overhead."""
+    """Returns a bar chart of the times in the accounts of the run.
+
+    The verdict refers either to the run as recorded, or to the run without the recorder's overhead. The accounts of the
+    same run are drawn.
+    """
     apart = without_recorder(result)
     accounts = result.replay.accounts if apart and result.replay else result.accounts
     drawn = bars_of(accounts, result.steps, over(result))
@@ -140,8 +146,8 @@ def _findings(result: Result) -> list[Block]:
 def _two_steps(result: Result) -> tuple[Prose, ...]:
     """Returns a paragraph on the two step times in the report.
 
-    Gains refer to a step without the recorder. All other figures refer to a step as recorded. Without a replay, the
-    result is empty.
+    Gains refer to a step without the recorder. Exposed times and host waits refer to a step as recorded. If the result
+    has no replay, returns ().
     """
     if result.replay is None:
         return ()
@@ -189,7 +195,7 @@ def _entries(
 
 
 def heading(result: Result, finding: Finding, *, strong: bool = False) -> Words:
-    """Returns the finding's title and how often it occurred. Unless its confidence is high, the confidence follows."""
+    """Returns the finding's title and how often the finding occurred. Adds the confidence if it is not high."""
     sure = "" if finding.confidence == "high" else f"{finding.confidence} confidence"
     beside = ", ".join(part for part in (often(result, finding), sure) if part)
     title = Span(finding.title, "strong" if strong else "")
@@ -199,7 +205,7 @@ def heading(result: Result, finding: Finding, *, strong: bool = False) -> Words:
 def details(finding: Finding, same: str | None) -> Iterator[tuple[str, Words]]:
     """Yields the finding's details as pairs (label, text).
 
-    `same` is the number of an earlier finding with the same advice, or None if no earlier finding has it.
+    `same` is the number of an earlier finding with the same advice, or None if there is no such finding.
     """
     at, caller = ("at", place_and_operator(finding.where)), finding.where.called_from
     origin = ("from", words(Span(place(caller), "place"))) if caller else None
@@ -215,7 +221,7 @@ def details(finding: Finding, same: str | None) -> Iterator[tuple[str, Words]]:
 def _same_advice(findings: Sequence[Finding]) -> list[int | None]:
     """Returns, for each finding, the number of the first earlier finding with the same advice, or None.
 
-    Findings are numbered from 1 on.
+    Finding numbers start at 1.
     """
     first: dict[tuple[str, str], int] = {}
     numbers = [first.setdefault((finding.fix, finding.safe_if), i) for i, finding in enumerate(findings, 1)]
@@ -225,7 +231,7 @@ def _same_advice(findings: Sequence[Finding]) -> list[int | None]:
 def often(result: Result, finding: Finding) -> str:
     """Returns how often the finding occurred, such as "16x a step", "48x in 1 of 3 steps" or "once in 5 steps".
 
-    For a bug, or in a run of one step, returns "" if the finding occurred only once.
+    If the finding occurred once and is a bug, or the run has one step, returns "".
     """
     count, steps, seen = finding.count, result.steps.count, finding.steps_seen
     if finding.wrong:
@@ -240,14 +246,15 @@ def often(result: Result, finding: Finding) -> str:
 
 
 def over(result: Result) -> str:
-    """Returns the unit of the figures, as text: per step, or in all if no steps were found."""
+    """Returns the words after a figure: "per step", or "in all" if no steps were found."""
     return result.steps.over
 
 
 def gain_of(result: Result, finding: Finding) -> str:
-    """Returns the time that a step saves if only this finding is fixed, as text, or "" if the gain is unknown.
+    """Returns the gain of a finding as text, or "" if the gain is unknown.
 
-    The text is `IN_PLAN` if the finding gains something only together with other changes.
+    The gain is the time that a step saves if only this finding is fixed. The text is `IN_PLAN` if the change gains
+    something only together with other changes.
     """
     if finding.gain_below_ns is not None:
         return f"<{duration(finding.gain_below_ns)}"
@@ -262,15 +269,15 @@ def gain_of(result: Result, finding: Finding) -> str:
 
 
 def _error(result: Result) -> str:
-    """Returns the replay's error as text, such as " ± 12 µs", or "" if it is 0. All gains have this error."""
+    """Returns the replay's error as text, such as " ± 12 µs", or "" if the error is 0. All gains have this error."""
     error_ns = result.replay.error_ns if result.replay else 0
     return f" ± {duration(error_ns)}" if error_ns else ""
 
 
 def _plan(result: Result) -> Table | None:
-    """Returns a table of the changes in the order in which to make them, or None if there is no plan.
+    """Returns a table of the plan: the changes in the order in which to make them. Returns None if there is no plan.
 
-    The first row is the step without the recorder, the last row is the floor.
+    The first row is the step time without the recorder. The last row is the floor, if it is known.
     """
     replay = result.replay
     if not result.plan or replay is None:
@@ -294,9 +301,10 @@ def _plan(result: Result) -> Table | None:
 
 
 def unplanned(result: Result) -> list[int]:
-    """Returns the numbers of costly findings with an unknown gain if the plan ends far above the floor, otherwise [].
+    """Returns the numbers of findings that may explain why the plan ends far above the floor.
 
-    Findings are numbered from 1 on.
+    These are costly findings with an unknown gain whose exposed time is at least 5 % of a step. Finding numbers start
+    at 1. If the plan ends near the floor, returns [].
     """
     if not result.plan or result.replay is None or result.floor_ns is None:
         return []
@@ -342,7 +350,7 @@ def _lines(result: Result) -> Table | None:
 
 
 def _rate(result: Result, count: int) -> str:
-    """Returns `count`, a sum over the window, as a mean per step.
+    """Returns the mean per step as text. `count` is the sum over the window of all steps.
 
     Small numbers have more digits, so that they can be distinguished.
     """
@@ -350,7 +358,7 @@ def _rate(result: Result, count: int) -> str:
 
 
 def _brief(where: Where) -> Words:
-    """Returns the place, with a brief form that shows only the end of the path."""
+    """Returns the place as words. The words also have a brief form, which shows only the end of the path."""
     if not where.file:
         return place_and_operator(where)
     number = len(f":{where.line}") if where.line is not None else 0
@@ -380,7 +388,7 @@ def _annotations(result: Result) -> Iterator[Annotation]:
 
 
 def _harm(finding: Finding) -> str:
-    """Returns the harm that a bug does, as text."""
+    """Returns a text that says what harm a bug does."""
     if finding.fault is None:
         return "results may be wrong"
     return "the device's memory is full" if finding.fault.kind == "memory" else "the device computes nothing after"

@@ -1,4 +1,4 @@
-"""Nesting depth of events, and the lane of a track in which each is drawn."""
+"""Nesting depth of events, and the lane of a track in which each event is drawn."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from unstall.timeline.columns import I32, I64, Bool
 
 
 def depth_within(parent: I32, is_counted: Bool) -> I32:
-    """Returns, for each row, how many of its ancestors are in the mask `is_counted`.
+    """Returns, for each row, the number of its ancestors for which `is_counted` is True.
 
-    `parent` has each row's parent, or -1.
+    `parent` has the parent of each row, or -1 if the row has none.
     """
     return depths(np.append(nearest(parent, is_counted), np.int32(-1))[parent])
 
 
 def shallowest(depth: I32, room: int) -> Bool:
-    """Returns a mask of the rows to keep, at most `room` of them.
+    """Returns a mask of the rows with the smallest depths, at most `room` rows.
 
-    Either all rows of a depth are kept or none. Rows of small depth are kept first.
+    If not all rows of a depth fit, none of these rows is in the mask.
     """
     upto = np.cumsum(np.bincount(depth)) if len(depth) else np.zeros(0, np.int64)
     return np.asarray(depth < np.searchsorted(upto, room, side="right"))
@@ -29,8 +29,9 @@ def shallowest(depth: I32, room: int) -> Bool:
 def lane_of_overlap(group: NDArray[np.integer], start: I64, end: I64, lanes: int = 8) -> I32:
     """Returns a lane for each event, so that events of the same group do not overlap within a lane.
 
-    Events must be sorted by start. The ops of a stream follow each other, but the ops of one graph launch may overlap.
-    If more than `lanes` events overlap, the remaining ones share the last lane.
+    Events must be sorted by start. Usually the ops of a stream do not overlap, but the ops of one graph launch may
+    overlap. There are at most `lanes` lanes. If more events than this overlap, the additional events overlap in the
+    last lane.
     """
     lane = np.zeros(len(start), np.int32)
     for number in np.unique(group):

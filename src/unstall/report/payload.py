@@ -1,9 +1,9 @@
-"""The binary form of a picture in the HTML page, before the page deflates it.
+"""The binary format of a picture in the HTML page, before compression.
 
-It consists of the length of a header (uint32, little-endian), the header as JSON, then the columns. A column is stored
-as the differences to its smallest value, or as differences between successive values. The column's bytes are stored by
-plane: all lowest bytes first. Most planes then have few distinct bytes, which deflate well. `web/src/decode.ts` reads
-this form.
+The format has three parts: the length of the header (uint32, little-endian), the header as JSON, and the columns. A
+column is stored as differences from its smallest value, or as differences between successive values. The bytes of a
+column are stored plane by plane: first the lowest byte of each value, then the next byte of each value, and so on. Most
+planes have few distinct bytes, so they compress well with deflate. `web/src/decode.ts` reads this format.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RISING = {"event.start", "lane.first", "queue.time"}
 
 
 def pack_picture(picture: Picture, scrub: Callable[[str], str] | None = None) -> bytes:
-    """Returns the picture in the binary form of this module. `scrub` is applied to each of its texts."""
+    """Returns the picture in the binary format of this module. `scrub` is applied to each text of the picture."""
     events, lanes, tracks, frames = picture.events, picture.lanes, picture.tracks, picture.frames
     columns: dict[str, NDArray[np.integer[Any]]] = {
         "track.kind": tracks.kind,
@@ -56,7 +56,7 @@ def pack_picture(picture: Picture, scrub: Callable[[str], str] | None = None) ->
 
 
 def pack_column(column: NDArray[np.integer[Any]], *, rising: bool) -> tuple[tuple[int, int, int, bool], bytes]:
-    """Packs a column of integers. With `rising`, packs the differences between successive values instead.
+    """Packs a column of integers. If `rising` is True, packs the differences between successive values instead.
 
     Returns ((length, bytes per value, smallest value, rising), planes). The planes are the bytes of all values: first
     the lowest byte of each value, then the next byte of each value, and so on.

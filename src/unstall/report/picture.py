@@ -1,8 +1,9 @@
-"""The picture of one run on the HTML report's timeline: tracks of lanes of events, in numpy columns.
+"""The picture of one run on the timeline of the HTML report, as numpy columns.
 
-A *track* is a band of the drawing: a stream, a thread's calls, a thread's Python frames, a device's idle time, the
-steps. A *lane* is one row in it: the events of one nesting depth, sorted by start. Events are stored lane after lane,
-so that a lane is a slice, and a binary search finds its visible part.
+A picture has tracks, a track has lanes, and a lane has events. A *track* is a horizontal band: a stream, a thread's
+calls, a thread's Python frames, a device's idle time, or the steps. A *lane* is one row of a track. It has the events
+of one nesting depth, sorted by start. Events are stored lane by lane. So each lane is a slice, and a binary search
+finds the visible part of a lane.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ EVENT_LIMIT = 2_000_000
 
 
 class TrackKind(IntEnum):
-    """What a track shows. The tracks of a device, or of the host, are drawn in the order of these numbers."""
+    """What a track shows. Within a device, and within the host, tracks are drawn in the order of these numbers."""
 
     STEPS = 0
     QUEUE = 1  # the launch queue's depth; it has no events
@@ -37,7 +38,7 @@ class TrackKind(IntEnum):
 
 
 class EventKind(IntEnum):
-    """Kinds of events in addition to those of `HostKind`, with larger numbers.
+    """Kinds of events that `HostKind` does not have. Their numbers are larger than the numbers of `HostKind`.
 
     IDLE stands for the first cause in IDLE_CAUSES. The numbers after IDLE stand for the other causes.
     """
@@ -52,7 +53,7 @@ class EventKind(IntEnum):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tracks:
-    """The tracks of the picture, from top to bottom. Each row is one track."""
+    """The tracks of the picture, one row for each track, from top to bottom."""
 
     kind: I8  # TrackKind
     label: I32  # text
@@ -66,7 +67,7 @@ class Tracks:
 class Lanes:
     """The lanes of all tracks.
 
-    The events of a lane are those from the number `first` up to the `first` of the next lane, without the latter.
+    The events of lane i are the rows from `first[i]` to `first[i + 1]` - 1 of `DrawnEvents`.
     """
 
     track: I32
@@ -99,7 +100,7 @@ class DrawnEvents:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Frames:
-    """Call stacks as a tree of frames, from the outermost frames to the innermost."""
+    """Call stacks as a tree of frames. The outermost frames are the roots."""
 
     parent: I32  # smaller than the row's own number; -1 at the root
     text: I32
@@ -110,7 +111,7 @@ class Frames:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Picture:
-    """A run that is ready to be drawn. Times are in ns since the zero of the run's timeline."""
+    """A run that is ready to be drawn. Times are in ns since time 0 of the run's timeline."""
 
     strings: tuple[str, ...]
     tracks: Tracks
@@ -125,7 +126,7 @@ class Picture:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class IdleIntervals:
-    """The times in which devices were idle. `device` is -1 for all devices together."""
+    """The intervals in which devices were idle. If `device` is -1, all devices were idle."""
 
     start: I64
     end: I64
@@ -146,18 +147,18 @@ def picture_of(
 ) -> Picture:
     """Makes the picture of a run.
 
-    If a run has more than `limit` events, some are left out: first the deepest Python frames, then the deepest calls,
-    then the shortest device ops.
+    If a run has more than `limit` events, the picture does not have all of them. First the deepest Python frames are
+    dropped, then the deepest calls, then the shortest device ops.
 
     Args:
         timeline: The run.
-        window: The time that the accounts cover, as (start, end) in ns.
+        window: The interval for which the accounts explain the device's time, as (start, end) in ns.
         idle: The idle intervals.
         queue: The depth of the launch queue, as (times in ns, depths).
         steps: The steps, as (starts, ends) in ns.
         host_place: For each host row, the index of its source line in `places`.
         places: The source lines as text.
-        limit: The most events to draw.
+        limit: Largest number of events to draw.
     """
     host, device = timeline.host, timeline.device
     texts = Texts(timeline.strings)
@@ -235,7 +236,7 @@ class _Layout:
     def _add(self, **columns: NDArray[np.integer] | int) -> None:
         """Adds events. A column is an array, or one number for all events.
 
-        A missing column stands for values that are unknown.
+        If the column `depth` is missing, the depth is 0. If another column is missing, its values are unknown (-1).
         """
         length = next(len(column) for column in columns.values() if isinstance(column, np.ndarray))
         part = {name: np.broadcast_to(np.asarray(column), (length,)) for name, column in columns.items()}
@@ -355,14 +356,17 @@ class _Layout:
 
 
 def _through(column: I32, row: NDArray[np.integer]) -> I32:
-    """Returns the column's value at each row, or -1 where the row is -1."""
+    """Returns the column's value for each row number. For a row number of -1, the value is -1."""
     if not len(column):
         return _none(len(row))
     return np.where(row >= 0, column[row], -1).astype(np.int32)
 
 
 def _threads_in_order(timeline: Timeline) -> I32:
-    """Returns the threads in the order in which they began. Threads that launch work come before all others."""
+    """Returns the threads in the order in which they began.
+
+    Threads that launch device work come before all other threads.
+    """
     host = timeline.host
     is_launch = np.isin(host.kind, (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH, HostKind.COPY))
     launches = np.bincount(host.thread[is_launch], minlength=len(timeline.threads))
@@ -385,7 +389,10 @@ def _idle_label(device: int) -> str:
 
 
 def _frames(timeline: Timeline, stack: NDArray[np.integer], texts: Texts) -> tuple[Frames, I32]:
-    """Returns (frames, rows): the frames that the events use; the row in `frames` for each event, or -1."""
+    """Returns (frames, rows).
+
+    `frames` has the frames that the events use. `rows` has each event's row in `frames`, or -1.
+    """
     stacks, lines = timeline.stacks, timeline.lines
     is_used = np.zeros(len(stacks), np.bool_)
     fresh = np.unique(stack[stack >= 0])

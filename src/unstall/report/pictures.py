@@ -1,4 +1,4 @@
-"""The pictures of a report: drawn only when a page asks for them."""
+"""The pictures of a report. They are drawn only when an HTML page needs them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from unstall.diagnose.run import Run
 from unstall.report.scrub import Scrub
 
 Draw: TypeAlias = Callable[[], Sequence[bytes]]
-"""Draws the pictures of runs, and returns them packed."""
+"""A function that draws the pictures of runs, and returns them in the binary format of `payload`."""
 
 
 def no_pictures() -> Sequence[bytes]:
-    """Returns no pictures. A result that was read from a file has no run to draw."""
+    """Returns (). Used for a result that was read from a file: it has no run to draw."""
     return ()
 
 
 def pictures_of(runs: Sequence[Run], scrub: Scrub | None = None) -> Draw:
-    """Returns a function that draws these runs. `scrub` is applied to each text of a picture."""
+    """Returns a function that draws the given runs. `scrub` is applied to each text of a picture."""
 
     def drawn() -> Sequence[bytes]:
         from unstall.report.drawing import draw

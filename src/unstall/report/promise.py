@@ -1,4 +1,4 @@
-"""Compares the step time that was promised with the one that was reached, as a waterfall and in one line."""
+"""Compares the promised step time with the measured step time, as a waterfall chart and in one line."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from unstall.figures import duration
 from unstall.report.wording import saved
 
 _FIRST = {"steps", "device", "devices", "software", "rank", "recorded", "integrity"}
-"""Codes of the caveats that bear on two step times. That one run alone is simulated does too."""
+"""Codes of the caveats that affect a comparison of two step times.
+
+If exactly one of the two runs is simulated, the code "simulated" is added.
+"""
 
 
 def waterfall(result: DiffResult) -> Waterfall | None:
-    """Returns bars for the step times: before the plan, after each edit in the plan, as promised, and now.
+    """Returns a bar for each step time: before the plan, after each edit in the plan, as promised, and now.
 
-    Two more bars show the device's busy time after the plan, and the step time without the resource that limits it.
-    Returns None if the older run has no plan.
+    Two more bars, if known, show the device's busy time after the plan, and the step time if the limiting resource took
+    no time. Returns None if the older run has no plan.
     """
     promise = result.promise
     if promise is None or promise.promised_ns is None:
@@ -52,7 +55,7 @@ def waterfall(result: DiffResult) -> Waterfall | None:
 
 
 def ending(result: DiffResult) -> Prose:
-    """Returns the last lines of a comparison: the edits in the plan that are still to be made, and the conclusion."""
+    """Returns the last lines of a comparison: the edits of the plan that are not made yet, and the conclusion."""
     lines = remainder(result), sentence(result)
     return Prose(tuple(words(line) for line in lines if line))
 
@@ -60,8 +63,8 @@ def ending(result: DiffResult) -> Prose:
 def promised(result: DiffResult, commands: Sequence[str] = ()) -> Document:
     """Returns the short report of a comparison, without its conclusion.
 
-    It has the caveats, the waterfall, the `commands` that show all changes, and the edits in the plan that are still to
-    be made.
+    It has the caveats, the waterfall, the `commands` that show all changes, and the edits of the plan that are not made
+    yet.
     """
     codes = _FIRST | ({"simulated"} if result.a.source.simulated != result.b.source.simulated else set())
     caveats = tuple(words(caveat.text) for caveat in result.caveats if caveat.code in codes)

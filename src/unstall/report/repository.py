@@ -1,4 +1,4 @@
-"""The names of source files relative to their repository, by which continuous integration finds them."""
+"""Paths of source files relative to their repository. Continuous integration finds files by these paths."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from unstall.result import Where
 def in_repository(files: Iterable[str]) -> dict[str, str]:
     """Finds the files that are in the repository of the current folder.
 
-    Returns each file's path relative to the root of the repository. Leaves out installed packages. Opens no file.
+    Returns {file: path relative to the root of the repository}. The result has no files of installed packages. No file
+    is opened.
     """
     here = Path().resolve()
     root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
@@ -25,7 +26,7 @@ def in_repository(files: Iterable[str]) -> dict[str, str]:
 def place_in_repository(where: Where, in_repository: Mapping[str, str]) -> tuple[str | None, int | None]:
     """Returns the (file, line) of a place.
 
-    If the place is in a library, returns the line in the repository that called the library, if that is known.
+    If the place is in a library, and a known line of the repository called the library, returns this line.
     """
     caller = where.called_from
     if where.file and where.file in in_repository:

@@ -1,4 +1,7 @@
-"""Shortens paths, so that a report for others names no home directory and none of the machine's folders."""
+"""Shortens paths.
+
+So a report that is given to other people does not contain the home directory or folders of the machine.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,15 @@ _ABSOLUTE = re.compile(r"^(?:[A-Za-z]:)?/+")
 
 
 def scrub(result: Result, other_paths: Iterable[str] = ()) -> Result:
-    """Returns `result` with every path shortened, also in texts. To shorten the paths twice gives the same result."""
+    """Returns `result` with all paths shortened, also in texts.
+
+    A second call with the returned result changes nothing.
+    """
     return map_texts(result, scrubber(result, other_paths))
 
 
 def scrub_timeline(timeline: Timeline, result: Result) -> Timeline:
-    """Returns a copy of `timeline` with all paths shortened, as `scrubber` shortens the paths of `result`."""
+    """Returns a copy of `timeline` with all paths shortened. The paths are shortened like those of `result`."""
     shorten, meta = scrubber(result, files_of(timeline)), timeline.meta
     return replace(
         timeline,
@@ -40,19 +46,19 @@ def scrub_timeline(timeline: Timeline, result: Result) -> Timeline:
 
 
 def files_of(timeline: Timeline) -> set[str]:
-    """Returns all paths that the timeline names, including those of frameworks."""
+    """Returns the paths of all source files in the timeline, including files of frameworks."""
     return {timeline.text(index) for index in set(timeline.lines.file.tolist())}
 
 
 def scrubber(result: Result, other_paths: Iterable[str] = ()) -> Scrub:
-    """Returns a function that shortens the paths of this result, and `other_paths`, anywhere in a text."""
+    """Returns a function that shortens the paths of `result` and the `other_paths` wherever they occur in a text."""
     return scrubber_of(result.source.path, {*paths_of(result), *other_paths})
 
 
 def scrubber_of(source: str, paths: Iterable[str]) -> Scrub:
-    """Returns a function that shortens these paths anywhere in a text.
+    """Returns a function that shortens these paths wherever they occur in a text.
 
-    `source` is the path of the trace, which becomes its file name.
+    `source` is the path of the trace. It is shortened to the file name.
     """
     short = _shortened(paths)
     short[source] = re.split(r"[\\/]", source)[-1]
@@ -78,7 +84,7 @@ def paths_of(result: Result) -> set[str]:
 
 
 def files_at(wheres: Iterable[Where]) -> set[str]:
-    """Returns all source files that these places name."""
+    """Returns the names of all source files of these places."""
     named = (file for where in wheres for file in (where.file, where.called_from and where.called_from.file))
     return {file for file in named if file}
 
@@ -86,8 +92,8 @@ def files_at(wheres: Iterable[Where]) -> set[str]:
 def _shortened(paths: Iterable[str]) -> dict[str, str]:
     """Returns the short form of each path.
 
-    An installed file's short form is relative to its library. Other files' short forms are relative to the deepest
-    folder that contains all of them.
+    For a file of an installed package, the short form is the path below `site-packages` or the like. For all other
+    files, the short form is relative to the deepest folder that contains all of these files.
     """
     short: dict[str, str] = {}
     own: dict[str, list[str]] = {}
@@ -104,7 +110,7 @@ def _shortened(paths: Iterable[str]) -> dict[str, str]:
 
 
 def _common_folder(paths: list[list[str]]) -> int:
-    """Returns how many leading parts all paths have in common. File names do not count."""
+    """Returns the number of leading folders that all paths have in common."""
     depth = 0
     for parts in zip(*(path[:-1] for path in paths), strict=False):
         if len(set(parts)) > 1:
@@ -114,7 +120,7 @@ def _common_folder(paths: list[list[str]]) -> int:
 
 
 def scrub_diff(result: DiffResult, a: Result, b: Result) -> DiffResult:
-    """Returns `result` with every path shortened, also in texts. `a` and `b` are the results that it compares."""
+    """Returns `result` with all paths shortened, also in texts. `a` and `b` are the results that `result` compares."""
     files = files_compared(result)
     for run in (a, b):
         files |= {file for line in run.lines if (file := line.where.file)}
@@ -123,7 +129,7 @@ def scrub_diff(result: DiffResult, a: Result, b: Result) -> DiffResult:
 
 
 def files_compared(result: DiffResult) -> set[str]:
-    """Returns all source files that the comparison names."""
+    """Returns the names of all source files in the comparison."""
     changes: list[WaitChange | CopyChange | KernelChange | LineChange]
     changes = [*result.waits, *result.copies, *result.kernels, *result.lines]
     wheres = [where for change in changes for where in (change.where_a, change.where_b) if where]

@@ -1,4 +1,4 @@
-"""The short report at the end of a run, in about ten lines. The rest is in the full report."""
+"""The short report at the end of a run, in about ten lines. The full report has more details."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from unstall.report.wording import INTEGRITY, bugs_title, row, run_is, wrong
 from unstall.result import CAVEAT, Caller, Finding, PlanStep, Result, Where
 
 SHOWN = 3
-"""So many findings are listed. The full report has all of them."""
+"""Largest number of findings in the short report. The full report has all findings."""
 
 
 def document(result: Result, commands: Sequence[str] = (), last: str = "") -> Document:
     """Returns the short report: the verdict, the plan in one line, and the first findings.
 
-    `commands` are shown as the commands to type next. `last` is the last line, or "".
+    `commands` are shown as the commands to type next. `last` is the last line of the report; it may be "".
     """
     blocks: list[Block | None] = [_damage(result)]
     # A fault in full: it is what the run ended by, and its line is the answer.
@@ -37,10 +37,10 @@ def document(result: Result, commands: Sequence[str] = (), last: str = "") -> Do
 
 
 def in_short(verdict: str, shortfall: str | None = None) -> str:
-    """Returns the beginning of the verdict, up to the sentence that says what limits the run.
+    """Returns the first sentences of the verdict, up to and including the sentence that says what limits the run.
 
-    Before this sentence come the shortfall and the caveat, if there are any. A point in a number or a name does not end
-    a sentence.
+    If the verdict has a shortfall or a caveat, they come before this sentence. A point in a number or a name does not
+    end a sentence.
     """
     begins = len(shortfall.rstrip(".")) + 1 if shortfall else 0  # with its full stop
     sentences = verdict[begins:].split(". ")
@@ -65,7 +65,7 @@ def _bugs(result: Result) -> Table | None:
 
 
 def _steps(result: Result) -> Prose | None:
-    """Returns the plan in one line: the length of a step now, and with the plan."""
+    """Returns the plan in one line: the step time now, and the step time after the changes of the plan."""
     replay = result.replay
     if replay is None or result.verdict.bound_by == "none":
         return None
@@ -79,7 +79,10 @@ def _steps(result: Result) -> Prose | None:
 
 
 def _whose(result: Result, plan: Sequence[PlanStep]) -> str:
-    """Returns the findings that the plan's changes mend, as text, or "" if a change mends none of the findings."""
+    """Returns a text with the numbers of the findings that the plan fixes.
+
+    Returns "" if a change of the plan belongs to no finding.
+    """
     number_of: dict[str | None, str] = {}
     for number, finding in enumerate(result.costly, 1):
         number_of.setdefault(finding.edit, f"{number}")
@@ -108,7 +111,7 @@ def _row(number: str, finding: Finding, title: str, gain: str) -> Row:
 
 
 def _at(where: Where) -> Words:
-    """Returns the line in its briefest form. If a line in another file called it, that line follows."""
+    """Returns the source line in its briefest form. If a line in another file called it, the calling line follows."""
     caller = where.called_from
     own = words(Span(_line(where), "place"))
     if caller is None or caller.file == where.file:

@@ -1,4 +1,4 @@
-"""One finding: its source, what led there, and a patch."""
+"""The report of `show`, on one finding: its source line, the line that called it, and a patch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOW_SCHEMA = "unstall.show/1"
 
 
 class Lines(msgspec.Struct, frozen=True, kw_only=True):
-    """Lines of source around one line. If there are none, `why_not` says why."""
+    """Source lines around one line. If the source lines are not available, `why_not` says why."""
 
     role: str
     file: str
@@ -29,17 +29,17 @@ class Lines(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FindingWithSource(msgspec.Struct, frozen=True, kw_only=True):
-    """One finding with its source: schema `unstall.show/1`.
+    """One finding with its source lines, in the JSON schema `unstall.show/1`.
 
     Attributes:
-        schema: The name and version of this form.
+        schema: The name and version of this schema.
         version: The version of unstall.
-        number: The finding's number in the report, such as "1", or "b1" for a bug. If the user asked for a line, it is
-            that line.
+        number: The finding's number in the report, such as "1", or "b1" for a bug. If the user named a source line
+            instead of a number, it is the source line.
         finding: The finding, as in `unstall.explain/1`.
-        source: The lines around the finding's line, and around the line that called it.
+        source: The source lines around the finding's line, and around the line that called it.
         patch: A unified diff, or None if there is no patch.
-        patch_note: What to know about the patch, or why there is no patch.
+        patch_note: A note on the patch, or why there is no patch.
     """
 
     schema: str = SHOW_SCHEMA
@@ -52,16 +52,16 @@ class FindingWithSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def numbered(result: Result) -> dict[str, Finding]:
-    """Returns the findings by their numbers in the report, which are "1", "2", and so on, or "b1", "b2" for bugs."""
+    """Returns {number in the report: finding}. The numbers are "1", "2" and so on, or "b1", "b2" and so on for bugs."""
     return {f"{BEFORE_BUGS}{number}": each for number, each in enumerate(wrong(result), 1)} | {
         f"{number}": each for number, each in enumerate(result.costly, 1)
     }
 
 
 def findings_at(result: Result, place: str) -> list[Finding]:
-    """Returns the findings at a line, such as "train.py:41".
+    """Returns the findings at a source line, such as "train.py:41".
 
-    This includes findings that are not worth a change, which have no number.
+    The result includes findings that are not worth a change. Such findings have no number in the report.
     """
     found = [
         (f"{each.where.file}:{each.where.line}", each) for each in (*wrong(result), *result.costly, *harmless(result))
@@ -83,12 +83,12 @@ def document(
 
     Args:
         result: The result that contains the finding.
-        number: The finding's number in the report, or its line.
+        number: The finding's number in the report, or its source line.
         finding: The finding.
         excerpts: Excerpts of the source, each as (role, place, excerpt). The role is "at" or "from".
         patch: The patch, or a text that says why there is none.
         apply: The command that applies the patch.
-        caveat: What to know about the source, or "".
+        caveat: A warning about the source lines, or "".
     """
     blocks: list[Block] = [] if finding.fault else [Prose((_figures(result, finding),))]
     if caveat:
@@ -118,7 +118,7 @@ def document(
 
 
 def _figures(result: Result, finding: Finding) -> Words:
-    """Returns the finding's figures in one line, as in the report."""
+    """Returns the finding's gain, exposed time and host waits in one line."""
     gain = gain_of(result, finding) or "not known"
     return words(
         "gain ",

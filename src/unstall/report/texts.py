@@ -1,4 +1,8 @@
-"""The texts of a picture: interned, cut to the width of a screen, and generated if the timeline has only codes."""
+"""The texts of a picture.
+
+Each distinct text is stored once and shortened to 400 characters. If the timeline has only codes, the texts are made
+from them.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,10 @@ _MEMORY = {HostMemory.PAGEABLE: "pageable", HostMemory.PINNED: "pinned"}
 
 
 class Texts:
-    """A table of texts in which each text has an index. The timeline's texts come first and keep their indices."""
+    """A table of texts in which each text has an index.
+
+    The timeline's texts come first, with the same indices as there.
+    """
 
     def __init__(self, strings: Sequence[str]) -> None:
         self._strings = list(strings)
@@ -47,9 +54,9 @@ class Texts:
         return np.array([self.add(text) for text in texts], np.int32)
 
     def keep(self, *columns: NDArray[np.integer]) -> I32:
-        """Drops all texts that no column uses. Returns the new index of each old index.
+        """Drops all texts that no column uses. Returns an array that has the new index for each old index.
 
-        The new index of a dropped text is -1. The result has -1 as an additional last element, so that an old index of
+        The new index of a dropped text is -1. The array has -1 as an additional last element, so that an old index of
         -1 stays -1.
         """
         used = np.unique(np.concatenate(columns))
@@ -68,9 +75,9 @@ def _cut(text: str) -> str:
 
 
 def described_copies(texts: Texts, device: Device, rows: NDArray[np.integer]) -> I32:
-    """Returns an index into `texts` for each device op: the index of a copy's description, or -1 for a kernel.
+    """Returns, for each device op, the index of its description in `texts`; -1 for a kernel.
 
-    A description is a text such as "host → device, pageable, 1,048,576 bytes".
+    The description of a copy is a text such as "host → device, pageable, 1,048,576 bytes".
     """
     detail = np.full(len(rows), -1, np.int32)
     at = np.flatnonzero(device.kind[rows] != DeviceKind.KERNEL)
@@ -93,9 +100,9 @@ def _copy_text(direction: int, memory: int, size_bytes: int) -> str:
 
 
 def described_waits(texts: Texts, timeline: Timeline) -> I32:
-    """Returns an index into `texts` for each host event, or -1.
+    """Returns, for each host event, the index of its description in `texts`, or -1 if it has none.
 
-    The text says for what a call waits. For an operator, it has the shapes of the inputs.
+    The description of a wait says what the call waits for. The description of an operator has the shapes of its inputs.
     """
     waits, streams = timeline.waits, timeline.streams
     detail = timeline.host.shapes.copy()

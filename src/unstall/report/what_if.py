@@ -15,7 +15,7 @@ _NOTABLE = 0.001  # of the step; smaller changes of a part are not mentioned
 
 
 def document(result: WhatIf, draw: Draw = no_pictures) -> Document:
-    """Returns the report of an answer to what-if questions. `draw` makes the pictures of the run before and after."""
+    """Returns the report of an answer to what-if questions. `draw` draws the run before and after the edits."""
     bars = _bars(result)
     said = [*(f"inferred: {text}" for text in result.inferred), *result.integrity.notes]
     notes = Bullets(words("Notes"), tuple(map(words, said))) if said else None
@@ -113,9 +113,9 @@ def _signed(part: float) -> str:
 
 
 def _bars(result: WhatIf) -> Bars | None:
-    """Returns bars of the accounts before and after the edits, on one scale. Without edits, there is only one bar.
+    """Returns bars of the accounts before and after the edits, on the same scale. Without edits, there is only one bar.
 
-    Returns None if a run has no accounts.
+    Returns None if the accounts before or after the edits have no time in them.
     """
     before, after = parts(result.before), parts(result.after)
     if not before or not after:

@@ -1,4 +1,4 @@
-"""Shared parts of reports: places, the run in two lines, the accounts as bars."""
+"""Parts that several reports use: places in the source, a description of the run, and bars of the accounts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOTHING = 0.0005  # of the step; below this a finding is harmless, and below an
 def place(where: Where | Caller) -> str:
     """Returns a place as text, such as `train.py:41 in step`.
 
-    If only the function's first line is known, it is like `train.py:41 def step`.
+    If the line number is only that of the function's definition, the text is like `train.py:41 def step`.
     """
     function = short(where.function or "")
     if not where.file:
@@ -37,13 +37,13 @@ def place(where: Where | Caller) -> str:
 
 
 def operator(where: Where) -> str:
-    """Returns the name of the operator at a place, or "" if the text of the place already is that name."""
+    """Returns the name of the operator at a place. Returns "" if `place` already returns this name."""
     op = short(where.op or "")
     return "" if op == place(where) else op
 
 
 def place_and_operator(where: Where) -> Words:
-    """Returns the place as a span, followed by the operator."""
+    """Returns the place as words, followed by the operator if there is one."""
     known, op = place(where), operator(where)
     behind = words(Span(" · ", "dim"), Span(op, "name")) if op else ()
     return words(Span(known, "place") if known else UNKNOWN_LINE, behind)
@@ -63,7 +63,7 @@ def label_of(key: str, kind: str) -> str:
 
 
 def parts(accounts: Accounts) -> list[Part]:
-    """Returns the parts of the accounts that are not zero: busy parts, then idle parts by size."""
+    """Returns the parts of the accounts that are not zero: busy parts, then idle parts with the largest first."""
     busy = [Part(key, label_of(key, "busy"), getattr(accounts.busy_ns, key)) for key in BUSY_PARTS]
     idle = [Part(f"idle: {key}", label_of(key, "idle"), getattr(accounts.idle_ns, key)) for key in IDLE_CAUSES]
     idle.sort(key=lambda part: -part.size)
@@ -71,7 +71,7 @@ def parts(accounts: Accounts) -> list[Part]:
 
 
 def bars_of(accounts: Accounts, steps: Steps, name: str) -> Bars:
-    """Returns a bar of one run's accounts, with a mean per step and a share for each part.
+    """Returns a bar of one run's accounts. Each part has its mean time per step and its share of the total time.
 
     `name` is the heading of the times.
     """
@@ -81,7 +81,7 @@ def bars_of(accounts: Accounts, steps: Steps, name: str) -> Bars:
 
 
 def wrong(result: Result) -> list[Finding]:
-    """Returns the findings that are bugs rather than costs, in the same order."""
+    """Returns the findings that are bugs, in the order of `result.findings`."""
     return [finding for finding in result.findings if finding.wrong]
 
 
@@ -95,15 +95,15 @@ def bugs_title(result: Result) -> str:
 
 
 def harmless(result: Result) -> list[Finding]:
-    """Returns the harmless findings. Reports list them because people look for them."""
+    """Returns the harmless findings that are not bugs. Reports list them because people look for them."""
     return [finding for finding in result.findings if finding.harmless and not finding.wrong]
 
 
 def saved(gain_ns: int, step_ns: int, nothing: str = "nothing", *, error_ns: int = 0) -> str:
     """Returns the time that a change saves per step, as text.
 
-    It is like "2.00 ms", or "-2.00 ms" if the step gets longer. If the gain is within the replay's error, it is like
-    "<3.00 µs". If the gain is negligible, it is `nothing`.
+    The text is like "2.00 ms", or "-2.00 ms" if the step gets longer. If the gain is smaller than the replay's error,
+    the text is like "<3.00 µs". If the gain is negligible, the text is the argument `nothing`.
     """
     if 0 < abs(gain_ns) < error_ns:
         return f"<{duration(error_ns)}"
@@ -111,7 +111,7 @@ def saved(gain_ns: int, step_ns: int, nothing: str = "nothing", *, error_ns: int
 
 
 def device_of(source: Source) -> str | None:
-    """Returns the device's name. If the run was simulated, the text says so."""
+    """Returns the device's name. For a simulated run, the text is like "simulated for NAME"."""
     if not source.simulated:
         return source.device
     return f"simulated for {source.device}" if source.device else "simulated"
@@ -124,7 +124,7 @@ def about(path: str, source: Source, steps: Steps) -> tuple[Words, ...]:
 
 
 def run_lines(source: Source, steps: Steps) -> list[str]:
-    """Returns a line on the steps. For a simulated run, a line on the known error of such runs follows."""
+    """Returns a line on the steps. For a simulated run, the second line has the known error of simulations."""
     known = source.known_error
     return [steps_line(source, steps), *([f"known error: {plain(known)}"] if known else [])]
 
@@ -144,7 +144,10 @@ def source_line(source: Source) -> str:
 
 
 def software(source: Source) -> tuple[str | None, ...]:
-    """Returns the names of the device and the versions of torch and CUDA, or None for each one that is unknown."""
+    """Returns texts with the device's name, torch's version and CUDA's version.
+
+    If a value is unknown, its text is None.
+    """
     return (
         device_of(source),
         f"torch {source.torch}" if source.torch else None,
@@ -153,7 +156,7 @@ def software(source: Source) -> tuple[str | None, ...]:
 
 
 def steps_line(source: Source, steps: Steps) -> str:
-    """Returns a line on the number of steps, their length, and how they were found."""
+    """Returns a line with the number of steps, their mean length, and how the steps were found."""
     name = f" {short(steps.plain_name)}" if steps.name else ""
     if not steps.wall_ns:
         return "nothing ran" if source.simulated else "nothing was recorded"
@@ -174,7 +177,7 @@ def without_recorder(result: Result) -> bool:
 
 
 def run_is(result: Result) -> str:
-    """Returns, in brackets, the run to which the step time refers: as recorded, simulated, or without the recorder."""
+    """Returns what the step time refers to, as text in brackets: as recorded, simulated, or without the recorder."""
     if result.source.simulated:
         return "(simulated)"
     by = result.replay.undistorted_by if result.replay else "nothing"
@@ -184,7 +187,7 @@ def run_is(result: Result) -> str:
 
 
 def per_step(steps: Steps, window_ns: int) -> int:
-    """Returns a sum over the window as a mean per step."""
+    """Returns the mean per step. `window_ns` is a sum over the window of all steps."""
     return round(window_ns / max(steps.count, 1))
 
 

@@ -1,1 +1,1 @@
-"""What rounding explains: how far the rounding errors of each operator move the results of a program."""
+"""Computes how much the rounding errors of each operator change the results of a program."""

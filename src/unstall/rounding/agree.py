@@ -1,4 +1,7 @@
-"""Tells whether rounding explains that two lists of tensors differ. Only some elements of each tensor are kept."""
+"""Decides whether rounding explains the differences between two lists of tensors.
+
+Stores some elements of each tensor.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +31,12 @@ class Explained:
     Attributes:
         agrees: Whether rounding explains the difference.
         first: The index of the first tensor with a difference that rounding does not explain; None if there is none.
-        difference: The root mean square of the differences of some elements: in tensor `first`, those that exceed the
-            limit most; if there is no such tensor, those that come nearest to the limit. inf if tensors cannot be
-            compared.
+        difference: The root mean square of the differences in one group of elements. If `first` is not None, it is the
+            group of this tensor that exceeds its limit most. If `first` is None, it is the group that comes nearest to
+            its limit. inf if tensors cannot be compared.
         limit: The largest `difference` that rounding explains.
-        measured: Whether the runs with errors changed every tensor that differs. If not, only the rounding of each
-            element itself is known.
+        measured: Whether the runs with random errors changed every tensor that differs. If not, only the rounding of
+            the elements themselves is known.
     """
 
     agrees: bool
@@ -52,16 +55,16 @@ def explain(reference: Tensors, other: Tensors, again: Callable[[int], Tensors])
     """Returns whether rounding explains the difference between two lists of tensors.
 
     Tensors that are equal bit for bit agree, and NaN equals NaN. Tensors of different shapes or types never agree.
-    Integers that differ never agree. All other tensors are judged twice: elements of similar size together, and the
-    elements that differ most one by one. If all differences are rounding, the probability that either judgment says
-    otherwise is 0.1 %.
+    Integers that differ never agree. All other tensors are judged twice. The first judgment compares groups of elements
+    of similar size. The second judgment compares the elements that differ most, each element alone. If all differences
+    come from rounding, a judgment reports a difference with a probability of 0.1 %.
 
     Args:
         reference: The tensors of one run.
         other: The tensors to compare with `reference`.
-        again: Repeats the run of `reference` with errors, and returns its tensors. The errors come from
-            `noise(number)`, or from kernels whose order varies. If the tensors differ, it is called 8 times, with the
-            numbers from 0 on.
+        again: A function that repeats the run of `reference` with random errors, and returns its tensors. The errors
+            come from `noise(number)`, or from kernels whose order of additions varies. If the tensors differ, the
+            function is called 8 times, with the numbers 0 to 7.
     """
     if len(reference) != len(other):
         return Explained(False, None, math.inf)
@@ -102,7 +105,9 @@ def explain(reference: Tensors, other: Tensors, again: Callable[[int], Tensors])
 
 
 def noise(number: int) -> Operators:
-    """Returns a dispatch mode that adds random errors to operators' results, as large as their rounding errors.
+    """Returns a dispatch mode that adds random errors to operators' results.
+
+    The errors are as large as rounding errors.
 
     `number` is the seed of the errors.
     """
@@ -119,7 +124,7 @@ def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 class _Picker:
-    """Keeps elements of the tensors that differ: a fixed sample, and the elements that differ most.
+    """Selects elements of the tensors that differ: a fixed sample, and the elements that differ most.
 
     The positions of the sample depend only on the shape.
     """

@@ -1,4 +1,8 @@
-"""What is known of torch's types and operators: roundoffs; which operators add up, how many terms; which ones write."""
+"""Facts about torch's types and operators.
+
+They are: the unit roundoff of each type, which operators compute sums and of how many terms, and which operators write
+to their arguments.
+"""
 
 from __future__ import annotations
 
@@ -29,22 +33,25 @@ _EXACT_NAMES = """
     linspace view_as_real view_as_complex _conj _reshape_alias
 """
 EXACT = frozenset(_EXACT_NAMES.split())
-"""Operators that compute no value anew."""
+"""Operators whose results count as exact: they do not round."""
 
 ROUNDED = frozenset(
     ("_to_copy", "native_dropout", "native_dropout_backward", "addcmul", "addcdiv", "lerp", "gelu_backward")
 )
 """Operators without sums that torch does not tag as pointwise."""
 COMPOSITE = frozenset(("gelu", "silu", "mish", "softplus", "log_sigmoid_forward", "remainder", "fmod", "erfc"))
-"""Functions by element that subtract numbers as large as their argument: those are rounded, too."""
+"""Pointwise functions that subtract numbers as large as their argument. These numbers are rounded too."""
 _TREE = 128
-"""Terms that a sum of floats adds one after the other. Then it adds up such sums as a tree (pairwise summation)."""
+"""Number of terms that a sum of floats adds one after another. Longer sums add such partial sums as a tree.
+
+This is called pairwise summation.
+"""
 _DRAWN_NAMES = """
     rand randn rand_like randn_like randint randint_like randperm normal normal_ uniform_ bernoulli bernoulli_
     exponential_ multinomial
 """
 DRAWN = frozenset(_DRAWN_NAMES.split())
-"""Operators that draw random numbers: what they draw has no error."""
+"""Operators that draw random numbers. The drawn numbers have no rounding error."""
 
 
 def is_drawn(name: str) -> bool:
@@ -68,7 +75,10 @@ def _reduced(args: tuple[Any, ...]) -> int:
 
 
 def in_a_row(name: str, count: int) -> int:
-    """Returns how many terms this operator's sums add one after another. Reductions add long sums as a tree."""
+    """Returns the length of the longest chain of additions in this operator's sums of `count` terms.
+
+    Reductions add long sums as a tree, so their chains are shorter than `count`.
+    """
     return count if _TERMS.get(name) is not _reduced or count <= _TREE else _TREE + math.ceil(math.log2(count / _TREE))
 
 
@@ -120,21 +130,21 @@ _TERMS: dict[str, Callable[[tuple[Any, ...]], int]] = {
     "scatter_add": _all_of(2),
     "scatter_reduce": _all_of(2),
 }
-"""How many terms each element of a result adds up, from the operator's arguments."""
+"""For each operator: a function of its arguments. It returns how many terms are summed for an element of the result."""
 PRODUCTS = frozenset(("mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "convolution", "convolution_backward"))
-"""Operators that add up products."""
+"""Operators that sum products."""
 _FAMILIES: tuple[tuple[str, Callable[[tuple[Any, ...]], int]], ...] = (
     ("attention", _keys),
     ("norm", _per_channel),
     ("loss", _all_of(0)),
 )
-"""The same for operators that have this in their names."""
+"""Pairs (text, function). The function counts terms, as in `_TERMS`, for operators whose names contain the text."""
 
 
 def terms_of(name: str, args: tuple[Any, ...]) -> int:
-    """Returns how many terms an element of this operator's result sums up, at most.
+    """Returns the largest number of terms that this operator sums for an element of its result.
 
-    For an unknown operator, this is the largest last dimension of its arguments.
+    For an unknown operator, the result is the largest last dimension of its arguments.
     """
     count = _counter_of(name)
     try:
@@ -154,23 +164,26 @@ def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:
 
 
 _NORMALIZES = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_native_batch_norm_legit")
-"""Operators that add up, and write to running statistics, only in training. Not all of their schemas say so."""
+"""Operators that compute sums and write to running statistics only in training. Not all of their schemas show this."""
 _STATISTICS, _TRAINING = slice(3, 5), 5  # the places of these arguments
 
 
 def sums_of(name: str, args: tuple[Any, ...]) -> int:
-    """Returns how many terms an element of this operator's result sums up; 0 if the operator has no sums."""
+    """Returns how many terms this operator sums for an element of its result; 0 if the operator has no sums."""
     return terms_of(name, args) if adds_up(name) and not is_drawn(name) and not _only_applies(name, args) else 0
 
 
 def _only_applies(name: str, args: tuple[Any, ...]) -> bool:
-    """Returns whether an operator normalizes by statistics that are passed to it, and so has no sums."""
+    """Returns whether an operator only applies statistics that are passed to it. Such a normalization has no sums."""
     return name in _NORMALIZES and len(args) > _TRAINING and not args[_TRAINING]
 
 
 @lru_cache(1024)
 def adds_up(name: str) -> bool:
-    """Returns whether an operator may sum in an order that varies. Pointwise and exact operators cannot."""
+    """Returns whether an operator may compute sums, whose order may vary.
+
+    Pointwise and exact operators have no sums.
+    """
     if name in EXACT or name in ROUNDED:
         return False
     packet = getattr(torch.ops.aten, name, None)
@@ -182,11 +195,11 @@ _UNSET = ("empty", "new_empty")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What an operator's schema tells.
+    """Properties of an operator, read from its schema.
 
     Attributes:
         func: The operator.
-        name: The name without its namespace and overload, such as "sum" for "aten::sum.dim_IntList".
+        name: The name without namespace and overload, such as "sum" for "aten::sum.dim_IntList".
         is_view: Whether the result shares memory with an argument.
         is_unset: Whether the result has no values yet.
         is_pointwise: Whether each element of the result depends on one element of each argument.
@@ -202,7 +215,7 @@ class Facts:
 
 
 def facts_of(func: Any) -> Facts:
-    """Returns what the schema of an operator, a `torch._ops.OpOverload`, tells."""
+    """Returns the properties of an operator from its schema. `func` is a `torch._ops.OpOverload`."""
     return _known.get(id(func)) or _facts_of(func)
 
 
@@ -223,7 +236,7 @@ def _is_written(argument: Any) -> bool:
 
 
 def written_by(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-    """Returns the tensors among an operator's arguments to which it writes. Includes tensors in lists."""
+    """Returns the argument tensors to which an operator writes, including tensors in lists."""
     facts = facts_of(func)
     if facts.name in _NORMALIZES:
         given = [] if _only_applies(facts.name, args) else list(args[_STATISTICS])
@@ -236,7 +249,10 @@ def written_by(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> l
 
 
 def is_plain(given: torch.Tensor) -> bool:
-    """Returns whether a tensor has its elements in memory. Fake, nested, sparse and quantized tensors do not count."""
+    """Returns whether a tensor is an ordinary tensor, with its elements in memory.
+
+    Fake, meta, nested, sparse and quantized tensors are not ordinary.
+    """
     usual = type(given) in (torch.Tensor, torch.nn.Parameter)
     return usual and given.layout == torch.strided and not (given.is_nested or given.is_meta or given.is_quantized)
 

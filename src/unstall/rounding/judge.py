@@ -1,4 +1,4 @@
-"""Compares what was seen in two runs: where they first part by more than the errors of their arithmetic."""
+"""Compares the tensors of two runs. Finds the first tensor that differs by more than rounding errors."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ from unstall.rounding.matching import matched
 from unstall.rounding.samples import Ran, Seen
 
 RUNS = 8
-"""Runs with random errors. An even number, since Student's distribution then has a closed form."""
+"""Number of runs with random errors. It is even, because Student's distribution then has a closed form."""
 CONFIDENCE = 0.999
-"""The probability that no tensor of two runs is said to differ if all that differs is rounding."""
+"""If two runs differ only by rounding, the probability that no tensor is reported as different."""
 _FACTOR_FITS = 0.02  # of a difference, what may be left of it once it is explained by a factor
 _ALWAYS = ("result", "value", "weight")  # ends that each run has, whatever it is given
 _OF_SUMS = UNIT[torch.float64]  # sums of all elements are added up in this type
 _SUM_ERRORS = 32.0
-"""Roundoffs of float64 by which sums of the same elements may differ on two devices, relative to their root sum of
-squares. It is sqrt(n / 9) of n = 9,216 in a row."""
+"""Largest difference of two sums of the same elements on two devices that counts as rounding.
+
+The unit is a float64 roundoff of the root sum of squares of the elements. The value is sqrt(n / 9) for n = 9,216 terms
+that are added one after another.
+"""
 _BIN = 16.0  # elements whose sizes are within this factor are judged together
 
 Floats = NDArray[np.float64]
@@ -33,8 +36,9 @@ Floats = NDArray[np.float64]
 class Pair:
     """The comparison of a tensor in two runs.
 
-    Some elements of each tensor are compared, and the sum of all. The elements are grouped by magnitude. The attributes
-    describe one group, or the sum: that whose difference exceeds rounding most. They are root mean squares.
+    Some elements of each tensor are compared, and the sum of all elements. The compared elements are grouped by
+    magnitude. The attributes describe either one group or the sum: whichever has the largest difference relative to
+    rounding. For a group, they are root mean squares.
 
     Attributes:
         before: The tensor in the first run; None if this run has no such tensor.
@@ -42,9 +46,9 @@ class Pair:
         difference: The difference of the elements in the group. inf if the tensors cannot be compared, or if elements
             are finite in only one run.
         rounding: The typical difference that rounding causes, as measured by runs with random errors.
-        size: The size of these elements in the first run.
-        count: How many elements the group has; 0 for the sum of all.
-        typical: (difference, rounding, size) over all elements that are compared.
+        size: The magnitude of the elements in the first run.
+        count: Number of elements in the group; 0 if the attributes describe the sum.
+        typical: (difference, rounding, size), as root mean squares over all compared elements.
     """
 
     before: Seen | None
@@ -57,7 +61,7 @@ class Pair:
 
     @property
     def seen(self) -> Seen:
-        """The tensor in the first run; if this run has no such tensor, in the second."""
+        """The tensor in the first run. If the first run has no such tensor, the tensor in the second run."""
         found = self.before or self.after
         assert found is not None
         return found
@@ -79,8 +83,8 @@ class Compared:
 
     Attributes:
         pairs: The tensors of both runs, in the order of the first run. Includes results that only one run has.
-        first: The first pair that differs by more than rounding. None if all results agree, even if operators differ:
-            other operators may compute the same results.
+        first: The first pair that differs by more than rounding. None if all results agree. In that case, operators may
+            still differ, because different operators may compute the same results.
         last: The last pair that agrees, right before `first`; None if there is none.
         added: Operators that only the second run calls between `last` and `first`.
         limit: A pair whose `share` (difference divided by rounding) is at most this differs by rounding only.
@@ -104,13 +108,14 @@ class Compared:
 class Errors:
     """How far rounding moves the tensors of a run, as root mean squares over runs with random errors.
 
-    An end is a tensor that comes out of a run: a result, a gradient, or an argument after the run.
+    An end is an output tensor of a run: a result, a gradient, or an argument after the run.
 
     Attributes:
-        operators: For each operator, the errors of its kept elements and of the sum of all elements. nan where these
-            are never finite. None if the runs with errors call other operators. Then only ends can be judged.
-        ends: For each end, the same errors; None if no run with errors has the end in this shape.
-        vary: Whether the runs with errors have a different set of ends. Then only ends that all runs have can be
+        operators: For each operator, the errors of its stored elements and of the sum of all elements. An error is nan
+            if it is not finite in any run. None if the runs with errors call different operators. In that case, only
+            ends can be judged.
+        ends: For each end, the errors as for an operator; None if no run with errors has the end in this shape.
+        vary: Whether the runs with errors have a different set of ends. If so, only ends that all runs have can be
             judged.
     """
 
@@ -120,7 +125,7 @@ class Errors:
 
     @staticmethod
     def of(before: Ran, noisy: Sequence[Ran]) -> Errors:
-        """Returns the errors of the run `before`, given repetitions of this run with random errors."""
+        """Returns the errors of the run `before`. `noisy` are repetitions of this run with random errors."""
         keys = [seen.key for seen in before.operators]
         follows = all([seen.key for seen in ran.operators] == keys for ran in noisy)
         operators = (
@@ -139,10 +144,10 @@ class Judge:
 
     Args:
         before: The first run.
-        errors: The errors of the first run, or repetitions of it with random errors.
-        among: How many tensors there are, if `before` has only those of them that differ. If `alone`, a number of
+        errors: The errors of the first run, or repetitions of the first run with random errors.
+        among: Number of all tensors, if `before` has only the tensors that differ. If `alone`, the number of all
             elements instead. 0 if `before` has all tensors.
-        alone: Whether each element is judged on its own. An element without finite errors then counts as exact.
+        alone: Whether each element is judged separately. If so, an element without finite errors counts as exact.
     """
 
     def __init__(self, before: Ran, errors: Errors | Sequence[Ran], *, among: int = 0, alone: bool = False) -> None:
@@ -182,7 +187,10 @@ class Judge:
         )
 
     def _all_are_matched(self, matched: int, after: Ran) -> bool:
-        """Returns whether all operators have a counterpart in the other run, as far as both runs were recorded."""
+        """Returns whether all operators have a counterpart in the other run.
+
+        If a recording is incomplete, operators that were not recorded are ignored.
+        """
         counts = len(self.before.operators), len(after.operators)
         both_are_whole = self.before.complete and after.complete
         return matched == (max(counts) if both_are_whole else min(counts))
@@ -217,10 +225,10 @@ class Judge:
 
 
 def _errors(seen: Seen, noisy: Sequence[Seen]) -> Floats | None:
-    """Returns the root mean square error, over runs with random errors, of each kept element and of the sum.
+    """Returns the root mean square error, over runs with random errors, of each stored element and of the sum.
 
-    The sum is over all elements. The result is nan where no error is finite. Returns None if no run has this tensor in
-    the same shape.
+    The sum is over all elements. An error is nan if it is not finite in any run. Returns None if no run has this tensor
+    in the same shape.
     """
     alike = [_figures(each) for each in noisy if each.shape == seen.shape]
     if not alike:
@@ -280,9 +288,10 @@ def _pair(before: Seen, after: Seen, errors: Floats | None, *, alone: bool = Fal
 
 
 def _parts(sizes: Floats, judged: NDArray[np.bool_]) -> Iterator[NDArray[np.int64]]:
-    """Yields the positions of elements that are judged together: each group of similar size, and the sum alone.
+    """Yields arrays of positions. The elements at the positions of one array are judged together.
 
-    The sum is the last position.
+    There is one array for each group of elements of similar size, and one array for the sum. The sum is at the last
+    position.
     """
     if judged[:-1].any():
         least = max(float(np.max(sizes[:-1][judged[:-1]])) * _BIN**-20, 1e-300)
@@ -295,10 +304,10 @@ def _parts(sizes: Floats, judged: NDArray[np.bool_]) -> Iterator[NDArray[np.int6
 
 
 def factor_of(found: Compared) -> float | None:
-    """Returns the factor that multiplies all elements of the first tensor that differs; None if there is none.
+    """Returns the factor between all elements of the first tensor that differs; None if there is no such factor.
 
-    If that tensor shows no factor, compares the last tensor that agrees with operators that only the second run calls
-    after it.
+    If this tensor has no factor, the operators that only the second run calls are tried. They are compared with the
+    last tensor that agrees.
     """
     if found.first is None or found.first.before is None or found.first.after is None:
         return None
@@ -332,9 +341,9 @@ def _rms(values: Floats) -> float:
 
 
 def student(probability: float, freedom: int) -> float:
-    """Returns the value that Student's distribution exceeds, in either direction, with this probability.
+    """Returns the value x for which |t| > x has the given probability. t has Student's distribution.
 
-    The number of degrees of freedom must be even. Source: Abramowitz and Stegun, 26.7.4.
+    `freedom` is the number of degrees of freedom, and must be even. Source: Abramowitz and Stegun, 26.7.4.
     """
 
     def beyond(value: float) -> float:

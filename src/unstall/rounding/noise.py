@@ -1,18 +1,19 @@
 """Runs a function with random errors of the size of its rounding errors: Monte Carlo arithmetic.
 
-What rounding does to a result is found by running again with rounding errors that are drawn anew: see D. S. Parker,
-"Monte Carlo arithmetic" (UCLA, 1997). Here, they are added to each operator's result, by a model of that operator:
+The effect of rounding on a result is measured by repeated runs with random rounding errors: see D. S. Parker, "Monte
+Carlo arithmetic" (UCLA, 1997). Here, the errors are added to each operator's result, by a model of the operator:
 
 - Operators that move or choose values are exact.
-- One rounding has an error that is spread evenly, up to a unit roundoff in either direction: a standard deviation of
-  1 / sqrt(3) roundoffs.
-- A result of independent elements, such as a product by element, has the error of two roundings.
-- A result that adds up n terms has the errors of n partial sums. If they are added one after the other, which is the
-  worst order, the squares of the partial sums of random terms grow to n / 6 times those of the terms, and n / 9 times
-  those of the result: so the inputs get errors of sqrt(n / 6) roundings, and the result of sqrt(n / 9) (N. J. Higham
-  and T. Mary, "A new approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019).
+- The error of one rounding is distributed uniformly, up to one unit roundoff in either direction. Its standard
+  deviation is 1 / sqrt(3) roundoffs.
+- A result of independent elements, such as an elementwise product, has the error of two roundings.
+- A result that is a sum of n terms has the errors of n partial sums. The worst order adds the terms one after another.
+  In this order, the squares of the partial sums of random terms grow to n / 6 times the squares of the terms, and to n
+  / 9 times the square of the result. So the inputs get errors of sqrt(n / 6) roundings, and the result gets an error of
+  sqrt(n / 9) roundings (N. J. Higham and T. Mary, "A new approach to probabilistic rounding error analysis", SIAM J.
+  Sci. Comput. 41, 2019).
 
-Errors that earlier operators made come on top by themselves, since the operators run on results that have them.
+Errors of earlier operators need no model: each operator runs on results that already have these errors.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _MAKES_FLOATS = ("rand", "randn", "normal")  # of the default type, unless a typ
 
 
 class Noise:
-    """Calls operators and adds random errors to their results, as large as their rounding errors.
+    """Calls operators and adds random errors to their results. The errors are as large as rounding errors.
 
     `seed` determines the errors.
     """
@@ -86,9 +87,9 @@ class Noise:
     def _of_halves(
         self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], of_inputs: float, of_sums: float
     ) -> Any:
-        """Calls a product of float16 or bfloat16 tensors, and adds the errors of its sums.
+        """Calls an operator that multiplies float16 or bfloat16 tensors, and adds the errors of its sums.
 
-        These sums are computed in float32.
+        The sums are computed in float32.
         """
         outputs = func(*args, **kwargs)
         wide, named = tree_map_only(
@@ -112,8 +113,8 @@ class Noise:
 
         Args:
             outputs: The results.
-            roundings: Size of the errors, in roundings of the results' own type.
-            of_sums: Size of further errors, in roundings of the type in which the sums are computed.
+            roundings: Size of the errors of the results, in roundings of the results' type.
+            of_sums: Size of the errors of the sums, in roundings of the type in which the sums are computed.
         """
 
         def with_errors(each: torch.Tensor) -> torch.Tensor:
@@ -147,7 +148,10 @@ def _tensors(outputs: Any) -> list[torch.Tensor]:
 
 
 def _is_exact_copy(given: torch.Tensor, kwargs: Mapping[str, Any]) -> bool:
-    """Returns whether a conversion rounds nothing: integers are converted, or the new type is at least as fine."""
+    """Returns whether a type conversion counts as exact.
+
+    It is exact if one of the types is not a float type, or if the new type is at least as precise.
+    """
     to = kwargs.get("dtype") or given.dtype
     return given.dtype not in UNIT or to not in UNIT or UNIT[to] <= UNIT[given.dtype]
 
@@ -158,7 +162,10 @@ def _range(dtype: torch.dtype) -> tuple[float, float]:
 
 
 def drawn_in_float32(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Calls an operator of a function that runs in float64. Random numbers are drawn as in float32."""
+    """Calls an operator of a function that runs in float64.
+
+    If the operator draws random numbers, it draws them in float32.
+    """
     facts = facts_of(func)
     if facts.name not in DRAWN:
         return func(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Watches the operators of a function, forward and backward, in the order in which they ran."""
+"""Observes the operators that a function calls, in the forward and backward pass, in the order in which they run."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ _NO_NODE = 1 << 63  # from here on, a node has no number
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The innermost line that called an operator and belongs neither to torch nor to unstall.
+    """The source line that called an operator.
+
+    It is the innermost line outside frameworks, such as torch, and outside unstall.
 
     Attributes:
         file: The file of the line.
         line: The number of the line.
         function: The function with the line.
-        backward: Whether the operator belongs to the backward pass of the line.
-        text: The text of the line, from a recorded run; None to read it from the file. The file may have changed since
-            the run was recorded.
+        backward: Whether the operator was called in the backward pass of the line.
+        text: The text of the line, if it was stored with a recorded run; the file may have changed since then. If None,
+            the text is read from the file.
     """
 
     file: str
@@ -46,17 +48,17 @@ class Place:
 
 NOWHERE = Place("", 0, "")
 Hook: TypeAlias = Callable[[Any, tuple[Any, ...], Place, Any], None]
-"""Called with an operator, its arguments, its place and what it returned."""
+"""A function that is called with an operator, its arguments, its place and its result."""
 Call: TypeAlias = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Any]
-"""Calls an operator."""
+"""A function that calls an operator with its arguments, and returns the result."""
 
 
 class Operators(TorchDispatchMode):
-    """A dispatch mode in which `call` calls each operator, and `hook` then sees the result. It is reentrant.
+    """A dispatch mode that calls each operator by `call`, and then passes the result to `hook`. The mode is reentrant.
 
     An operator of a backward pass has the place of the forward operator whose gradient it computes. An operator of a
-    backward function that is written in Python has its own place. Operators of a backward pass are seen in the thread
-    of autograd that calls them.
+    backward function that is written in Python has the place of its call in this function. For an operator of a
+    backward pass, `hook` is called on the autograd thread that calls the operator.
     """
 
     supports_higher_order_operators = True  # they are called as they are
@@ -96,7 +98,7 @@ class Operators(TorchDispatchMode):
 
 
 class _Line:
-    """The place of the operators of a line, and of those of its backward pass."""
+    """Two places for one source line: for its operators in the forward pass, and for those of its backward pass."""
 
     __slots__ = ("backward", "code", "forward")
 
@@ -115,7 +117,7 @@ class _Lines:
         self._known: dict[tuple[int, int], _Line] = {}
 
     def of(self, frame: FrameType | None, until: str = "") -> _Line:
-        """Returns the innermost line that belongs neither to torch nor to unstall; `_NO_LINE` if there is none.
+        """Returns the innermost line outside frameworks and unstall; `_NO_LINE` if there is no such line.
 
         Looks at the frames from `frame` outwards, up to the function `until`.
         """

@@ -1,10 +1,12 @@
-"""What is kept of the tensors of a run: few elements of what each operator returns, more of what comes of the run, and
-a sum of all elements.
+"""Samples of the tensors of a run: some elements of each tensor, and a sum of all its elements.
 
-The sum adds each element or subtracts it, at random. So errors of all elements add up to their root sum of squares, as
-independent ones do, even if they are all of one kind (N. Alon, Y. Matias, M. Szegedy, "The space complexity of
-approximating the frequency moments", STOC 1996). It shows differences in few elements of a large tensor, which the
-elements that are kept may miss.
+Few elements are stored for the result of an operator. More elements are stored for the results, gradients and arguments
+of the run.
+
+The sum adds or subtracts each element, at random. So the errors of all elements add up to their root sum of squares,
+like independent errors, even if all errors have the same sign (N. Alon, Y. Matias, M. Szegedy, "The space complexity of
+approximating the frequency moments", STOC 1996). The sum shows differences in few elements of a large tensor, even if
+these elements are not stored.
 """
 
 from __future__ import annotations
@@ -24,20 +26,23 @@ from unstall.rounding.facts import UNIT, facts_of, is_plain, real_parts, sums_of
 from unstall.rounding.operators import Place
 
 SAMPLES, ENDS = 64, 1 << 16
-"""Elements that are kept of an operator's result, and of the function's own results, gradients and arguments."""
+"""Largest number of elements that are stored.
+
+The first number is for the result of an operator. The second number is for a result, gradient or argument of the run.
+"""
 PIECE = 1 << 22
-"""Elements that are added up at once, to bound memory."""
+"""Number of elements that are summed in one chunk, to limit the memory use."""
 _SMALL = 4096  # up to that many elements, all are copied to the host, and added up there
 _PENDING = 1024  # tensors whose elements stay on their devices until they are copied to the host at once
 SUMMED = (*UNIT, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-"""The types of tensors that are kept."""
+"""The types of tensors whose elements are stored."""
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A tensor of a run, by some of its elements.
+    """A sample of one tensor of a run.
 
     Attributes:
         kind: "given" (an input, a parameter or a buffer before the run), "operator", "result", "gradient", or "after"
@@ -47,8 +52,8 @@ class Seen:
         place: The line that called the operator.
         shape: The shape. A complex tensor has one dimension more, for the real and the imaginary part.
         dtype: The type.
-        values: The kept elements, as float64. Their positions depend only on the shape.
-        total: The sum of all elements with random signs, which depend only on the positions.
+        values: The stored elements, as float64. Their positions depend only on the shape.
+        total: The sum of all elements with random signs. The sign of an element depends only on its position.
         terms: How many terms each element of an operator's result sums up; 0 if the operator has no sums.
     """
 
@@ -63,7 +68,7 @@ class Seen:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for the same tensor of two runs. It has no line number, since lines may have moved."""
+        """A key that is equal for the same tensor of two runs. It has no line number, because lines may have moved."""
         return self.kind, self.name, self.place.backward, self.shape
 
     @property
@@ -77,13 +82,13 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """The tensors of a run, by some of their elements.
+    """Samples of all tensors of a run.
 
     Attributes:
         given: The arguments before the run, by name.
         operators: The results of operators, in order.
-        ends: What comes out of the run, by (kind, name): results, gradients, and arguments after the run. In a recorded
-            program: values that it read, and weights that it wrote.
+        ends: The output tensors of the run, by (kind, name): results, gradients, and arguments after the run. In a
+            recorded program: values that the program read, and weights that it wrote.
         complete: Whether the run was recorded to its end.
     """
 
@@ -101,9 +106,10 @@ class _Pending(NamedTuple):
 
     Attributes:
         place: The line that called the operator.
-        most: How many elements are kept, at most.
-        numbers: A flat tensor. From `start`, it has `kept` elements, then sums over all elements if they are not all.
-        sums: How many sums.
+        most: Largest number of elements to store.
+        numbers: A flat tensor. From index `start` on, it has `kept` elements. If these are not all elements of the
+            tensor, partial sums over all elements follow.
+        sums: Number of partial sums; 0 if `numbers` has all elements.
     """
 
     kind: str
@@ -120,11 +126,11 @@ class _Pending(NamedTuple):
 
 
 class Kept:
-    """Keeps elements of tensors.
+    """Stores samples of tensors.
 
     Args:
-        full: Is called with the tensors, in order, whenever the elements of some are on the host. If None, the tensors
-            are collected for `seen`.
+        full: A function that is called with samples each time that their elements have been copied to the host. The
+            samples are in order. If None, the samples are collected for `seen`.
     """
 
     def __init__(self, full: Callable[[list[Seen]], None] | None = None) -> None:
@@ -134,7 +140,7 @@ class Kept:
         self._pending: list[_Pending] = []
 
     def __len__(self) -> int:
-        """How many tensors were kept."""
+        """The number of samples."""
         return self._count
 
     def of_operator(self, func: Any, args: tuple[Any, ...], place: Place, result: Any) -> None:
@@ -157,7 +163,10 @@ class Kept:
     def keep_all(
         self, kind: str, name: str, place: Place, tensors: Sequence[torch.Tensor], most: int, terms: int = 0
     ) -> None:
-        """Keeps elements of tensors, all of which `is_kept`. `terms` are those of the operator, told for the first."""
+        """Stores samples of tensors. `is_kept` must be true for each tensor.
+
+        `terms` is the number of terms in the operator's sums. It is stored with the first tensor only.
+        """
         reals = [real_parts(each.detach()) for each in tensors]
         small = [each for each in reals if each.numel() <= max(most, _SMALL)]
         joined = _joined(small)
@@ -201,8 +210,9 @@ class Kept:
 
 
 def is_kept(tensor: torch.Tensor) -> bool:
-    """Returns whether a tensor is of a kind that is kept, and has values. During the capture of a CUDA graph, operators
-    on a GPU do not run.
+    """Returns whether a sample of a tensor can be stored: its type is suitable, and it has values.
+
+    During the capture of a CUDA graph, operators on a GPU do not run, so a tensor on a GPU has no values.
     """
     if tensor.dtype not in SUMMED or not is_plain(tensor):
         return False
@@ -210,7 +220,7 @@ def is_kept(tensor: torch.Tensor) -> bool:
 
 
 def _joined(tensors: Sequence[torch.Tensor]) -> Iterator[tuple[torch.Tensor, int]]:
-    """Copies tensors. Makes one copy for each device and type, and yields each tensor's (copy, start in the copy)."""
+    """Joins tensors into one flat copy for each device and type. Yields, for each tensor, (copy, start in the copy)."""
     groups: dict[Hashable, list[torch.Tensor]] = {}
     for each in tensors:
         groups.setdefault((each.device, each.dtype), []).append(each.reshape(-1))
@@ -223,7 +233,7 @@ def _joined(tensors: Sequence[torch.Tensor]) -> Iterator[tuple[torch.Tensor, int
 
 
 def _on_host(tensors: Mapping[int, torch.Tensor]) -> dict[int, Floats]:
-    """Returns the values of flat tensors. Makes one copy for each device and type."""
+    """Copies flat tensors to the host, with one copy for each device and type. Returns their values."""
     groups: dict[Hashable, list[int]] = {}
     for key, each in tensors.items():
         groups.setdefault((each.device, each.dtype), []).append(key)
@@ -241,9 +251,10 @@ def _on_host(tensors: Mapping[int, torch.Tensor]) -> dict[int, Floats]:
 
 
 def _sampled(given: torch.Tensor, most: int) -> tuple[torch.Tensor, int]:
-    """Returns elements of a tensor, followed by sums over all elements with signs, as a flat tensor on its device.
+    """Returns (flat tensor, number of sampled elements) for a tensor.
 
-    Also returns the number of elements.
+    The flat tensor has the sampled elements, then partial sums over all elements with signs. It is on the device of
+    `given`.
     """
     kept = positions(given.numel(), given.device, most)
     kernel = _kernel() if given.is_cuda and (given.is_contiguous() or given.numel() <= PIECE) else None
@@ -256,9 +267,10 @@ def _sampled(given: torch.Tensor, most: int) -> tuple[torch.Tensor, int]:
 
 @lru_cache(1)
 def _kernel() -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor] | None:
-    """Returns `sampled`, which takes a third of the time. Returns None if it does not run here.
+    """Returns the function `sampled`, or None if it does not run on this machine.
 
-    That is so on virtual GPUs, and without Triton or a C compiler, which Triton calls.
+    With this function, a sample takes a third of the time that it takes without it. It does not run on a virtual GPU,
+    without Triton, or without the C compiler that Triton calls.
     """
     if nvidia_driver() is None:
         return None
@@ -311,7 +323,7 @@ def _signs_on_host() -> NDArray[np.int8]:
 
 @lru_cache(4096)
 def positions(count: int, device: torch.device, most: int) -> torch.Tensor:
-    """Returns the positions of the elements that are kept of a tensor with `count` elements, `most` or fewer."""
+    """Returns the positions of the elements to store of a tensor with `count` elements. There are at most `most`."""
     return torch.from_numpy(_places(count, most)).to(device)
 
 

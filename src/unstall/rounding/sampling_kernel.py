@@ -1,4 +1,4 @@
-"""Copies elements of a tensor on a GPU, and adds up all of them with signs, by one kernel. Needs Triton."""
+"""A GPU kernel that copies some elements of a tensor, and sums all elements with signs. Needs Triton."""
 
 from __future__ import annotations
 
@@ -38,18 +38,23 @@ def _sample(given, signs, positions, out, count, kept, period: tl.constexpr, blo
 
 @lru_cache(64)
 def _compiled(dtype: torch.dtype, index: int, period: int) -> Any:
-    """Returns the kernel for a type and a device. To launch it takes half of the time that `_sample` itself takes."""
+    """Returns the compiled kernel for a type and a device.
+
+    A launch of the compiled kernel takes half of the time that a launch of `_sample` takes.
+    """
     types = dtype, torch.int8, torch.int64, torch.float64
     return _sample.warmup(*types, _HUGE, 0, period=period, block=_BLOCK, grid=(1,))
 
 
 def sampled(given: torch.Tensor, positions: torch.Tensor, signs: torch.Tensor) -> torch.Tensor:
-    """Returns the elements of a contiguous tensor at some positions, followed by sums that add up to that of all.
+    """Returns elements of a contiguous tensor, followed by partial sums.
+
+    The partial sums add up to the sum of all elements.
 
     Args:
         given: The tensor, on a GPU, of a real type.
-        positions: Positions in the flat tensor, int64.
-        signs: By what the elements are multiplied in the sums, int8. Used again from its start if `given` is longer.
+        positions: Positions of the returned elements in the flat tensor, int64.
+        signs: The factors of the elements in the sums, int8. If `given` is longer than `signs`, the factors repeat.
 
     Returns:
         A flat float64 tensor on the same GPU.

@@ -1,4 +1,4 @@
-"""A pytest plugin: tests that fail if code waits for the GPU, launches more than before, or takes more memory.
+"""A pytest plugin: tests fail if code waits for the GPU, launches more work than before, or uses more memory.
 
-`plugin.py` has the hooks. It imports the rest of this room only if a test run uses it.
+`plugin.py` has the hooks. It imports the rest of this folder only if a test run uses the plugin.
 """

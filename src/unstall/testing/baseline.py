@@ -1,4 +1,6 @@
-"""The baseline: a file with the counts of each test, a line each, sorted by test, for reviewers and for git to merge.
+"""The baseline: a file with one line of counts for each test. People can review it, and git can merge it.
+
+The lines are sorted by test. An example of the file:
 
 # unstall baseline: virtual h200, torch 2.13.0+cpu
 launches=214 syncs=3 reserved=20MiB  tests/test_train.py::test_step[bf16]
@@ -27,7 +29,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of one test, as the baseline file states them. A figure that is not known is None."""
+    """The figures of one test, in the form of the baseline file. An unknown figure is None."""
 
     launches: int | None
     syncs: int | None
@@ -54,7 +56,7 @@ class Figures:
         return found
 
     def lost(self, now: Figures) -> list[str]:
-        """Returns the names of the figures that are known here, but not in `now`."""
+        """Returns the names of the figures that are known in `self`, but unknown in `now`."""
         return [
             name.removesuffix("_mib")
             for name in ("launches", "syncs", "reserved_mib")
@@ -76,7 +78,7 @@ class Baseline:
 
     Attributes:
         path: The path of the file.
-        fails: Whether a test fails if it exceeds its figures in the file. The file is then not written.
+        fails: Whether a test fails if it exceeds its figures in the file. If so, the file is not written.
         gpu: The GPU and the torch version that the figures belong to; "" if the file does not exist yet.
         figures: The figures of each test, by the test's id.
     """
@@ -107,7 +109,7 @@ class Baseline:
         return [Broken(FAIL_ON_INCREASE, text + (f". It waits here:{lines}" if lines else ""))]
 
     def write(self, gpu: str, figures: Mapping[str, Figures]) -> None:
-        """Writes the file. Raises UsageError if that fails."""
+        """Writes the file. Raises UsageError if the file cannot be written."""
         lines = [f"{each}  {test}\n" for test, each in sorted(figures.items())]
         write_atomically(self.path, "".join([f"{_HEADER}{gpu}\n", *lines]).encode("utf-8", "surrogateescape"))
 
@@ -116,8 +118,8 @@ def read(path: str | Path, *, fails: bool) -> Baseline:
     """Reads the baseline file. Returns an empty baseline if the file does not exist and `fails` is false.
 
     Raises:
-        pytest.UsageError: `path` is empty, the file cannot be read, a line of the file makes no sense, or `fails` is
-            true and the file does not exist.
+        pytest.UsageError: `path` is empty, the file cannot be read, a line of the file is invalid, or `fails` is true
+            and the file does not exist.
     """
     if not path:
         raise pytest.UsageError("--fail-on-increase: say from what: --unstall-baseline FILE")
@@ -141,7 +143,7 @@ def read(path: str | Path, *, fails: bool) -> Baseline:
 
 
 def written(test: str) -> str:
-    """Returns a test's id as the file states it: with escaped line breaks."""
+    """Returns a test's id as it is written in the file: with escaped line breaks."""
     return test.replace("\r", "\\r").replace("\n", "\\n")
 
 

@@ -1,4 +1,4 @@
-"""`Call`: counts what one test does, and holds it to its limits and to the baseline."""
+"""`Call`: counts what one test does, and compares the counts with the test's limits and with the baseline."""
 
 from __future__ import annotations
 
@@ -21,12 +21,17 @@ from unstall.testing.limits import NO_GPU, MarkerLimit
 from unstall.testing.sources import Wanted, source
 
 _GROWTH: frozenset[Kind] = frozenset({"malloc", "library"})
-"""Whether torch's cache grows, and whether a library starts, depends on the tests before: so that is not counted."""
+"""Kinds of waits that are not counted: growth of torch's memory cache, and the start of a CUDA library.
+
+Whether a test causes them depends on the tests that ran before.
+"""
 
 
 class Call:
-    """A context manager around the call of a test. It counts what the test does, and fails the test if that exceeds a
-    limit."""
+    """A context manager around the call of a test.
+
+    It counts what the test does, and fails the test if a count exceeds a limit.
+    """
 
     def __init__(self, item: pytest.Item, limits: Mapping[str, MarkerLimit], baseline: Baseline | None) -> None:
         self._item = item

@@ -1,4 +1,4 @@
-"""`CountsOfTest`: what one test did on the GPU, and how pytest's reports carry it between processes."""
+"""`CountsOfTest`: what one test did on the GPU. Properties of pytest's reports carry the counts between processes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class CountsOfTest:
 
     Attributes:
         gpu: The GPU and the version of torch; "" if the test used no GPU.
-        launches: How many kernels, graphs, copies and memsets the test launched. None if that is not known.
-        syncs: How often the CPU waited for the GPU, except when torch's cache grew or a CUDA library started. None if
-            that is not known.
-        reserved_bytes: The peak of reserved memory, on the GPU with the highest peak. None if that is not known.
+        launches: How many kernels, graphs, copies and memsets the test launched. None if the number is unknown.
+        syncs: How often the CPU waited for the GPU. Waits because torch's cache grew or a CUDA library started are not
+            counted. None if the number is unknown.
+        reserved_bytes: The peak of reserved memory, on the GPU with the highest peak. None if the peak is unknown.
         lines: How often each source line waited. A key is "FILE:LINE CODE".
         broken: The markers whose limits the test exceeded.
         unchecked: The markers whose limits could not be checked because there is no GPU.
@@ -56,11 +56,14 @@ class CountsOfTest:
 
 
 PROPERTIES = tuple(_PREFIX + field.name for field in fields(CountsOfTest))
-"""The names of the properties, in the order of the fields. Properties of other names are the test's own."""
+"""The names of the properties, in the order of the fields of `CountsOfTest`.
+
+Properties with other names do not come from this plugin.
+"""
 
 
 def from_properties(properties: Sequence[tuple[str, object]]) -> CountsOfTest:
-    """Returns the counts that the properties of a pytest report hold."""
+    """Returns the counts that are stored in the properties of a pytest report."""
     values = {name.removeprefix(_PREFIX): value for name, value in properties if name in PROPERTIES}
 
     def count(name: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Which limits a test exceeds, each in a sentence with its lines."""
+"""Finds the limits that a test exceeds. Describes each of them in a sentence with source lines."""
 
 from __future__ import annotations
 
@@ -44,8 +44,11 @@ def judge(
 
 
 def lines_of(waits: Sequence[Wait]) -> str:
-    """Returns text that lists the source lines of waits, each with advice on how to avoid the wait. Lines that wait
-    most often come first; of lines that wait equally often, the program's own come before those of packages."""
+    """Returns text that lists the source lines of waits, each with advice on how to avoid the wait.
+
+    Lines that wait most often come first. If lines wait equally often, lines of the program come before lines of
+    packages.
+    """
     often = Counter((wait.called_from, wait.where, wait.code or wait.operator, wait.advice) for wait in waits)
     ordered = sorted(often.items(), key=lambda line: (-line[1], bool(line[0][0])))
     shown = [
@@ -61,8 +64,7 @@ def _line(text: str, advice: str) -> str:
 
 
 def without_our_frames(error: BaseException) -> None:
-    """Removes unstall's own frames from the end of an error's traceback. The traceback then ends at the line that
-    waits."""
+    """Removes unstall's frames from the end of an error's traceback. The traceback then ends at the line that waits."""
     last, trace = None, error.__traceback__
     while trace is not None:
         if not trace.tb_frame.f_code.co_filename.startswith(OURS):
@@ -130,8 +132,10 @@ def _place(race: Race) -> str:
 
 
 def _of_timeline(timeline: Timeline, budget: Budget, saw: str) -> str:
-    """Returns what `unstall check` would say about the test; "" if the test keeps the budget. `saw` has a {} for the
-    figure."""
+    """Returns the message of `unstall check` about the test; "" if the budget holds.
+
+    `saw` is a format string with one {} for the figure.
+    """
     [outcome] = check(explain(timeline).result, budget).outcomes
     if outcome.state == "held":
         return ""

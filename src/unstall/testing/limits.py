@@ -20,7 +20,7 @@ class MarkerLimit:
 
     Attributes:
         name: The name of the marker that sets the limit, such as "limit_syncs".
-        text: The marker as the test has it, such as "limit_syncs(2)".
+        text: The marker as written in the test, such as "limit_syncs(2)".
         value: The limit; 0 if the marker takes no argument.
     """
 
@@ -30,8 +30,11 @@ class MarkerLimit:
 
 
 def limits_of(item: pytest.Item) -> dict[str, MarkerLimit]:
-    """Returns the limits of a test, by the names of their markers. A test's own marker overrides the marker of its
-    class or module. Fails the test if the argument of a marker makes no sense."""
+    """Returns the limits of a test, by the names of their markers.
+
+    A marker of the test overrides a marker of its class or module. Fails the test if the argument of a marker is
+    invalid.
+    """
     limits = {}
     for name, parse in _PARSERS.items():
         mark = item.get_closest_marker(name)
@@ -57,7 +60,7 @@ def _value(mark: pytest.Mark, parse: Callable[[Any], float] | None) -> float:
 
 
 def _text(mark: pytest.Mark) -> str:
-    """Returns a marker as the test has it, without "@pytest.mark."."""
+    """Returns a marker as written in the test, without "@pytest.mark."."""
     arguments = [*map(_shown, mark.args), *(f"{name}={_shown(value)}" for name, value in mark.kwargs.items())]
     return mark.name + (f"({', '.join(arguments)})" if arguments else "")
 

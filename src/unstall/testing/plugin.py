@@ -1,7 +1,7 @@
 """The pytest plugin: its options, its markers and its hooks.
 
 pytest imports this file in every test run, so the file imports little. It imports the rest of this folder when a test
-run uses the plugin. `call.py` has what happens around a test, `totals.py` adds up the figures of all tests.
+run uses the plugin. `call.py` has the code that runs around each test. `totals.py` adds up the figures of all tests.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class _Reports:
 
 
 def _begin_gpu(config: pytest.Config, options: Any) -> None:
-    """Begins the virtual GPU. pytest imports conftest.py files later, because they may import torch."""
+    """Begins the virtual GPU. This is done before pytest imports conftest.py files, because they may import torch."""
     name = options.unstall_gpu if options.unstall_gpu is not None else config.getini("unstall_gpu")
     if not name or _GPU in config.stash or _is_controller(options):
         return
@@ -135,11 +135,12 @@ def _begin_gpu(config: pytest.Config, options: Any) -> None:
 
 
 def _is_controller(options: Any) -> bool:
-    """Returns whether this process is a controller of pytest-xdist, so that other processes will run the tests.
+    """Returns whether this process is a controller of pytest-xdist. The workers of a controller run the tests.
 
-    The workers have the same options as the controller. This early, only PYTEST_XDIST_WORKER tells them apart. A test
-    may start pytest in a worker's environment. If that pytest is a controller, it gets a virtual GPU that it does not
-    need. With --pdb or --collect-only, pytest-xdist starts no workers.
+    The workers have the same options as the controller. Only the environment variable PYTEST_XDIST_WORKER distinguishes
+    workers at this early time. A test in a worker may start another pytest with the same environment. If this other
+    pytest is a controller, it is not recognized, and gets a virtual GPU that it does not need. With --pdb or
+    --collect-only, pytest-xdist starts no workers.
     """
     if "PYTEST_XDIST_WORKER" in os.environ or options.usepdb or options.collectonly:
         return False

@@ -25,8 +25,10 @@ def begin(name: str, config: pytest.Config) -> VirtualGpu:
 
 
 def _importer(config: pytest.Config) -> str:
-    """Returns the name of a plugin that uses torch. If no such plugin is seen, returns words for an unknown
-    importer."""
+    """Returns the name of a plugin that uses torch.
+
+    If no such plugin is found, returns words for an unknown importer.
+    """
     for name, plugin in config.pluginmanager.list_name_plugin():
         if "torch" in getattr(plugin, "__dict__", ()):
             return f"the plugin {name}"

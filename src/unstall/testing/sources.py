@@ -1,4 +1,4 @@
-"""Where the launches and the memory of a test are counted: on the process's virtual GPU, or on a real one."""
+"""Counts the launches and the memory of a test, on the virtual GPU of this process or on a real GPU."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Wanted:
         launches: Whether to count launches. On a virtual GPU they are always counted.
         memory: Whether to free torch's cached memory before the test. If not, earlier tests affect the peak of memory
             on a virtual GPU.
-        idle: Whether to predict idle time. Only a virtual GPU can do that.
+        idle: Whether to predict idle time. Idle time can be predicted only on a virtual GPU.
         races: Whether to look for races.
     """
 
@@ -68,8 +68,10 @@ class Wanted:
 
 
 def source(wanted: Wanted) -> Source:
-    """Starts to count what a test does on the virtual GPU, or on a real GPU if there is no virtual one. Returns the
-    source."""
+    """Starts to count what a test does. Counts on the virtual GPU, or on a real GPU if there is no virtual GPU.
+
+    Returns the object that counts.
+    """
     machines = sys.modules.get("unstall.virtual.machine")
     machine = machines.current() if machines is not None else None
     if wanted.memory:
@@ -155,7 +157,7 @@ class OfRealGpu:
 
 
 def launches_of(timeline: Timeline) -> int:
-    """Returns how many calls of the host put work on a GPU."""
+    """Returns the number of host calls that launched work on a GPU."""
     launch = timeline.device.launch
     return len(set(launch[launch >= 0].tolist()))
 

@@ -1,4 +1,4 @@
-"""The section of pytest's summary."""
+"""The section that the plugin adds to pytest's summary."""
 
 from __future__ import annotations
 

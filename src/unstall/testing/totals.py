@@ -1,4 +1,4 @@
-"""Adds up what all tests of a run did, and compares it with the baseline."""
+"""Adds up the counts of all tests of a run, and compares the counts of each test with the baseline."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Kind: TypeAlias = Literal["higher", "lower", "new", "not compared"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A test whose figures differ from the baseline file, or whose figures could not be compared with it.
+    """A test whose figures differ from the baseline file, or could not be compared with the file.
 
     Attributes:
-        test: The test's id, as the file states it.
+        test: The test's id, as it is written in the file.
         kind: How the figures differ. "not compared" if a figure that the file has was not counted this time.
         words: The figures that differ, or the names of the figures that were not counted.
     """
@@ -33,13 +33,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What all tests of a run did, and how that differs from the baseline file.
+    """The counts of all tests of a run, and their differences from the baseline file.
 
     Attributes:
         tests: The counts of each test, by the test's id.
         baseline: The baseline file as it was before the run; None if the run uses no baseline.
         changes: The tests that differ from the baseline.
-        problem: Why the file could not be compared or written; "" if it could.
+        problem: Why the file could not be compared or written; "" if there was no problem.
         is_error: Whether `problem` makes the test run fail.
     """
 

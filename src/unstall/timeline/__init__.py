@@ -1,1 +1,1 @@
-"""A run as columns: `Timeline`, the algebra of its rows, and its file."""
+"""A run as columns: the class `Timeline`, functions that compute with its rows, and its file format."""

@@ -1,4 +1,7 @@
-"""Walks up a `parent` column (host events, stacks), vectorised by pointer doubling: log(depth) rounds."""
+"""Finds ancestors of rows in a `parent` column, such as those of host events and stacks.
+
+The functions are vectorised by pointer doubling, and need log(depth) rounds.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,19 @@ from unstall.timeline.columns import I32, I64, Bool
 
 
 def nearest(parent: I32, chosen: Bool) -> I32:
-    """Returns the nearest chosen row for each row: the row itself or its nearest ancestor that is chosen, or -1 if none
-    is chosen.
+    """Returns, for each row, the nearest chosen row: the row itself or its nearest chosen ancestor.
+
+    The result is -1 if neither the row nor an ancestor is chosen.
     """
     rows = np.arange(len(parent), dtype=np.int32)
     return _settle(np.where(chosen, rows, parent))
 
 
 def outermost(parent: I32, chosen: Bool, barrier: Bool) -> I32:
-    """Returns, for each row, the outermost chosen row below its nearest barrier, or -1 if none is chosen.
+    """Returns, for each row, the outermost chosen row below its nearest barrier; -1 if there is no such row.
 
-    Looks at the row itself and at its ancestors up to the nearest ancestor that is a barrier. A row that is both chosen
-    and a barrier counts as chosen.
+    The row itself and its ancestors below the nearest barrier are considered. A row that is both chosen and a barrier
+    counts as chosen.
     """
     marked = nearest(parent, chosen | barrier)
     above = np.where(parent >= 0, marked[parent], -1) if len(parent) else parent
@@ -42,11 +46,11 @@ def depths(parent: I32) -> I32:
 
 
 def first_reaching(parent: I32, reach: I64, rows: I32, wanted: I64) -> I32:
-    """Returns, for each of `rows`, the row itself or its nearest ancestor whose `reach` is at least `wanted`, or -1 if
-    there is none.
+    """Returns, for each of `rows`, the first row whose `reach` is at least `wanted`: the row itself or an ancestor.
 
-    `reach` must not decrease from child to parent, as with ends of events: a parent ends no earlier than its child.
-    This allows a binary search that goes up the ancestors by powers of two, largest first.
+    The result is -1 if there is no such row. `reach` must not decrease from child to parent. For example, ends of
+    events do not decrease: a parent ends at or after the end of its child. So the ancestors can be searched by binary
+    search, with jumps by powers of two, the largest first.
     """
     result = rows.copy()
     climbing = np.flatnonzero((rows >= 0) & (reach[np.maximum(rows, 0)] < wanted)) if len(reach) else rows[:0]
@@ -75,7 +79,10 @@ def sums_below(parent: I32, values: I64) -> I64:
 
 
 def _settle(pointer: I32) -> I32:
-    """Follows the pointers from each row to the last row of the chain. Returns this row; -1 stays -1."""
+    """Follows the pointers from each row to the last row of its chain.
+
+    Returns the last row for each row; -1 stays -1.
+    """
     while True:
         onward = np.where(pointer >= 0, pointer[np.maximum(pointer, 0)], -1) if len(pointer) else pointer
         if np.array_equal(onward, pointer):

@@ -1,4 +1,7 @@
-"""Estimates how far apart the clocks of host and device are, from effects that seem to precede their causes."""
+"""Estimates the difference between the clocks of host and device.
+
+For this, it uses effects that seem to precede their causes.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,19 @@ _SHARE = 0.95  # of what comes too early; the rest may be joined wrongly
 
 
 def clock_skew(timeline: Timeline) -> int:
-    """Returns how far the clocks of host and device may differ, in ns, or 0 if no event of the timeline shows a
-    difference.
+    """Returns how far the clocks of host and device may differ, in ns; 0 if no event shows a difference.
 
-    An op cannot start before its launch begins, and a wait cannot return before the op that it waits for ends. Events
-    that break these rules show how far the clocks differ.
+    An op cannot start before its launch begins. A wait cannot return before the awaited op ends. Events that break
+    these rules show how far the clocks differ.
     """
     return max(_edge(_starts_early(timeline)), _edge(_returns_early(timeline)), _edge(_copies_return_early(timeline)))
 
 
 def _edge(early: I64) -> int:
-    """Returns a bound in ns that 95 % of the positive differences do not exceed.
+    """Returns the 95 % quantile of the positive differences, in ns.
 
-    Returns 0 if few of the differences are positive. A skew of the clocks would show in many differences; a few come
-    from events that are paired wrongly.
+    Returns 0 if at most 1 % of the differences are positive. A clock skew shows in many differences. A few positive
+    differences come from events that are paired wrongly.
     """
     few = _FEW * len(early)
     early = early[(early > 0) & (early <= _MOST_NS)]

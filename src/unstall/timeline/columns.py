@@ -1,10 +1,10 @@
 """A `Timeline`: one recorded run as frozen numpy columns.
 
-Every table is a struct of arrays: one-dimensional columns of one length, and one row per event. Times are int64
-nanoseconds since the run's zero. `Meta.zero_ns` is the time of that zero on the file's clock. `Timeline.strings` holds
-each text once. A column of texts holds int32 indices into `strings`. -1 means "none" in an index column and "not known"
-in a quantity. Rows refer to rows of other tables by index, never by id: all joins are done once, when the timeline is
-made.
+Every table is a struct of arrays: one-dimensional columns of equal length, with one row per event. Times are int64
+nanoseconds since time 0 of the run. `Meta.zero_ns` is this time 0 on the file's clock. `Timeline.strings` has each
+distinct text once. A column of texts has int32 indices into `strings`. -1 means "none" in a column of indices, and
+"unknown" in a column of quantities. Rows refer to rows of other tables by index, never by id. So all joins are done
+once, when the timeline is made.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class HostMemory(IntEnum):
 
 
 class WaitKind(IntEnum):
-    """What a wait waits for. A STREAM_EVENT wait blocks a stream; all other waits block the host."""
+    """What a wait waits for. A STREAM_EVENT wait blocks a stream. All other waits block the host."""
 
     STREAM = 0
     EVENT = 1
@@ -82,7 +82,7 @@ class WaitKind(IntEnum):
 
 
 class RaceKind(IntEnum):
-    """How two unordered accesses use the same bytes. The kinds are sorted, worst first."""
+    """How two unordered accesses use the same bytes. The worst kind is first."""
 
     READ_EARLY = 0  # read before a write has finished
     WRITTEN_TWICE = 1  # written by both
@@ -92,7 +92,7 @@ class RaceKind(IntEnum):
 
 
 class FaultKind(IntEnum):
-    """What a fault is: what a kernel found wrong, or that the device's memory was full."""
+    """What caused a fault: an error that a kernel detected, or a full device memory."""
 
     INDEX = 0  # an index out of bounds
     CLASS = 1  # a class label out of bounds
@@ -105,7 +105,10 @@ class FaultKind(IntEnum):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Host:
-    """Host events, sorted by thread, then by start, then by descending end. So a caller comes before its callees."""
+    """Host events, sorted by thread, then by start, then by end in descending order.
+
+    So a caller comes before its callees.
+    """
 
     kind: I8  # HostKind
     thread: I32  # row of Threads
@@ -146,10 +149,10 @@ class Device:
     def heads(self, *, of_unknown: bool) -> Bool:
         """Returns a mask of the ops that run before the first op with a known launch on the same stream.
 
-        A stream keeps the order of launches, so these ops were launched before that first op.
+        A stream runs ops in launch order. So the selected ops were launched before the first op with a known launch.
 
         Args:
-            of_unknown: Whether the mask also selects all ops on streams without any known launch.
+            of_unknown: Whether the mask also selects all ops of streams on which no launch is known.
         """
         known = np.flatnonzero(self.launch >= 0)
         first = np.full(int(self.stream.max(initial=-1)) + 1, len(self) if of_unknown else 0)
@@ -161,7 +164,7 @@ class Device:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Waits:
-    """Waits, one row each, sorted by `host`."""
+    """Waits of the host and of streams. Each row is one wait. Rows are sorted by `host`."""
 
     host: I32  # host row of the call: SYNC, or EVENT_WAIT for STREAM_EVENT
     kind: I8  # WaitKind
@@ -224,7 +227,7 @@ class Stacks:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Memory:
-    """Changes of the allocator's memory, sorted by time. Empty if they were not recorded."""
+    """Changes of the caching allocator's memory, sorted by time. Empty if changes were not recorded."""
 
     time: I64
     device: I32  # -1 for host memory
@@ -238,7 +241,10 @@ class Memory:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Races:
-    """Data races, one row each, in order of first occurrence. Empty if the run did not record every access."""
+    """Data races, in the order of their first occurrence.
+
+    Each row is one race. Empty if not every access was recorded.
+    """
 
     kind: I8  # RaceKind
     earlier: I32  # host row of the call or operator that was issued first, -1 if unknown
@@ -259,7 +265,7 @@ class Races:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Faults:
-    """Faults of devices, in order of time. After a kernel's fault, a device computes nothing."""
+    """Faults of devices, in order of time. After a fault of a kernel, the device computes nothing."""
 
     kind: I8  # FaultKind
     call: I32  # host row of the operator or call whose work failed; of captured work, where it was captured
@@ -282,8 +288,9 @@ class Faults:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Held:
-    """The allocations in a device's memory when it was full (a fault of the kind MEMORY), one row for each operator and
-    stack. Rows are sorted by bytes, largest first.
+    """The allocations in a device's memory at the time of a fault of the kind MEMORY, when the memory was full.
+
+    There is one row for each operator and stack. Rows are sorted by bytes, largest first.
     """
 
     call: I32  # host row of a call or operator that allocated it, one of several of the same stack; -1 if unknown
@@ -301,9 +308,9 @@ class Held:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Collectives:
-    """Details of calls of torch.distributed: one row for each device op that such a call launched.
+    """Details of calls of torch.distributed. There is one row for each device op that such a call launched.
 
-    A call may launch copies and checks as well as the kernel that communicates.
+    In addition to the kernel that communicates, a call may launch copies and checks.
     """
 
     op: I32  # row of Device
@@ -329,8 +336,9 @@ Table: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class StepsLeftOut:
-    """Steps that do not count in the figures, because `unstall.graphed` checks its CUDA graphs in these steps or in
-    nearby steps.
+    """Steps that the figures leave out because of `unstall.graphed`.
+
+    It checks its CUDA graphs in these steps or in nearby steps.
     """
 
     proving: int  # how many steps have proofs in them
@@ -341,7 +349,7 @@ class StepsLeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """Facts about the file of a timeline and the recorded program, and problems of the recording."""
+    """Facts about the file and the recorded program of a timeline, and problems of the recording."""
 
     path: str
     reader: str
@@ -372,22 +380,22 @@ class Meta:
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True, repr=False)
 class Timeline:
-    """One recorded run, as tables of numpy columns. The module's docstring has the conventions.
+    """One recorded run, as tables of numpy columns. The docstring of this module explains the conventions.
 
     Attributes:
-        strings: Every text, once. Text columns hold indices into `strings`.
-        host: What the host's threads did: operators, calls to CUDA, Python frames, annotations.
+        strings: Each distinct text, once. Columns of texts have indices into `strings`.
+        host: Events of the host's threads: operators, calls of CUDA, Python frames, annotations.
         device: Kernels, copies and memsets, sorted by start.
         waits: What each wait of the host or of a stream waited for.
         threads: The host's threads.
         streams: The streams of all devices.
         lines: Source lines, each once.
         stacks: Call stacks, as a prefix tree of frames.
-        memory: Changes of the allocator's memory, if they were recorded.
+        memory: Changes of the caching allocator's memory, if they were recorded.
         races: Data races, if the run recorded every access.
-        faults: Faults of devices, if it is known what failed.
-        held: The allocations in a device's memory, if the program ended because that memory was full.
-        collectives: What the calls of torch.distributed sent, and to which group, if that was recorded.
+        faults: Faults of devices, if the failed operator or call is known.
+        held: The allocations in a device's memory, if the program ended because the memory was full.
+        collectives: The amounts of data and the process groups of torch.distributed's calls, if they were recorded.
         meta: Facts about the file and the recorded program.
     """
 
@@ -411,7 +419,7 @@ class Timeline:
         return f"<Timeline of {self.meta.path or 'no file'}: {counts}>"
 
     def text(self, index: int) -> str:
-        """Returns the text at this index of `strings`, or "" for -1."""
+        """Returns the text at an index of `strings`; "" for the index -1."""
         return self.strings[index] if index >= 0 else ""
 
     def line_digests(self) -> dict[str, dict[int, int]]:
@@ -424,10 +432,10 @@ class Timeline:
 
     @property
     def queued_before(self) -> Bool:
-        """A mask of the device ops that were launched before the recording began, as far as this is known.
+        """A mask of the device ops that are known to have been launched before the recording began.
 
-        If `meta.sound` is false, the mask omits streams without any known launch, because the recording may have lost
-        their launches.
+        If `meta.sound` is false, the mask selects no op of a stream on which no launch is known: the recording may have
+        lost the launches of this stream.
         """
         return self.device.heads(of_unknown=self.meta.sound)
 

@@ -1,4 +1,4 @@
-"""Which calls return only when their copy is done."""
+"""Finds calls that return only when their copy is done."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from unstall.timeline.grouping import by_text
 
 
 def is_synchronous(timeline: Timeline, calls: I64 | I32) -> Bool:
-    """Returns whether each call returns only when its copy is done, judged by the call's name. `calls` are rows of
-    `Host`.
+    """Returns a mask of the `calls` that return only when their copy is done, judged by name.
 
-    A call with `Async` in its name never counts, although it also returns only then if it copies pageable memory.
+    `calls` are rows of `Host`.
+
+    A call with `Async` in its name is never selected. But even such a call returns only when its copy is done, if it
+    copies pageable memory.
     """
     named = by_text(timeline.host.name[calls], lambda index: index >= 0 and "Async" not in timeline.strings[index])
     return named.astype(np.bool_)

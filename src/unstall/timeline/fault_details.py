@@ -1,4 +1,4 @@
-"""What is known of a fault beside its place: the check that failed, and the value that failed it."""
+"""Details of a fault in addition to its place: the check that failed, and the value that was wrong."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ _LONGEST = 1 << 16  # bytes of JSON
 
 
 class FaultInput(msgspec.Struct, frozen=True):
-    """A tensor that was an input of the failed operator. The tensors of a list are named indices[0], indices[1], and so
-    on.
+    """A tensor that was an input of the failed operator.
+
+    The tensors of an input list are named indices[0], indices[1], and so on.
     """
 
     name: str
@@ -24,7 +25,7 @@ class WrongValue(msgspec.Struct, frozen=True, kw_only=True):
         argument: The name of the input.
         value: The value, or "nan", "inf" or "-inf", which JSON cannot express as numbers.
         position: The index of the value in the input.
-        least: The smallest valid value, or None if the value is wrong for another reason than its size.
+        least: The smallest valid value, or None if the value is neither too small nor too large.
         bound: The smallest value that is too large, or None if `least` is None.
         count: How many values of the input are wrong.
         of: How many values the input has.
@@ -54,7 +55,7 @@ def packed(details: FaultDetails) -> str:
 
 
 def unpacked(text: str) -> FaultDetails | None:
-    """Parses the JSON text that `packed` returns. Returns None for any other text.
+    """Parses a JSON text that `packed` returned. Returns None if the text has another form.
 
     The text may come from an untrusted file.
     """

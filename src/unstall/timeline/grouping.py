@@ -1,4 +1,4 @@
-"""Groups rows by value, with one sort or one table instead of a mask per value."""
+"""Groups rows by value. Uses one sort or one lookup table, instead of one mask for each value."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ _SPARSE, _SMALL = 4, 1 << 16  # a table up to this much larger than the column i
 
 
 def groups(values: I64 | I32) -> Iterator[tuple[int, I64]]:
-    """Yields (value, rows) for each distinct value, in ascending order. `rows` are the indices at which the value
-    occurs, in ascending order.
+    """Yields (value, rows) for each distinct value, in ascending order of the values.
+
+    `rows` are the indices at which the value occurs, in ascending order.
     """
     order = np.argsort(values, kind="stable")
     cuts = np.flatnonzero(np.diff(values[order])) + 1
@@ -23,7 +24,7 @@ def groups(values: I64 | I32) -> Iterator[tuple[int, I64]]:
 
 
 def members(sorted_values: I64 | I32, wanted: I64 | I32) -> I64:
-    """Returns the positions in `sorted_values` of all values that equal one of `wanted`, in the order of `wanted`."""
+    """Returns the positions in `sorted_values` of all values that are in `wanted`, in the order of `wanted`."""
     first = np.searchsorted(sorted_values, wanted, side="left")
     count = np.searchsorted(sorted_values, wanted, side="right") - first
     offset = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
@@ -32,9 +33,11 @@ def members(sorted_values: I64 | I32, wanted: I64 | I32) -> I64:
 
 
 def distinct(values: I64 | I32) -> tuple[I64, I64]:
-    """Returns (distinct values, index of each value among them), like `np.unique` with `return_inverse`.
+    """Returns (distinct values, index), like `np.unique` with `return_inverse`.
 
-    The distinct values are ascending. If their range is small, uses a table instead of a sort.
+    `index` has, for each of the `values`, its index among the distinct values.
+
+    The distinct values are ascending. If their range is small, a lookup table is used instead of a sort.
     """
     if not len(values):
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Sets of time intervals: unions, complements and how much of a window they cover, vectorised and exact."""
+"""Sets of time intervals. Computes unions, complements and the covered part of a window, vectorised and exact."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from unstall.timeline.columns import I64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Intervals:
-    """A set of times, as disjoint half-open intervals [start, end) in int64 ns. The intervals are in ascending order
-    and never empty.
+    """A set of times, as disjoint half-open intervals [start, end) in int64 ns.
+
+    The intervals are in ascending order. No interval is empty.
     """
 
     start: I64
@@ -23,12 +24,12 @@ class Intervals:
 
     @classmethod
     def none(cls) -> Intervals:
-        """Returns a set without intervals."""
+        """Returns the empty set."""
         return cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
     @classmethod
     def union(cls, start: I64, end: I64) -> Intervals:
-        """Returns the union of the given intervals. Drops empty intervals, and merges those that overlap or touch."""
+        """Returns the union of intervals. Drops empty intervals, and merges intervals that overlap or touch."""
         real = end > start
         start, end = start[real], end[real]
         order = np.argsort(start, kind="stable")
@@ -83,13 +84,14 @@ class Intervals:
         return int((self.end - self.start).sum())
 
     def covered(self, low: I64, high: I64) -> I64:
-        """Returns how much of each window [low, high) the set covers, in int64 ns. Returns 0 for a window with high <=
-        low.
+        """Returns, for each window [low, high), the length in int64 ns that the set covers.
+
+        The length is 0 for a window with high <= low.
         """
         return np.where(high > low, self._until(high) - self._until(low), 0)
 
     def _until(self, time: I64) -> I64:
-        """Returns how much of the time before each given time the set covers, in ns."""
+        """Returns, for each of the `time` values T, the length in ns of the part of the set before T."""
         if not len(self):
             return np.zeros(len(time), dtype=np.int64)
         whole = np.append(0, np.cumsum(self.end - self.start))

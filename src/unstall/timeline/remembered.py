@@ -1,4 +1,4 @@
-"""Remembers answers about a run, because rules and edits ask the same questions again and again."""
+"""A cache for functions of a run, because rules and edits call them again and again with the same arguments."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _Answer = TypeVar("_Answer")
 def remembered(
     ask: Callable[Concatenate[_Run, _Arguments], _Answer],
 ) -> Callable[Concatenate[_Run, _Arguments], _Answer]:
-    """Decorator: makes a function about a run remember its results for as long as the run is in use.
+    """A decorator that caches the results of a function of a run, as long as the run is in memory.
 
-    The first argument of the function is a Timeline, or another object that is compared by identity. Its other
-    arguments must be hashable, and should have few distinct values. A result that is an array becomes read-only,
-    because all callers share it.
+    The first argument of the function is a Timeline, or another object that is compared by identity. The other
+    arguments must be hashable, and should have few distinct values. If a result is an array, the array becomes
+    read-only, because all callers share it.
     """
     known: WeakKeyDictionary[_Run, dict[Hashable, _Answer]] = WeakKeyDictionary()
 

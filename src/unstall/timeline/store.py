@@ -1,7 +1,7 @@
-"""The file of a saved timeline: a zip of .npy columns and one JSON header, which is safe to open.
+"""The file of a saved timeline: a zip file of .npy columns and one JSON header. Opening such a file is safe.
 
-Nothing in the file is unpickled. Every column is checked against the schema before use: its type, its length, and that
-each index points into its table.
+No data of the file is unpickled. Every column is checked against the schema before it is used. The checks are: its
+type, its length, and whether each index is in range.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class _Header(msgspec.Struct):
 
 
 def is_timeline(path: Path) -> bool:
-    """Returns whether the file begins like a zip file. Saved timelines are zip files."""
+    """Returns whether the file begins like a zip file, as saved timelines do."""
     try:
         with path.open("rb") as file:
             return file.read(4) == b"PK\x03\x04"
@@ -140,7 +140,7 @@ def is_timeline(path: Path) -> bool:
 
 
 def save(timeline: Timeline, path: Path) -> None:
-    """Writes a timeline atomically. Raises UsageError if the file cannot be written."""
+    """Writes a timeline to a file, atomically. Raises UsageError if the file cannot be written."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr(_HEADER, msgspec.json.encode(_Header(SCHEMA, list(timeline.strings), timeline.meta)))

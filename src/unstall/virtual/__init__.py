@@ -1,4 +1,4 @@
-"""A virtual GPU: simulates what a CUDA program would do on a real one."""
+"""A virtual GPU: simulates what a CUDA program does on a real GPU."""
 
 from __future__ import annotations
 

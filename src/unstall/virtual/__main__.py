@@ -13,8 +13,9 @@ from unstall.virtual.options import HOST_CLOCKS, NUMERICS
 
 
 def main() -> None:
-    """Runs SCRIPT or -m MODULE as Python would, and exits with the program's exit code. Prints a report only with
-    --explain.
+    """Runs SCRIPT or -m MODULE as Python does, and exits with the program's exit code.
+
+    Prints a report only if --explain is given.
     """
     args = _parse(sys.argv[1:])
     words: list[str] = args.program[1:] if args.program[:1] == ["--"] else args.program

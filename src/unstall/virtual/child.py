@@ -1,4 +1,7 @@
-"""Gives a virtual GPU to a program that `unstall run --gpu` started, and to its children, before their first line."""
+"""Gives a virtual GPU to a program that `unstall run --gpu` started, and to its child processes.
+
+This is done before the first line of the program runs.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,9 @@ from unstall.virtual.torch_cuda.cuda_errors import NotSupportedError
 
 
 def arm(folder: str | None) -> None:
-    """Give this process a virtual GPU, and write the process's run to `folder`. Write nothing if `folder` is None, as
-    in child processes.
+    """Gives this process a virtual GPU, and writes the run of this process to `folder`.
+
+    If `folder` is None, as in child processes, no run is written.
     """
     sys.excepthook = _show_error
     watch = machine(MachineOptions.from_json(os.environ[ENVIRONMENT])).watch()
@@ -29,7 +33,7 @@ def arm(folder: str | None) -> None:
 
 
 def _show_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Shows the error that ends the program. For a NotSupportedError, shows only the user's lines and a sentence."""
+    """Shows the error that ends the program. For a NotSupportedError, shows only the user's frames and one sentence."""
     if found := current():
         found.ended_by(error)
     if not isinstance(error, NotSupportedError):

@@ -1,1 +1,1 @@
-"""Makes a trace file of a recording's folder."""
+"""Makes a trace file from the folder of a recording."""

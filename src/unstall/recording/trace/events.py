@@ -1,4 +1,7 @@
-"""A recording as a Chrome trace in Kineto's form, which Perfetto opens and `unstall.read` reads."""
+"""Writes the events of a recording as a Chrome trace in Kineto's format.
+
+Perfetto opens this format, and `unstall.read` reads it.
+"""
 
 from __future__ import annotations
 
@@ -82,9 +85,9 @@ def device_events(activity: Activity, text: Text) -> Iterator[str]:
 
 
 def wait_events(activity: Activity, text: Text) -> Iterator[str]:
-    """Yields an event for each wait and each query, in the form of CUPTI's own records.
+    """Yields an event for each wait and each query, in the form that CUPTI's synchronization records have in a trace.
 
-    The event names what was waited for or queried.
+    The event names the stream, CUDA event or context that the call waited for or queried.
     """
     calls = activity.calls
     kernels = activity.tables[Kind.KERNEL]
@@ -110,12 +113,18 @@ def wait_events(activity: Activity, text: Text) -> Iterator[str]:
 
 
 def _sync_of(call: str) -> str | None:
-    """Returns CUPTI's name for the kind of wait or query that this call makes; None if it makes neither."""
+    """Returns CUPTI's name for the kind of wait or query of the driver function `call`.
+
+    Returns None if the function neither waits nor queries.
+    """
     return next((name for pattern, name in _SYNCS.items() if pattern in call), None)
 
 
 def _records_waited_for(waits: np.ndarray, records: np.ndarray) -> I64:
-    """Returns, for each wait, the row in `records` of the last record of its event before the wait, or -1."""
+    """Returns, for each wait, the row of the event record that it waits for, or -1 if there is none.
+
+    It is the last row of `records` that has the same event and began before the wait.
+    """
     found = np.full(len(waits), -1, np.int64)
     events = np.unique(records["event"])
     for event in events[np.isin(events, waits["event"])]:

@@ -1,4 +1,4 @@
-"""Computes from the device ops of a recording how long the device alone needs for them."""
+"""Computes how long the device alone needs for the device ops of a recording."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ class DeviceWork:
 
     @property
     def own_time_ns(self) -> int:
-        """The time in ns that the device alone needs for the ops. It does not depend on how far the host is ahead.
+        """The time in ns that the device alone needs for the ops.
 
-        It is the time for which the device was busy, or was idle although its next op was already launched, such as
-        when streams wait for each other.
+        It does not depend on how early the host launches them.
+
+        It includes the time for which the device was busy. It also includes the time for which the device was idle
+        although the next op was already launched. For example, this happens if streams wait for each other.
         """
         if not len(self.start):
             return 0
@@ -41,11 +43,11 @@ class DeviceWork:
 def on_device(ops: tuple[I64, I64, I64], calls: tuple[I64, I64]) -> DeviceWork:
     """Matches device ops to the calls that launched them.
 
-    An op without a known call counts as launched when it began.
+    If the call of an op is unknown, the op's start is used as its launch time.
 
     Args:
         ops: (start, end, correlation) of each op.
-        calls: (correlation, end) of each call.
+        calls: (correlation, end) of each call that may launch ops.
     """
     start, end, correlation = ops
     of_call, ended = calls

@@ -1,12 +1,12 @@
 """The plain step time: the duration of a step without recording, from the stretches of steps that a session timed.
 
-It describes steps like the recorded steps. A pause that no recorded step had, such as an evaluation or a new epoch, is
-left out.
+The timed steps should be like the recorded steps. So pauses, such as an evaluation or a new epoch, are subtracted if no
+recorded step had a pause.
 
 Benefit (`python -m benchmarks.recorder_mechanisms`): an up-to-date plain step time reduces the error of gains from 5.3
-to 1.8 points of a step (median of six recordings). Leaving out pauses reduces the error from 250 % to at most 2 % in
-simulated loops with pauses (medians). A queue recursion that distinguished waits for the device from pauses gained at
-most 0.2 % and was removed. Instead, the time left out is at most the time that the device idled.
+to 1.8 percentage points of a step (median of six recordings). Subtracting pauses reduces the error from 250 % to at
+most 2 % in simulated loops with pauses (medians). A queue recursion that distinguished pauses from waits for the device
+gained at most 0.2 % and was removed. Instead, the subtracted time is at most the time for which the device was idle.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _NOTABLE = 0.03  # of the time
 
 @dataclass(frozen=True)
 class PlainStep:
-    """The plain step time: the time of a step without recording. It comes from one or two stretches of steps.
+    """The plain step time: the time of a step without recording. It is measured in one or two stretches of steps.
 
     Attributes:
-        stretches: The stretches before or after the recording, without their pauses.
-        with_pauses: The same stretches with their pauses.
+        stretches: The stretches of steps, before the recording or after it. Their times exclude pauses.
+        with_pauses: The same stretches. Their times include pauses.
         paused: Number of steps with a pause.
     """
 
@@ -44,7 +44,10 @@ class PlainStep:
 
     @cached_property
     def ns(self) -> float:
-        """The mean time of a step in ns: by the device's clock if it timed all `stretches`, otherwise by the host's."""
+        """The mean time of a step in ns.
+
+        It is by the device's clock if this clock timed all `stretches`, otherwise by the host's clock.
+        """
         return float(np.mean(_times(self.stretches)))
 
     @property
@@ -72,8 +75,8 @@ class PlainStep:
 def plain_step(measured: Sequence[Plain], recorded_ns: I64, own_ns: float) -> PlainStep:
     """Returns the plain step time from stretches of steps that were timed without recording.
 
-    Leaves out pauses in these steps, except in two cases. If a recorded step also had a pause, the replay of the
-    recorded steps contains it. If many steps had a pause, pauses are part of the program's normal work.
+    Subtracts pauses from these steps, except in two cases. If a recorded step also had a pause, the replay of the
+    recorded steps contains this pause. If many steps had a pause, pauses are part of the program's normal work.
 
     Args:
         measured: The stretches, at least one.
@@ -92,7 +95,7 @@ def plain_step(measured: Sequence[Plain], recorded_ns: I64, own_ns: float) -> Pl
 def _times(measured: Sequence[Plain]) -> list[float]:
     """Returns the time per step of each stretch, in ns.
 
-    It is by the device's clock if this clock timed all stretches, otherwise by the host's.
+    The times are by the device's clock if it timed all stretches, otherwise by the host's clock.
     """
     on_device = [plain.device_ns for plain in measured if plain.device_ns is not None]
     return on_device if len(on_device) == len(measured) else [plain.host_ns for plain in measured]
@@ -101,7 +104,8 @@ def _times(measured: Sequence[Plain]) -> list[float]:
 def _without(plain: Plain, pauses: NDArray[np.float64], own_ns: float) -> tuple[Plain, int]:
     """Returns the stretch without its pauses, and the number of steps that had a pause.
 
-    The time left out is at most the time that the device idled: its measured time minus `own_ns` for each step.
+    The subtracted time is at most the time for which the device was idle. This idle time is the number of steps times
+    (`device_ns` - `own_ns`).
     """
     out_ns = float(pauses.sum())
     if plain.device_ns is not None:
@@ -114,7 +118,11 @@ def _without(plain: Plain, pauses: NDArray[np.float64], own_ns: float) -> tuple[
 
 
 def _pauses(took_ns: I64, own_ns: float) -> NDArray[np.float64]:
-    """Returns, for each step, how much longer it took the host than other steps, in ns; 0 if it was not far longer."""
+    """Returns, for each step, the length of its pause in ns; 0 if it had none.
+
+    A step with a pause took the host far longer than other steps. The length of the pause is the step's length minus
+    the usual length.
+    """
     if not len(took_ns):
         return np.zeros(0)
     usual = max(float(np.median(took_ns)), own_ns)

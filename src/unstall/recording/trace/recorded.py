@@ -1,4 +1,4 @@
-"""Reads a recording's folder, to write it as a trace file."""
+"""Reads the folder of a recording, so that the recording can be written as a trace file."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Recorded:
     recorder: str
     device_ops: int
     failed: str | None
-    """If something failed, the reason why the recording is incomplete."""
+    """Why the recording is incomplete; None if nothing failed."""
     head: dict[str, Any]  # the trace's fields before its events
     events: Iterator[str]
 
@@ -53,7 +53,8 @@ class Recorded:
 
         Args:
             path: The file.
-            shortfall: A clause for the trace: what was to be recorded and was not. None if everything was recorded.
+            shortfall: A clause for the trace that says what is missing from the recording; None if everything was
+                recorded.
 
         Raises:
             UsageError: `path` cannot be written.
@@ -67,8 +68,8 @@ def read_recorded(folder: Path, session: Path | None = None) -> Recorded:
 
     Args:
         folder: The folder.
-        session: The folder of the session, if `folder` holds only the first steps of the session. Its times of plain
-            steps are used if they are steps of the same kind.
+        session: The folder of the session, if `folder` has only the first steps of the session. If both folders count
+            the same kind of steps, the session's plain step times are used.
 
     Raises:
         TraceError: Nothing was recorded.
@@ -92,9 +93,7 @@ def read_recorded(folder: Path, session: Path | None = None) -> Recorded:
 
 
 def _digests(places: LinePlaces, digest: LineDigests) -> dict[str, object]:
-    """Returns {"digests": {file: {line number: digest}}} for the source lines with a known digest; {} if there are
-    none.
-    """
+    """Returns {"digests": {file: {line number: digest}}}, or {} if no source line has a known digest."""
     found: dict[str, dict[int, int]] = {}
     for file, line, _ in {*itertools.chain(*places.stacks.values()), *places.lines.values()}:
         if (value := digest(file, line)) != UNKNOWN:
@@ -131,7 +130,10 @@ def _cupti_events(folder: Path, story: _Story, activity: Activity, places: LineP
 
 
 def _plain_step(story: _Story, on_device: DeviceWork) -> PlainStep | None:
-    """Returns the step time without recording; None if it was not timed. `on_device` are the recorded device ops."""
+    """Returns the step time without recording; None if no step was timed.
+
+    `on_device` has the times of the recorded ops.
+    """
     measured = [Plain(**_without(event, "event", "at")) for event in story.all("plain")]
     if not measured:
         return None
@@ -157,7 +159,8 @@ def _backward_spans(places: LinePlaces) -> list[int]:
 def _with_backward(activity: Activity, places: LinePlaces) -> I32:
     """Returns the stack of each call. Calls on autograd's threads get the stack of the running `backward()`.
 
-    Python knows autograd's threads, because they may run Python code. So their calls look like calls from unknown code.
+    Python knows autograd's threads, because they may run Python code. Without that stack, their calls would look like
+    calls from unknown code.
     """
     calls, spans = activity.calls, activity.spans
     stack = calls["stack"].astype(np.int32)
@@ -175,9 +178,9 @@ def _with_backward(activity: Activity, places: LinePlaces) -> I32:
 
 
 def _ended(calls: np.ndarray, places: LinePlaces) -> dict[int, str]:
-    """Returns names for the threads that `threading` started and that ended before their names were read.
+    """Returns a name for each thread that ended before its name was read.
 
-    They are recognized by their stacks.
+    Only threads that `threading` started are returned. They are recognized by the outermost frame of their stacks.
     """
     begun = [number for number, frames in places.stacks.items() if frames[-1:] and frames[-1][::2] == _BEGINS]
     threads = np.unique(calls["thread"][np.isin(calls["stack"], begun)]).tolist()
@@ -194,10 +197,10 @@ def _thread_names(calls: np.ndarray, places: LinePlaces, process: int) -> dict[i
 
 
 def _moments(story: _Story, activity: Activity) -> tuple[I64, I64]:
-    """Returns when steps, and calls of watched functions, began or ended.
+    """Returns the times at which steps and calls of watched functions began or ended.
 
     Returns:
-        (threads, times in ns), two columns.
+        (threads, times in ns): two columns with one row per time.
     """
     spans, boundaries = activity.spans, np.array(story.boundaries, np.int64)
     threads = np.concatenate([spans["thread"], spans["thread"], np.full(len(boundaries), story.driver)])
@@ -253,7 +256,10 @@ class _Story:
     events: list[Event]
 
     def with_plain_steps(self, session: list[Event]) -> _Story:
-        """Returns a copy with the plain steps of the journal `session`, if both count the same kind of steps."""
+        """Adds the plain steps of the journal `session`, if both journals count the same kind of steps.
+
+        Returns a copy if it adds steps, otherwise the same object.
+        """
         timed = _Story(session)
         begun = [event.get("by") for event in timed.all("phase") if event["phase"] == "plain_before"]
         if begun[-1:] != [self._last("recorded").get("by")]:
@@ -271,7 +277,7 @@ class _Story:
 
     @property
     def lines(self) -> str | None:
-        """How lines were recorded; None if they were not."""
+        """How source lines were recorded; None if they were not recorded."""
         return self._last("window").get("lines")
 
     @property
@@ -280,7 +286,7 @@ class _Story:
 
     @property
     def driver(self) -> int:
-        """The thread that runs the steps: it made most of the step boundaries."""
+        """The thread that runs the steps. It is the thread with the most step boundaries."""
         threads = Counter(event["thread"] for event in self.all("mark") if event.get("thread"))
         return int(next((thread for thread, _ in threads.most_common(1)), self.process))
 
@@ -290,7 +296,10 @@ class _Story:
 
     @property
     def began_s(self) -> float:
-        """The `time.time` at which the program started; 0 in recordings by older versions."""
+        """When the program started, as the value of `time.time()`.
+
+        It is 0 in recordings of older versions of unstall.
+        """
         return float(self._last("armed").get("began_s", 0))
 
     @property
@@ -363,7 +372,7 @@ def _of_plain(plain: PlainStep) -> dict[str, object]:
 
 
 def _uuids(ours: Iterable[object]) -> set[str]:
-    """Returns the UUIDs both as torch writes them and as the driver does, with the prefix "GPU-"."""
+    """Returns two forms of each UUID: torch's form, and the driver's form with the prefix "GPU-"."""
     return {text for uuid in ours for text in (str(uuid), f"GPU-{uuid}")}
 
 

@@ -1,4 +1,4 @@
-"""The source lines that threads were at, as time slices. Each slice is a stretch that a frame spends on one line."""
+"""Time slices of the source lines that threads were running. A slice is the time that one frame spends on one line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ENTERED_NS = 200_000
 class Slices:
     """Slices of time that threads spent on source lines, sorted by thread.
 
-    A caller's slice encloses the slices of its callees, and precedes them.
+    A caller's slice contains the slices of its callees in time, and precedes them in the table.
     """
 
     thread: I64
@@ -50,17 +50,19 @@ def of_calls(
 ) -> Slices:
     """Makes slices from the stacks of calls.
 
-    Slices are made of three kinds of frames: frames of the user's code, frameworks' frames inside the innermost user
-    frame, and torch's outermost call of a module. The call of a module tells the model from its submodules.
+    Three kinds of frames become slices: frames of the user's code, frames of frameworks that the innermost user frame
+    called, and torch's outermost call of a module. The call of a module distinguishes the model from its submodules.
 
-    If a call has frames that the previous call of its thread did not have, these frames begin 200 µs before the call.
-    They begin later if the previous call ended later, or if one of the `moments` of this thread came later.
+    A frame is new if the previous call of its thread did not have it. New frames begin 200 µs before the call, but not
+    before the end of the previous call. They also do not begin before the last of the thread's `moments` that precedes
+    the call.
 
     Args:
         calls: The calls, sorted by thread and start.
         stack: The stack of each call; -1 if it has none.
         places: The frames of each stack.
-        moments: (threads, times in ns), two columns: when something else began or ended on a thread.
+        moments: (threads, times in ns), two columns: times at which a step or a watched function began or ended on a
+            thread.
     """
     frames: dict[Frame, int] = {}
     known = sorted(places.stacks)
@@ -90,7 +92,7 @@ def of_calls(
 
 
 def _entered(thread: I64, start: I64, end: I64, moments: tuple[I64, I64]) -> I64:
-    """Returns, for each call, the earliest likely time in ns at which its new frames began."""
+    """Returns, for each call, the time in ns at which its new frames are assumed to have begun."""
     entered = start.copy()
     others = {number: np.sort(moments[1][mine]) for number, mine in groups(moments[0])}
     for number, mine in groups(thread):
@@ -103,9 +105,9 @@ def _entered(thread: I64, start: I64, end: I64, moments: tuple[I64, I64]) -> I64
 
 
 def _chain(stack: tuple[Frame, ...], frames: dict[Frame, int]) -> list[int]:
-    """Returns the indices in `frames` of those frames of a stack that become slices, outermost first.
+    """Returns the frames of a stack that become slices, outermost first, as indices in `frames`.
 
-    Adds frames that are new to `frames`.
+    Adds a frame to `frames` if it is not there yet.
     """
     users = [not is_framework(file) for file, _, _ in stack]
     innermost = users.index(True) if True in users else len(stack)
@@ -122,15 +124,15 @@ def _calls_a_module(frame: Frame) -> bool:
 def of_clock(folder: Path, places: LinePlaces, calls: np.ndarray, off_ns: int = 0) -> Slices:
     """Makes slices from the entries of the line clock, which records each change of line.
 
-    A slice lasts at least 20 µs, or contains one of the `calls`. A thread stays on its last line until the end of its
-    last call.
+    Slices shorter than 20 µs are dropped, except if they contain the start of one of the `calls`. The slice of a
+    thread's last line lasts until the end of the thread's last call.
 
     Args:
         folder: The recording's folder.
         places: The lines of the entries.
         calls: The calls.
-        off_ns: How far the clock of the calls may be off the line clock, in ns. A change of line that is this near to a
-            call's start or end is moved to that start or end.
+        off_ns: Largest offset between the clock of the calls and the line clock, in ns. If a change of line is inside a
+            call and nearer than this to its start or end, the change is moved to this start or end.
     """
     log = _entries(folder)
     # The disk may have been full, so that a line or a thread has no description.
@@ -169,9 +171,10 @@ def of_clock(folder: Path, places: LinePlaces, calls: np.ndarray, off_ns: int = 
 
 
 def _beside(time: I64, calls: np.ndarray, off_ns: int) -> I64:
-    """Moves each time that is inside a call, and within `off_ns` of its start or end, to this start or end.
+    """Moves times that are inside a call and near its start or end.
 
-    Returns the times in the same order.
+    A time that is less than `off_ns` from the start or end of its call becomes this start or end. Returns the times in
+    the same order.
     """
     calls = outermost(calls)
     start, end = calls["start"].astype(np.int64), calls["end"].astype(np.int64)

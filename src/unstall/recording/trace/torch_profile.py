@@ -1,4 +1,4 @@
-"""Reads the output of the recorder `torch`: its events as text, and its calls with times in unstall's clock."""
+"""Reads the output of the recorder `torch`: its events as text, and its calls with times of unstall's clock."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from unstall.recording.torch_profiler import CLOCK, FILE
 from unstall.recording.trace.on_device import DeviceWork, on_device
 
 CLOCK_OFF_NS = 3_000
-"""Largest offset between our clock and the profile's. Python's time to read our clock causes part of it."""
+"""Largest offset between unstall's clock and the profile's clock, in ns.
+
+Part of the offset is the time that Python needs to read unstall's clock.
+"""
 _OF_HOST = frozenset({"cpu_op", "cuda_runtime", "cuda_driver"})
 _OF_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 CALL = np.dtype([("start", "<u8"), ("end", "<u8"), ("thread", "<u4")])
-"""A call's times, in ns of our clock."""
+"""The row of a call: start and end in ns of unstall's clock, and the thread."""
 
 
 class _Arguments(msgspec.Struct):
@@ -28,7 +31,7 @@ class _Arguments(msgspec.Struct):
 
 
 class _Event(msgspec.Struct):
-    """The fields of an event that unstall reads."""
+    """The fields of a trace event that unstall uses."""
 
     name: str = ""
     cat: str = ""
@@ -85,8 +88,9 @@ def _times(event: _Event, zero_ns: int) -> tuple[int, int]:
 def _zero_ns(clocks: list[tuple[int, int, int]]) -> int:
     """Returns the time of unstall's clock at the profile's time 0.
 
-    Each annotation begins after the time in its name, and ends before the time in the name of the next one. The
-    tightest of these bounds are some 2 µs apart. The result is the middle between them.
+    Each annotation begins after the time in its name, and ends before the time in the next annotation's name. So each
+    annotation gives a lower and an upper bound of the result. The highest lower bound and the lowest upper bound are
+    some 2 µs apart. The result is the middle between these two bounds.
 
     Args:
         clocks: For each annotation, (the time in its name, its start, its end), in ns. Start and end are in the

@@ -1,4 +1,7 @@
-"""Writes the trace of a run. If the recording has no device work, writes the trace of the program's first steps."""
+"""Writes the trace file of a run.
+
+If the recording has no device work, the trace has the program's first steps instead.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def write_trace(folder: Path, path: Path, *, missing: str | None = None, of: str
         of: A word for what was recorded, such as "program".
 
     Returns:
-        None if the trace is of the recording. Otherwise it is of the program's first steps, and a clause says why.
+        None if the trace file has the recording. If it has the program's first steps instead, a clause that says why.
 
     Raises:
         TraceError: Nothing was recorded.

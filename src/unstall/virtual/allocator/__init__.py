@@ -1,1 +1,1 @@
-"""A model of PyTorch's caching allocator: computes the segments and blocks of a sequence of requests."""
+"""A model of PyTorch's caching allocator. It computes the segments and blocks for a sequence of requests."""

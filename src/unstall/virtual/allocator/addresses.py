@@ -1,5 +1,6 @@
-"""The addresses of segments. Only the order of addresses matters: of free blocks of equal size, the allocator takes the
-block at the lowest address.
+"""The addresses of segments. Only the order of addresses affects the results.
+
+If several free blocks have the same size, the allocator uses the block at the lowest address.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ class AddressSpace(Protocol):
 
 
 class TopDownAddresses:
-    """Reserves the lowest free range that is large enough. If there is none, adds a chunk of addresses below all
-    earlier chunks, as Linux does.
+    """Reserves the lowest free range that is large enough.
+
+    If no range is large enough, adds a chunk of addresses below all earlier chunks, as Linux does.
 
     In torch's memory history on an H200, each new chunk was below the previous chunks, and released ranges were
     refilled from the lowest address up. The driver's complete rule is not known.

@@ -1,4 +1,4 @@
-"""Chooses the cached block for a request, and whether to split it."""
+"""Chooses the cached block for a request, and decides whether to split the block."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from unstall.virtual.allocator.settings import MIN_BLOCK, SMALL_SIZE, AllocatorS
 
 
 def best_fit(pool: BlockPool, stream: int, size: int, settings: AllocatorSettings) -> Block | None:
-    """Returns the stream's best-fitting free block for `size` bytes, or None if no block fits. The block stays in its
-    pool.
+    """Returns the stream's best-fitting free block for `size` bytes, or None if no block fits.
+
+    The block is not removed from its pool.
     """
     block = _smallest(pool, stream, size, settings.expandable_segments)
     limit = settings.max_split_size
@@ -20,7 +21,7 @@ def best_fit(pool: BlockPool, stream: int, size: int, settings: AllocatorSetting
 
 
 def should_split(block: Block, size: int, settings: AllocatorSettings) -> bool:
-    """Returns whether to split the block for a request of `size` bytes. The rest then becomes a free block."""
+    """Returns whether to split the block for a request of `size` bytes. After a split, the rest is a free block."""
     rest = block.size - size
     if block.pool.is_small or settings.expandable_segments:
         return rest >= MIN_BLOCK
@@ -28,8 +29,10 @@ def should_split(block: Block, size: int, settings: AllocatorSettings) -> bool:
 
 
 def _smallest(pool: BlockPool, stream: int, size: int, expandable: bool) -> Block | None:
-    """Returns the smallest free block that is large enough, or None. In expandable segments, the unmapped pages after a
-    block count as part of its size, because the block can grow into these pages.
+    """Returns the smallest free block that is large enough, or None if no free block is large enough.
+
+    In expandable segments, the unmapped pages after a block count as part of the block's size, because the block can
+    grow into these pages.
     """
     block = pool.free.first(stream, size)
     if block is None or block.segment is None:

@@ -10,17 +10,17 @@ from itertools import chain
 from unstall.virtual.allocator.statistics import PoolStat
 
 PoolId = tuple[int, int]
-"""torch's MempoolId: (counter of torch.cuda.graph_pool_handle, counter of CUDAGraph)."""
+"""torch's MempoolId: a pair (counter of torch.cuda.graph_pool_handle, counter of CUDAGraph)."""
 _POOL_BITS = 32
 
 
 def pool_number(pool: PoolId) -> int:
-    """Encodes the id of a memory pool as one number, as the shim's log has it."""
+    """Encodes the id of a memory pool as one number, in the form of the shim's log."""
     return pool[0] << _POOL_BITS | pool[1]
 
 
 def pool_of_number(number: int) -> PoolId:
-    """Decodes the id of a memory pool from one number. The inverse of `pool_number`."""
+    """Decodes the id of a memory pool from one number. This is the inverse of `pool_number`."""
     return number >> _POOL_BITS, number & (1 << _POOL_BITS) - 1
 
 
@@ -35,7 +35,7 @@ class ExpandableSegment:
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """A range of one segment. `prev` and `next` are its neighbours in the segment."""
+    """A range of addresses in one segment. `prev` and `next` are the neighbouring blocks in the segment."""
 
     address: int
     size: int
@@ -45,13 +45,13 @@ class Block:
     requested_size: int = 0
     allocated: bool = False
     mapped: bool = True
-    """False if the block is a part of an expandable segment without mapped memory."""
+    """Whether the block has mapped memory. False only for a part of an expandable segment that is not mapped."""
     prev: Block | None = None
     next: Block | None = None
     stream_uses: dict[int, None] = field(default_factory=dict)
-    """The other streams that used the block since it was allocated, in order of first use."""
+    """The streams, except `stream`, that used the block since it was allocated, in order of first use."""
     event_count: int = 0
-    """The number of events that must be done before the block is free."""
+    """The number of CUDA events that must be done before the block is free."""
     searches_when_freed: int = 0
 
     @property
@@ -69,7 +69,7 @@ class Block:
 
 
 def split_front(block: Block, size: int) -> Block:
-    """Splits off the first `size` bytes of a block. Returns them as a new block; `block` keeps the rest."""
+    """Splits off the first `size` bytes of a block. Returns these bytes as a new block. `block` becomes the rest."""
     front = Block(block.address, size, block.stream, block.pool, block.segment, mapped=block.mapped)
     link(block.prev, front)
     link(front, block)
@@ -86,9 +86,9 @@ def link(before: Block | None, after: Block | None) -> None:
 
 
 def absorb(block: Block, neighbour: Block | None) -> int:
-    """Merges `neighbour` into `block` if the neighbour is idle and both are mapped or both unmapped.
+    """Merges `neighbour` into `block` if the neighbour is idle, and both blocks are mapped or both are unmapped.
 
-    Returns the bytes gained, or 0 if nothing is merged. `block` must be in no pool.
+    Returns the size of the merged neighbour, or 0 if nothing is merged. `block` must not be in a pool.
     """
     if neighbour is None or not neighbour.is_idle or neighbour.mapped != block.mapped:
         return 0
@@ -103,7 +103,10 @@ def absorb(block: Block, neighbour: Block | None) -> int:
 
 
 class OrderedBlocks:
-    """Blocks, grouped by stream. The blocks of a stream are sorted by a key that no two of them share."""
+    """Blocks, grouped by stream.
+
+    The blocks of a stream are sorted by a key. No two blocks of a stream have the same key.
+    """
 
     def __init__(self, key: Callable[[Block], tuple[int, ...]]) -> None:
         self._key = key
@@ -129,7 +132,7 @@ class OrderedBlocks:
         return blocks[: bisect_left(keys, key)]
 
     def first(self, stream: int, *key: int) -> Block | None:
-        """Returns the stream's first block whose key is at least `key`, or None if there is none."""
+        """Returns the stream's first block whose key is at least `key`, or None if no key is."""
         keys, blocks = self._of(stream)
         place = bisect_left(keys, key)
         return blocks[place] if place < len(blocks) else None
@@ -163,7 +166,7 @@ def _address(block: Block) -> tuple[int]:
 class BlockPool:
     """A pool of free blocks, either for small or for large requests.
 
-    `owner` is the private pool of CUDA graphs to which the blocks belong, or None for blocks outside private pools.
+    If the blocks belong to a private pool of CUDA graphs, `owner` is the private pool. Otherwise `owner` is None.
     """
 
     def __init__(self, is_small: bool, owner: PrivatePool | None = None) -> None:
@@ -172,8 +175,9 @@ class BlockPool:
         self.free = OrderedBlocks(_size_then_address)
         self.unmapped = OrderedBlocks(_address)
         self.searches = 0
-        """The number of searches for a free block, counted only if garbage collection is on. A block's age is the
-        number of searches since it was freed.
+        """The number of searches for a free block. Searches are counted only if garbage collection is on.
+
+        The age of a block is the number of searches since the block was freed.
         """
 
     def add_free(self, block: Block) -> None:
@@ -185,7 +189,7 @@ class BlockPool:
 
 
 class Pools:
-    """Two pools: one for small requests and one for large requests."""
+    """A pair of pools: one pool for small requests, and one pool for large requests."""
 
     def __init__(self, owner: PrivatePool | None = None) -> None:
         self.small = BlockPool(is_small=True, owner=owner)
@@ -197,8 +201,9 @@ class Pools:
 
 
 class PrivatePool:
-    """The pool from which graphs allocate during capture. When all of these graphs are freed, the pool's memory can be
-    released.
+    """The pool from which CUDA graphs allocate during their capture.
+
+    When all graphs of the pool are freed, the pool's memory can be released.
     """
 
     def __init__(self, pool_id: PoolId) -> None:

@@ -1,7 +1,8 @@
-"""A byte-exact model of PyTorch's CUDA caching allocator: the block of each request, and memory_stats() after it.
+"""A byte-exact model of PyTorch's CUDA caching allocator.
 
-Reproduces the behaviour of c10/cuda/CUDACachingAllocator.cpp (torch 2.11); tested against an H200. The model holds no
-memory: addresses are plain numbers, and the caller says whether a stream has finished.
+It computes the block of each request, and memory_stats() after each request. It reproduces the behaviour of
+c10/cuda/CUDACachingAllocator.cpp (torch 2.11), and was tested against an H200. The model allocates no device memory:
+addresses are only numbers, and the caller says whether a stream has finished.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ DriverCall = Literal["", "malloc", "free"]
 
 
 class CachingAllocator:
-    """The caching allocator of one device. Names follow torch's. Sizes are in bytes."""
+    """The caching allocator of one device. The names are torch's names. Sizes are in bytes."""
 
     def __init__(
         self,
@@ -42,15 +43,16 @@ class CachingAllocator:
 
         Args:
             total_bytes: The device's memory.
-            settings: As in PYTORCH_ALLOC_CONF.
-            events: Tells when other streams are done with a block. By default they are always done.
+            settings: The settings, in the form of PYTORCH_ALLOC_CONF.
+            events: The CUDA events that tell when other streams are done with a block. By default, events are always
+                done.
             observer: A function that is called with each entry of torch's memory history.
             addresses: The device's address space.
-            other_bytes: Memory that the context and other programs hold.
+            other_bytes: Memory that the CUDA context and other programs use.
             device: The device's index.
 
         Raises:
-            ValueError: torch would refuse the settings.
+            ValueError: The settings are invalid in torch.
         """
         self.settings = AllocatorSettings.parse(settings)
         self.device = device
@@ -79,7 +81,7 @@ class CachingAllocator:
             The block, rounded up as torch does.
 
         Raises:
-            OutOfMemoryError: There is no room even with an empty cache.
+            OutOfMemoryError: There is not enough memory, even after the cache was emptied.
             ValueError: `size` is less than 1.
         """
         if size <= 0:
@@ -126,29 +128,30 @@ class CachingAllocator:
             self._pending.use(block, stream, capturing=bool(self._captures))
 
     def process_events(self) -> None:
-        """Frees the pending blocks with which all streams are done. Every `malloc` outside captures calls this
-        method.
+        """Frees each pending block if all streams are done with the block.
+
+        Every `malloc` outside captures calls this method.
         """
         self._pending.process()
 
     def empty_cache(self) -> None:
-        """Waits for all pending events, then returns free segments to the device."""
+        """Waits for all pending events, then frees all free segments."""
         if self._captures:
             raise RuntimeError("the cache cannot be emptied while a graph is captured")
         self._release_cached()
 
     def foresee(self, size: int, stream: int, is_done: Callable[[int], bool]) -> DriverCall:
-        """Returns the driver call that `malloc` would need for this request.
+        """Returns the driver call that `malloc` needs for a request, without making the request.
 
         Args:
             size: As for `malloc`.
             stream: As for `malloc`.
-            is_done: Returns whether the given event is done, without a call of cudaEventQuery.
+            is_done: A function that returns whether an event is done. It does not call cudaEventQuery.
 
         Returns:
             - "": The cache can serve the request.
-            - "malloc": cudaMalloc or a mapping of pages is needed. With expandable segments, `malloc` may still need no
-              call.
+            - "malloc": cudaMalloc or a mapping of pages is needed. With expandable segments, this may be wrong:
+              `malloc` may need no call.
             - "free": Cached memory must be freed first.
         """
         block_size = self.settings.block_size(size)
@@ -164,11 +167,11 @@ class CachingAllocator:
         return "free" if collects or self.settings.segment_size(block_size) > room else "malloc"
 
     def largest_cached(self, stream: int) -> tuple[int, int]:
-        """Returns how many bytes the stream can surely allocate without a driver call: (by small requests, by large
-        requests).
+        """Returns how many bytes the stream can certainly allocate without a driver call, as (small, large).
 
-        Each number is the size of the stream's largest free block. Both are 0 during a capture, or if
-        `settings.splits_any_block` is False, because any request may then need a driver call.
+        The first number is for small requests, the second for large requests. Each number is the size of the stream's
+        largest free block in the pool. During a capture, or if `settings.splits_any_block` is False, any request may
+        need a driver call. So both numbers are 0 then.
         """
         if self._captures or not self.settings.splits_any_block:
             return 0, 0
@@ -176,7 +179,7 @@ class CachingAllocator:
         return small.size if small else 0, large.size if large else 0
 
     def waits_to_empty(self) -> bool:
-        """Returns whether `empty_cache` would call the driver."""
+        """Returns whether a call of `empty_cache` now calls the driver."""
         if self._captures:
             return False
         pools = [pool for pool in self._all_pools() if pool.owner is None or pool.owner.graphs == 0]
@@ -192,8 +195,10 @@ class CachingAllocator:
         self._allowed_bytes = int(fraction * self._memory.total_bytes)
 
     def capture_begin(self, pool_id: PoolId, captures: Callable[[int], bool]) -> None:
-        """Begins a capture. Until it ends, streams for which `captures` returns True allocate from the private pool
-        `pool_id`. The captured graph uses this pool until `release_pool`.
+        """Begins a graph capture into the private pool `pool_id`.
+
+        Until the capture ends, a stream allocates from this pool if `captures` returns True for the stream. The
+        captured graph uses the pool until `release_pool` is called.
         """
         if pool_id in self._captures:
             raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
@@ -207,8 +212,9 @@ class CachingAllocator:
         del self._captures[pool_id]
 
     def release_pool(self, pool_id: PoolId) -> None:
-        """Tells the allocator that a graph no longer uses its private pool. Once no graph uses the pool, its free
-        memory can be released.
+        """Tells the allocator that a graph no longer uses its private pool.
+
+        When no graph uses the pool any more, the pool's free memory can be released.
         """
         pool = self._private_pools.get(pool_id)
         if pool is None or pool.graphs == 0:
@@ -216,7 +222,7 @@ class CachingAllocator:
         pool.graphs -= 1
 
     def memory_stats(self) -> dict[str, int]:
-        """Returns the statistics as torch.cuda.memory_stats() returns them: all keys, sorted, with their values."""
+        """Returns the statistics in the form of torch.cuda.memory_stats(): all keys, sorted, with their values."""
         by_pool = {
             f"reserved_bytes_by_private_pools.{pool_id[0]}_{pool_id[1]}.{kind}.{name}": value
             for pool_id, pool in self._private_pools.items()
@@ -246,12 +252,13 @@ class CachingAllocator:
         return self._statistics.reserved_bytes.all.peak
 
     def mem_get_info(self) -> tuple[int, int]:
-        """Returns the free and total bytes of the device, as the driver sees them."""
+        """Returns (free bytes, total bytes) of the device, as the driver reports them."""
         return self._memory.free_bytes, self._memory.total_bytes
 
     def memory_snapshot(self) -> list[dict[str, object]]:
-        """Returns the segments and their blocks like torch.cuda.memory_snapshot(), sorted by address. They have no
-        frames.
+        """Returns the segments and their blocks like torch.cuda.memory_snapshot(), sorted by address.
+
+        The segments and blocks have no stack frames.
         """
         blocks = [*self._active, *(block for pool in self._all_pools() for block in pool.free)]
         return segments_of(blocks, self.device)
@@ -278,8 +285,9 @@ class CachingAllocator:
         return block
 
     def _new(self, pool: BlockPool, stream: int, size: int) -> Block | None:
-        """Returns a new block from the device, or None if there is no room. Makes room in stages: frees old cached
-        segments, then large cached segments, then the whole cache.
+        """Returns a new block from the device, or None if there is not enough memory.
+
+        Frees memory in stages if needed: first old cached segments, then large cached segments, then the whole cache.
         """
         if self._collects_garbage:
             self._collect_garbage()
@@ -326,7 +334,7 @@ class CachingAllocator:
         return block
 
     def _free_now(self, block: Block) -> None:
-        """Puts an unused block into its pool, merged with its free neighbours."""
+        """Merges an unused block with its free neighbours, and adds it to its pool."""
         statistics, is_small = self._statistics, block.pool.is_small
         if self._observer:
             self._tell("free_completed", block)
@@ -352,8 +360,10 @@ class CachingAllocator:
         self._segments.release_free(pools.small, self.settings.max_split_size)
 
     def _release_oversize(self, pool: BlockPool, stream: int, size: int) -> bool:
-        """Frees cached segments that are too large to be split. Frees one segment if it is large enough for the
-        request. Otherwise frees the largest segments until their sum is large enough. Returns whether enough was freed.
+        """Frees cached segments that are too large to be split. Returns whether enough memory was freed.
+
+        If one segment is large enough for the request, frees only this segment. Otherwise frees the largest segments
+        until their sum is large enough.
         """
         limit = self.settings.max_split_size
         if limit == UNLIMITED or self.settings.expandable_segments:
@@ -372,7 +382,7 @@ class CachingAllocator:
         return released >= wanted
 
     def _collect_garbage(self) -> None:
-        """If too much memory is reserved, frees cached large segments that were not reused for a long time."""
+        """If too much memory is reserved, frees cached large segments that were not used for a long time."""
         excess, cached, pool = self._excess(), self._collectable(), self._pools.large
         while excess > 0 and cached:
             mean_age = sum(map(pool.age, cached)) / len(cached)
@@ -383,7 +393,7 @@ class CachingAllocator:
                 self._segments.free(block, self.settings.max_split_size)
 
     def _excess(self) -> int:
-        """Returns by how many bytes the reserved memory exceeds the threshold of the garbage collection."""
+        """Returns the number of bytes by which the reserved memory exceeds the threshold of the garbage collection."""
         assert self._allowed_bytes is not None
         return self._segments.reserved_bytes - int(self.settings.garbage_collection_threshold * self._allowed_bytes)
 

@@ -1,4 +1,4 @@
-"""The device's memory as the driver manages it: how many bytes are free, and which addresses are used."""
+"""The device's memory as the driver manages it: the number of free bytes, and the used addresses."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from unstall.virtual.allocator.addresses import AddressSpace
 
 
 class DeviceMemory:
-    """Models `cudaMalloc`, `cuMemMap` and their inverses. These calls take no time and store no values. Sizes are in
-    bytes.
+    """Models `cudaMalloc`, `cuMemMap` and their inverses.
+
+    The modelled calls take no time, and the memory has no content.
+
+    Sizes are in bytes.
     """
 
     def __init__(self, total_bytes: int, other_bytes: int, addresses: AddressSpace) -> None:
-        """`other_bytes` is the memory of the context and of other programs."""
+        """`other_bytes` is the memory that the CUDA context and other programs use."""
         self.total_bytes = total_bytes
         self.free_bytes = total_bytes - other_bytes
         self.addresses = addresses
 
     def malloc(self, size: int) -> int | None:
-        """Returns the address of `size` bytes, or None if there is not enough free memory."""
+        """Allocates `size` bytes. Returns their address, or None if there is not enough free memory."""
         return self.addresses.reserve(size) if self.map(size) else None
 
     def free(self, address: int, size: int) -> None:

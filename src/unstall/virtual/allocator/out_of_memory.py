@@ -33,8 +33,8 @@ def out_of_memory_message(
         free: The device's free memory.
         allowed: The memory that the process may use, or None if the process has no limit.
         allocated: The memory of allocated blocks.
-        reserved: The memory that the allocator got from the driver.
-        in_private_pools: The free memory in private pools.
+        reserved: The memory that the allocator has reserved from the driver.
+        in_private_pools: The memory of free blocks in private pools.
     """
     allowed_text = "" if allowed is None else f"{format_size(allowed)} allowed; "
     private_text = (

@@ -1,4 +1,4 @@
-"""Segments: the memory that the allocator requests from the device and returns to it."""
+"""Segments: the memory that the allocator requests from the device, and later frees."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ class Segments:
         return self._statistics.reserved_bytes.all.current
 
     def malloc(self, pool: BlockPool, stream: int, size: int, max_split_size: int) -> Block | None:
-        """Calls `cudaMalloc`. Returns the new segment as a block that is in no pool, or None if the device is full."""
+        """Models `cudaMalloc`.
+
+        Returns the new segment as a block, or None if the device is full. The block is not in a pool.
+        """
         address = self._memory.malloc(size)
         if address is None:
             return None
@@ -49,7 +52,7 @@ class Segments:
         return Block(address, size, stream, pool)
 
     def free(self, block: Block, max_split_size: int) -> None:
-        """Calls `cudaFree` on a free block that is a whole segment."""
+        """Models `cudaFree` of a free block that is a whole segment."""
         block.pool.free.remove(block)
         self._memory.free(block.address, block.size)
         self._given_back(block.pool, block.size)
@@ -61,8 +64,8 @@ class Segments:
     def expand(self, pool: BlockPool, stream: int, size: int) -> Block | None:
         """Maps pages after the free end of an expandable segment, or into a new segment.
 
-        Returns a block of at least `size` bytes that is in no pool. Returns None if the device becomes full. The pages
-        that this call has mapped by then stay mapped, as free blocks.
+        Returns a block of at least `size` bytes. The block is not in a pool. Returns None if the device becomes full.
+        In that case, the pages that were mapped by this call remain mapped, as free blocks.
         """
         candidate = self._room_to_expand(pool, stream, size)
         if not candidate.mapped and not self._map(candidate, min(candidate.size, size)):
@@ -87,8 +90,9 @@ class Segments:
                 self._unmap(block, block.segment)
 
     def _room_to_expand(self, pool: BlockPool, stream: int, size: int) -> Block:
-        """Returns the lowest block at which `size` contiguous bytes are free or unmapped. Reserves a new segment if
-        needed.
+        """Returns the lowest block from which `size` contiguous bytes are free or unmapped.
+
+        Reserves a new segment if there is no such block.
         """
         for unmapped in pool.unmapped.from_(stream):
             start = unmapped.prev if unmapped.prev is not None and unmapped.prev.is_idle else unmapped
@@ -127,8 +131,9 @@ class Segments:
         return True
 
     def _unmap(self, block: Block, segment: ExpandableSegment) -> None:
-        """Unmaps the pages that lie entirely in a free block. Releases the segment if none of its pages is mapped any
-        more.
+        """Unmaps the pages that are entirely in a free block.
+
+        Releases the segment if it has no mapped pages any more.
         """
         pool = block.pool
         start = segment.address + round_up(block.address - segment.address, segment.page)

@@ -1,4 +1,4 @@
-"""The settings in PYTORCH_ALLOC_CONF, and the block and segment sizes that follow from them."""
+"""The settings in PYTORCH_ALLOC_CONF, and the sizes of blocks and segments that follow from the settings."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ MIB = 1 << 20
 MIN_BLOCK = 512
 """The size of every block is a multiple of this size."""
 SMALL_SIZE = MIB
-"""The largest request that the small pool serves."""
+"""The largest block, in bytes, that is allocated from the small pool."""
 SMALL_SEGMENT = 2 * MIB
 MIN_LARGE_SEGMENT_REQUEST = 10 * MIB
-"""A request of at least this size gets its own segment, rounded up to `LARGE_ROUNDING`."""
+"""A request of at least this size gets a segment for itself. The segment's size is rounded up to `LARGE_ROUNDING`."""
 LARGE_ROUNDING = 2 * MIB
 LARGE_SEGMENT = 20 * MIB
 UNLIMITED = (1 << 64) - 1
 INTERVALS = 16
-"""The length of roundup_power2_divisions: one number for each power of two from 1 MiB on."""
+"""The length of roundup_power2_divisions. It has one number for each power of two, beginning with 1 MiB."""
 
 READ_KEYS = frozenset(
     {
@@ -45,7 +45,7 @@ IGNORED_KEYS = frozenset(
         "throw_on_cudamalloc_oom",
     }
 )
-"""Keys that torch knows but that do not affect which block a request gets."""
+"""Keys that torch knows, but that have no effect on the block that a request gets."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ class AllocatorSettings:
     def splits_any_block(self) -> bool:
         """Whether a request can use any free block of its pool that is large enough.
 
-        If so, the request takes its own size, rounded up to a multiple of `MIN_BLOCK`. It also takes the rest of the
-        block if this rest is too small to split off.
+        If so, the request gets its size, rounded up to a multiple of `MIN_BLOCK`. If the rest of the block is too small
+        to be split off, the request gets the rest too.
         """
         rounds_up = max(self.roundup_power2_divisions) > 1
         return self.max_split_size == UNLIMITED and not rounds_up and not self.expandable_segments
@@ -174,9 +174,9 @@ def _division_count(text: str) -> int:
 def _divisions(text: str) -> tuple[int, ...]:
     """Parses roundup_power2_divisions: one count for all intervals, or pairs such as "[256:1,512:2,>:4]".
 
-    A pair has the size in MB at which an interval of sizes begins, and the count for this interval. The size ">" stands
-    for all larger intervals. As in torch, the first count also applies to smaller sizes, and intervals that are not
-    listed between two listed intervals get 0.
+    A pair is a size in MB and a count. The size is the start of an interval of sizes, and the count is for this
+    interval. The size ">" stands for all larger intervals. As in torch, the first count also applies to smaller sizes.
+    An interval between two listed intervals gets 0 if it is not listed itself.
     """
     if not text.startswith("["):
         return (_division_count(text),) * INTERVALS

@@ -8,8 +8,9 @@ from unstall.virtual.allocator.blocks import Block
 
 
 def segments_of(blocks: Iterable[Block], device: int) -> list[dict[str, object]]:
-    """Returns one dict for each segment. For an expandable segment, returns one dict for each contiguously mapped
-    range.
+    """Returns one dict for each segment.
+
+    For an expandable segment, there is one dict for each contiguous mapped range.
     """
     heads = [block for block in blocks if block.prev is None or not block.prev.mapped]
     return [_segment(head, device) for head in sorted(heads, key=lambda head: head.address)]

@@ -1,4 +1,4 @@
-"""The figures of `torch.cuda.memory_stats()`."""
+"""The statistics of `torch.cuda.memory_stats()`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Stat:
 
 @dataclass(slots=True)
 class PoolStat:
-    """One statistic, for the small pool, for the large pool, and for both together (`all`)."""
+    """One statistic in three variants: for the small pool, for the large pool, and for both pools together (`all`)."""
 
     all: Stat = field(default_factory=Stat)
     large_pool: Stat = field(default_factory=Stat)
@@ -72,7 +72,7 @@ class Statistics:
     num_device_alloc: int = 0
     num_device_free: int = 0
     _counted: dict[bool, tuple[Stat, ...]] = field(init=False)
-    """The statistics that every request changes: under True for a small pool, under False for a large one."""
+    """The statistics that every request changes. The key True is for small pools, the key False for large pools."""
 
     def __post_init__(self) -> None:
         changed = (self.active, self.active_bytes, self.requested_bytes, self.allocation, self.allocated_bytes)
@@ -84,7 +84,7 @@ class Statistics:
         }
 
     def handed_out(self, is_small: bool, size: int, requested: int) -> None:
-        """Counts an allocated block. Uses one loop for speed, because every request calls this method."""
+        """Counts an allocated block. Every request calls this method, so it uses a single loop for speed."""
         amounts = (1, 1, size, size, requested, requested, 1, 1, size, size)
         for stat, amount in zip(self._counted[is_small], amounts, strict=True):
             current = stat.current = stat.current + amount
@@ -116,7 +116,7 @@ class Statistics:
             setattr(self, name, 0)
 
     def flat(self) -> dict[str, int]:
-        """Returns the statistics by torch's keys, such as "allocated_bytes.all.peak"."""
+        """Returns a dict from torch's keys, such as "allocated_bytes.all.peak", to values."""
         flat = {f"{prefix}.{name}": value for prefix, stat in self._stats() for name, value in stat.items()}
         return flat | {name: getattr(self, name) for name in COUNTERS}
 

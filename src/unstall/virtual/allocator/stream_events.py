@@ -1,4 +1,4 @@
-"""Blocks that the program freed but other streams may still use."""
+"""Blocks that the program has freed, but that other streams may still use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StreamEvents(Protocol):
 
 
 class DoneAtOnce:
-    """Events that are always done."""
+    """Stream events that are always done."""
 
     def record(self, stream: int) -> int:
         return stream
@@ -38,7 +38,7 @@ class DoneAtOnce:
 
 
 class PendingFrees:
-    """Freed blocks that wait for CUDA events. Calls `free` with a block once the last event of this block is done."""
+    """Freed blocks that wait for CUDA events. When the last event of a block is done, calls `free` with the block."""
 
     def __init__(self, events: StreamEvents, free: Callable[[Block], None]) -> None:
         self._events = events
@@ -48,18 +48,20 @@ class PendingFrees:
         self._uses_in_captures: dict[Block, set[int]] = {}
 
     def __bool__(self) -> bool:
-        """Whether any block waits."""
+        """Whether at least one block waits."""
         return bool(self._pending or self._deferred)
 
     def use(self, block: Block, stream: int, capturing: bool) -> None:
-        """Marks the block as used by `stream`, which is not the block's own stream."""
+        """Marks the block as used by `stream`. It must be another stream than the block's stream."""
         block.stream_uses[stream] = None
         if capturing:
             self._uses_in_captures.setdefault(block, set()).add(stream)
 
     def add(self, block: Block, capturing: bool) -> None:
-        """Adds a freed block that other streams have used. If `capturing`, the block waits until the capture ends,
-        because no event can be queried during a capture.
+        """Adds a freed block that other streams have used.
+
+        If `capturing` is True, the block waits until the capture ends, because events cannot be queried during a
+        capture.
         """
         if capturing:
             self._deferred.append(block)
@@ -68,7 +70,7 @@ class PendingFrees:
         self._record(block)
 
     def process(self) -> None:
-        """Frees blocks whose events are done. Stops on each stream at the first event that is not done."""
+        """Frees blocks whose events are done. On each stream, the first event that is not done ends the search."""
         self._record_deferred()
         for stream, pending in list(self._pending.items()):
             while pending and self._events.query(pending[0][0]):
@@ -85,13 +87,13 @@ class PendingFrees:
                 self._done(block)
 
     def would_free(self, pool: BlockPool, stream: int, size: int, is_done: Callable[[int], bool]) -> bool:
-        """Returns whether `process` would make a free block of at least `size` bytes in this pool, for this stream.
+        """Returns whether `process`, if called now, makes a large enough free block for a request.
 
         Args:
             pool: The pool of the request.
             stream: The stream of the request.
-            size: The bytes requested.
-            is_done: Returns whether the given event is done, without a call of cudaEventQuery.
+            size: The size of the request in bytes.
+            is_done: A function that returns whether an event is done. It does not call cudaEventQuery.
         """
         done: Counter[Block] = Counter()
         for pending in self._pending.values():
@@ -108,8 +110,10 @@ class PendingFrees:
             self._pending.setdefault(stream, deque()).append((self._events.record(stream), block))
 
     def _record_deferred(self) -> None:
-        """Records events for blocks that were freed during captures. If a stream used a block only within a capture,
-        records no event on it, because the stream has joined the capturing stream.
+        """Records events for blocks that were freed during captures.
+
+        If a stream used a block only within a capture, no event is recorded on this stream, because the stream has
+        joined the capturing stream.
         """
         deferred, self._deferred = self._deferred, []
         for block in deferred:
@@ -126,7 +130,7 @@ class PendingFrees:
 
 
 def _bytes_around(block: Block, freed: set[Block]) -> int:
-    """Returns the size that the free block around `block` would have if all `freed` blocks were freed and merged."""
+    """Returns the size of the free block around `block`, after all `freed` blocks have been freed and merged."""
     total = block.size
     for next_to in (attrgetter("prev"), attrgetter("next")):
         neighbour = next_to(block)

@@ -1,4 +1,7 @@
-"""Predicts costs of operators and copies on a GPU: from its measured calls, or scaled from another GPU's calls."""
+"""Predicts the costs of operators and copies on a GPU.
+
+The predictions come from calls that were measured on the GPU, or from calls on another GPU, scaled to the GPU.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,11 @@ from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import CostTable, Estimate, of_rows
 
 _OF_LIBRARIES = re.compile(r"_?(linalg_(?!vector_norm)|fft_|cholesky|triangular_solve|ormqr|geqrf|lu_)")
-"""Operators of cuSOLVER and cuFFT, whose time does not follow from the bytes that they move."""
+"""Operators of cuSOLVER and cuFFT. Their time cannot be computed from the bytes that they move."""
 _LEAST = 10
-"""The share, in thousandths, of a kernel of which nothing is known but that it is short."""
+"""The share of the device, in thousandths, that a short kernel uses if no more is known about the kernel."""
 _THREADS = {(7, 5): 1_024, (8, 6): 1_536, (8, 9): 1_536, (12, 0): 1_536}
-"""Maximum threads per multiprocessor, by compute capability. Other capabilities have 2,048."""
+"""Maximum number of threads per multiprocessor, by compute capability. For all other capabilities, it is 2,048."""
 _DIRECTIONS = {
     CopyDirection.HOST_TO_DEVICE: "HtoD",
     CopyDirection.DEVICE_TO_HOST: "DtoH",
@@ -40,8 +43,9 @@ _DIRECTIONS = {
 
 
 class MeasuredCosts:
-    """Costs on `gpu`, from the tables of calls measured on `measured`. Both are the same GPU if `gpu` itself was
-    measured.
+    """Costs on `gpu`, from the tables of calls that were measured on the GPU `measured`.
+
+    If `gpu` was measured, both are the same GPU.
     """
 
     def __init__(self, gpu: Gpu, measured: Gpu) -> None:
@@ -76,15 +80,16 @@ class MeasuredCosts:
 
     @property
     def known_error(self) -> str:
-        """The prediction error on programs with known times, as a phrase for notes."""
+        """The prediction error on programs with known times, as a text for notes."""
         return self._gpu.file.known_error
 
     def cost(self, signature: Signature) -> OperatorCost:
-        """Returns the cost of one call. If a piece of the call resembles no measured call, its cost is one kernel with
-        the roofline time.
+        """Returns the cost of one call.
+
+        If a piece of the call is like no measured call, the cost of the piece is one kernel with the roofline time.
 
         Raises:
-            NotImplementedError: The operator is one of cuSOLVER or cuFFT.
+            NotImplementedError: The operator belongs to cuSOLVER or cuFFT.
         """
         name = signature.name.removeprefix("aten::")
         if runs_nothing(signature):
@@ -116,8 +121,9 @@ class MeasuredCosts:
         return OperatorCost((kernel,), self._usual_host_ns)
 
     def _pieces(self, signature: Signature) -> tuple[Piece, ...]:
-        """Splits a call into pieces. A convolution's bias becomes its own piece if the most similar measured
-        convolution has no bias.
+        """Splits a call into pieces.
+
+        If the most similar measured convolution has no bias, the bias of a convolution becomes a separate piece.
         """
         apart = pieces(signature)
         last = apart[-1].signature
@@ -133,9 +139,10 @@ class MeasuredCosts:
         return apart
 
     def _unlike(self, signature: Signature, bias: bool | None = None) -> tuple[float, float]:
-        """Returns how far a convolution is from the nearest measured convolution: (number of words in which their
-        variants differ, distance in doublings). With `bias`, looks only at measured convolutions with (True) or without
-        (False) a bias.
+        """Returns how much a convolution differs from the most similar measured convolution.
+
+        The result is (number of words in which the variants differ, distance in doublings). If `bias` is True, only
+        measured convolutions with a bias are compared. If `bias` is False, only those without a bias are compared.
         """
         described = describe(signature)
         table = self._find(*described) if described is not None else None
@@ -148,7 +155,7 @@ class MeasuredCosts:
         return differ, table.ask(described[1].dims, self._roofline).distance
 
     def _piece(self, signature: Signature) -> tuple[tuple[Kernel, ...], tuple[tuple[int, ...], ...]]:
-        """Returns (kernels, bytes of the temporary allocations of each pass)."""
+        """Returns the cost of a piece of a call: (kernels, for each pass the bytes of its temporary allocations)."""
         name = signature.name.removeprefix("aten::")
         described = describe(signature)
         if described is None:
@@ -182,20 +189,26 @@ class MeasuredCosts:
         return kernels, (temporaries,) if temporaries else ()
 
     def _share(self, family: Family, table: CostTable, dims: tuple[int, ...], ns: float, dtype: str) -> int:
-        """Returns the share of the device that a call uses, in thousandths: of its multiprocessors if the number of
-        blocks is known; or of the rate that the largest calls of the same variant reach. The larger one counts.
+        """Returns the share of the device that a call uses, in thousandths. It is the larger of two shares.
+
+        The first share is the part of the multiprocessors, if the number of thread blocks is known. The second share is
+        the call's rate, divided by the rate that the largest calls of the same variant reach.
         """
         blocks = family.blocks(table.variant, dims) / self._gpu.file.device.multiprocessors if family.blocks else 0.0
         rate = table.ideal_ns(dims, self._roofline, dtype) / max(ns, 1.0)
         return min(max(round(1000 * max(blocks, rate)), _LEAST), 1000)
 
     def host_work_ns(self, signature: Signature, threads: int) -> int:
-        """Returns the ns that an operator computes on the CPU, with the threads that the program set, or 0."""
+        """Returns the time in ns for which an operator computes on the CPU, or 0.
+
+        `threads` is the program's number of threads.
+        """
         return host_work_ns(signature, threads, self.host)
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
-        """Returns the ns of a copy, interpolated between measured sizes. Copies above the largest measured size have
-        the same bytes per ns as that size.
+        """Returns the duration of a copy in ns, interpolated between measured sizes.
+
+        Above the largest measured size, copies have the same rate as the largest measured copy.
         """
         of = _DIRECTIONS.get(direction, "DtoD")
         rows = [
@@ -206,7 +219,7 @@ class MeasuredCosts:
         return _between(size_bytes, rows or [(size, ns) for at, _, size, ns in self._gpu.file.copies if at == "DtoD"])
 
     def _find(self, family: Family, shape: CallShape) -> CostTable | None:
-        """Returns the table of the first measured variant of the shape, or None if none was measured."""
+        """Returns the table of the first variant of the shape that was measured, or None if no variant was measured."""
         tables = (self._table(family, variant) for variant in shape.variants)
         return next((table for table in tables if table is not None), None)
 
@@ -219,8 +232,9 @@ class MeasuredCosts:
         return self._tables[key]
 
     def _kernels(self, answer: Estimate, share: int, of_lists: Signature | None) -> tuple[Kernel, ...]:
-        """Returns the nearest call's kernels, scaled to the estimated total. For an operator on lists of tensors,
-        repeats each kernel as often as the limits of one launch require.
+        """Returns the kernels of the most similar measured call, scaled to the estimated total time.
+
+        For an operator on lists of tensors, each kernel is repeated as often as the limits of one launch require.
         """
         names = self._measured.file.kernels
         before = max(answer.nearest.total_ns, 1)
@@ -247,8 +261,9 @@ class MeasuredCosts:
     def _cut(
         self, signature: Signature, shape: CallShape, kernels: tuple[Kernel, ...], temporaries: tuple[int, ...]
     ) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
-        """Adds the memset of a reduction's counters if the nearest measured reduction lacks it, or removes the memset
-        if the reduction needs none.
+        """Adjusts a reduction's memset of counters, which the most similar measured reduction may have or not.
+
+        Adds the memset if the reduction needs it. Removes the memset if the reduction does not need it.
         """
         device = self._gpu.file.device
         threads = _THREADS.get(device.capability, 2_048)
@@ -262,7 +277,7 @@ class MeasuredCosts:
         return self._kernel("Memset (Device)", _between(size_bytes, self._gpu.file.memsets))
 
     def _workspaces(self, signature: Signature) -> dict[str, int]:
-        """Returns each library's workspace bytes for a matrix product. cuBLASLt is left out unless a bias is added."""
+        """Returns {library: workspace bytes} for a matrix product. It has cuBLASLt only if the product adds a bias."""
         name = signature.name.removeprefix("aten::")
         if name not in CUBLAS:
             return {}
@@ -272,7 +287,10 @@ class MeasuredCosts:
 
 
 def costs_of(name: str) -> MeasuredCosts:
-    """Returns the costs on a GPU, given its name or file. Raises UsageError for an unknown GPU."""
+    """Returns the costs on a GPU.
+
+    `name` is the name of the GPU or of its file. Raises UsageError for an unknown GPU.
+    """
     gpu = gpu_named(name)
     return MeasuredCosts(gpu, gpu.measured)
 

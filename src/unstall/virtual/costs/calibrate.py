@@ -1,4 +1,7 @@
-"""Calibrates a GPU: measures its facts, the suite's cases and each operator's host time. Needs torch and a GPU."""
+"""Calibrates a GPU: measures facts of the GPU, the cases of the suite, and the host time of each operator.
+
+Needs torch and a GPU.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,9 @@ from unstall.virtual.costs.startup import measure_startup
 from unstall.virtual.costs.suite import Case, TensorPool, cases
 
 _WITHIN = 0.056
-"""A call is left out if its neighbours predict its time within this relative error. This keeps a file of 60,000 calls
-below 2 MB.
+"""If similar calls predict a call's time within this relative error, the file does not contain the call.
+
+So a file of 60,000 calls is smaller than 2 MB.
 """
 _HOST_SHARE = 0.1
 _ORDERS, _FEW_ORDERS = 24, 6  # processes that measure first uses, each of which takes about three seconds
@@ -28,8 +32,9 @@ _SMALL_POOL = 1 << 24
 
 
 def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> GpuFile:
-    """Measures this machine's GPU for about `minutes`, beginning with the most important cases. With `quick`, measures
-    only the most important cases. Calls `progress` with each status message.
+    """Measures this machine's GPU for about `minutes` minutes, beginning with the most important cases.
+
+    If `quick` is True, measures only the most important cases. `progress` is called with each status message.
     """
     begin = time.monotonic()
     chosen = cases(_QUICK_RANK if quick else _USUAL_RANK)
@@ -65,8 +70,9 @@ def _startup(orders: int) -> Startup | None:
 
 
 def measure_hosts(chosen: Iterable[Case], deadline: float) -> dict[str, int]:
-    """Returns the host time in ns of each operator, by name. Measures each operator by its first case whose tensors
-    have at most 2**24 elements each.
+    """Returns the host time in ns of each operator, by name.
+
+    The host time of an operator is measured with its first case in which no tensor has more than 2**24 elements.
     """
     pool = TensorPool("cuda", _SMALL_POOL)
     found: dict[str, int] = {}
@@ -84,8 +90,9 @@ def measure_hosts(chosen: Iterable[Case], deadline: float) -> dict[str, int]:
 
 
 def try_shapes(most: int = _USUAL_RANK) -> tuple[int, list[str]]:
-    """Runs all cases of the suite whose `rank` is at most `most` on the meta device, which needs no GPU. Returns
-    (number of cases, error messages).
+    """Runs the cases of the suite on the meta device, which needs no GPU. Returns (number of cases, error messages).
+
+    Only cases whose `rank` is at most `most` are run.
     """
     pool = TensorPool("meta")
     wrong: dict[str, str] = {}
@@ -101,5 +108,5 @@ def try_shapes(most: int = _USUAL_RANK) -> tuple[int, list[str]]:
 
 
 def available() -> bool:
-    """Returns whether a real GPU is available, not the virtual one."""
+    """Returns whether a real GPU is available. The virtual GPU does not count."""
     return "unstall.virtual.shim.load" not in sys.modules and torch.cuda.is_available()

@@ -1,6 +1,7 @@
 """Measures a GPU and its host: queue depth, gaps, latencies, copies, costs of calls. Needs torch and a GPU.
 
-Times are in ns. Each group is measured on its own. A group that fails is left out.
+Times are in ns. Groups of figures are measured separately. If the measurement of a group fails, the result does not
+have this group.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ _SIZES = tuple(1 << power for power in (9, 12, 14, 16, 18, 20, 22, 24, 26, 28))
 
 
 def measure_facts() -> dict[str, Any]:
-    """Measures groups of figures, such as "copies" and "latencies". Returns the figures of each group by the group's
-    name. Leaves out a group whose measurement fails.
+    """Measures groups of figures, such as "copies" and "latencies". Returns {name of the group: figures}.
+
+    If the measurement of a group fails, the result does not have this group.
     """
     found: dict[str, Any] = {}
     for name, group in {
@@ -45,7 +47,7 @@ def measure_facts() -> dict[str, Any]:
 
 
 def median_ns(call: Callable[[], object], times: int = 200, idle: bool = False) -> int:
-    """Returns the median host time of one call in ns. With `idle`, synchronizes before each call."""
+    """Returns the median host time of one call in ns. If `idle` is True, synchronizes the device before each call."""
     for _ in range(5):
         call()
     taken = []
@@ -76,8 +78,9 @@ def _device() -> dict[str, Any]:
 
 
 def _peaks() -> dict[str, float]:
-    """Returns FLOPs per ns of large matrix products, and bytes per ns of element-wise kernels within and beyond the L2
-    cache.
+    """Returns FLOPs per ns of large matrix products, and bytes per ns of element-wise kernels.
+
+    The bytes per ns are measured with tensors that fit into the L2 cache, and with larger tensors.
     """
     found = {}
     for name, dtype, tf32, size in (
@@ -147,7 +150,7 @@ def _mark() -> None:
 
 
 def _python() -> dict[str, int]:
-    """Returns the host ns of calling an empty function, of running one line, and of calling an empty module."""
+    """Returns host times in ns: of calling an empty function, of running one line, and of calling an empty module."""
 
     def nothing() -> None:
         return None
@@ -191,7 +194,10 @@ def _queue() -> dict[str, Any]:
 
 
 def _events(run: Callable[[], object]) -> list[tuple[int, int, str, bool]]:
-    """Returns what torch's profiler sees of `run`: (start ns, end ns, name, whether on the device), sorted by start."""
+    """Runs `run` under torch's profiler. Returns its events, sorted by start.
+
+    An event is (start in ns, end in ns, name, whether it is on the device).
+    """
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
         run()
         torch.cuda.synchronize()
@@ -279,7 +285,7 @@ def _graph() -> dict[str, int]:
 
 
 def _allocation() -> dict[str, int]:
-    """Returns the host ns of a cached allocation, of device allocations and frees, and of pinning host memory."""
+    """Returns host times in ns: of a cached allocation, of device allocations and frees, and of pinning host memory."""
     found = {"cached": median_ns(lambda: torch.cuda.caching_allocator_delete(torch.cuda.caching_allocator_alloc(4096)))}
     for mib in (2, 20, 200, 2000):
         taken, given = [], []
@@ -303,7 +309,7 @@ def _allocation() -> dict[str, int]:
 
 
 def _copies() -> list[list[Any]]:
-    """Returns [direction, pinned, bytes, ns on the device, ns on the host] for each kind and size of copy."""
+    """Returns [direction, pinned, bytes, device time in ns, host time in ns] for each kind and size of copy."""
     found: list[list[Any]] = []
     for size in _SIZES:
         plain = torch.ones(size, dtype=torch.uint8)

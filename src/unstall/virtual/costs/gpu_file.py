@@ -1,7 +1,8 @@
 """Reads and writes the GPU files in gpus/. To add a GPU, add a file to that folder and change nothing else.
 
-A measured file has tables of calls. A file made from a data sheet names a similar measured GPU in `like`. The costs
-then come from the tables of that measured GPU, scaled by the peak rates of both GPUs.
+The file of a measured GPU has tables of calls. The file of a GPU that is known only from its data sheet has no tables:
+`like` is the name of a similar measured GPU. The costs come from the tables of the similar GPU, scaled by the peak
+rates of both GPUs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from unstall.virtual.costs.origins import Origin, Part
 
 SCHEMA = "unstall.gpu/1"
 TableRow: TypeAlias = list[Any]
-"""Ints and lists of ints. `tables.of_rows` checks the form."""
+"""A list of ints and lists of ints. `tables.of_rows` checks the form of a row."""
 Direction = Literal["HtoD", "DtoH", "DtoD", "PtoP"]
 
 
@@ -38,8 +39,10 @@ class DeviceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Peaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Peak dense rates: FLOPs per ns by dtype, and bytes per ns of the device memory (`bytes`) and of the L2 cache
-    (`l2_bytes`). `floor_ns` is the duration of an empty kernel.
+    """Peak dense rates of a GPU.
+
+    `float32`, `half` and `float64` are FLOPs per ns. `bytes` is bytes per ns of the device memory, and `l2_bytes` is
+    bytes per ns of the L2 cache. `floor_ns` is the duration of an empty kernel in ns.
     """
 
     float32: float
@@ -51,14 +54,16 @@ class Peaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of one file in gpus/. `host` and `limits` list only the differences from the defaults of `HostCosts`
-    and `Limits`, or from the GPU named in `like`. `note` sums up `origins` in a sentence or two. `known_error` is that
-    of times of whole programs.
+    """The content of one file in gpus/.
 
-    `copies` are [direction, pinned, bytes, ns]; `memsets` are [bytes, ns]. `operators_host_ns` has the host time of
-    each operator, without launches and allocations. `tables` has rows by family and variant. A row has the values of
-    the family's axes, an index into `sequences`, the kernels' ns, and the bytes of temporary allocations. A sequence is
-    a list of indices into `kernels`, the kernel names.
+    `host` and `limits` have only the differences from the defaults of `HostCosts` and `Limits`, or from the GPU that
+    `like` names. `note` is a short summary of `origins`. `known_error` describes the error of predicted times of whole
+    programs.
+
+    `copies` has rows [direction, pinned, bytes, ns], and `memsets` has rows [bytes, ns]. `operators_host_ns` has the
+    host time of each operator, without launches and allocations. `tables` has rows of measured calls, by family and
+    variant. A row has the values of the family's axes, an index into `sequences`, the duration of each kernel in ns,
+    and the bytes of temporary allocations. A sequence is a list of indices into `kernels`, which has the kernel names.
     """
 
     schema: Literal["unstall.gpu/1"]
@@ -82,7 +87,7 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Gpu:
-    """A GPU and its file. `name` is the name that a user gives, such as "h200"."""
+    """A GPU and its file. `name` is the name by which users select the GPU, such as "h200"."""
 
     def __init__(self, name: str, file: GpuFile) -> None:
         self.name = name
@@ -107,8 +112,9 @@ class Gpu:
 
     @property
     def measured(self) -> Gpu:
-        """The measured GPU whose tables this GPU uses, which may be this GPU itself. Raises UsageError if the file's
-        `like` is unknown.
+        """The measured GPU whose tables this GPU uses. It may be this GPU itself.
+
+        Raises UsageError if `like` in the file is the name of no GPU.
         """
         return gpu_named(self.file.like) if self.file.like else self
 
@@ -120,7 +126,10 @@ def gpu_names() -> list[str]:
 
 @lru_cache(maxsize=8)
 def gpu_named(name: str) -> Gpu:
-    """Returns a GPU, given its name or a .json file of `unstall calibrate`. Raises UsageError for an unknown GPU."""
+    """Returns a GPU. `name` is its name or the path of a .json file of `unstall calibrate`.
+
+    Raises UsageError for an unknown GPU.
+    """
     if name.endswith(".json"):
         return Gpu(Path(name).stem, _read(Path(name)))
     if name not in gpu_names():
@@ -131,8 +140,10 @@ def gpu_named(name: str) -> Gpu:
 
 
 def _meant(name: str) -> str:
-    """Suggests a GPU for an unknown name: a GPU whose name begins with the unknown name. If there is none, a GPU with a
-    similar name.
+    """Returns a suggestion for an unknown name, as text, or "".
+
+    It suggests a GPU whose name begins with the unknown name. If there is no such GPU, it suggests a GPU with a similar
+    name.
     """
     longer = [known for known in gpu_names() if name and known.startswith(name)]
     near = longer or get_close_matches(name, gpu_names(), n=1)
@@ -140,7 +151,10 @@ def _meant(name: str) -> str:
 
 
 def decode(data: bytes, what: str) -> GpuFile:
-    """Decodes and checks a GPU file. Raises UsageError, naming `what`, if the data is invalid."""
+    """Decodes and checks a GPU file.
+
+    If the data is invalid, raises UsageError with a message that begins with `what`.
+    """
     try:
         file = msgspec.json.decode(data, type=GpuFile)
         _check(file)
@@ -150,7 +164,7 @@ def decode(data: bytes, what: str) -> GpuFile:
 
 
 def encode(file: GpuFile) -> bytes:
-    """Encodes a GPU file as JSON, one table row per line, so that people can read it and diffs are small."""
+    """Encodes a GPU file as JSON. Each table row has its own line, so that people can read it and diffs are small."""
     return (_written(msgspec.to_builtins(file), 0) + "\n").encode()
 
 

@@ -49,8 +49,10 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def zeroed(signature: Signature) -> tuple[int, ...]:
-    """Returns the size in bytes of each buffer that cuDNN's backward zeroes first. Such buffers exist only if query
-    heads share keys and values, because cuDNN then sums the gradients in float32.
+    """Returns the size in bytes of each buffer that cuDNN's backward pass fills with zeros first.
+
+    There are such buffers only if several query heads share keys and values. In this case, cuDNN sums the gradients in
+    float32.
     """
     query, key, value = (signature.tensor(at) for at in (1, 2, 3))
     if signature.name != "aten::_scaled_dot_product_cudnn_attention_backward" or not (query and key and value):

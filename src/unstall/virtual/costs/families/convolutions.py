@@ -1,5 +1,6 @@
-"""Convolutions. cuDNN's heuristics choose the kernels. If a kernel needs another layout, cuDNN transposes tensors
-first.
+"""Convolutions. cuDNN's heuristics choose the kernels.
+
+If a kernel needs another memory layout, cuDNN transposes the tensors first.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ NAMES = ("convolution", "convolution_overrideable", "_convolution", "cudnn_convo
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """Describes the shape of a convolution. A backward call has the dims of its forward call; its variant says which
-    gradients it computes.
+    """Describes the shape of a convolution.
+
+    A backward call has the same dims as its forward call. The variant of a backward call says which gradients the call
+    computes.
     """
     backward = "backward" in signature.name
     first = 1 if backward else 0
@@ -97,8 +100,9 @@ def with_bias(variant: str) -> bool:
 
 
 def turns(variant: str) -> bool:
-    """Returns whether all tensors of calls of this variant (see `CallShape`) are NCHW. cuDNN transposes such tensors
-    before many of its kernels.
+    """Returns whether all tensors of calls of this variant (see `CallShape`) have the layout NCHW.
+
+    cuDNN transposes NCHW tensors before many of its kernels.
     """
     return "l" not in variant.split()[3]
 
@@ -106,8 +110,9 @@ def turns(variant: str) -> bool:
 def without_turning(
     kernels: tuple[Kernel, ...], temporaries: tuple[int, ...], variant: str, dims: tuple[int, ...]
 ) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
-    """Removes the transposes of tensors from an NCHW call. Returns (kernels, temporary bytes) of the same call in
-    NHWC.
+    """Removes the kernels that transpose tensors from an NCHW call.
+
+    Returns (kernels, temporary bytes) of the same call in the layout NHWC.
     """
     kept = tuple(kernel for kernel in kernels if not _TURNS.search(kernel.name))
     if len(kept) == len(kernels):
@@ -118,7 +123,7 @@ def without_turning(
 
 
 def sums(parts: tuple[float, ...]) -> list[float]:
-    """Returns the sum of every subset of `parts`, including the empty subset."""
+    """Returns the sums of all subsets of `parts`, including the empty subset."""
     return [sum(chosen) for count in range(len(parts) + 1) for chosen in combinations(parts, count)]
 
 

@@ -1,5 +1,7 @@
-"""Element-wise operators, described by the bytes that they move. If all operands have the same layout, torch uses
-vectorised kernels; otherwise its kernels compute an address for each element.
+"""Element-wise operators, described by the bytes that they move.
+
+If all operands have the same layout, torch uses vectorised kernels. Otherwise torch's kernels compute an address for
+each element.
 """
 
 from __future__ import annotations
@@ -12,8 +14,10 @@ _STANDS_FOR = {0: "fill_.Scalar", 1: "neg.", 2: "add.Tensor", 3: "addcmul."}
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """Describes a call of any operator by the elements of its result, the bytes moved, and the layout of each operand
-    relative to the result.
+    """Describes a call of any operator by three properties.
+
+    They are the number of elements of its result, the bytes that it moves, and the layout of each operand relative to
+    the result.
     """
     results = signature.results
     tensors = signature.tensors
@@ -55,7 +59,7 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def _run(operands: tuple[TensorSpec, ...], out: TensorSpec) -> int:
-    """Returns the number of elements that are contiguous in memory both in the result and in the operands."""
+    """Returns the length of the runs of elements that are contiguous both in the result and in the operands."""
     run = 1
     for dim in sorted(range(len(out.sizes)), key=lambda dim: out.strides[dim]):
         if out.sizes[dim] == 1:
@@ -67,8 +71,10 @@ def _run(operands: tuple[TensorSpec, ...], out: TensorSpec) -> int:
 
 
 def _lies(tensor: TensorSpec, out: TensorSpec) -> str:
-    """Returns the layout of an operand relative to the result: "=" if both layouts are equal, "0" for one element, "b"
-    if broadcast, "p" if permuted or not dense.
+    """Returns the layout of an operand relative to the result, as one letter.
+
+    "=" stands for equal layouts, "0" for an operand with one element, "b" for a broadcast operand, and "p" for a
+    permuted operand or one that is not dense.
     """
     if tensor.numel == 1:
         return "0" if out.numel != 1 else "="
@@ -87,8 +93,9 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 
 
 def blocks(variant: str, dims: tuple[int, ...]) -> float:
-    """Returns how many multiprocessors the threads of a call fill. A thread processes 4 elements, or 2 if an operand is
-    broadcast, permuted or not dense.
+    """Returns how many multiprocessors the threads of a call fill.
+
+    A thread processes 4 elements. If an operand is broadcast, permuted or not dense, a thread processes 2 elements.
     """
     pattern = [*variant.split(), "="][2]
     return dims[0] / (_THREADS * (2 if set(pattern) & set("bp") else 4))

@@ -1,4 +1,4 @@
-"""A family of operators, whose shapes are compared along the same axes."""
+"""A family of operators. The shapes of their calls are compared along the same axes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ Work = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis along which shapes are compared. If two shapes differ by a factor of 2, their distance grows by
-    `weight`.
+    """One axis along which shapes are compared.
+
+    If two shapes differ by a factor of 2 on this axis, `weight` is added to their distance.
     """
 
     name: str
@@ -26,8 +27,8 @@ class CallShape:
     """The shape of one call along the axes of its family.
 
     Attributes:
-        variants: The names of the tables of measured calls in which to look for similar calls, most similar table
-            first. The first word of a name is the dtype of the computation.
+        variants: Names of the tables of measured calls in which similar calls are searched. The table with the most
+            similar calls is first. The first word of a name is the dtype of the computation.
         dims: The call's value on each of the family's axes.
     """
 
@@ -43,13 +44,19 @@ class Family:
     axes: tuple[Axis, ...]
     describe: Callable[[Signature], CallShape | None]
     work: Callable[[str, tuple[int, ...]], Work]
-    """Returns the work of a call, given its variant and dims."""
+    """A function of a call's variant and dims. It returns the work of the call."""
     tensors: Callable[[str, tuple[int, ...]], tuple[float, ...]] | None = None
-    """Returns the bytes of the tensors that a call may transpose into temporary memory, given its variant and dims."""
+    """A function of a call's variant and dims.
+
+    It returns the bytes of each tensor that the call may transpose into temporary memory.
+    """
     blocks: Callable[[str, tuple[int, ...]], float] | None = None
-    """Returns how many multiprocessors the blocks of a call fill, given its variant and dims."""
+    """A function of a call's variant and dims.
+
+    It returns how many multiprocessors the thread blocks of the call fill.
+    """
 
 
 def item_bytes(variant: str) -> int:
-    """Returns the size in bytes of one element. The first word of a variant is the elements' dtype."""
+    """Returns the size in bytes of one element. The dtype of the elements is the first word of the variant."""
     return ITEM_BYTES.get(variant.partition(" ")[0], 4)

@@ -1,6 +1,7 @@
-"""Operators that gather, scatter, concatenate, pool or resize, described by input and output sizes and run length.
+"""Operators that gather, scatter, concatenate, pool or resize.
 
-A run is the number of adjacent elements that one index selects.
+They are described by input and output sizes, and by the length of a run. A run is the adjacent elements that one index
+selects.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from unstall.virtual.costs.model import Kernel
 from unstall.virtual.costs.signature import Signature
 
 _ONE_TILE = 2_304
-"""The number of int64 keys with values that fit in one tile of cub's radix sort: 256 threads with nine each."""
+"""The number of pairs (int64 key, value) that fit in one tile of cub's radix sort: 256 threads with nine pairs each."""
 _WITHOUT_SORTING = 3_072
-"""Up to this many indices, one kernel computes an embedding's gradient without sorting the indices."""
+"""Largest number of indices for which one kernel computes an embedding's gradient without sorting the indices."""
 _SAME = {
     "embedding": "index_select",
     "_index_put_impl_": "index_put_",
@@ -102,8 +103,9 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def trusted(signature: Signature) -> bool:
-    """Returns whether a call skips the check of its indices. Only calls of `_index_put_impl_` with `unsafe`, which
-    autograd makes, skip it.
+    """Returns whether a call does not check its indices.
+
+    Only `_index_put_impl_` with `unsafe` does not check its indices. Autograd makes such calls.
     """
     return signature.name == "aten::_index_put_impl_" and signature.value(4, False) is True
 
@@ -111,8 +113,10 @@ def trusted(signature: Signature) -> bool:
 def without_checks(
     kernels: tuple[Kernel, ...], temporaries: tuple[int, ...]
 ) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
-    """Removes the checks of indices from a call's kernels and temporary bytes. A check has three kernels (the extreme
-    index, the comparison, the assert) and two allocations.
+    """Removes the checks of indices from a call's kernels and temporary bytes.
+
+    A check has three kernels and two allocations. The kernels find the extreme index, compare it, and assert the
+    result.
     """
     asserts = [at for at, kernel in enumerate(kernels) if "_assert_async" in kernel.name]
     left_out = {place for at in asserts for place in (at - 2, at - 1, at)}

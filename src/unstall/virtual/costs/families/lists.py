@@ -1,4 +1,4 @@
-"""Operators on lists of tensors. torch splits the tensors into chunks; one kernel processes hundreds of chunks."""
+"""Operators on lists of tensors. torch splits the tensors into chunks. One kernel processes hundreds of chunks."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ _CHUNK_ELEMENTS = 65_536
 _MOST_BLOCKS = 320
 _MOST_TENSORS = (110, 64, 48, 36, 30)
 _MOST_TENSORS_WITH_SCALARS = (96, 64, 48, 36, 30)
-"""The most tensors of one launch, for 1, 2, … lists, as in torch's MultiTensorApply.cuh."""
+"""Maximum number of tensors of one launch, for 1, 2, 3 … lists, as in torch's MultiTensorApply.cuh."""
 _LISTS = re.compile(r"TensorList(ScalarList)?Metadata<(?:[a-z_: ]+, )?(\d)")
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """Describes a call by the number of tensors, their total elements, and the number of distinct lists. Counts the two
-    lists that `_foreach_addcmul_` multiplies as one, because optimizers pass the gradients as both.
+    """Describes a call by the number of tensors, their total elements, and the number of distinct lists.
+
+    `_foreach_addcmul_` multiplies two lists. They are counted as one list, because optimizers pass the gradients for
+    both.
     """
     lists = [
         value for value in signature.inputs if isinstance(value, tuple) and value and isinstance(value[0], TensorSpec)
@@ -55,8 +57,9 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 
 
 def launches(kernel: str, sizes: Iterable[int]) -> list[float] | None:
-    """Splits one pass over tensors with `sizes` elements into launches. Returns each launch's share of the elements, or
-    None if `kernel` is not a multi-tensor kernel.
+    """Splits one pass over tensors into launches. Returns each launch's share of the elements.
+
+    `sizes` are the numbers of elements of the tensors. Returns None if `kernel` is not a multi-tensor kernel.
 
     As in torch's `multi_tensor_apply`, a launch ends when it has the maximum number of tensors or of blocks.
     """

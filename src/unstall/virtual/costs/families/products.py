@@ -1,4 +1,4 @@
-"""Matrix products. cuBLAS chooses the kernel by the sizes, the layouts and the alignment of rows."""
+"""Matrix products. cuBLAS chooses the kernel by the matrices' sizes, their layouts, and the alignment of rows."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 def blocks(variant: str, dims: tuple[int, ...]) -> float:
     """Returns the number of tiles of 64 x 64 results. Each tile occupies one multiprocessor.
 
-    For comparison, cuBLAS launches this many blocks on an H100: 48 for 256 x 256 results in half precision, 128 for
-    1,024 x 1,024 results in half precision, and 64 x 4 for 512 x 512 results in float32, because 4 blocks share each
-    sum.
+    For comparison, cuBLAS launches these numbers of blocks on an H100. In half precision, it launches 48 blocks for 256
+    x 256 results, and 128 blocks for 1,024 x 1,024 results. In float32, it launches 64 x 4 blocks for 512 x 512
+    results, because 4 blocks share each sum.
     """
     batch, rows, columns, _, _ = dims
     return float(batch * -(-rows // TILE) * -(-columns // TILE))
@@ -69,7 +69,8 @@ def blocks(variant: str, dims: tuple[int, ...]) -> float:
 
 def layout(tensor: TensorSpec) -> str:
     """Returns the layout of a matrix: "n" if its rows are contiguous, "t" if its columns are contiguous, otherwise "s".
-    torch copies an "s" matrix before the product.
+
+    Before the product, torch copies a matrix with the layout "s".
     """
     rows, columns = tensor.sizes[-2:]
     row_step, column_step = tensor.strides[-2:]

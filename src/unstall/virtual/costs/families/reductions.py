@@ -1,4 +1,4 @@
-"""Reductions over whole dimensions, described by the kept and the reduced dimensions in memory order."""
+"""Reductions over whole dimensions. They are described by the kept and the reduced dimensions, in memory order."""
 
 from __future__ import annotations
 
@@ -32,14 +32,18 @@ NAMES = (
 )
 
 _MOST_THREADS, _MOST_VALUES, _ROW_BY_FOUR = 512, 256, 128
-"""The most threads of a block; the most values of a thread before several blocks share a result; the row length above
-which elements are read four at a time.
+"""Limits in torch's reduction kernels.
+
+The first is the maximum number of threads of a block. The second is the maximum number of values of a thread before
+several blocks share a result. The third is the row length above which a thread reads four elements at a time.
 """
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """Describes the shape of a reduction. Its variant contains a pattern, such as "KR", of kept (K) and reduced (R)
-    dimensions, from the outermost in memory to the innermost. Adjacent dimensions of the same kind are one letter.
+    """Describes the shape of a reduction.
+
+    The variant has a pattern such as "KR", with K for a kept dimension and R for a reduced dimension. The first letter
+    stands for the outermost dimension in memory. Adjacent dimensions of the same kind have one common letter.
     """
     x = signature.tensor(0)
     if x is None:
@@ -96,8 +100,8 @@ def across_blocks(signature: Signature, shape: CallShape, multiprocessors: int, 
         threads: The number of threads per multiprocessor.
 
     Returns:
-        (bytes of partial results, bytes of counters). The counters are zeroed before the reduction. () if a single
-        block computes each result. None if the number of blocks is unknown.
+        (bytes of partial results, bytes of counters). The counters are set to zero before the reduction. The result is
+        () if a single block computes each result of the reduction. It is None if the number of blocks is unknown.
     """
     x = signature.tensor(0)
     if x is None or not x.dense:
@@ -135,7 +139,7 @@ def across_blocks(signature: Signature, shape: CallShape, multiprocessors: int, 
 
 
 def _power_below(size: int) -> int:
-    """Returns the greatest power of two that is at most `size`."""
+    """Returns the largest power of two that is at most `size`."""
     return 1 << max(size, 1).bit_length() - 1
 
 

@@ -1,4 +1,7 @@
-"""Operators on rows: norms, softmax, losses, scans, sorting. Axes: number of rows, row width, inner size."""
+"""Operators on rows: norms, softmax, losses, scans and sorting.
+
+Their axes are the number of rows, the row width, and the inner size.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ _SAME = {
     "native_batch_norm_backward": "cudnn_batch_norm_backward",
     "batch_norm_backward": "cudnn_batch_norm_backward",
 }
-"""The cuDNN operators that NVIDIA GPUs use in place of these operators, if the dtypes allow it."""
+"""The cuDNN operators that replace these operators on NVIDIA GPUs, if the dtypes allow it."""
 NAMES = (*_PASSES, *_SAME, "nll_loss_forward", "cumprod", "logsumexp", "kthvalue", "cummax")
 
 
