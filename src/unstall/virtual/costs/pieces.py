@@ -270,7 +270,7 @@ def _placed(signature: Signature) -> tuple[Piece, ...]:
 
 
 def _checked(index: TensorSpec) -> list[Signature]:
-    """Returns the calls of a device-side assertion. The assertion checks that all indices are within their dimension."""
+    """Returns the calls of a device-side assertion that all indices are within their dimension."""
     one, whether = TensorSpec("int64", (), ()), TensorSpec("bool", (), ())
     found = []
     for extreme, compare in (("max", "lt"), ("min", "ge")):

@@ -1,4 +1,4 @@
-"""Stores the faults of a program and the stream of each fault. The simulation's history does not store these streams."""
+"""Stores the faults of a program and their streams. The simulation's history does not store the streams of faults."""
 
 from __future__ import annotations
 

@@ -114,14 +114,14 @@ def _refused(log: FaultLog) -> list[_Row]:
 
 
 def _captured(fault: FaultRecord, happened: Happened) -> int:
-    """Returns the number of the log record of the captured launch that fails. Returns -1 if the log does not have it."""
+    """Returns the number of the captured launch's log record. Returns -1 if the log does not have this record."""
     found = np.flatnonzero((happened.code == LogCode.LAUNCH) & (happened.a == fault.node))
     return int(found[0]) if len(found) else -1
 
 
 def _replay(fault: FaultRecord, happened: Happened) -> int:
-    """Returns the number of the log record of the graph launch in which a captured launch fails. Returns -1 if the log
-    does not have it.
+    """Returns the number of the log record of the graph launch in which the captured work fails. Returns -1 if the log
+    does not have this record.
     """
     before = slice(fault.record)
     launched = (happened.code[before] == LogCode.GRAPH_LAUNCH) & (happened.thread[before] == fault.thread)
