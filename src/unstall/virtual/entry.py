@@ -123,13 +123,14 @@ def virtual_gpu(
 
     Args:
         gpu: The name of a GPU, or a .json file of `unstall calibrate`; "h200:2" for two devices.
-        numerics: "real" computes all values as the CPU does; "skip" computes only small tensors and the shapes of large
-            ones; "device" adds up sums and products in another order than the CPU, and rounds factors to TF32 if
-            torch's settings say so, so that values differ from the CPU's as a GPU's do.
-        host: "modelled" charges the time that host work takes on the host of the modelled GPU, as far as a model knows
-            it. "mixed" also measures all other work here, and scales it to that host. "measured" charges the time that
-            host work takes on this machine.
-        warm: Whether to leave out what the first uses of CUDA and of each operator cost.
+        numerics: "real" computes all values as the CPU does. "skip" computes small tensors, and only the shapes of
+            large tensors. "device" computes values that differ from the CPU's values as a GPU's values do: it adds up
+            sums and products in a different order, and rounds factors to TF32 if torch's settings allow TF32.
+        host: "modelled" charges host work with its modelled time on the host of the modelled GPU. Work that the model
+            does not cover takes no time. "mixed" also charges work that the model does not cover: it measures the work
+            on this machine, and scales the time to the host of the modelled GPU. "measured" charges the time that host
+            work takes on this machine.
+        warm: If True, the first uses of CUDA and of each operator have no extra cost.
 
     Returns:
         A context manager that gives the timeline, the report and the trace of its block.
