@@ -99,7 +99,9 @@ class Machine:
         self._shim.append(int(LogCode.ADVANCE), -1, 0, ns, 0, -1, 0)
 
     def not_charged_ns(self) -> int:
-        """Returns how much of the main thread's work so far its virtual clock did not count, in ns of real time."""
+        """Returns how long the main thread has worked so far without advancing its virtual clock, in ns of real
+        time.
+        """
         return self.simulator.simulation.clock.not_charged_ns if self.simulator is not None else 0
 
     def race_mark(self) -> int:

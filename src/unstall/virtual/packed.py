@@ -1,4 +1,4 @@
-"""Compresses columns of integers. Equal values, close values and evenly rising values take few bytes."""
+"""Compresses columns of integers. Equal values, close values and evenly spaced values take few bytes."""
 
 from __future__ import annotations
 

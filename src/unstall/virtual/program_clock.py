@@ -108,7 +108,9 @@ class ProgramClock:
             self._shift(last, -1)
 
     def remove(self) -> None:
-        """Restores the real clock. References to the replacements that the program keeps also return real times."""
+        """Restores the real clock. If the program keeps a reference to a replacement, the replacement also returns real
+        times.
+        """
         self._undo.close()
         self._clock, self._offsets = None, (0, 0)
 

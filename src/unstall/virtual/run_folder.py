@@ -22,7 +22,9 @@ FAILED = "failed.txt"
 
 
 class RunFolder:
-    """Writes the timeline of a watched span into a folder when the process ends, even by `os._exit`."""
+    """Writes the timeline of a watched span into a folder when the process ends. Also writes it if the process ends by
+    `os._exit`.
+    """
 
     def __init__(self, watch: WatchedSpan, folder: Path) -> None:
         self._watch = watch
@@ -33,8 +35,8 @@ class RunFolder:
         os._exit = self._leave
 
     def write(self) -> None:
-        """Writes the timeline. If the timeline cannot be written, writes the error message. Does not change the exit
-        status of the program.
+        """Writes the timeline. If the timeline cannot be written, writes the error message. Does not change the way in
+        which the program ends.
         """
         if os.getpid() != self._process:
             return

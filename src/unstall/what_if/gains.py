@@ -37,9 +37,7 @@ finding gains something.
 _MUCH = 0.05  # of the step
 
 _NOTHING = 0.0005
-"""A share of the step time. A smaller gain cannot be measured. Losing a smaller share of the step time is
-acceptable.
-"""
+"""A share of the step time. A smaller gain or a smaller loss cannot be measured."""
 
 
 def _harmless(finding: Finding, gain: float, planned: Container[str], *, elsewhere: bool) -> bool:

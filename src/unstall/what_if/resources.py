@@ -48,7 +48,8 @@ def if_free(subject: Subject, step_ns: float) -> dict[str, float]:
 
 
 def _same(a: Program, b: Program) -> bool:
-    """Returns whether two programs have equal columns. If they have, a replay gives both the same times."""
+    """Returns whether two programs have equal columns. If the columns are equal, a replay of both programs takes the
+    same time."""
     tables = ((a.instructions, b.instructions), (a.ops, b.ops))
     columns = [(getattr(one, field.name), getattr(other, field.name)) for one, other in tables for field in fields(one)]
     return all(one is other or np.array_equal(one, other) for one, other in columns)

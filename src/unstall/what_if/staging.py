@@ -37,9 +37,9 @@ def staging_ns(subject: Subject, copies: Bool) -> I64:
 def unexplained_ns(subject: Subject, copies: Bool, usual_ns: int = 0) -> I64:
     """Returns, for each instruction, how much host time of its copying call is not caused by the copy, in ns.
 
-    This is the time of the call, minus the time of staging, minus the usual time of a call (`usual_ns`). The part
-    before the copy is at the instruction that launches the copy. The part after the copy is at the wait in the same
-    call. `copies` is a mask of the ops that count as copies.
+    This is the time of the call, minus the time of staging, minus the usual time of a call (`usual_ns`). The part of
+    this time before the copy is returned for the instruction that launches the copy. The part after the copy is
+    returned for the wait in the same call. `copies` is a mask of the ops that count as copies.
     """
     do, staging = subject.program.instructions, staging_ns(subject, copies)
     launching = staging > 0
@@ -61,9 +61,8 @@ def limited(subject: Subject, removed: I64, copying: I64, most: I64) -> I64:
 
     Returns:
         The work to remove before each instruction, in ns. Work directly before a copying instruction counts for the
-        copy
-            of this instruction. Other work counts for the previous copy on the same thread. If there is no previous
-            copy, the work counts for the first copy of the thread.
+        copy of this instruction. Other work counts for the previous copy on the same thread. If there is no previous
+        copy, the work counts for the first copy of the thread.
     """
     owner = np.full(len(removed), -1, dtype=np.int64)
     copies = np.zeros(len(removed), dtype=np.bool_)

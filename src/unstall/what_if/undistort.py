@@ -86,9 +86,9 @@ def undistort(program: Program, scale: float = 1.0, cost: RecorderCost = USUAL) 
 def own_work(program: Program, since: I64, called: I64, own: tuple[I64, I64]) -> I64:
     """Returns, for each instruction, how much of the work before it is work of the recorder, in ns.
 
-    The recorder works, for example, when it allocates buffers for events. The recording does not say on which thread
-    the recorder works. The recorder's work counts for a thread that was between two calls during the whole work. If
-    there are several such threads, the work counts for the thread whose next call begins first.
+    The recorder works, for example, when it makes room for new events. The timeline does not assign this work to a
+    thread. This function counts the work for a thread that was between two calls during the whole work. If there are
+    several such threads, the work counts for the thread whose next call begins first.
 
     Args:
         program: The program.

@@ -34,7 +34,7 @@ def name_on(capability: tuple[int, int], kernel: str, operator: str, dtype: str)
 
 def needed_capability(kernel: str) -> tuple[int, int]:
     """Returns the lowest compute capability on which the kernel exists, according to the kernel's name. Returns (0, 0)
-    if the name contains no architecture, as the names of `at::native` kernels.
+    if the name contains no architecture. The names of `at::native` kernels contain no architecture.
     """
     named = [(int(major), int(minor)) for major, minor in _ARCHITECTURE.findall(kernel)]
     return max([*named, *(least for word, least in _NEEDS.items() if word in kernel)], default=(0, 0))

@@ -54,14 +54,14 @@ class HostCosts:
     """
 
     operator: int = 2_200
-    """From the call of an operator to the start of its computation: the Python binding, the dispatcher, the argument
-    checks.
+    """The time from the call of an operator to the start of its computation: the Python binding, the dispatcher, the
+    argument checks.
     """
     nested: int = 1_350
     """Like `operator`, but for an operator that another operator calls."""
     operator_end: int = 150
     frame: int = 60
-    """Entering and leaving a Python frame."""
+    """The cost of entering and leaving a Python frame."""
     bytecode: int = 12
     """The cost of one bytecode instruction (two bytes) that runs between two records of the log. It includes small
     calls that do not use torch. It is fitted to the CPU times of 6 transformers models.
@@ -123,14 +123,16 @@ class Limits:
     queue_capacity: int = 1022
     """The number of outstanding launches on a stream at which the next launch blocks."""
     gap: int = 900
-    """From the end of a device operation to the start of the next operation on the same stream."""
+    """The time from the end of a device operation to the start of the next operation on the same stream."""
     graph_gap: int = 160
     launch_latency: int = 3_000
-    """From the end of the launch call to the start of the launched operation on an idle device."""
+    """The time from the end of the launch call to the start of the launched operation on an idle device."""
     copy_latency: int = 1_500
     graph_latency: int = 5_000
     event_latency: int = 1_500
-    """From the completion of an event to the start of the next operation on a stream that waits for the event."""
+    """The time from the completion of an event to the start of the next operation on a stream that waits for the
+    event.
+    """
     wake_latency: int = 4_000
     """The host waits for device work. This is the time from the end of the device work to the end of the host's wait.
     """

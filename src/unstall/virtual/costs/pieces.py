@@ -163,9 +163,8 @@ def _zeroed(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
 
 
 def _loss_over_images(signature: Signature) -> tuple[Piece, ...]:
-    """Splits a loss over images into three pieces. The first piece fills the results with zeros. The second piece adds
-    up the loss. The third piece divides the loss, and exists only if the reduction is a mean. A call without reduction
-    is not split.
+    """Splits a loss over images. First fills the results with zeros, and copies arguments that are not contiguous. Then
+    adds up the loss. If the reduction is a mean, finally divides the sum. Does not split a call without a reduction.
     """
     reduction = signature.value(3, 1)
     if reduction == 0:

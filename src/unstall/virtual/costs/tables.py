@@ -2,8 +2,9 @@
 
 The estimated time of a call is its roofline time multiplied by a factor. Each measured call has such a factor: its
 measured time divided by its roofline time. The factor of the estimate is a weighted geometric mean of the factors of
-the nearest measured calls. The weight of a measured call is the inverse cube of its distance. The distance counts how
-often the dims double between the two calls. The kernels of the estimate are the kernels of the nearest measured call.
+the nearest measured calls. The weight of a measured call is the inverse cube of its distance. The distance is the
+number of doublings between the dims of the two calls. The kernels of the estimate are the kernels of the nearest
+measured call.
 """
 
 from __future__ import annotations

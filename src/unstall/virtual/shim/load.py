@@ -53,9 +53,9 @@ def load(devices: int = 1, numerics: str = "real", simulator: object | None = No
 
 
 def _let_autograd_end() -> None:
-    """Waits until the autograd thread of a device has freed the Python objects of the last backward pass. Without this
-    wait, the autograd thread may request the GIL while the interpreter ends. Such a request aborts the process, as it
-    does on a real GPU.
+    """Waits for 20 ms, so that the autograd thread of a device can free the Python objects of the last backward pass.
+    Without this wait, the autograd thread may request the GIL while the interpreter ends. Such a request aborts the
+    process, as it does on a real GPU.
     """
     threading.Event().wait(_AUTOGRAD_ENDS_S)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A point of the simulation, from which `since` counts.
+    """A point of the simulation. `since` counts from this point.
 
     Attributes:
         ops: The number of device ops in the history.

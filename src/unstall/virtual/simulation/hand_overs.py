@@ -97,8 +97,8 @@ class HandOvers:
         ]
 
     def remember(self, ends: I64) -> None:
-        """Called when the records of the last call of `joins` are simulated. `ends[row]` is one more than the number of
-        the last instruction of the log record in row `row`.
+        """Called when the records that were passed to the last call of `joins` are simulated. `ends[row]` is one more
+        than the number of the last instruction of the log record in row `row`.
         """
         self._last |= {thread: int(ends[row]) - 1 for thread, row in self._last_row.items()}
         self._given |= {place: (self._given[place][0], int(ends[row]) - 1) for place, row in self._given_row.items()}

@@ -15,7 +15,9 @@ from unstall.virtual.log import ON_HOST, LogCode, Stack, Within
 
 _UNKNOWN = -1  # instead of a number of a stack
 _NOTED_NS = 100_000
-"""If work takes longer than modelled by more than this, in ns, it is stored for the report. Less is noise."""
+"""A difference in ns between the real and the modelled time of work. Larger differences are stored for the report.
+Smaller differences are noise.
+"""
 _MAIN_THREAD = 0
 
 
@@ -24,7 +26,7 @@ class Moment(NamedTuple):
 
     Attributes:
         thread: The number of the thread.
-        stack: The number of its stack in the log.
+        stack: The number of the thread's stack in the log.
         host_ns: The time of CLOCK_MONOTONIC.
         computing_ns: How long the thread computed tensor values since its last log record.
     """
@@ -58,8 +60,8 @@ class HostClock(Protocol):
         """
 
     def read(self, moment: Moment) -> int:
-        """Returns how long the host worked since the thread's last log record or read, in ns. Call this method only
-        after `work` got all earlier records.
+        """Returns how long the host worked since the thread's last log record or read, in ns. Pass all earlier log
+        records to `work` before a call of this method.
         """
 
     def leave_out(self, thread: int, ns: int) -> None:

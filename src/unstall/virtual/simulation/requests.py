@@ -200,8 +200,8 @@ class Requests:
 
     def headroom(self, device: int) -> int:
         """Returns how many bytes are certain to be available for new requests without freeing memory. The shim counts
-        each request with the size of the segment that the default settings would reserve for the request. So the result
-        also counts bytes in this way.
+        each request with the size of the segment that the default settings would reserve for the request. The returned
+        number is for requests that are counted in this way.
         """
         allocator = self.allocator(device)
         free, total = allocator.mem_get_info()

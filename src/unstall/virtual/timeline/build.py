@@ -168,8 +168,8 @@ def _memory(history: History, done: Done) -> Memory:
 
 
 def _held(history: History, faults: FaultLog, rows: HostRows) -> Held:
-    """Returns the calls that allocated the memory in use on a device at the end of the program. Returns an empty table
-    if no failed memory request ended the program.
+    """If a failed memory request ended the program, returns the calls that had allocated the device memory in use at
+    this request. Otherwise returns an empty table.
     """
     refusal = faults.refusal
     if faults.ended != Ended.MEMORY or refusal is None:

@@ -17,7 +17,9 @@ from unstall.virtual.own_place import own_place
 from unstall.virtual.simulation.simulate import Simulation
 
 _GAIN = 0.05
-"""If kernels of several streams save at least this fraction of their time by running concurrently, streams help."""
+"""The least fraction of their time that kernels of several streams must save by running concurrently. If they save
+less, the note says that streams gain nothing.
+"""
 
 
 @dataclass(frozen=True, slots=True)

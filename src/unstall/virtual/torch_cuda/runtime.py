@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 CAPTURING = "operation not permitted when stream is capturing"
 SET_REQUIRES_DEVICE_INIT = "_ZN5torch5utils24set_requires_device_initEN3c1010DeviceTypeEb"
-"""The symbol of torch::utils::set_requires_device_init(DeviceType, bool). After a call of it with True, factory
+"""The symbol of torch::utils::set_requires_device_init(DeviceType, bool). If this function is called with True, factory
 functions in C++ initialise CUDA again.
 """
 
