@@ -1,10 +1,11 @@
 """The ways in which PyTorch code makes the host wait, with advice for each.
 
-Waits for values and synchronizations are in `WAYS`, identified by operator and by stack. Copies to the device and calls
-for memory are known as such, so they have names.
+`WAYS` has the waits for values and the explicit synchronizations. Each of these ways is recognised by operator and by
+stack. Copies to the device and memory requests are recognised without operator and stack, so each of them has a
+constant, such as `PAGEABLE_UPLOAD`.
 
-If no operators were recorded, a way is identified by the built-in function that the line called, or else by the data
-that was copied to the host.
+If no operators were recorded, a way in `WAYS` is recognised by the built-in function that the line called. If this
+function is unknown, the way is recognised by the data that was copied to the host.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Read = Literal["", "value", "data"]
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The known facts about a wait for the device; "" for an unknown fact.
+    """The known facts about a wait for the device. A field is "" if its fact is unknown.
 
     `read` and `kernel` are set only if no operators were recorded.
     """
@@ -35,9 +36,9 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way in which code waits for the device, with advice. Fields that are None match every wait.
+    """One way in which code waits for the device, with advice. A field that is None matches every wait.
 
-    If several ways in `WAYS` match a wait, the first one applies.
+    If several ways in `WAYS` match a wait, the first of these ways applies.
     """
 
     rule: str
@@ -52,7 +53,8 @@ class Way:
     check: bool = False  # the outermost function that `frame` matches only does this; the fix removes it
 
     def left_out(self, frames: str) -> str | None:
-        """Returns the function that the fix removes together with this wait, as FILE:FUNCTION; None if it removes none.
+        """Returns the function that the fix removes together with this wait, as FILE:FUNCTION. Returns None if the fix
+        removes no function.
 
         `frames` are the frames between the user's line and the wait, innermost first, one per line.
         """
@@ -74,7 +76,9 @@ class Way:
 
 
 MAKES_TENSOR = r"<built-in (method|function) (tensor|as_tensor|asarray|scalar_tensor)\b"
-"""The frame of torch.tensor(…) and similar calls. Waits for their uploads are in WAYS and belong to no copy rule."""
+"""The frame of torch.tensor(…) and similar calls. `WAYS` has the waits for the host-to-device copies of these calls. No
+copy rule applies to these copies.
+"""
 
 _SHAPE_SAFE = "the result can have a fixed shape, or its size is known beforehand"
 
@@ -300,7 +304,9 @@ def way_of(wait: Wait) -> Way:
 
 
 def is_known(way: Way) -> bool:
-    """Returns whether this is a specific way to wait. The last way of `WAYS` is not: it matches every wait."""
+    """Returns whether this is a specific way to wait. Returns False for the last way of `WAYS`, because it matches
+    every wait.
+    """
     return way is not _OTHER
 
 
@@ -309,10 +315,11 @@ _BUILTIN = re.compile(r"<built-in (?:method|function) (?P<name>\w+)(?: of (?:\w*
 
 
 def called(frames: str) -> str:
-    """Returns the operator that the innermost frame calls, if this frame is a built-in function that may wait; else "".
+    """Returns the operator that the innermost frame calls, if this frame is a built-in function that may wait.
+    Otherwise returns "".
 
-    `frames` has one frame per line. torch's built-in functions have their operators' names, except a few of Python's
-    own (`__bool__`, `tolist`).
+    `frames` has one frame per line. A built-in function of torch has the same name as its operator. A few methods of
+    Python (`__bool__`, `tolist`) are exceptions.
     """
     builtin = _BUILTIN.match(frames)
     name = f"aten::{builtin['name']}" if builtin else ""
@@ -320,15 +327,16 @@ def called(frames: str) -> str:
 
 
 TENSORS_OWN = re.compile(r"torch/_tensor\.py|torch/_tensor_str\.py|torch/cuda/(__init__|streams)\.py")
-"""Frames of torch's tensors and streams, by whose methods code waits."""
+"""Frames of the methods of torch's tensors and streams. Code waits by calling these methods."""
 # Waits of unstall's helpers while they measure or verify cannot be removed; those of to_host(…).result() can.
 _OURS = re.compile(r"(.*/)?unstall/(?!fix/to_host\.py)[^:]*\.py: ")
 
 
 def is_ours(frames: str) -> bool:
-    """Returns whether unstall's own code asked for a wait, given the frames between the user's line and the wait.
+    """Returns whether unstall's own code made the call that waits. `frames` are the frames between the user's line and
+    the wait.
 
-    If unstall's code calls a module of the program, a wait in this module counts as the program's.
+    If unstall's code calls a module of the program, a wait in this module counts as a wait of the program.
     """
     asking = (each for each in frames.splitlines() if not (each.startswith("<") or TENSORS_OWN.search(each)))
     return _OURS.match(next(asking, "")) is not None

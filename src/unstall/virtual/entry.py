@@ -41,7 +41,9 @@ class VirtualGpu:
         return self
 
     def stop(self) -> None:
-        """End the span. The clock is real again; tensors on the virtual GPU still work."""
+        """End the span. If no other span is active, the program's clock is real again. Tensors on the virtual GPU still
+        work.
+        """
         if self._watch is not None:
             self._machine.unwatch(self._watch)
 
@@ -54,7 +56,7 @@ class VirtualGpu:
         self.stop()
 
     def now_ns(self) -> int:
-        """The length of the span. If the span has not ended, its length so far.
+        """Return the length of the span. If the span has not ended, return the time since its start.
 
         Returns:
             Nanoseconds of the virtual clock.
@@ -67,10 +69,10 @@ class VirtualGpu:
         return until - watch.start_ns
 
     def timeline(self) -> Timeline:
-        """Everything that ran in the span. If the span has not ended, everything so far.
+        """Return everything that ran in the span. If the span has not ended, the timeline ends at the current time.
 
         Returns:
-            A timeline with the columns of a recorded one.
+            A timeline with the same columns as a recorded timeline.
 
         Raises:
             UsageError: The span has not begun, or torch was not imported.
@@ -79,13 +81,13 @@ class VirtualGpu:
         return replace(timeline, meta=replace(timeline.meta, path="unstall.virtual_gpu()"))  # no file of ours
 
     def explain(self) -> Report:
-        """Explain where the time went, on which line, and why.
+        """Explain where the time of the span went: on which lines of code, and why.
 
         Returns:
-            The report, as `unstall.explain` gives it.
+            A report like the report of `unstall.explain`.
 
         Raises:
-            UsageError: As for `timeline`.
+            UsageError: The span has not begun, or torch was not imported.
         """
         from unstall.answers.explain import explain
 
@@ -98,7 +100,7 @@ class VirtualGpu:
             path: A .json or .json.gz file.
 
         Raises:
-            UsageError: As for `timeline`, or the file cannot be written.
+            UsageError: The span has not begun, torch was not imported, or the file cannot be written.
         """
         from unstall.virtual.profiler.trace_file import write_trace
 
@@ -121,13 +123,14 @@ def virtual_gpu(
 
     Args:
         gpu: The name of a GPU, or a .json file of `unstall calibrate`; "h200:2" for two devices.
-        numerics: "real" computes all values as the CPU does; "skip" computes only small tensors and the shapes of large
-            ones; "device" adds up sums and products in another order than the CPU, and rounds factors to TF32 if
-            torch's settings say so, so that values differ from the CPU's as a GPU's do.
-        host: "modelled" charges the time that host work takes on the host of the modelled GPU, as far as a model knows
-            it. "mixed" also measures all other work here, and scales it to that host. "measured" charges the time that
-            host work takes on this machine.
-        warm: Whether to leave out what the first uses of CUDA and of each operator cost.
+        numerics: "real" computes all values as the CPU does. "skip" computes small tensors, and only the shapes of
+            large tensors. "device" computes values that differ from the CPU's values as a GPU's values do: it adds up
+            sums and products in a different order, and rounds factors to TF32 if torch's settings allow TF32.
+        host: "modelled" charges host work with its modelled time on the host of the modelled GPU. Work that the model
+            does not cover takes no time. "mixed" also charges work that the model does not cover: it measures the work
+            on this machine, and scales the time to the host of the modelled GPU. "measured" charges the time that host
+            work takes on this machine.
+        warm: If True, the first uses of CUDA and of each operator have no extra cost.
 
     Returns:
         A context manager that gives the timeline, the report and the trace of its block.

@@ -1,4 +1,4 @@
-"""An array that often gets new rows and is rarely read."""
+"""An array for data that is often appended to and rarely read."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _ENOUGH_ROWS = 1 << 15
 class GrowingArray:
     """An array of rows to which rows can be appended. The rows are stored in parts.
 
-    Large parts are compressed, so rows that resemble their neighbours take a fraction of their bytes. Small parts are
-    joined from time to time, because each part has an overhead of some hundred bytes.
+    Large parts are compressed, so a row that is similar to its neighbours needs less memory. Small parts are
+    concatenated from time to time, because each part has an overhead of some hundred bytes.
     """
 
     def __init__(self, dtype: DTypeLike) -> None:
@@ -41,7 +41,7 @@ class GrowingArray:
             self._loose = []
 
     def whole(self) -> np.ndarray:
-        """Returns all rows as one array. The time it takes is proportional to the number of rows."""
+        """Returns all rows as one array. Takes time proportional to the number of rows."""
         whole = np.empty(self.length, self._dtype)
         end = self.length
         for length, part in self._backwards():

@@ -1,4 +1,4 @@
-"""Reports waits for the virtual GPU to the guards (`unstall.guarding`). The shim announces these waits
+"""Tells the guards (`unstall.guarding`) when the host waits for the virtual GPU. The shim announces these waits
 (`shim/waits.h`).
 """
 
@@ -24,7 +24,7 @@ class WaitingShim(Protocol):
 
 
 class Begun:
-    """A wait that is not over. `start_ns` is its start on the virtual clock."""
+    """A wait that has not ended. `start_ns` is its start on the virtual clock."""
 
     def __init__(self, pending: Pending, start_ns: int) -> None:
         self.pending = pending
@@ -32,11 +32,11 @@ class Begun:
 
 
 class GuardedWaits:
-    """Checks calls that may wait. While any thread is guarded, the shim calls one of these methods before each such
-    call.
+    """Checks calls that may wait. While any thread is guarded, the shim calls one of these methods before each call
+    that may wait.
 
     The methods that return `Begun | None` raise SyncError if the guard forbids the wait. They return None if the call
-    does not wait, or if this thread is not guarded. Otherwise they return an object to pass to `after`.
+    does not wait, or if this thread is not guarded. Otherwise they return a `Begun`, which the shim passes to `after`.
     """
 
     def __init__(self, shim: WaitingShim, simulator: Simulator) -> None:
@@ -45,15 +45,15 @@ class GuardedWaits:
 
     def before(self, operators: Sequence[str], kind: Kind, size_bytes: int, staged: int) -> Begun | None:
         """Checks a wait. `staged` is 1 for a non-blocking copy from or to pageable memory, because the driver stages
-        its bytes.
+        the bytes of the copy.
         """
         if kind == "upload" and staged and not self._simulator.waits_for_upload(size_bytes):
             return None
         return self._begin(operators, kind)
 
     def allocating(self, operators: Sequence[str], device: int, stream: int, size_bytes: int) -> Begun | None:
-        """Checks a request for device memory. The shim does not call this if it knows that the cache serves the
-        request.
+        """Checks a request for device memory. The shim does not call this method if it knows that the caching allocator
+        serves the request from its cache.
         """
         if not is_guarded():
             return None
@@ -81,13 +81,13 @@ class GuardedWaits:
         """Does nothing, because this source of waits reports each wait when it ends."""
 
     def begins(self, begun: Begun) -> None:
-        """Sets the start of a wait to the current time. The shim calls this if the wait starts later than `begun` was
-        made.
+        """Sets the start of a wait to the current time. The shim calls this method if the wait starts after `begun` was
+        created.
         """
         begun.start_ns = self._simulator.here_ns()
 
     def after(self, begun: Begun) -> None:
-        """Reports the length of a wait to the guard. The shim calls this when the wait is over."""
+        """Reports the length of a wait to the guard. The shim calls this method when the wait ends."""
         begun.pending.waited(self._simulator.here_ns() - begun.start_ns)
 
     def _begin(self, operators: Sequence[str], kind: Kind | None) -> Begun | None:

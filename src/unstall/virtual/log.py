@@ -83,7 +83,7 @@ class Within(IntEnum):
 ON_HOST = 1
 """Flag of an OP_BEGIN: the operator is a HOST_OPERATOR."""
 CPU_PREFIX = "cpu "
-"""The names in signatures of WORK begin so: "cpu aten::mul"."""
+"""The prefix of the operator names in signatures of WORK records. Example: "cpu aten::mul"."""
 
 
 class CopyFlag(IntFlag):
@@ -101,8 +101,8 @@ DIRECTION_BITS = 3
 RawSignature: TypeAlias = tuple[str, str, Sequence[object], Sequence[object]]
 """An operator's name, overload, arguments and outputs; see `costs.signature`."""
 RawValue: TypeAlias = tuple[str, int | float, Sequence[int], int | None, int | None, int, int]
-"""A wrong value: (name of its argument, value, its position in the argument, smallest valid value, first value above
-the valid ones, number of wrong values, number of all values).
+"""A wrong value: (name of its argument, value, its position in the argument, smallest valid value, smallest value that
+is too large, number of wrong values, number of all values).
 """
 RawFault: TypeAlias = tuple[str, str, Sequence[tuple[str, str, Sequence[int]]], RawValue | None]
 """A failed assertion: (operator whose kernel checks, text of the check, the operator's tensors as (name, dtype, shape),
@@ -116,8 +116,8 @@ class LogSource(Protocol):
     """A source of the log: the shim, or a test."""
 
     def take(self) -> tuple[bytes, bytes, bytes]:
-        """Takes what was logged since the last call. Returns the bytes of three arrays: (records, uses of memory,
-        events). The events (int64) are those to which later records no longer refer.
+        """Removes and returns everything that was logged since the last call. Returns the bytes of three arrays:
+        (records, uses of memory, events). `events` (int64) lists the CUDA events that no later record refers to.
         """
 
     def signatures(self, first: int) -> Sequence[RawSignature]:
@@ -136,16 +136,16 @@ class LogSource(Protocol):
         """Returns the number of the calling thread."""
 
     def now_ns(self) -> int:
-        """Returns the current time of CLOCK_MONOTONIC, in which records have their times."""
+        """Returns the current time of CLOCK_MONOTONIC. The times of records are times of this clock."""
 
     def moment(self) -> tuple[int, int, int]:
-        """Returns (stack, host_ns, computing_ns) of the calling thread. `host_ns` is CLOCK_MONOTONIC. `computing_ns` is
-        how long the thread computed tensor values since its last record; the next record does not count this time
-        again.
+        """Returns (stack, host_ns, computing_ns) of the calling thread. `host_ns` is the time of CLOCK_MONOTONIC.
+        `computing_ns` is how long the thread computed tensor values since its last record. The next record does not
+        count this time again.
         """
 
     def append(self, code: int) -> None:
-        """Writes a record for the calling thread that has only a code."""
+        """Writes a record for the calling thread. The record has a code and no other fields."""
 
     def hold_signals(self) -> None:
         """Delays signals that have Python handlers. Each call needs a call of `release_signals`."""
@@ -153,18 +153,18 @@ class LogSource(Protocol):
     def release_signals(self) -> None: ...
 
     def raise_later(self, exception: Exception) -> None:
-        """Stores an exception. The next call that uses the device, or waits for it, raises the exception."""
+        """Stores an exception. The next call that uses the device or waits for the device raises the exception."""
 
     def set_logging(self, on: bool) -> None:
         """Stops or starts the writing of records."""
 
     def set_telling_ns(self, ns: int) -> None:
         """Sets how long torch takes on this machine to report the begin or the end of an operator to the log. This time
-        is not counted as the program's time. Neither is the time that writing the log takes.
+        does not count as the program's time. The time of writing the log does not count as the program's time either.
         """
 
     def set_headroom(self, device: int, size_bytes: int) -> None:
-        """Tells the shim how many bytes of new requests surely fit on the device."""
+        """Tells the shim how many bytes of new memory requests are certain to fit on the device."""
 
 
 def chosen(*codes: int) -> np.ndarray:

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from unstall.virtual.torch_cuda.properties import DeviceProperties
 
 ARMED_BY = "unstall.virtual.child"
-"""The module that gives a child process its virtual GPU, before the program's first line."""
+"""The module that gives a child process its virtual GPU. It runs before the first line of the program."""
 
 FIRST_WITH_TF32 = 8
 """The major number of the first compute capability (Ampere's) whose tensor cores have TF32."""
 
 
 class WatchedSpan:
-    """A stretch of the virtual GPU's time, such as a `with` block. A timeline of it can be made."""
+    """A span of time on the virtual GPU, such as a `with` block. `timeline` returns the timeline of the span."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -60,7 +60,7 @@ class Machine:
     """One virtual machine and its watched spans of time.
 
     While a span is watched, the program's clock is virtual, child processes have a virtual machine too, and
-    `unstall.step()` adds step boundaries. Otherwise the machine only keeps its tensors usable.
+    `unstall.step()` adds step boundaries. While no span is watched, the machine only keeps its tensors usable.
     """
 
     under_way = (
@@ -76,8 +76,8 @@ class Machine:
         self._watched = ExitStack()
         self._sees_steps = False
         self.on_step: Callable[[str, int], None] = lambda kind, who: None
-        """Called at step boundaries from `unstall.step()` and from the helpers of `unstall.fix`, but not at those that
-        torch makes.
+        """A function that is called at each step boundary from `unstall.step()` and from the helpers of `unstall.fix`.
+        It is not called at a step boundary that a hook in torch reports.
         """
         self._shim: ModuleType
         around_import("torch", self._power_on, self._torch_is_there)
@@ -99,19 +99,22 @@ class Machine:
         self._shim.append(int(LogCode.ADVANCE), -1, 0, ns, 0, -1, 0)
 
     def not_charged_ns(self) -> int:
-        """Returns the ns of real time that the main thread worked so far and that its virtual clock did not charge."""
+        """Returns how long the main thread has worked so far without advancing its virtual clock, in ns of real
+        time.
+        """
         return self.simulator.simulation.clock.not_charged_ns if self.simulator is not None else 0
 
     def race_mark(self) -> int:
-        """Returns a number that stands for the current point of the program. A range of two such numbers selects races
-        in `timeline`.
+        """Returns a number for the current point of the program. `timeline` takes a range of two of these numbers to
+        select races.
         """
         return self.simulator.race_mark() if self.simulator is not None else 0
 
     def timeline(self, races_within: range | None = None) -> Timeline:
         """Returns the timeline of everything that ran so far. Raises UsageError if torch was not imported.
 
-        With `races_within`, includes only races whose later access is between two points of `race_mark`.
+        `races_within` is a range between two numbers from `race_mark`. If it is given, the timeline includes only races
+        whose later access is in this range.
         """
         if self.simulator is None:
             raise UsageError("nothing ran on the virtual GPU: torch was not imported")

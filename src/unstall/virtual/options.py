@@ -26,11 +26,12 @@ class MachineOptions:
     Attributes:
         gpu: The name of the machine's GPUs, or their .json file.
         devices: The number of GPUs.
-        numerics: "real" computes all values as the CPU does, "skip" computes no values of large tensors, "device"
-            rounds and adds up as a GPU does.
-        host: Where times of work on the CPU come from: "modelled" from the GPU's file, "measured" from this machine,
-            "mixed" from the GPU's file as far as that knows them, and scaled from this machine.
-        warm: Whether to leave out what the first uses of CUDA and of each operator cost.
+        numerics: "real" computes all values as the CPU does. "skip" computes no values of large tensors. "device"
+            rounds and adds up values as a GPU does.
+        host: The source of the times of work on the CPU. "modelled" uses the GPU's file. "measured" measures the work
+            on this machine. "mixed" uses the GPU's file for operators and calls that involve a device. For all other
+            work, "mixed" measures the work on this machine and scales the time.
+        warm: If True, the first uses of CUDA and of each operator have no extra cost.
     """
 
     gpu: str = "h200"

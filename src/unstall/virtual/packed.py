@@ -1,4 +1,4 @@
-"""Packs columns of integers: equal, close or evenly rising values take few bytes."""
+"""Compresses columns of integers. Equal values, close values and evenly spaced values take few bytes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _SMALL = (np.uint8, np.uint16, np.uint32)
 
 
 class Packed:
-    """A compressed array of integers, or of structs of integers. Each field is compressed on its own. `rows`
-    decompresses the array.
+    """A compressed array of integers, or of structs of integers. Each field of a struct is compressed separately.
+    `rows` decompresses the array.
     """
 
     __slots__ = ("_columns", "_dtype", "_length")
@@ -37,10 +37,10 @@ class _Column:
     """A compressed column of integers.
 
     Attributes:
-        first: The first value, if `steps` is True.
+        first: The first value of the column if `steps` is True, otherwise 0.
         steps: Whether the column stores the differences of adjacent values instead of the values.
         least: The least of the stored numbers.
-        above: Each stored number minus `least`, or None if all of them are equal.
+        above: Each stored number minus `least`, or None if all stored numbers are equal.
     """
 
     first: int
@@ -59,8 +59,8 @@ class _Column:
 
 
 def _packed(values: np.ndarray) -> _Column:
-    """Compresses a column of integers of up to 64 bits. Stores the values or their differences, whichever take fewer
-    bytes.
+    """Compresses a column of integers of up to 64 bits. Stores the values, or the differences of adjacent values if
+    they take fewer bytes.
     """
     if not len(values):
         return _Column(0, False, 0, None)

@@ -1,7 +1,7 @@
-"""The clock that a program sees while the virtual GPU is on: `time.perf_counter`, `time.time` and `time.sleep`.
+"""The virtual clock of a program on the virtual GPU. It replaces `time.perf_counter`, `time.time` and `time.sleep`.
 
-`time.monotonic`, which threads, queues and locks use, stays real. So do `datetime`, `time.process_time` and
-`time.clock_gettime`.
+`time.monotonic` still returns real time, because threads, queues and locks use it. `datetime`, `time.process_time` and
+`time.clock_gettime` also return real time.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ class Clock(Protocol):
         """Adds `ns` to the calling thread's time."""
 
     def not_charged_ns(self) -> int:
-        """Returns for how long the main thread worked while this clock did not advance, in ns of real time since the
-        start.
+        """Returns how long the main thread has worked since the start without advancing this clock, in ns of real
+        time.
         """
 
 
 class _StandIn:
-    """Replaces a built-in function. Like a built-in, it does not bind as a method and is pickled by name."""
+    """A replacement for a built-in function. Like a built-in function, it does not bind as a method, and pickle stores
+    it by name.
+    """
 
     def __init__(self, function: Callable[[], float], instead: Callable[[], float]) -> None:
         functools.update_wrapper(self, function)
@@ -58,8 +60,9 @@ class _StandIn:
 class ProgramClock:
     """Replaces the functions of `time` from `install` to `remove`.
 
-    The replacements return real times until `start`, then virtual times that continue from there. A replacement that
-    the program still holds after `remove` returns real times.
+    Before `start`, the replacements return real times. After `start`, they return virtual times that continue from the
+    last real time. The program may keep a reference to a replacement. After `remove`, the replacement returns real
+    times.
     """
 
     def __init__(self) -> None:
@@ -99,18 +102,20 @@ class ProgramClock:
         self._clock = clock
 
     def stop(self) -> None:
-        """Switches to real time, continuing from the current virtual time."""
+        """Switches to real time. The times continue from the current virtual time."""
         if self._clock is not None:
             last, self._clock = self._virtual(), None
             self._shift(last, -1)
 
     def remove(self) -> None:
-        """Restores the real clock, also for references to the replaced functions that the program kept."""
+        """Restores the real clock. If the program keeps a reference to a replacement, the replacement also returns real
+        times.
+        """
         self._undo.close()
         self._clock, self._offsets = None, (0, 0)
 
     def _shift(self, virtual_ns: int, sign: int) -> None:
-        """Changes the offsets so that `perf_counter` and `time` continue from their current values."""
+        """Changes the offsets so that `time.perf_counter` and `time.time` continue from their current values."""
         perf_counter, wall = self._offsets
         self._offsets = (
             perf_counter + virtual_ns + sign * self._perf_counter_ns(),
@@ -141,11 +146,12 @@ class ProgramClock:
         return int(within.last)
 
     def _tell_of_free_work(self, passed_ns: int, not_charged_ns: int) -> None:
-        """Prints a warning, once, if most of the work between two reads of the clock took no virtual time.
+        """Prints a warning if most of the work between two reads of the clock took no virtual time. Prints the warning
+        at most once.
 
         Args:
             passed_ns: The virtual time between the reads.
-            not_charged_ns: The clock's `not_charged_ns` at the second read.
+            not_charged_ns: The value of `Clock.not_charged_ns` at the second read.
         """
         before, self._not_charged = self._not_charged, not_charged_ns
         free = not_charged_ns - before
@@ -188,7 +194,7 @@ def _is_any(value: object, originals: dict[object, object]) -> bool:
 
 
 def _where() -> str:
-    """Returns the line that reads the clock."""
+    """Returns the file and line of the program's code that reads the clock."""
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(OURS):
         frame = frame.f_back
@@ -196,8 +202,8 @@ def _where() -> str:
 
 
 def _holders() -> Iterator[ModuleType]:
-    """Yields the modules that may hold references to the replaced functions, such as by `from time import
-    perf_counter`. These are the user's modules and timeit.
+    """Yields the modules that may have references to the replaced functions, for example after `from time import
+    perf_counter`. These modules are the user's modules and timeit.
     """
     for name, module in list(sys.modules.items()):
         if isinstance(module, ModuleType) and (name in _TAKING_COPIES or _is_users(module)):

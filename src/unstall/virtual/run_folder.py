@@ -22,7 +22,9 @@ FAILED = "failed.txt"
 
 
 class RunFolder:
-    """Writes the timeline of a watched span into a folder when the process ends, even by `os._exit`."""
+    """Writes the timeline of a watched span into a folder when the process ends. Also writes it if the process ends by
+    `os._exit`.
+    """
 
     def __init__(self, watch: WatchedSpan, folder: Path) -> None:
         self._watch = watch
@@ -33,8 +35,8 @@ class RunFolder:
         os._exit = self._leave
 
     def write(self) -> None:
-        """Writes the timeline. If this fails, writes the error message instead. Does not change how the program
-        ends.
+        """Writes the timeline. If the timeline cannot be written, writes the error message. Does not change the way in
+        which the program ends.
         """
         if os.getpid() != self._process:
             return
@@ -67,8 +69,8 @@ class RunFolder:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ignores the first Ctrl-C inside the block, because it would lose the run of a program that has already ended. A
-    second Ctrl-C works as usual.
+    """Ignores the first Ctrl-C inside the block. The program has already ended, and the Ctrl-C would lose its timeline.
+    A second Ctrl-C works as usual.
     """
     usual = signal.getsignal(signal.SIGINT)
     if usual in (None, signal.SIG_IGN) or threading.current_thread() is not threading.main_thread():

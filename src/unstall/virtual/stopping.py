@@ -29,13 +29,14 @@ class Machine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """When the program is to end: after a number of steps, or after a time.
+    """The point at which the program ends: after a number of steps, or after a time.
 
     Attributes:
-        warmup: The number of steps before `steps`.
+        warmup: The number of warm-up steps.
         steps: The number of steps after the warm-up.
-        after_s: Steps and `for_s` are counted from this time of the virtual clock on, in seconds.
-        for_s: The seconds of the virtual clock after which the program ends, or None if only steps count.
+        after_s: A time of the virtual clock, in seconds. Steps and `for_s` are counted from this time.
+        for_s: The number of seconds of the virtual clock, counted from `after_s`, after which the program ends. If
+            None, the number of steps decides.
     """
 
     warmup: int
@@ -45,13 +46,15 @@ class Until:
 
 
 def ask(folder: Path, until: Until) -> None:
-    """Asks the program whose run is written to `folder` to end at `until`. Call this before the program starts."""
+    """Requests that a program ends at the point `until`. The program writes its run to `folder`. Call this function
+    before the program starts.
+    """
     (folder / _ASKED).write_text(json.dumps(asdict(until)))
 
 
 def stop_if_asked(machine: Machine, folder: Path) -> None:
-    """Ends the program at the time that `ask` set for `folder`. Does nothing if `ask` was not called. Call this at the
-    start of the program.
+    """Ends the program at the point that `ask` requested for `folder`. Does nothing if `ask` was not called. Call this
+    function at the start of the program.
     """
     try:
         until = Until(**json.loads((folder / _ASKED).read_text()))
@@ -61,7 +64,7 @@ def stop_if_asked(machine: Machine, folder: Path) -> None:
 
 
 def stopped_after(folder: Path) -> int | None:
-    """Returns the number of steps after which the program was stopped, or None if it was not stopped."""
+    """Returns the number of steps after which the program was stopped, or None if the program was not stopped."""
     return _number_in(folder / _STOPPED)
 
 
@@ -78,7 +81,9 @@ def _number_in(path: Path) -> int | None:
 
 
 class _Stop:
-    """Counts the program's steps, and ends the program when the requested end is reached."""
+    """Counts the program's steps. Ends the program when it reaches the requested number of steps or the requested
+    time.
+    """
 
     def __init__(self, machine: Machine, folder: Path, until: Until) -> None:
         self._machine, self._folder, self._until = machine, folder, until

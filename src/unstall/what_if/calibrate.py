@@ -1,8 +1,9 @@
-"""Calibration: adjusts a program so that its steps take the time measured without the recorder.
+"""Calibration: adjusts a program so that its steps take the time that was measured without the recorder.
 
-Benefit: on six recordings of transformers (`python -m benchmarks.recorder_mechanisms`), the median error of gains is
-1.8 points of the measured step with calibration, and 5.3 without. A search for the most likely pair of host and device
-speeds gained 0.0 points over the single speed that is searched for here, and was removed.
+Benefit: on six recordings of transformers (`python -m benchmarks.recorder_mechanisms`), the median error of predicted
+gains is 1.8 percent of the measured step with calibration, and 5.3 percent without calibration. This module searches
+for a single speed, of the host or of the device. A search for the most likely pair of host and device speeds reduced
+the error by 0.0 percentage points, and was removed.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ _MOST_TURNS = 40
 def by_overhead(
     program: Program, plain_step_ns: float, elastic: Bool | None = None, cost: RecorderCost = USUAL
 ) -> tuple[Program, float]:
-    """Removes so much of the recorder's overhead that the program's steps take `plain_step_ns`.
+    """Removes a part of the recorder's overhead. The part is chosen so that the program's steps take `plain_step_ns`.
 
-    This is for recorders whose overhead is large and not well known, such as torch.profiler. If the host does not limit
-    the steps, the device's ops become faster or slower by up to a quarter. If that does not help, the ops stay
-    unchanged.
+    This function is for recorders whose overhead is large and not well known, such as torch.profiler. If the host does
+    not limit the steps, the device's ops become faster or slower by up to a quarter. If this change of the ops does not
+    bring the step time closer to `plain_step_ns`, the ops stay unchanged.
 
     Args:
         program: The program as recorded.
         plain_step_ns: The time of a step without the recorder, in ns.
-        elastic: A mask of the ops whose length may change. None stands for all ops.
-        cost: The recorder's usual overhead. The function scales it to fit `plain_step_ns`.
+        elastic: A mask of the ops whose length may change. None means that the length of all ops may change.
+        cost: The recorder's usual overhead. The function scales this overhead to fit `plain_step_ns`.
 
     Returns:
         The program, and the factor by which the length of its elastic ops was multiplied.
@@ -77,13 +78,14 @@ def by_overhead(
 def by_speed(program: Program, plain_step_ns: float, elastic: Bool, kept: Bool) -> tuple[Program, float]:
     """Changes the speed of the host or of the device so that the program's steps take `plain_step_ns`.
 
-    This is for the recorder `cupti`. Its overhead is small and known, so any remaining difference is a change of speed.
+    This function is for the recorder `cupti`. The overhead of `cupti` is small and known, so any remaining difference
+    is a change of speed.
 
     Args:
         program: The program without the recorder's overhead.
         plain_step_ns: The time of a step without the recorder, in ns.
         elastic: A mask of the ops whose length may change.
-        kept: A mask of the instructions whose work keeps its length, such as data loading.
+        kept: A mask of the instructions whose host work stays unchanged, such as data loading.
 
     Returns:
         The program with the more likely of the two changes, and the factor by which the length of its elastic ops was
@@ -131,7 +133,7 @@ def _to_one(end: float) -> tuple[float, float]:
 
 
 def _slower(program: Program, share: float, kept: Bool) -> Program:
-    """Multiplies the host's time by `share`. Work before the instructions in `kept` keeps its length."""
+    """Multiplies the host's time by `share`. Work before the instructions in `kept` stays unchanged."""
     do = program.instructions
     work, call = (np.rint(share * times).astype(np.int64) for times in (do.work, do.call))
     return replace(program, instructions=replace(do, work=np.where(kept, do.work, work), call=call))
@@ -143,10 +145,10 @@ def _stretched(program: Program, factor: float, which: Bool) -> Program:
 
 
 def _root(excess: Callable[[float], float], low: float, high: float, close: float) -> float:
-    """Returns where a falling function comes within `close` of 0.
+    """Returns an argument at which a falling function is within `close` of 0.
 
-    If the function has no zero between `low` and `high`, returns the end at which it is nearer to 0. The method is the
-    secant method of Anderson and Björck.
+    If the function has no zero between `low` and `high`, returns `low` or `high`: the argument at which the function is
+    nearer to 0. The method is the secant method of Anderson and Björck.
     """
     at_low, at_high = excess(low), excess(high)
     if at_low <= 0 or at_high >= 0:

@@ -1,4 +1,6 @@
-"""Which waits of the host belong to copies: a copy's own call may wait for it, or another call of its operation."""
+"""Finds the host waits that belong to copies. The call that launches a copy may wait for the copy. Another call of the
+same operation may also wait for the copy.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ def launching(program: Program, ops: Bool) -> Bool:
 
 
 def waits_in_call(program: Program, launches: Bool) -> Bool:
-    """Returns a mask of the instructions that wait within a call that launches, as a blocking copy does.
+    """Returns a mask of the instructions that wait within a launching call. A blocking copy is an example of a
+    launching call that waits.
 
     `launches` is a mask of the instructions that launch.
     """
@@ -28,7 +31,9 @@ def waits_in_call(program: Program, launches: Bool) -> Bool:
 
 
 def with_wait_in_call(program: Program, launches: Bool) -> Bool:
-    """Returns a mask of the instructions in `launches` whose call also waits, as a blocking copy does."""
+    """Returns a mask of the instructions in `launches` whose call also waits. A blocking copy is an example of a
+    launching call that waits.
+    """
     chosen: Bool = np.append(waits_in_call(program, launches)[1:], False)
     return chosen
 
@@ -49,7 +54,9 @@ def with_wait_in_operation(subject: Subject, launches: Bool) -> Bool:
 
 
 def operation_of(subject: Subject) -> I64:
-    """Returns the number of the operation that contains each instruction, or -1. See `locate.operations`."""
+    """Returns, for each instruction, the number of the operation that contains it. Returns -1 if no operation contains
+    it. See `locate.operations`.
+    """
     timeline, do = subject.timeline, subject.program.instructions
     operation = operations(timeline, timeline.host.op)
     own = np.full(len(do), -1, dtype=np.int64)

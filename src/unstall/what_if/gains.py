@@ -1,4 +1,4 @@
-"""The gain of fixing each finding, and the order to fix them in."""
+"""Computes the gain of fixing each finding, and the best order for the fixes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_EDITS = 24  # findings with the highest cost
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """The findings of a run with their gains, and the plan."""
+    """The findings of a run with their gains, and the plan: the edits in their best order."""
 
     findings: tuple[Finding, ...]
     plan: tuple[PlanStep, ...]
@@ -30,22 +30,25 @@ class Gains:
 
 
 COSTS_NOTHING = ": this costs next to nothing"
-"""How a rule's `saw` ends if the finding does not cost device time; removed if fixing it gains something after all."""
+"""The end of a finding's text `saw` if the finding does not cost device time. It is removed from the text if fixing the
+finding gains something.
+"""
 
 _MUCH = 0.05  # of the step
 
 _NOTHING = 0.0005
-"""Share of the step. A smaller gain cannot be measured, and as much may be lost."""
+"""A share of the step time. A smaller gain or a smaller loss cannot be measured."""
 
 
 def _harmless(finding: Finding, gain: float, planned: Container[str], *, elsewhere: bool) -> bool:
     """Returns whether the finding needs no change, because its edit gains next to nothing.
 
-    An edit that gains only together with other edits is in the plan, so the finding is not harmless.
+    An edit may gain something only together with other edits. Such an edit is in the plan, so its finding is not
+    harmless.
 
     Args:
         finding: The finding.
-        gain: What its edit gains alone, as a share of the step.
+        gain: The gain of the finding's edit alone, as a share of the step time.
         planned: The edits in the plan, as text.
         elsewhere: The result of `_is_elsewhere`.
     """
@@ -57,8 +60,8 @@ def _harmless(finding: Finding, gain: float, planned: Container[str], *, elsewhe
 def _is_elsewhere(finding: Finding, gain: float, planned: Container[str], much_ns: float) -> bool:
     """Returns whether the device idles for at least `much_ns` because of the finding, although its edit gains nothing.
 
-    The gain of mending such a finding is unknown. For other edits than "graph", the result is False. `gain` is what the
-    edit gains alone, as a share of the step.
+    The gain of fixing such a finding is unknown. If the edit is not "graph", returns False. `gain` is the gain of the
+    edit alone, as a share of the step time.
     """
     idles = finding.exposed_ns >= much_ns and (finding.edit or "").startswith("graph")
     return idles and 0 <= gain < _NOTHING and finding.edit not in planned
@@ -67,18 +70,19 @@ def _is_elsewhere(finding: Finding, gain: float, planned: Container[str], much_n
 def _saw(
     finding: Finding, gain: float, harmless: bool, planned: dict[str, tuple[int, int]], mends: int, error_ns: float
 ) -> str:
-    """Returns the finding's evidence as text, with what else there is to say about the gain of its edit.
+    """Returns the finding's evidence as text, followed by remarks about the gain of its edit.
 
-    If several findings share the edit, the text says how many. If the edit gains something only in the plan, the text
-    says how much.
+    If several findings share the edit, the text says how many findings share it. If the edit gains something only in
+    the plan, the text says how much the edit gains in the plan.
 
     Args:
         finding: The finding.
-        gain: What its edit gains alone, as a share of the step.
+        gain: The gain of the finding's edit alone, as a share of the step time.
         harmless: Whether the finding needs no change.
-        planned: For each edit in the plan, (its number in the plan, what it gains in the plan in ns).
-        mends: How many findings share the edit.
-        error_ns: The model's error. A smaller gain is not given as a number.
+        planned: For each edit in the plan: (number of the edit in the plan, gain of the edit in the plan in ns).
+        mends: The number of findings that share the edit.
+        error_ns: The error of the model in ns. The text does not give a number for a gain that is smaller than the
+            error.
     """
     if harmless:
         return finding.saw
@@ -94,7 +98,9 @@ def _saw(
 
 
 def _beyond(gain_ns: float, alone_ns: float, base_ns: float, error_ns: float) -> list[str]:
-    """Returns a note, in a list, that an edit gains far more in the plan than alone. Otherwise the list is empty."""
+    """Returns a list with one note if an edit gains far more in the plan than alone. Otherwise returns an empty
+    list.
+    """
     if gain_ns - alone_ns < max(WORTH * base_ns, alone_ns):
         return []
     alone = duration(round(alone_ns)) if alone_ns >= max(_NOTHING * base_ns, error_ns) else "next to nothing"
@@ -104,9 +110,9 @@ def _beyond(gain_ns: float, alone_ns: float, base_ns: float, error_ns: float) ->
 def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
     """Replays the edit of each finding, and searches for the best order of all edits.
 
-    A finding that costs no idle time, such as a slow copy that keeps the device busy, may still gain something if it is
-    fixed. Then it is not harmless. If several findings share an edit, only the one with the most exposed time gets the
-    gain. Without stacks, all findings that a graph fixes share one edit.
+    Some findings cost no idle time, such as a slow copy that keeps the device busy. If fixing such a finding gains
+    something, the finding is not harmless. If several findings share an edit, only the finding with the most exposed
+    time gets the gain. If the run has no stacks, all findings that a graph fixes share one edit.
     """
     base = model.undistorted_step_ns
     # Between equal findings, neither the order of the file nor names decide.

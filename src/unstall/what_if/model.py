@@ -1,4 +1,6 @@
-"""A run prepared for what-if questions: its program, checked, without the recorder's overhead."""
+"""Prepares a run for what-if questions: builds its program, removes the recorder's overhead, and checks the accuracy of
+a replay.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ class Model:
 
     @property
     def error_ns(self) -> float:
-        """The error of the model, in ns per step without the recorder. Smaller gains cannot be distinguished from 0."""
+        """The error of the model, in ns per step without the recorder. A smaller gain cannot be distinguished
+        from 0.
+        """
         return abs(self.error) * self.undistorted_step_ns
 
 
@@ -57,9 +61,11 @@ def model(
     plain_step_ns: int | None = None,
     as_recorded: bool = False,
 ) -> Model:
-    """Builds a run's program without the recorder's overhead, and replays it to find out how accurate it is.
+    """Builds a run's program without the recorder's overhead. Replays the recorded program to measure the error of the
+    replay.
 
-    `plain_step_ns` defaults to the value in the file. With `as_recorded`, the overhead stays in the program.
+    `plain_step_ns` is the time of a step without the recorder. The default is the value in the file. If `as_recorded`
+    is True, the overhead stays in the program.
 
     Raises:
         UsageError: `plain_step_ns` is not a valid time, or is given for a simulated run.
@@ -106,8 +112,8 @@ def model(
 def as_a_rule(recorded: Subject) -> tuple[Program, int]:
     """Removes pauses and the recorder's interruptions from a run's program.
 
-    A pause is work that took far longer in one step than in all others. Returns (program, ns): the changed program; the
-    total length of the pauses.
+    A pause is work that took far longer in one step than in all other steps. Returns (the changed program, the total
+    length of the pauses in ns).
     """
     host, at_work = recorded.timeline.host, is_recorder_at_work(recorded.timeline, amid=True)
     own = own_work(
@@ -122,10 +128,11 @@ def _is_time(ns: float) -> bool:
 
 
 def _elastic(timeline: Timeline, program: Program) -> Bool:
-    """Returns a mask of the ops whose length may differ without the recorder: kernels, and copies of pageable memory.
+    """Returns a mask of the ops whose length may be different without the recorder: kernels, and copies of pageable
+    memory.
 
-    The length of these copies may differ because the host stages them. Other copies keep their length, and so do ops
-    that wait for other devices.
+    The length of a copy of pageable memory may be different, because the host stages the copy. Other copies are not in
+    the mask. Ops that wait for other devices are not in the mask.
     """
     device = timeline.device
     kernels = (device.kind == DeviceKind.KERNEL) & ~is_communication(timeline)

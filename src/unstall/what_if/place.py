@@ -23,8 +23,8 @@ _FUNCTION = re.compile(r"(?P<file>.+):(?P<function>[^:]+)")
 class EditPlace:
     """The place in the source that an edit changes.
 
-    It is a line, one operator at a line, or a function with everything that it calls. Without recorded stacks, the file
-    is unknown, and the operator alone is the place.
+    The place is a line, one operator at a line, or a function with everything that the function calls. If no stacks
+    were recorded, the file is unknown. The place is then only an operator.
     """
 
     file: str | None
@@ -44,10 +44,11 @@ class EditPlace:
         return chosen
 
     def _instead(self, places: Places) -> str:
-        """Returns a text that suggests another place, which the user may have meant, or "".
+        """Returns a text that suggests another place that the user may have meant. Returns "" if there is no similar
+        place.
 
-        The file of that place is the one with the most similar name. In that file, it is the nearest line at which
-        something was recorded, or the function with the most similar name.
+        The file of the suggested place is the file with the most similar name. The suggestion is the nearest line of
+        this file at which something was recorded, or the function of this file with the most similar name.
         """
         timeline, lines = places.timeline, places.timeline.lines
         if self.file is None:
@@ -116,18 +117,18 @@ class EditPlace:
 
 
 def _is(column: I32, timeline: Timeline, text: str | None) -> Bool:
-    """Returns a mask of the rows of a column of text indices that have a text.
+    """Returns a mask of the rows of a column whose text is `text`. The column has indices into the timeline's strings.
 
-    Several indices may have the same text: cells of a notebook whose history is off are all called In[1].
+    Several indices may have the same text. For example, if a notebook's history is off, all cells are called In[1].
     """
     return np.isin(column, [at for at, each in enumerate(timeline.strings) if each == text])
 
 
 def parse_line(text: str) -> EditPlace:
-    """Parses FILE:LINE, FILE:LINE:OP or OP. A `-` stands for an unknown file or line.
+    """Parses FILE:LINE, FILE:LINE:OP or OP. A `-` means an unknown file or line.
 
     Raises:
-        UsageError: The text has none of these forms.
+        UsageError: The text has a different form.
     """
     if _OPERATOR.fullmatch(text) and not _LINE.fullmatch(text):
         return EditPlace(file=None, op=text)
@@ -138,10 +139,10 @@ def parse_line(text: str) -> EditPlace:
 
 
 def graph_of(file: str | None, function: str | None) -> str | None:
-    """Returns the edit "graph:FILE:FUNCTION" as text, or None if `parse_function` would split the text into other
-    names.
+    """Returns the edit "graph:FILE:FUNCTION" as text. Returns None if `parse_function` would split the text into a
+    different file and function.
 
-    The names come from a trace, which may be forged.
+    This check is needed because the names come from a trace, and the trace may be forged.
     """
     text = f"{file}:{function}"
     match = _FUNCTION.fullmatch(text) if file and function and not function.isdecimal() else None
@@ -152,7 +153,7 @@ def parse_function(text: str) -> EditPlace:
     """Parses FILE:FUNCTION.
 
     Raises:
-        UsageError: The text does not have this form, or names a line.
+        UsageError: The text does not have this form, or has a line number in place of a function.
     """
     if (match := _FUNCTION.fullmatch(text)) is None:
         raise UsageError(f"{text!r} is no place: write FILE:FUNCTION, as in the findings")

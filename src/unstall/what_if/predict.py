@@ -1,4 +1,6 @@
-"""Predicts the gain of edits, by comparing the step times of the edited and the unedited program."""
+"""Predicts the gain of edits. The gain is the step time of the unedited program minus the step time of the edited
+program.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from unstall.what_if.subject import Subject
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Prediction:
-    """What one edit gains after all edits before it. Times are in ns per step."""
+    """The gain of one edit if all edits before it are already made. Times are in ns per step."""
 
     edit: Edit
     subject: Subject
@@ -23,7 +25,7 @@ class Prediction:
 
 
 def predict(model: Model, edits: Iterable[Edit]) -> list[Prediction]:
-    """Makes one edit after the other, and predicts the step time after each.
+    """Applies the edits one after the other. Predicts the step time after each edit.
 
     Raises:
         UsageError: Nothing was recorded at the place of an edit.
@@ -32,7 +34,7 @@ def predict(model: Model, edits: Iterable[Edit]) -> list[Prediction]:
 
 
 WORTH = 0.01
-"""Share of the step: a smaller gain is not worth a change of its own."""
+"""A share of the step time. A smaller gain is not worth a separate change of the code."""
 
 _MOST_STEPS = 8
 _AFTER_OTHERS = ("overlap-copies", "graph")
@@ -41,14 +43,14 @@ _AFTER_OTHERS = ("overlap-copies", "graph")
 def plan(model: Model, edits: Sequence[Edit], alone: Mapping[str, float] | None = None) -> list[Prediction]:
     """Returns the edits in the order in which to make them.
 
-    At each point, the next edit is the one that gains most after all edits before it. Some edits gain something only
-    together. For example, if a path has two waits, removing only one of them gains nothing. So when no single edit
-    gains anything, the remaining edits are tried together: first all edits of one kind, then all edits.
+    The next edit is always the edit that gains most if all edits before it are already made. Some edits gain something
+    only together. For example, if a path has two waits, removing only one of the two waits gains nothing. So when no
+    single edit gains anything, the remaining edits are tried together: first all edits of one kind, then all edits.
 
     Args:
         model: The run.
         edits: The edits to choose from.
-        alone: The gain of each edit alone, in ns per step, by the edit's text. If None, the gains are worked out.
+        alone: The gain of each edit alone, in ns per step, by the edit's text. If None, the gains are computed.
     """
     chosen: list[Prediction] = []
     subject, step = model.subject, model.undistorted_step_ns
@@ -79,8 +81,8 @@ def plan(model: Model, edits: Sequence[Edit], alone: Mapping[str, float] | None 
 def _together(edits: Sequence[Edit], subject: Subject, step: float, worth: float, most: int) -> list[Prediction]:
     """Returns predictions for edits that gain something only together, in the order in which to make them.
 
-    Leaves out edits that do not help. Returns an empty list if the edits together gain less than `worth` ns, or if more
-    than `most` of them are needed.
+    Leaves out edits that do not help. Returns an empty list if the edits together gain less than `worth` ns. Also
+    returns an empty list if more than `most` edits are needed.
     """
     if most < 2 or len(edits) < 2:
         return []
@@ -96,8 +98,8 @@ def _together(edits: Sequence[Edit], subject: Subject, step: float, worth: float
 
 
 def _needed(edits: Sequence[Edit], subject: Subject, worth: float) -> list[Edit]:
-    """Returns only those of the edits that contribute to what all of them gain together. Needs one replay for each
-    edit."""
+    """Returns the edits that contribute to the total gain. Leaves out an edit if the other edits gain as much without
+    it. Needs one replay for each edit."""
     needed, least = [], _step_ns(edits, subject)
     for number, edit in enumerate(edits):
         # `subject` has the edits before this one that are needed.

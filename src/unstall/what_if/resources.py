@@ -1,4 +1,4 @@
-"""What each resource costs: how much shorter a step would be if the resource took no time."""
+"""Computes the cost of each resource: how much shorter a step would be if the resource took no time."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ EDIT_OF: Mapping[str, str] = MappingProxyType(
         "sleep": "sleep-speed:inf",
     }
 )
-"""By resource: the edit that makes it free, as `unstall whatif --edit` takes it."""
+"""The edit that makes each resource take no time. The text has the form of the option `unstall whatif --edit`."""
 
 
 def if_free(subject: Subject, step_ns: float) -> dict[str, float]:
-    """Replays a run once for each resource, with only that resource made free.
+    """Replays a run once for each resource. In each replay, only this one resource takes no time.
 
     Args:
         subject: The run.
         step_ns: The step time of the unedited run in the replay, in ns.
 
     Returns:
-        By resource: how many ns shorter a step would be, or a number below 0 if the step would be longer.
+        A dict. The key is the name of a resource. The value is the number of ns by which a step would be shorter. It is
+        negative if the step would be longer.
     """
     gains = {}
     for name, edit in EDIT_OF.items():
@@ -47,7 +48,8 @@ def if_free(subject: Subject, step_ns: float) -> dict[str, float]:
 
 
 def _same(a: Program, b: Program) -> bool:
-    """Returns whether two programs have equal columns, so that a replay of both takes the same time."""
+    """Returns whether two programs have equal columns. If the columns are equal, a replay of both programs takes the
+    same time."""
     tables = ((a.instructions, b.instructions), (a.ops, b.ops))
     columns = [(getattr(one, field.name), getattr(other, field.name)) for one, other in tables for field in fields(one)]
     return all(one is other or np.array_equal(one, other) for one, other in columns)

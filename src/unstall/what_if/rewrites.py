@@ -1,4 +1,4 @@
-"""Changes of a program that several edits make: ops on other streams, and instructions that take no time."""
+"""Changes of a program that several edits need: moving ops to other streams, and making instructions take no time."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from unstall.timeline.grouping import groups
 
 
 def on_streams(program: Program, stream: I32 | I64, after: I32 | I64, lag: I64, device_of_stream: list[int]) -> Program:
-    """Returns the program with its ops moved to other streams and with other dependencies. Streams may be new ones.
+    """Returns the program with its ops on different streams and with different dependencies. The streams may be new.
 
     Args:
         program: The program.
         stream: For each op, its stream.
         after: For each op, an earlier op that it waits for, or -1.
-        lag: For each op, the time from the end of that earlier op to its own start, in ns.
+        lag: For each op, the time in ns from the end of the op in `after` to the start of this op.
         device_of_stream: For each stream, its device.
     """
     # A graph follows the stream of the call that launches it; a single op follows its own stream.
@@ -35,8 +35,8 @@ def on_streams(program: Program, stream: I32 | I64, after: I32 | I64, lag: I64, 
 
 
 def neutral(program: Program, chosen: Bool) -> Program:
-    """Returns the program with the chosen instructions and their ops changed so that they take no time and delay
-    nothing."""
+    """Returns the program with the chosen instructions changed. The chosen instructions and their ops take no time and
+    do not delay other instructions or ops."""
     gone, after = chosen[program.launcher], program.ops.after
     if gone.any():
         # On a stream of their own they take no room in a launch queue.
@@ -64,12 +64,13 @@ def neutral(program: Program, chosen: Bool) -> Program:
 def _without(after: I32, stream: I32, gone: Bool) -> I64:
     """Returns, for each op, the op that it waits for, or -1.
 
-    If that op is gone, the result is the last op before it on the same stream that is not gone.
+    If the op in `after` is removed, the result is an earlier op on the stream of the removed op: the last earlier op
+    that is not removed.
 
     Args:
         after: For each op, the op that it waits for, or -1.
         stream: For each op, its stream.
-        gone: A mask of the ops that are gone.
+        gone: A mask of the removed ops.
     """
     left = np.full(len(stream) + 1, -1, dtype=np.int64)  # -1 of an op that follows none
     for _, mine in groups(stream):

@@ -1,7 +1,8 @@
-"""Estimates how much of a call's time goes into staging its copy's bytes in pinned memory. The rest has other causes.
+"""Estimates how much of a copying call's time is staging. Staging is the host's copying of the bytes into pinned
+memory. The rest of the call's time has other causes.
 
-The first use of the device, or of a kernel, may happen within any call and take 100 ms. It is needed with or without
-the copy.
+The first use of the device, or of a kernel, may happen within any call and take 100 ms. The program needs this first
+use with or without the copy.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from unstall.what_if.subject import Subject
 STAGING_NS = 20_000
 _STAGED_BYTES_A_NS = 2.0
 OPERATORS = 4
-"""Operators of one copy in torch: aten::to, aten::_to_copy, aten::empty_strided, aten::copy_."""
+"""The number of operators of one copy in torch: aten::to, aten::_to_copy, aten::empty_strided, aten::copy_."""
 
 
 def staging_ns(subject: Subject, copies: Bool) -> I64:
-    """Returns, for each instruction, how much host time staging its copies can take at most, in ns.
+    """Returns, for each instruction, the longest host time that the staging of its copies can take, in ns.
 
     Staging is copying into pinned memory. `copies` is a mask of the ops that count as copies.
     """
@@ -34,11 +35,11 @@ def staging_ns(subject: Subject, copies: Bool) -> I64:
 
 
 def unexplained_ns(subject: Subject, copies: Bool, usual_ns: int = 0) -> I64:
-    """Returns, for each instruction, how much host time of its copying call is not due to the copy, in ns.
+    """Returns, for each instruction, how much host time of its copying call is not caused by the copy, in ns.
 
-    This is the time beyond staging and the usual length of a call, `usual_ns`. The part before the copy is given for
-    the instruction that launches the copy. The part after the copy is given for the wait in the same call. `copies` is
-    a mask of the ops that count as copies.
+    This is the time of the call, minus the time of staging, minus the usual time of a call (`usual_ns`). The part of
+    this time before the copy is returned for the instruction that launches the copy. The part after the copy is
+    returned for the wait in the same call. `copies` is a mask of the ops that count as copies.
     """
     do, staging = subject.program.instructions, staging_ns(subject, copies)
     launching = staging > 0
@@ -56,12 +57,12 @@ def limited(subject: Subject, removed: I64, copying: I64, most: I64) -> I64:
         subject: The run before the edit.
         removed: The work to remove before each instruction, in ns.
         copying: The instructions that copy, ascending.
-        most: The most work to remove with the copy of each instruction, in ns.
+        most: For each copying instruction, the most work to remove with its copy, in ns.
 
     Returns:
-        The work to remove before each instruction, in ns. Work directly before a copying instruction counts for that
-            copy. Other work counts for the last copy before it on its thread, or for the thread's first copy if none is
-            before it.
+        The work to remove before each instruction, in ns. Work directly before a copying instruction counts for the
+        copy of this instruction. Other work counts for the previous copy on the same thread. If there is no previous
+        copy, the work counts for the first copy of the thread.
     """
     owner = np.full(len(removed), -1, dtype=np.int64)
     copies = np.zeros(len(removed), dtype=np.bool_)
@@ -79,7 +80,8 @@ def limited(subject: Subject, removed: I64, copying: I64, most: I64) -> I64:
 
 
 def usual_launch(subject: Subject) -> tuple[int, int]:
-    """Returns two median host times in ns: of an operator that launches one kernel, and of its launching call.
+    """Returns two median host times in ns: the time of an operator that launches one kernel, and the time of a launch
+    call.
 
     Returns (0, 0) if the run has no launches.
     """

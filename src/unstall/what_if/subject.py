@@ -1,4 +1,4 @@
-"""A `Subject`: the program that edits change, with the run that it came from."""
+"""Has the class `Subject`: a program that edits change, together with the run from which the program was built."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ SYNCS = (Code.SYNC_STREAM, Code.SYNC_DEVICE, Code.SYNC_EVENT)
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A run and its program, which edits change.
+    """A run and its program. Edits change the program.
 
-    Edits return a new Subject. They make instructions and ops take no time instead of removing them, so row numbers
-    stay valid.
+    An edit returns a new Subject. An edit does not remove instructions and ops. It changes them so that they take no
+    time, so row numbers stay valid.
     """
 
     timeline: Timeline
@@ -49,8 +49,8 @@ class Subject:
         return place.chosen(self.places)
 
     def at(self, place: EditPlace | None) -> Bool:
-        """Returns a mask of the instructions whose host events are at a place. If `place` is None, these are all host
-        events."""
+        """Returns a mask of the instructions whose host events are at a place. If `place` is None, returns a mask of
+        all instructions that have a host event."""
         return self.instructions_of(self.host_rows(place))
 
     def instructions_of(self, rows: Bool) -> Bool:
@@ -64,8 +64,9 @@ class Subject:
     def recorded_span(self) -> tuple[I64, I64]:
         """The recorded (start, end) of each instruction's call, as two arrays in ns.
 
-        A call may have several instructions. All but the first have (end, end). For a thread that waits for another
-        thread (`Code.JOIN`), the span starts at the end of the thread's last call, or at 0 if it has none.
+        A call may have several instructions. The first instruction has (start, end). The other instructions have (end,
+        end). For a thread that waits for another thread (`Code.JOIN`), the span starts at the end of the thread's last
+        call, or at 0 if the thread has no earlier call.
         """
         host, do = self.timeline.host, self.program.instructions
         start, end = np.zeros(len(do), dtype=np.int64), np.zeros(len(do), dtype=np.int64)
@@ -95,12 +96,12 @@ class Subject:
 
     @cached_property
     def loads_data(self) -> Bool:
-        """A mask of the instructions before which a DataLoader does some of the work."""
+        """A mask of instructions: True if a DataLoader does a part of the host work before the instruction."""
         loads: Bool = self.share_of_work(is_data_loading(self.timeline)) > 0
         return loads
 
     def share_of_work(self, chosen: Bool) -> NDArray[np.float64]:
-        """Returns, for each instruction, which share of the recorded work before it is within the chosen host
+        """Returns, for each instruction, the share of the recorded work before it that is within the chosen host
         events."""
         do = self.program.instructions
         share = np.zeros(len(do), dtype=np.float64)
@@ -111,9 +112,9 @@ class Subject:
         return share
 
     def share_of_call(self, chosen: Bool) -> NDArray[np.float64]:
-        """Returns, for each instruction, which share of its recorded call is within the chosen host events.
+        """Returns, for each instruction, the share of its recorded call that is within the chosen host events.
 
-        A second instruction of the same call has the share of the whole call.
+        If a call has several instructions, each of these instructions has the share of the whole call.
         """
         do = self.program.instructions
         share = np.zeros(len(do), dtype=np.float64)
@@ -130,7 +131,7 @@ class Subject:
         """Returns the run with parts of the host's time `factor` times as fast.
 
         Args:
-            factor: The factor.
+            factor: How many times as fast the parts become.
             work: For each instruction, the share of the work before it that becomes faster.
             call: For each instruction, the share of its call that becomes faster.
         """
@@ -159,12 +160,13 @@ class Subject:
         return chosen
 
     def cut(self, chosen: Bool, *, keep: Bool | None = None, spare: Bool | None = None) -> Program:
-        """Returns the program without the chosen host events and everything they do.
+        """Returns the program without the chosen host events and without everything that they do.
 
         Args:
             chosen: A mask of the host events to remove.
-            keep: A mask of instructions that stay.
-            spare: A mask of host events that stay, with their time, even if they are within a chosen event.
+            keep: A mask of the instructions that stay.
+            spare: A mask of the host events that stay and still take their time, even if they are within a chosen
+                event.
         """
         do = self.program.instructions
         known = np.flatnonzero(do.host >= 0)
@@ -184,11 +186,10 @@ class Subject:
         return replace(program, instructions=replace(program.instructions, work=work))
 
     def within(self, rows: I64 | I32, chosen: Bool) -> Bool:
-        """Returns, for each of `rows`, whether that host event is chosen, or begins within a chosen event on its
-        thread.
+        """Returns, for each host event in `rows`, whether it is chosen, or begins within a chosen event on its thread.
 
-        If a call has several instructions, such as a launch and a wait, the beginning of the call decides for all of
-        them.
+        If a call has several instructions, such as a launch and a wait, the start of the call decides for all its
+        instructions.
         """
         host = self.timeline.host
         result: Bool = chosen[rows]
@@ -208,8 +209,8 @@ class Subject:
     def _spans_by_thread(self, chosen: Bool) -> Iterator[tuple[I64, I64, I64]]:
         """Yields (instructions, starts, ends) for each thread of the program.
 
-        The instructions are the thread's instructions. The starts and ends are those of the intervals that the chosen
-        host events cover on this thread, in ns.
+        The instructions are the instructions of the thread. The chosen host events cover some intervals of the thread's
+        time. The starts and ends are the starts and ends of these intervals, in ns.
         """
         host = self.timeline.host
         part = self.program.thread_of[host.thread]
@@ -222,7 +223,9 @@ class Subject:
 
 
 def _covered(start: I64, end: I64, until: I64) -> I64:
-    """Returns, for each time in `until`, how much of these disjoint intervals is before that time."""
+    """Returns, for each time in `until`, the total length of the intervals before this time. The intervals are given by
+    `start` and `end` and do not overlap.
+    """
     total = np.append(0, np.cumsum(end - start))
     at = np.searchsorted(start, until, side="right")
     last = np.maximum(at - 1, 0)

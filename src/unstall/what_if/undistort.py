@@ -13,8 +13,8 @@ from unstall.timeline.grouping import groups, union
 
 @dataclass(frozen=True, slots=True)
 class RecorderCost:
-    """The overhead of recording one event, in ns. `op` is overhead on the device, all other fields are overhead on the
-    host."""
+    """The overhead of recording one event, in ns, for each kind of event. `op` is overhead on the device. All other
+    fields are overhead on the host."""
 
     operator: int
     frame: int
@@ -37,27 +37,29 @@ USUAL_OF: dict[Recorder | None, RecorderCost] = {
     "cupti": RecorderCost(operator=0, frame=0, call=1200, launch=3100, node=1200, op=200),
     "virtual": RecorderCost(operator=0, frame=0, call=0, launch=0, node=0, op=0),  # its clock leaves overhead out
 }
-"""By recorder; None for recorders that are not unstall's."""
+"""The usual overhead of each recorder. The key None is for recorders that do not belong to unstall."""
 
 LEAST_ERROR = 0.03
-"""Error of the step time of a device-bound run without the usual overhead, in 9 of 10 runs: benchmarks/whatif.py."""
+"""The relative error of the step time after the usual overhead is removed. In 9 of 10 device-bound runs, the error is
+at most this large (benchmarks/whatif.py).
+"""
 USUAL_ERROR = 0.35
-"""Error of the host's time without the usual overhead, in 9 of 10 host-bound runs that were not used for fitting it:
-benchmarks/whatif.py --fit."""
+"""The relative error of the host's time after the usual overhead is removed. In 9 of 10 host-bound runs that were not
+used for fitting the usual overhead, the error is at most this large (benchmarks/whatif.py --fit)."""
 USUAL_ERROR_OF: dict[Recorder | None, float] = {
     **dict.fromkeys((None, "torch"), USUAL_ERROR),
     "cupti": 0.15,
     "virtual": 0.0,
 }
-"""By recorder. Cupti adds up to a quarter to a host-bound step, and the estimate of that may be off by half:
-docs/recording.md."""
+"""The relative error of the host's time after the usual overhead is removed, for each recorder. The recorder `cupti`
+adds up to a quarter to a host-bound step. The estimate of this overhead may be wrong by half (docs/recording.md)."""
 
 _PAUSE_TIMES, _PAUSE_NS = 4, 300_000
 _LEAST_WORK, _LEAST_CALL = 0.15, 0.25  # of the recorded time
 
 
 def undistort(program: Program, scale: float = 1.0, cost: RecorderCost = USUAL) -> Program:
-    """Returns the program without the recorder's usual overhead. The overhead removed is `cost` multiplied by
+    """Returns the program without the recorder's usual overhead. The removed overhead is `cost` multiplied by
     `scale`."""
     do, ops = program.instructions, program.ops
     events = do.recorded.astype(np.float64)
@@ -82,11 +84,11 @@ def undistort(program: Program, scale: float = 1.0, cost: RecorderCost = USUAL) 
 
 
 def own_work(program: Program, since: I64, called: I64, own: tuple[I64, I64]) -> I64:
-    """Returns, for each instruction, how much of the work before it is the recorder's own, in ns.
+    """Returns, for each instruction, how much of the work before it is work of the recorder, in ns.
 
-    The recorder works, for example, when it makes room for events. Such work is on no thread. It counts for a thread
-    that was between two calls throughout the work. If there are several such threads, it counts for the thread whose
-    next call begins first.
+    The recorder works, for example, when it makes room for new events. The timeline does not assign this work to a
+    thread. This function counts the work for a thread that was between two calls during the whole work. If there are
+    several such threads, the work counts for the thread whose next call begins first.
 
     Args:
         program: The program.
@@ -109,16 +111,17 @@ def own_work(program: Program, since: I64, called: I64, own: tuple[I64, I64]) ->
 
 
 def without_pauses(program: Program, own: I64 | None = None, kept: Bool | None = None) -> tuple[Program, int]:
-    """Removes the recorder's own work, and pauses.
+    """Removes the recorder's work and pauses from the program.
 
-    A pause is work that took far longer in one step than in all others, such as a first use or a garbage collection.
-    Only steps with the same instructions are compared. If there are only two such steps, only the first can have had a
-    pause, because the recording started there.
+    A pause is work that took far longer in one step than in all other steps, such as a first use or a garbage
+    collection. Only steps with the same instructions are compared. If there are only two such steps, pauses are
+    searched only in the first step, because the recording started in it.
 
     Args:
         program: The program.
-        own: For each instruction, how much of the work before it is the recorder's own, in ns.
-        kept: A mask of the instructions before which work keeps its length, such as data loading.
+        own: For each instruction, how much of the work before it is work of the recorder, in ns.
+        kept: A mask of instructions. If True, the work before the instruction stays unchanged, for example data
+            loading.
 
     Returns:
         The program, and the total length of the pauses in ns.

@@ -1,5 +1,5 @@
-"""Predicts how long the modelled host takes for an operator on tensors of the CPU: by the bytes that it reads and
-writes, by the flops of products, and by what its elements cost.
+"""Predicts how long an operator on CPU tensors takes on the modelled host. The prediction uses the bytes that the
+operator reads and writes, the flops of matrix products, and a cost for each element.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from unstall.virtual.costs.model import HostCosts
 from unstall.virtual.costs.signature import Signature, TensorSpec
 
 _GRAIN = 32_768
-"""torch starts another thread for each so many elements: at::internal::GRAIN_SIZE."""
+"""The number of elements for each CPU thread that torch uses: at::internal::GRAIN_SIZE."""
 _PAGE = 4_096
 _FRESH_BYTES = 32 << 20
-"""Results of at least this size are on pages that nobody used before: glibc's malloc maps such memory, and gives it
-back once it is freed (DEFAULT_MMAP_THRESHOLD_MAX).
+"""A result of at least this many bytes is on new pages. glibc's malloc maps new pages for an allocation of this size,
+and unmaps the pages when the allocation is freed (DEFAULT_MMAP_THRESHOLD_MAX).
 """
 _PLAIN_PRODUCT = 400
-"""at::native::bmm multiplies matrices of fewer multiplications than this by plain loops, one number at a time."""
+"""If a product of two matrices has fewer multiplications than this, at::native::bmm computes it in simple loops, one
+number at a time.
+"""
 _CHEAP, _FUNCTION, _COSTLY = 40.0, 80.0, 230.0
 _FLOPS = {
     **dict.fromkeys(("sqrt", "rsqrt", "reciprocal", "div", "sigmoid", "silu", "gelu"), _CHEAP),
@@ -36,8 +38,9 @@ _FLOPS = {
     **dict.fromkeys(("_unique2", "unique_dim", "unique_consecutive"), 2_700.0),
     **dict.fromkeys(("sort", "argsort", "median", "kthvalue", "mode"), 7_500.0),
 }
-"""What an element costs, as the flops of products that take as long. Measured on one core of a server (AMD EPYC, torch
-2.13, tensors of 262,144 float32): `exp` takes 0.8 ns an element, where products reach 95 flops a ns.
+"""The cost of one element, by operator. The unit is one flop of a matrix product: a cost of 80 means that one element
+takes as long as 80 flops of a matrix product. Measured on one core of a server (AMD EPYC, torch 2.13, tensors of
+262,144 float32). Example: `exp` takes 0.8 ns for each element, and matrix products reach 95 flops per ns.
 """
 _READ_IN_PART = {"index", "gather", "take", "index_select", "embedding"}
 _WRITTEN_IN_PART = {"scatter", "scatter_add", "scatter_reduce", "index_add", "index_put", "index_copy", "index_fill"}
@@ -46,7 +49,9 @@ _ONE_THREAD = {
     *("log_normal", "nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive"),
 }
 _ALLOCATING = {"aten::empty": 4, "aten::empty_strided": 5}
-"""Operators that only allocate, and the position of their argument `pin_memory`. Pinned pages are a cost of PIN."""
+"""Operators that only allocate, and the position of their argument `pin_memory`. The log's PIN records have the cost of
+pinning pages.
+"""
 _ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 
 
@@ -55,7 +60,7 @@ def host_work_ns(signature: Signature, threads: int, host: HostCosts) -> int:
 
     Args:
         signature: The call, with the operator's name without CPU_PREFIX.
-        threads: The number of threads that the program set, or 0 if it set none. Then torch uses all cores.
+        threads: The number of threads that the program set, or 0 if it set none. If it set none, torch uses all cores.
         host: The costs of the modelled host.
     """
     name = signature.name.removeprefix("aten::")
@@ -77,8 +82,8 @@ def host_work_ns(signature: Signature, threads: int, host: HostCosts) -> int:
 
 
 def _touched(kind: str, signature: Signature) -> tuple[TensorSpec, ...]:
-    """Returns the tensors that are read or written as a whole: not the table of a lookup, nor what a scatter writes to
-    in place.
+    """Returns the tensors that the operator reads or writes as a whole. Leaves out the table of a lookup, and the
+    tensor that an in-place scatter writes to.
     """
     if kind in _READ_IN_PART:
         return (*signature.tensors[1:], *signature.results)
@@ -90,8 +95,9 @@ def _touched(kind: str, signature: Signature) -> tuple[TensorSpec, ...]:
 def _work(signature: Signature, touched: Sequence[TensorSpec]) -> tuple[CallShape | None, float, float]:
     """Returns (shape, flops, bytes): the call's shape, its flops, and the bytes that it reads and writes.
 
-    Looks the call up in the families of CUDA operators. If no family can describe it, or only a part of a tensor
-    is touched, the shape is None, the flops are 0, and the bytes are those of each tensor of `touched` once.
+    Looks the call up in the families of CUDA operators. The shape is None and the flops are 0 if no family can describe
+    the call, or if the operator touches only a part of a tensor. The bytes are then the sum of the bytes of the tensors
+    in `touched`. The bytes are 0 if the operator only allocates.
     """
     if signature.name in _ALLOCATING:
         return None, 0.0, 0.0

@@ -1,8 +1,9 @@
 """Runs cases on a GPU and measures the kernels, durations and memory of each. Needs torch.
 
-Each measured call runs between two calls of `torch.cuda._sleep`, whose kernel has a unique name. The kernels between
-the two, in device order, belong to the call. Before the call, the L2 cache is flushed and the case's hot arguments are
-read into it. In the allocator's trace, requests of a unique size separate the calls in the same way.
+Each measured call runs between two calls of `torch.cuda._sleep`, whose kernel has a unique name. The kernels that run
+between the two sleep kernels belong to the measured call. Before the call, the L2 cache is flushed, and the case's hot
+arguments are read into the L2 cache. In the trace of the caching allocator, allocations of a unique size separate the
+calls.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ class CaseObservation:
     Attributes:
         signature: The call.
         kernels: (name, median ns) of each kernel, in order.
-        taken: The bytes of each allocation that is not an output, in order.
+        taken: The bytes of each allocation that the call made, in order. Outputs are left out.
     """
 
     signature: Signature
     kernels: list[tuple[str, int]] = field(default_factory=list)
     taken: list[int] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
-    """The entries of `taken` that the call did not free."""
+    """The bytes of each allocation in `taken` that the call did not free."""
 
 
 def measure(cases: Iterable[Case], deadline: float, repeats: int = 3) -> Iterator[list[CaseObservation]]:
@@ -123,8 +124,9 @@ def _run_case(
 
 
 def _warm(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Returns the tensors that would still be in the L2 cache if a model made this call: all tensors if they are at
-    most 12 MiB together, otherwise only the first, which the previous operator has just written.
+    """Returns the tensors that are probably in the L2 cache when a model makes this call. If the tensors have at most
+    12 MiB in total, returns all tensors. Otherwise returns only the first tensor, because the previous operator has
+    just written it.
     """
     together = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     return tensors if together <= _WARM_BYTES else tensors[:1]
@@ -194,8 +196,8 @@ def device_events(profiler: profile) -> list[tuple[str, int]]:
 
 
 def fenced(events: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
-    """Groups (name, ns) events. A group has the events between one fence kernel and the next. Events before the first
-    fence belong to no group.
+    """Groups (name, ns) events. Each group has the events between two consecutive fence kernels. The last group has the
+    events after the last fence kernel. Events before the first fence kernel are left out.
     """
     groups: list[list[tuple[str, int]]] = []
     for name, duration in events:

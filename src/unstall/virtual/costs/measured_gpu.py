@@ -17,19 +17,23 @@ from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import CostTable, MeasuredCall, as_rows
 
 Observed = tuple[Signature, list[tuple[str, int]], list[int], list[int]]
-"""A measured call: signature, (kernel name, ns), bytes allocated besides the results, and bytes of these not freed."""
+"""A measured call: (signature, kernels as (name, ns), bytes of each allocation that is not a result, bytes of each of
+these allocations that the call did not free).
+"""
 _BYTES_OFF = 64 << 10
-"""The largest allowed error of the temporary memory that neighbours predict."""
+"""The largest allowed error in bytes if similar calls predict the temporary memory of a call."""
 _FOUR_MIB = 4 << 20
 _MOST_NS = 60_000
-"""An upper limit for an operator's host time. Longer times come from many tensors, or from a one-time plan."""
+"""An upper limit for an operator's host time. An operator takes longer if it has many tensors, or if its first call
+makes a plan for later calls.
+"""
 _BINDING_NS = 300
-"""The ns of calling a hand-written binding such as `torch.cuda._sleep`, without its launch."""
+"""The ns of a call of a hand-written binding such as `torch.cuda._sleep`, without the kernel launch."""
 
 
 class Tables:
-    """Measured calls, by family and variant (see `CallShape`). Of several calls with the same dims, only the first is
-    kept.
+    """Measured calls, by family and variant (see `CallShape`). If several calls have the same dims, stores only the
+    first call.
     """
 
     def __init__(self) -> None:
@@ -37,7 +41,9 @@ class Tables:
         self._calls: dict[tuple[str, str], dict[tuple[int, ...], MeasuredCall]] = {}
 
     def add(self, observed: Observed) -> None:
-        """Adds a measured call. Ignores a call without kernels, because it processed no elements."""
+        """Adds a measured call. Ignores a call that no family describes. Ignores a call that launched no kernel,
+        because it processed no elements.
+        """
         signature, kernels, taken, kept = observed
         described = describe(signature)
         if described is None or not kernels:
@@ -71,7 +77,7 @@ def _needed(
     calls: list[MeasuredCall], table: CostTable, roofline: Roofline, dtype: str, within: float
 ) -> list[MeasuredCall]:
     """Returns the calls to keep in a table. Tries to leave out each call, in a random (seeded) order. Keeps at least
-    four calls for each axis.
+    four calls for each dimension of `dims`.
     """
     left_out = np.zeros(len(calls), bool)
     least = 4 * len(calls[0].dims)
@@ -119,9 +125,10 @@ def _renamed(call: MeasuredCall, place: dict[int, int]) -> MeasuredCall:
 
 
 def peaks_of(facts: Mapping[str, Any]) -> Peaks:
-    """Returns the peak rates. FLOP rates come from matrix products, byte rates from device-to-device copies: the
-    memory's rate from the largest copy, the L2 cache's rate from a 4 MiB copy after the smallest copy's time is
-    subtracted.
+    """Returns the peak rates. FLOP rates come from matrix products. Byte rates come from device-to-device copies.
+
+    The rate of the device memory comes from the largest copy. The rate of the L2 cache comes from a 4 MiB copy: the
+    time of the smallest copy is subtracted from the time of the 4 MiB copy.
     """
     rates = facts["peaks"]
     within = {size: ns for at, _, size, ns, _ in facts["copies"] if at == "DtoD"}
@@ -189,7 +196,9 @@ def assemble(
 
 
 def _origins(measured_on: str, first_uses: bool) -> dict[Part, Origin]:
-    """Returns where the parts of a file of `unstall calibrate` come from. It does not measure all of the host."""
+    """Returns the origin of each part of a GPU file that `unstall calibrate` writes. `unstall calibrate` measures only
+    some of the host's costs.
+    """
     others: dict[Part, Origin] = {
         "workspaces": Origin("published", "torch's source, by compute capability"),
         "host calls": Origin("measured", f"{measured_on}: operators. Launches, allocations and events: an H200's host"),
@@ -210,8 +219,8 @@ def workspaces_of(capability: list[int] | tuple[int, ...]) -> dict[str, int]:
 
 
 def _own_ns(hosts: Mapping[str, int], facts: Mapping[str, Any]) -> dict[str, int]:
-    """Returns each operator's own host ns: the time of its call, minus the time of one launch and of a call of an empty
-    operator.
+    """Returns the host ns of the work inside each operator. This is the time of the operator's call, minus the time of
+    one kernel launch, minus the time of a call of an empty operator.
     """
     launch = facts["calls"]["sleep_kernel"] - _BINDING_NS
     bare = facts["calls"]["bound_operator"]

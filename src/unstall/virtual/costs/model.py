@@ -1,6 +1,6 @@
 """The interface between the simulation and the costs of a GPU and its host.
 
-`answers.py` implements it with the GPU's file in `gpus/`.
+`answers.py` implements the interface with the GPU's file in `gpus/`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from unstall.virtual.costs.signature import Signature
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One device op of an operator. `name` is the real kernel's name, as far as it is known."""
+    """One device operation (kernel, copy or memset) of an operator. `name` is the name of the real kernel if it is
+    known.
+    """
 
     name: str
     duration_ns: int
     kind: DeviceKind = DeviceKind.KERNEL
     share: int = 1000
-    """How much of the device it uses, in thousandths: of its multiprocessors, or of its memory's rate. Kernels of other
-    streams can use the rest.
+    """The fraction of the device that the kernel uses, in thousandths: of the multiprocessors, or of the memory
+    bandwidth. Kernels on other streams can use the rest of the device.
     """
 
 
@@ -33,14 +35,16 @@ class OperatorCost:
 
     kernels: tuple[Kernel, ...]
     host_ns: int = 0
-    """The operator's own host time. `HostCosts` adds the costs of the records that the call makes: its entry and exit
-    (`operator`, `operator_end`), each launch and each allocation. Example: a call of `add` takes 11.2 us from Python:
-    2.4 us for the operator, 0.9 us for an allocation, 3.0 us for a launch and 4.9 us of `host_ns`. Nested operators
-    with records of their own are not included."""
+    """The host time of the work inside the operator. The costs in `HostCosts` are added to it: the operator's entry and
+    exit (`operator`, `operator_end`), each launch and each allocation. Example: a call of `add` takes 11.2 us from
+    Python: 2.4 us for the operator, 0.9 us for an allocation, 3.0 us for a launch and 4.9 us of `host_ns`. A nested
+    operator is not included if the log has records of it."""
     temporaries: tuple[tuple[int, ...], ...] = ()
-    """Bytes of each temporary allocation, by pass. A pass can reuse the memory of earlier passes."""
+    """The bytes of each temporary allocation. The operator works in passes, and there is one tuple of allocations for
+    each pass. A pass can reuse the memory of earlier passes.
+    """
     workspaces: tuple[tuple[str, int], ...] = ()
-    """(key, bytes) of memory that is allocated once per stream and kept."""
+    """(key, bytes) of each workspace. A workspace is allocated once for each stream and is not freed after the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +54,25 @@ class HostCosts:
     """
 
     operator: int = 2_200
-    """From an operator's entry to its own work: the Python binding, the dispatcher, the argument checks."""
+    """The time from the call of an operator to the start of its computation: the Python binding, the dispatcher, the
+    argument checks.
+    """
     nested: int = 1_350
-    """The same for an operator that another operator calls."""
+    """Like `operator`, but for an operator that another operator calls."""
     operator_end: int = 150
     frame: int = 60
-    """Entering and leaving a Python frame."""
+    """The cost of entering and leaving a Python frame."""
     bytecode: int = 12
-    """For each bytecode instruction (two bytes) between two records. Includes small calls that do not use torch. Fitted
-    to the CPU times of 6 transformers models.
+    """The cost of one bytecode instruction (two bytes) that runs between two records of the log. It includes small
+    calls that do not use torch. It is fitted to the CPU times of 6 transformers models.
     """
     cold: int = 6_000
-    """The extra cost of an operator that its thread did not call recently, since its code left the CPU caches. The
-    other costs were measured in loops over one operator, which never show this. It is fitted to the steps of 15 models.
+    """The extra cost of an operator that the thread did not call recently, because the operator's code is no longer in
+    the CPU caches. The other costs were measured in loops over one operator, so they do not include this extra cost. It
+    is fitted to the steps of 15 models.
     """
     warm_records: int = 48
-    """An operator is recent if it is among this many last records of its thread."""
+    """The thread called an operator recently if the operator is among this many last records of the thread."""
     mark: int = 1_500
     """The begin or the end of an annotation (`record_function`, NVTX range)."""
     malloc: int = 900
@@ -89,24 +96,24 @@ class HostCosts:
     device_free: int = 45_000
     pin: int = 20_000
     pin_page: int = 47
-    """For each page of 4 KiB that is pinned. This is 86 GB/s."""
+    """The cost of pinning one page of 4 KiB. It corresponds to 86 GB/s."""
     clock_read: int = 50
     cores: int = 16
-    """The cores that operators on tensors of the CPU use. Their rates below are those of one core of a server (AMD
-    EPYC), except `all_memory_bytes_per_us`, which is typical of a server's socket."""
+    """The number of CPU cores for operators on CPU tensors. The rates below are those of one core of a server (AMD
+    EPYC). Only `all_memory_bytes_per_us` is a rate of all cores together. It is typical of one socket of a server."""
     flops_per_us: int = 95_000
-    """In products of float32, for each core. Products of float64 have half of it."""
+    """The rate of each core in matrix products of float32. The rate in float64 is half of this rate."""
     scalar_flops_per_us: int = 3_900
-    """In plain loops of the C++ code, which add one number at a time."""
+    """The rate of each core in simple C++ loops that process one number at a time."""
     cached_bytes: int = 32 << 20
-    """An operator on at most this many bytes finds them in the CPU's caches."""
+    """If an operator reads and writes at most this many bytes, the bytes are in the CPU caches."""
     cached_bytes_per_us: int = 70_000
-    """For each core, in its caches."""
+    """The rate at which each core reads and writes its caches."""
     memory_bytes_per_us: int = 28_000
-    """For each core, in memory."""
+    """The rate at which each core reads and writes main memory."""
     all_memory_bytes_per_us: int = 200_000
     page: int = 1_600
-    """The first use of a page of 4 KiB."""
+    """The cost of the first use of a page of 4 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +123,22 @@ class Limits:
     queue_capacity: int = 1022
     """The number of outstanding launches on a stream at which the next launch blocks."""
     gap: int = 900
-    """From the end of an op to the start of the next op on its stream."""
+    """The time from the end of a device operation to the start of the next operation on the same stream."""
     graph_gap: int = 160
     launch_latency: int = 3_000
-    """From the end of the launch call to the start of its op on an idle device."""
+    """The time from the end of the launch call to the start of the launched operation on an idle device."""
     copy_latency: int = 1_500
     graph_latency: int = 5_000
     event_latency: int = 1_500
-    """From the completion of an event to the start of the next op on a stream that waits for it."""
+    """The time from the completion of an event to the start of the next operation on a stream that waits for the
+    event.
+    """
     wake_latency: int = 4_000
-    """From the end of device work to the return of the host's wait for it."""
+    """The host waits for device work. This is the time from the end of the device work to the end of the host's wait.
+    """
     staged_at_once_bytes: int = 64 << 10
-    """Uploads from pageable memory up to this size go through the launch queue itself, so they do not block the host.
+    """A host-to-device copy of at most this many bytes from pageable memory does not block the host. The launch queue
+    itself carries the bytes of the copy.
     """
     sleep_cycles_per_us: float = 1_979.0
     """The clock rate of torch.cuda._sleep: 1e8 cycles took 50.53 ms."""
@@ -140,7 +151,7 @@ class DeviceFacts:
     name: str
     total_bytes: int
     context_bytes: int
-    """Memory of the CUDA context, outside any allocation."""
+    """The device memory of the CUDA context. It is not part of any allocation."""
 
 
 class Startup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -151,9 +162,9 @@ class Startup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         init: The first use of CUDA in a process.
         context: The first use of a device.
         second: How much longer the second call of an operator takes than later calls.
-        kernels: The first launch of each operator, without loading the module of its kernels.
-        modules: (ns, operators) of each module to load and each library to set up. The first call of any of these
-            operators takes these ns.
+        kernels: The first launch of each operator, without the time to load the module of its kernels.
+        modules: (ns, operators) for each kernel module that CUDA loads and each library that is set up. The first call
+            among the operators takes the extra ns. Later calls do not.
     """
 
     init: int = 0

@@ -1,4 +1,4 @@
-"""Where each part of a GPU's file comes from, and how far off it is known to be."""
+"""Tells where each part of a GPU's file comes from, and its error if the error is known."""
 
 from __future__ import annotations
 
@@ -24,16 +24,29 @@ Part = Literal[
     "CPU operators",
     "first uses",
 ]
-"""A part of a file. Of `device`: "memory" is `total_bytes` and `context_bytes`, "properties" the rest. The rates are
-`peaks`. Kernels' times are `tables` and `floor_ns`, their names `kernels`. "latencies" is `limits`. Of `host`: "CPU
-operators" is `cores`, the rates and pages; "host calls" is the rest, with `operators_host_ns`. "first uses" is
-`startup`.
+"""The name of a part of a GPU's file. The parts consist of these fields of the file:
+
+- "memory": `total_bytes` and `context_bytes` of `device`.
+- "properties": the other fields of `device`.
+- "float32 rate", "half rate", "float64 rate", "memory rate" and "L2 rate": `peaks`.
+- "kernel times": `tables`, and `floor_ns`.
+- "kernel names": `kernels`.
+- "latencies": `limits`.
+- "CPU operators": `cores`, the CPU rates and `page` of `host`.
+- "host calls": the other fields of `host`, and `operators_host_ns`.
+- "first uses": `startup`.
 """
 PARTS: tuple[Part, ...] = get_args(Part)
 
 Kind = Literal["measured", "published", "data sheet", "scaled", "same", "assumed"]
-"""How a part is known: measured on a GPU; a figure that others published; the data sheet of the GPU; another GPU's,
-scaled by the rates of both; another GPU's, unchanged; or an assumption, such as the speed of a link.
+"""The source of a part's figures:
+
+- "measured": a measurement on a GPU.
+- "published": figures that other people published.
+- "data sheet": the data sheet of the GPU.
+- "scaled": the figures of a different GPU, scaled by the rates of both GPUs.
+- "same": the figures of a different GPU, unchanged.
+- "assumed": an assumption, such as the speed of a link.
 """
 
 
@@ -41,9 +54,10 @@ class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """Where a part comes from.
 
     Attributes:
-        kind: How the part is known.
-        of: On what it was measured, whose figure it is, or which GPU's, and how it was scaled.
-        known_error: How far off it is where the truth is known, or None if it was compared with nothing.
+        kind: The source of the part's figures.
+        of: The details of the source: what the part was measured on, who published the figures, or which GPU the
+            figures belong to and how they were scaled.
+        known_error: The error of the part in comparisons with known values, or None if no comparison was made.
     """
 
     kind: Kind

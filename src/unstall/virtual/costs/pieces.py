@@ -1,9 +1,9 @@
-"""Splits calls that CUDA runs in several pieces, each of which is measured on its own.
+"""Splits operator calls that torch's CUDA backend runs in several pieces. Each piece is measured separately.
 
-Inside an operator, the CUDA backend converts and copies arguments that its kernels cannot take as they are. This work
-bypasses the dispatcher, so no log has it. The pieces follow ATen's sources: `make_reduction`, `impl_func_cum_ops`,
-`prepare_matrix_for_cublas`, `host_softmax`, `embedding_dense_backward_cuda`, `computeLinearIndex`, `_convolution`,
-NLLLoss2d.cu, UpSampleBilinear2d.cu, AdaptiveAveragePooling.cu, Loss.cpp.
+Inside an operator, the CUDA backend converts and copies arguments that its kernels do not support. These conversions
+and copies bypass the dispatcher, so the log does not have them. The pieces follow ATen's sources: `make_reduction`,
+`impl_func_cum_ops`, `prepare_matrix_for_cublas`, `host_softmax`, `embedding_dense_backward_cuda`, `computeLinearIndex`,
+`_convolution`, NLLLoss2d.cu, UpSampleBilinear2d.cu, AdaptiveAveragePooling.cu, Loss.cpp.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Piece:
 
     Attributes:
         signature: The call.
-        holds: The bytes of each allocation that this call makes and that later pieces of the same call use.
+        holds: The bytes of each allocation that this call makes. Later pieces of the same split call use these
+            allocations.
     """
 
     signature: Signature
@@ -33,7 +34,9 @@ class Piece:
 
 
 def pieces(signature: Signature) -> tuple[Piece, ...]:
-    """Splits a call into the calls that CUDA runs for it, in order. If the call is not split, it is its only piece."""
+    """Splits a call into the calls that CUDA runs for it, in order. If the call needs no split, returns one piece: the
+    call itself.
+    """
     split = _SPLIT.get(signature.name)
     return split(signature) if split else (Piece(signature),)
 
@@ -94,8 +97,9 @@ def _nhwc(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _in_the_results_type(signature: Signature) -> tuple[Piece, ...]:
-    """Splits a sum or product whose result has another dtype than its input. First converts the whole input. A float32
-    sum or product of half-precision values needs no conversion unless it is cumulative.
+    """Splits a sum or product whose result and input have different dtypes. First converts the whole input to the
+    result's dtype. Does not split a sum or product of half-precision values with a float32 result, because it needs no
+    conversion. Splits `cumsum` and `cumprod` also in this case.
     """
     x, name = signature.tensor(0), signature.name.removeprefix("aten::")
     out = signature.results[0] if signature.results else None
@@ -159,8 +163,8 @@ def _zeroed(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
 
 
 def _loss_over_images(signature: Signature) -> tuple[Piece, ...]:
-    """Splits a loss over images. Fills the sums with zeros, adds up the loss, and divides it if the reduction is a
-    mean.
+    """Splits a loss over images. First fills the results with zeros, and copies arguments that are not contiguous. Then
+    adds up the loss. If the reduction is a mean, finally divides the sum. Does not split a call without a reduction.
     """
     reduction = signature.value(3, 1)
     if reduction == 0:
@@ -207,8 +211,8 @@ def _shared_heads(signature: Signature) -> tuple[Piece, ...]:
 
 def _grouped(signature: Signature) -> tuple[Piece, ...]:
     """Splits a grouped matrix product into one product for each group. Assumes that all groups have the same size,
-    because the sizes are values of a tensor, which the log does not have. For bfloat16, one kernel prepares the
-    arguments, and one kernel computes all groups.
+    because the log does not have tensor values, and the group sizes are values of a tensor. For bfloat16, one kernel
+    prepares the arguments, and one kernel computes all groups.
     """
     left, right = signature.tensor(0), signature.tensor(1)
     if left is None or right is None or not signature.results:
@@ -243,8 +247,8 @@ def _slanted(like: TensorSpec, rows: int, columns: int) -> tuple[int, int]:
 def _placed(signature: Signature) -> tuple[Piece, ...]:
     """Splits an accumulating index_put with several index tensors into the kernels that it launches.
 
-    torch turns the index tensors into one of places in memory: it makes negative indices positive, multiplies each
-    tensor by its stride, and adds them up.
+    torch combines the index tensors into one tensor of memory offsets. It makes negative indices positive, multiplies
+    each index tensor by the stride of its dimension, and adds up the products.
     """
     if signature.value(3, False) is not True:
         return (Piece(signature),)
@@ -265,7 +269,7 @@ def _placed(signature: Signature) -> tuple[Piece, ...]:
 
 
 def _checked(index: TensorSpec) -> list[Signature]:
-    """Returns the calls that assert on the device that an index is within its dimension."""
+    """Returns the calls of a device-side assertion that all indices are within their dimension."""
     one, whether = TensorSpec("int64", (), ()), TensorSpec("bool", (), ())
     found = []
     for extreme, compare in (("max", "lt"), ("min", "ge")):

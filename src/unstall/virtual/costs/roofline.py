@@ -1,4 +1,6 @@
-"""The roofline: the shortest possible time of a call, from a GPU's peak FLOPs, its bandwidth and a minimum."""
+"""The roofline model. It computes the shortest possible time of a call from the GPU's peak FLOP rates, its memory
+bandwidth and a minimum time.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,13 @@ class Roofline:
     multiprocessors: int
 
     def ns(self, flops: float, moved: float, dtype: str) -> float:
-        """Returns the ns that `flops` operations on `moved` bytes take. If the bytes are at most half of the L2 cache,
-        they move at the cache's rate.
+        """Returns the ns that `flops` operations on `moved` bytes take. If `moved` is at most half of the L2 cache's
+        size, the bytes move at the rate of the L2 cache.
         """
         return self.floor_ns + max(self.computing_ns(flops, dtype), self.memory_ns(moved))
 
     def computing_ns(self, flops: float, dtype: str) -> float:
-        """Returns the ns that operations take by themselves."""
+        """Returns the ns that `flops` operations take without any memory access."""
         peak = self.flops_per_ns
         if dtype in _TENSOR_CORES:
             peak = self.half_flops_per_ns
@@ -40,7 +42,7 @@ class Roofline:
         return flops / peak
 
     def memory_ns(self, moved: float) -> float:
-        """Returns the ns to move bytes."""
+        """Returns the ns that it takes to move `moved` bytes, without any computation."""
         return moved / (self.l2_bytes_per_ns if moved <= self.l2_bytes / 2 else self.bytes_per_ns)
 
 

@@ -1,8 +1,8 @@
-"""The signature of an operator call in the virtual GPU's log: name, arguments, outputs, but no tensor values.
+"""The signature of an operator call in the virtual GPU's log: its name, arguments and outputs, without tensor values.
 
 In a raw signature, a tensor is `("t", dtype, sizes, strides)` and a list of tensors is `("l", (tensor, …))`. A Scalar
-or float is `("s", nonzero)`, or `("s",)` if its value is unknown. None, bools, ints, strings and tuples of ints stay as
-they are.
+or float is `("s", nonzero)`: `nonzero` tells whether the value is nonzero. If the value is unknown, it is `("s",)`.
+None, bools, ints, strings and tuples of ints are unchanged.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class TensorSpec:
 
     @property
     def channels_last(self) -> bool:
-        """Whether the layout is NHWC. False if it is also NCHW, as with one channel."""
+        """Whether the layout is NHWC. False if the layout is also NCHW, for example if there is one channel."""
         if len(self.sizes) != 4 or self.contiguous:
             return False
         order = [self.strides[dim] for dim in (1, 3, 2, 0)]
@@ -115,13 +115,13 @@ def nonzero(value: object) -> bool:
 
 
 def parse(raw: RawSignature) -> Signature:
-    """Returns the signature for the shim's plain tuple `(name, overload, inputs, outputs)`."""
+    """Converts the shim's tuple `(name, overload, inputs, outputs)` into a signature."""
     name, overload, inputs, outputs = raw
     return Signature(name, overload, tuple(map(_argument, inputs)), tuple(map(_argument, outputs)))
 
 
 def plain(signature: Signature) -> RawSignature:
-    """Returns the plain tuple for a signature; the inverse of `parse`."""
+    """Converts a signature into the shim's tuple. This is the inverse of `parse`."""
     return (signature.name, signature.overload, tuple(map(_raw, signature.inputs)), tuple(map(_raw, signature.outputs)))
 
 

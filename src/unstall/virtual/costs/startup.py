@@ -1,9 +1,11 @@
-"""Measures what first uses cost the host: of CUDA, and of each operator. Needs torch and a GPU.
+"""Measures the host time of the first use of CUDA and of the first use of each operator. Needs torch and a GPU.
 
-CUDA loads kernels lazily, in modules: a module has the kernels of a few operators, and its loading takes milliseconds.
-The first product also sets up cuBLAS, the first convolution cuDNN. Which operators share a module is inferred:
-processes that have not used CUDA call the same operators, each in another order. If two operators share a module, then
-in each process only the first of them is slow.
+CUDA loads kernels lazily, in modules. A module has the kernels of a few operators. Loading a module takes milliseconds.
+The first matrix product also sets up cuBLAS. The first convolution also sets up cuDNN.
+
+This module infers which operators share a CUDA module. It starts several processes that have not used CUDA. All
+processes call the same operators, but each process calls them in a different order. If two operators share a CUDA
+module, then in each process only the operator that is called first is slow.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _ELEMENTS = 1 << 20
 Times: TypeAlias = dict[str, dict[int, int]]
 """By operator and process: ns."""
 Places: TypeAlias = dict[str, dict[int, int]]
-"""By operator and process: how many operators were called before."""
+"""By operator and process: how many operators the process called before this operator."""
 Call: TypeAlias = tuple[str, tuple[object, ...], dict[str, object]]
 
 
@@ -52,8 +54,8 @@ class FirstCalls(msgspec.Struct, frozen=True):
 
 
 def measure_startup(orders: int) -> Startup:
-    """Measures what first uses of operators cost. Starts `orders` processes, each of which calls the operators in
-    another order.
+    """Measures the cost of the first use of each operator. Starts `orders` processes. Each process calls the operators
+    in a different order.
 
     Raises:
         RuntimeError: The processes failed.
@@ -67,7 +69,7 @@ def measure_startup(orders: int) -> Startup:
 
 
 def fit(processes: Sequence[FirstCalls]) -> Startup:
-    """Returns the costs that explain the times of the processes."""
+    """Infers the costs of first uses from the times that were measured in several processes."""
     first: Times = {}
     place: Places = {}
     second = []
@@ -121,7 +123,7 @@ def _first_of(names: Collection[str], times: Times, place: Places) -> set[tuple[
 
 def _slow(taken: Mapping[int, int]) -> set[int]:
     """Returns the processes in which an operator's first call loaded its module. If the call took far longer in some
-    processes than in others, returns these processes. If it took long in all processes, returns all.
+    processes than in others, returns the slow processes. If the call took long in all processes, returns all processes.
     """
     if not taken:
         return set()
@@ -138,9 +140,9 @@ def _slow(taken: Mapping[int, int]) -> set[int]:
 def _together(slow: Mapping[str, set[int]], place: Places, loading: Times) -> list[list[str]]:
     """Groups operators by the module that their first calls load. Returns the operators of each module.
 
-    Joins two groups if, in each process, only the first call among their operators was slow, and if all their operators
-    took about the same time. Joins the groups that were slow most often first, because they are least likely to fit by
-    chance.
+    Joins two groups under two conditions: in each process, only the first call among the operators of both groups was
+    slow, and the slow calls of all operators took about the same time. Joins the groups with the most slow calls first,
+    because these groups are least likely to meet the conditions by chance.
     """
     groups = [[name] for name in slow if slow[name]]
     ns = {name: statistics.median(loading[name][process] for process in slow[name]) for (name,) in groups}
@@ -168,8 +170,8 @@ def _together(slow: Mapping[str, set[int]], place: Places, loading: Times) -> li
 
 
 def _calls_of_suite() -> dict[str, Call]:
-    """Returns one call of each operator of the suite, by the operator's name: (operator with overload, arguments,
-    keyword arguments). Tensors are on the CPU.
+    """Returns one call for each operator of the suite. The key is the operator's name. The call is (operator with
+    overload, arguments, keyword arguments). Tensors are on the CPU.
     """
     from unstall.virtual.costs.measure import split
     from unstall.virtual.costs.suite import TensorPool, cases
@@ -231,8 +233,8 @@ def _taken(call: Any) -> int:
 
 
 def main() -> None:
-    """Prints the times of first uses as JSON, one `FirstCalls` for each process. Forks the processes from this one,
-    which has imported torch but has not used CUDA.
+    """Prints the times of first uses as JSON, one `FirstCalls` for each process. Forks these processes from the current
+    process. The current process has imported torch but has not used CUDA.
     """
     known = _calls_of_suite()
     found = []

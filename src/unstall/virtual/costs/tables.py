@@ -1,8 +1,10 @@
 """Looks up measured calls by shape.
 
-The estimated time of a call is its roofline time multiplied by a factor. The factor is the geometric mean over the
-nearest measured shapes, weighted by the inverse cube of their distance in doublings. The kernels are those of the
-nearest shape.
+The estimated time of a call is its roofline time multiplied by a factor. Each measured call has such a factor: its
+measured time divided by its roofline time. The factor of the estimate is a weighted geometric mean of the factors of
+the nearest measured calls. The weight of a measured call is the inverse cube of its distance. The distance is the
+number of doublings between the dims of the two calls. The kernels of the estimate are the kernels of the nearest
+measured call.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ _BEST = 0.1  # the quantile of calls that are taken to fill the device
 _FULL_RATE = 1.1  # of the roofline's time, what a call takes that waits for the memory alone
 _ROUNDED_BYTES = 512
 _PADDED_BYTES = 16 << 10
-"""The most padding and counters that one allocation has besides its tensors."""
+"""The largest number of bytes in one allocation that are padding or counters and do not belong to a tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class MeasuredCall:
     """One measured call.
 
     Attributes:
-        dims: The call's value on each of the family's axes.
+        dims: The call's value for each axis of its operator family.
         names: The index of each kernel's name.
         ns: The duration of each kernel.
         temporaries: The bytes of each temporary allocation.
@@ -78,7 +80,7 @@ class CostTable:
 
     @property
     def variant(self) -> str:
-        """The variant whose calls the table has."""
+        """The variant of the measured calls in the table."""
         return self._variant
 
     def ask(
@@ -87,10 +89,10 @@ class CostTable:
         """Returns the estimated time of a call on a GPU.
 
         Args:
-            dims: The call's value on each of the family's axes.
+            dims: The call's value for each axis of its operator family.
             roofline: The roofline of the GPU.
             dtype: The call's dtype if it differs from the table's dtype, otherwise None.
-            without: A bool for each measured call. Ignores the calls for which it is True.
+            without: One bool for each measured call. The estimate ignores a measured call if its bool is True.
         """
         distances = np.sqrt(((self._places - self._place(np.array([dims], float))) ** 2).sum(1))
         if without is not None:
@@ -110,12 +112,12 @@ class CostTable:
         return Estimate(total, self._calls[nearest], float(distances[nearest]))
 
     def _hidden(self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None, factor: float) -> float:
-        """Returns how much to subtract from a call's factor on another GPU than the measured GPU. The factor is the
-        logarithm of the ratio between the call's time and its roofline time.
+        """Returns the amount to subtract from a call's factor if the estimate is for a GPU that was not measured. The
+        factor is the logarithm of the ratio between the call's time and its roofline time.
 
         A call may take longer than its memory traffic, because it has too few threads or computes too long. If the
-        other GPU's memory is slower relative to its multiprocessors, the memory traffic takes a larger part of the
-        call's time. Then it hides a part of the extra time.
+        memory of the estimated GPU is slower relative to its multiprocessors, the memory traffic takes a larger part of
+        the call's time. The memory traffic then overlaps a part of the extra time.
         """
         own, _, rest = self._variant.partition(" ")
         flops, moved = self._family.work(f"{dtype or own} {rest}", dims)
@@ -142,11 +144,12 @@ class CostTable:
         return roofline.ns(*self._family.work(f"{dtype} {rest}", dims), dtype)
 
     def temporaries(self, dims: tuple[int, ...], answer: Estimate) -> tuple[int, ...]:
-        """Returns the bytes of each temporary allocation of a call. Scales the bytes of the nearest measured call by
-        the ratio of bytes moved, except for small allocations, which hold counters.
+        """Returns the bytes of each temporary allocation of a call. Scales the allocations of the nearest measured call
+        by the ratio of the bytes that the two calls move. Does not scale small allocations, because they hold counters.
 
-        If the family's kernels may transpose tensors, assumes that an allocation holds the largest tensors that fit
-        into it. The remaining bytes hold sums over parts of the batch, so they scale with the size of the weight alone.
+        If the family's kernels may transpose tensors, assumes that an allocation holds as many bytes of tensors as fit
+        into it. The remaining bytes of the allocation hold sums over parts of the batch. These bytes scale only with
+        the size of the weight.
         """
         if answer.distance < _SAME:
             return answer.nearest.temporaries
@@ -163,8 +166,8 @@ class CostTable:
 def _scaled(size: int, factor: float, turned: list[tuple[float, ...]] | None) -> float:
     """Scales one temporary allocation of the nearest call.
 
-    `turned` has the bytes of the tensors that may be transposed: first those of the call to estimate, then those of the
-    nearest call. It is None if the family transposes no tensors.
+    `turned` has the bytes of each tensor that may be transposed. The first tuple is for the call to estimate. The
+    second tuple is for the nearest call. `turned` is None if the family transposes no tensors.
     """
     if turned is None:
         return size * factor
@@ -195,7 +198,7 @@ def as_rows(calls: Sequence[MeasuredCall], sequences: dict[tuple[int, ...], int]
 
 
 def of_rows(rows: Sequence[TableRow], axes: int, sequences: Sequence[Sequence[int]]) -> list[MeasuredCall]:
-    """Parses rows of a GPU file; the inverse of `as_rows`. Raises ValueError for a malformed row."""
+    """Parses rows of a GPU file. This is the inverse of `as_rows`. Raises ValueError if a row is malformed."""
     calls = []
     for row in rows:
         if not axes + 2 <= len(row) <= axes + 3 or not all(type(figure) is int for figure in row[: axes + 1]):

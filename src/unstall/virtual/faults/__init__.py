@@ -1,1 +1,1 @@
-"""Finds the faults of devices in a log: which assertions failed, and when Python got the error."""
+"""Finds device faults in a log: which device-side assertions failed, and when Python got their errors."""

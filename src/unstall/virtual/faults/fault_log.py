@@ -1,4 +1,4 @@
-"""Keeps the faults of a program with their streams, because the simulation's history does not have these streams."""
+"""Stores the faults of a program and their streams. The simulation's history does not store the streams of faults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST_CHAIN = 100
 
 
 class Ended(Enum):
-    """The kind of device error that ended the program: a fault, or full memory."""
+    """The kind of device error that ended the program: a failed device-side assertion, or an out-of-memory error."""
 
     FAULT = "fault"
     MEMORY = "memory"
@@ -24,16 +24,16 @@ class Ended(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FaultRecord:
-    """One fault in the log. Records are numbered by their positions in the whole log.
+    """One fault in the log. The number of a record is its position in the whole log.
 
     Attributes:
-        record: The fault's ASSERT record.
+        record: The number of the fault's ASSERT record.
         thread: The thread that submitted the work.
         device: The device of the work that failed.
         stream: The stream of the work that failed.
         node: The number of the captured LAUNCH that failed, or 0 if the work was not captured.
-        raw: The details of the fault, as the shim's plain tuple.
-        noticed: The NOTICE record, or -1 if Python did not get the error.
+        raw: The details of the fault, as a tuple from the shim.
+        noticed: The number of the fault's NOTICE record, or -1 if Python did not get the error.
     """
 
     record: int
@@ -47,7 +47,7 @@ class FaultRecord:
 
 class FaultLog:
     """Collects the faults of a log that arrives in parts. `ended` is the kind of device error that ended the program.
-    `refusal` is the last request for memory that failed.
+    `refusal` is the last failed request for device memory.
     """
 
     def __init__(self) -> None:
@@ -64,8 +64,8 @@ class FaultLog:
         return len(self._raw)
 
     def add(self, records: np.ndarray, raw: Sequence[RawFault]) -> None:
-        """Adds the next part of the log: its records, and the details of its new faults (`raw`). The records refer to
-        faults by number.
+        """Adds the next part of the log: its records, and the details of its new faults (`raw`). A record refers to a
+        fault by the fault's number.
         """
         self._raw += raw
         rows = np.flatnonzero(records["code"] >= LogCode.ASSERT)
@@ -88,8 +88,9 @@ class FaultLog:
 
 
 def of_error(error: BaseException, out_of_memory: type[BaseException]) -> Ended | None:
-    """Returns which device error ended the program: a fault, full memory, or None if neither is `error` or one of its
-    causes. `out_of_memory` is the class of torch's error for full memory.
+    """Returns the kind of device error that ended the program. Searches `error` and its causes for a failed device-side
+    assertion or an out-of-memory error. Returns None if there is no such error. `out_of_memory` is the class of torch's
+    out-of-memory error.
     """
     chain: BaseException | None = error
     for _ in range(_LONGEST_CHAIN):

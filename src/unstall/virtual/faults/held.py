@@ -1,4 +1,4 @@
-"""Finds which calls allocated the memory that a device holds at a record of the log."""
+"""Finds the calls that allocated the memory that is in use on a device at a given log record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def held_table(happened: Happened, allocated: Allocated, host_row: I32, host: Ho
     """Returns the memory that was allocated on a device right before log record `until`. One row has the allocations of
     one operator from one stack. Rows are sorted by bytes, largest first.
 
-    `host_row` is the index into `host` of each record's call, or of the operator around it; -1 if there is none.
+    `host_row` has an index into `host` for each log record. It is the index of the record's call, or of the operator
+    that encloses the record. It is -1 if there is neither.
     """
     record, size = live(happened, allocated, device, until)
     row = host_row[record]
@@ -35,8 +36,8 @@ def held_table(happened: Happened, allocated: Allocated, host_row: I32, host: Ho
 
 
 def live(happened: Happened, allocated: Allocated, device: int, until: int) -> tuple[I64, I64]:
-    """Returns (records, bytes) of a device's allocations that were made and not yet freed before log record `until`.
-    The record of an operator's workspaces is the operator's launch.
+    """Returns (record numbers, bytes) of a device's live allocations right before log record `until`. The record of an
+    allocation is the record that made it. The record of an operator's workspaces is the operator's launch.
     """
     before = (allocated.device == device) & (allocated.record < until)
     record, size = allocated.record[before], allocated.size[before]

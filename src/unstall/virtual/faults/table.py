@@ -1,4 +1,6 @@
-"""Converts faults into a table of the timeline. The table has rows of host events in place of record numbers."""
+"""Converts faults into the timeline's table `Faults`. The faults refer to log records by number. The table refers to
+host events by row.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ _KINDS = {
 @dataclass(frozen=True, slots=True)
 class _Row:
     """One row of the timeline's table `Faults`, before log records are converted to host events. `call`, `replay` and
-    `noticed` are numbers of log records, or -1 if there is no record.
+    `noticed` are numbers of log records. Each of them is -1 if there is no record.
     """
 
     kind: FaultKind
@@ -56,8 +58,8 @@ def faults_table(
     Args:
         log: The faults.
         happened: The records of the log.
-        host_row: For each log record, the index into the table `Host` of its call, or of the operator around it; -1 if
-            there is none.
+        host_row: For each log record, an index into the table `Host`. It is the index of the record's call, or of the
+            operator that encloses the record. It is -1 if there is neither.
         stream_row: Returns the index of a stream in the table `Streams`, given (device, stream).
         text: Returns the index of a text in the timeline's strings.
     """
@@ -80,8 +82,8 @@ def faults_table(
 
 
 def _failed(log: FaultLog, happened: Happened) -> list[_Row]:
-    """Returns a row for each assertion that failed in a kernel. If such a failure ended the program, `ended` is True
-    for the failure whose error Python got last.
+    """Returns a row for each assertion that failed in a kernel. If a failed assertion ended the program, `ended` is
+    True for the failed assertion whose error Python got last.
     """
     faults = log.faults()
     last = max((fault.noticed for fault in faults), default=-1) if log.ended == Ended.FAULT else -1
@@ -101,7 +103,9 @@ def _failed(log: FaultLog, happened: Happened) -> list[_Row]:
 
 
 def _refused(log: FaultLog) -> list[_Row]:
-    """Returns a row for the failed request for memory that ended the program, or no row."""
+    """Returns one row for the failed memory request that ended the program. Returns an empty list if no failed memory
+    request ended the program.
+    """
     refusal = log.refusal
     if log.ended != Ended.MEMORY or refusal is None:
         return []
@@ -110,13 +114,15 @@ def _refused(log: FaultLog) -> list[_Row]:
 
 
 def _captured(fault: FaultRecord, happened: Happened) -> int:
-    """Returns the log record of the captured launch whose work fails, or -1 if the log does not have it."""
+    """Returns the number of the captured launch's log record. Returns -1 if the log does not have this record."""
     found = np.flatnonzero((happened.code == LogCode.LAUNCH) & (happened.a == fault.node))
     return int(found[0]) if len(found) else -1
 
 
 def _replay(fault: FaultRecord, happened: Happened) -> int:
-    """Returns the log record of the graph launch in which captured work fails, or -1 if the log does not have it."""
+    """Returns the number of the log record of the graph launch in which the captured work fails. Returns -1 if the log
+    does not have this record.
+    """
     before = slice(fault.record)
     launched = (happened.code[before] == LogCode.GRAPH_LAUNCH) & (happened.thread[before] == fault.thread)
     found = np.flatnonzero(launched)
@@ -129,7 +135,7 @@ def _kind(raw: RawFault) -> FaultKind:
 
 
 def details_of(raw: RawFault) -> FaultDetails:
-    """Converts the shim's plain tuple into the details of a fault."""
+    """Converts a tuple from the shim into the details of a fault."""
     kernel, check, inputs, wrong = raw
     return FaultDetails(
         check=check,

@@ -1,4 +1,6 @@
-"""Converts the stacks of host events into Python frames: spans of time, nested like the calls."""
+"""Converts the stacks of host events into Python frames. A frame is a span of time. The spans are nested like the
+calls.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ class FrameSlices:
 
 
 def with_frames(timeline: Timeline) -> Timeline:
-    """Adds Python frames to the timeline as host events, as in a trace. Shifts all times so that the first event starts
-    at 0.
+    """Adds Python frames to the timeline as host events, like the Python frames in a trace. Shifts all times so that
+    the first event starts at 0.
     """
     if not is_frame(timeline).any():
         found, names = slices_of(timeline), line_texts(timeline)
@@ -46,9 +48,10 @@ def is_frame(timeline: Timeline) -> Bool:
 
 def slices_of(timeline: Timeline) -> FrameSlices:
     """Returns the spans of Python frames. A span lasts from the start of the frame's first event to the end of its last
-    event. For events inside an operator, leaves out the frames that the operator's own stack already has.
+    event. For an event inside an operator, leaves out the frames that are also in the operator's stack.
 
-    An annotation may begin in one frame and end in another. So it counts as two events: its begin and its end.
+    An annotation may begin in one frame and end in a different frame. So an annotation counts as two events: its begin
+    and its end.
     """
     host = timeline.host
     solid = host.kind != HostKind.ANNOTATION
@@ -83,8 +86,9 @@ def slices_of(timeline: Timeline) -> FrameSlices:
 
 
 def _borders(host: Host) -> tuple[I64, I64, I64]:
-    """Returns (annotations, the ns before each annotation, the ns after each annotation). Frames enclose these times
-    too. Leaves out annotations next to which another event begins or ends.
+    """Returns (rows of annotations, times 1 ns before each annotation, times 1 ns after each annotation). The frames of
+    an annotation also enclose these two times. Leaves out an annotation if another event begins or ends at one of these
+    two times.
     """
     taken = np.concatenate((host.start, host.end))
     rows = np.flatnonzero((host.kind == HostKind.ANNOTATION) & (host.stack >= 0))
@@ -136,8 +140,8 @@ def _nodes(stacks: Stacks) -> I32:
 
 
 def _common(chains: I32, stack: I32, outer: I32) -> I64:
-    """Returns, for each event, how many of its outermost frames its stack shares with the stack of the event
-    around it.
+    """Returns, for each event, the number of outermost frames that are equal in the stack of the event and in the stack
+    of the event that encloses it.
     """
     alike = np.zeros(len(stack), np.int64)
     going = outer >= 0

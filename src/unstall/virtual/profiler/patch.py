@@ -1,4 +1,4 @@
-"""torch.profiler on the virtual GPU: its events come from the virtual timeline, not from Kineto.
+"""Replaces the part of torch.profiler that uses Kineto. On the virtual GPU, the events come from the virtual timeline.
 
 Only the functions that start and stop Kineto are replaced, because Kineto does not know the virtual device and virtual
 time. torch's schedules, handlers, FunctionEvents and tables are used unchanged.
@@ -69,10 +69,10 @@ class _Running:
 
     Attributes:
         asked: The options of the profile.
-        since: When the profile began, in ns.
+        since: The time in ns at which the profile began.
         metadata: The entries that the program added to the trace.
         off: (activity, start ns, end ns) of each span in which the profile did not record an activity.
-        switched: When recording of an activity was switched off, in ns, for each activity that is off now.
+        switched: For each activity that is off now: the time in ns at which the activity was switched off.
     """
 
     asked: Asked
@@ -160,8 +160,8 @@ class _Profiler:
 
 
 def _recalling(config: type[Any]) -> type[_Config]:
-    """Returns a subclass of torch's ProfilerConfig that keeps its arguments as attributes. ProfilerConfig itself hides
-    them.
+    """Returns a subclass of torch's ProfilerConfig that stores its arguments as attributes. ProfilerConfig itself does
+    not expose its arguments.
     """
 
     class ProfilerConfig(config):  # type: ignore[misc]
@@ -173,8 +173,9 @@ def _recalling(config: type[Any]) -> type[_Config]:
 
 
 def _without(timeline: Timeline, off: list[tuple[str, int, int]]) -> Timeline:
-    """Removes what the profiler did not record because its activity was off: operators and annotations that began then,
-    and device ops that were launched then.
+    """Removes the events that the profiler did not record because their activity was off. Removes operators,
+    annotations and Python frames if they began while the activity CPU was off. Removes device operations if they were
+    launched while the activity CUDA was off.
     """
     launched = (
         np.where(

@@ -185,8 +185,8 @@ class Event:
 
 
 class ProfileResult:
-    """A profile that has ended, with the methods of Kineto's `_ProfilerResult`. It does not have Kineto's tree of
-    events.
+    """The result of a profile that has ended. It has the methods of Kineto's `_ProfilerResult`. It does not have
+    Kineto's tree of events.
     """
 
     def __init__(self, timeline: Timeline, asked: Asked, metadata: dict[str, object]) -> None:
@@ -272,8 +272,8 @@ def _evaluated(timeline: Timeline) -> dict[int, int]:
     """Finds the operator of each backward node that autograd ran.
 
     Returns:
-        By the index of autograd's event (`autograd::engine::evaluate_function: …`) in `timeline.host`: the index of the
-        operator inside it.
+        A dict of indices into `timeline.host`. The key is the index of autograd's event
+        (`autograd::engine::evaluate_function: …`). The value is the index of the operator inside this event.
     """
     host = timeline.host
     evaluates = np.array([text.startswith(_EVALUATES) for text in timeline.strings], np.bool_)
@@ -297,8 +297,8 @@ def _of_device(timeline: Timeline, devices: type[DeviceType]) -> Iterator[Event]
 
 
 def _annotated(timeline: Timeline, devices: type[DeviceType]) -> Iterator[Event]:
-    """Yields annotations on the device's streams. Each lasts from the first to the last op that was launched within the
-    annotation on the host.
+    """Yields the host's annotations as annotations on the device's streams. On a stream, an annotation lasts from the
+    start of the first to the end of the last device operation that was launched within the annotation on the host.
     """
     host, device, zero = timeline.host, timeline.device, timeline.meta.zero_ns
     launched = np.argsort(device.launch, kind="stable")
@@ -331,9 +331,9 @@ def _of_memory(timeline: Timeline, devices: type[DeviceType]) -> Iterator[Event]
 
 
 def _device_us(timeline: Timeline) -> np.ndarray:
-    """Returns the device time of each host event in microseconds: from the start of its first device op to the end of
-    its last one, as two CUDA events around the host event would measure. Returns -1 for a host event that launched no
-    op.
+    """Returns the device time of each host event in microseconds. The device time lasts from the first start to the
+    last end of the device operations that the host event launched. Two CUDA events around the host event would measure
+    this time. Returns -1 for a host event that launched no device operation.
     """
     host, device = timeline.host, timeline.device
     first = np.full(len(host), np.iinfo(np.int64).max)

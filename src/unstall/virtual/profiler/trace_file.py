@@ -1,4 +1,4 @@
-"""Writes a `Timeline` as a Chrome trace like Kineto's, which Perfetto and `unstall.load` can open."""
+"""Writes a `Timeline` as a Chrome trace in Kineto's format. Perfetto and `unstall.load` can open the trace."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def write_trace(
 ) -> None:
     """Writes a trace. The file is compressed if its name ends in .gz.
 
-    Calls and device ops get new correlation ids, from the row numbers of host events.
+    Calls and device operations get new correlation ids. The ids are made from the row numbers of host events.
 
     Args:
-        timeline: The run.
-        path: The file.
+        timeline: The timeline to write.
+        path: The path of the file to write.
         metadata: Entries to add to the trace's entry "unstall".
         head: Entries to add at the top level of the trace, before the events.
 
@@ -108,7 +108,7 @@ def _head(meta: Meta, metadata: Mapping[str, object]) -> dict[str, object]:
 
 
 def _races(timeline: Timeline) -> dict[str, object]:
-    """Returns the races in the format that `read.races` reads. Keeps at most the first `MOST_RACES`."""
+    """Returns the races in the format that `read.races` reads. Returns at most the first `MOST_RACES` races."""
     races, streams = timeline.races, timeline.streams
     if not len(races):
         return {}
@@ -125,7 +125,9 @@ def _races(timeline: Timeline) -> dict[str, object]:
 
 
 def _faults(timeline: Timeline) -> dict[str, object]:
-    """Returns the faults in the format that `read.faults` reads. If memory ran out, adds which calls hold it."""
+    """Returns the faults in the format that `read.faults` reads. If the device ran out of memory, adds the calls that
+    allocated the memory in use.
+    """
     faults = timeline.faults
     numbers = [*timeline.streams.stream.tolist(), -1]
     columns = (faults.kind, faults.device, faults.stream, faults.iteration, faults.ended, faults.details)
@@ -157,7 +159,7 @@ def _labels(timeline: Timeline, text: Text) -> Iterator[str]:
 
 
 def _number(digits: str) -> int:
-    """Parses a process or thread id. Returns 0 if it is not a number."""
+    """Parses a process or thread id. Returns 0 if the text is not a number."""
     return int(digits) if digits.lstrip("-").isdecimal() and len(digits) < 19 else 0
 
 
@@ -200,8 +202,8 @@ def _host(timeline: Timeline, text: Text) -> Iterator[str]:
 
 
 def _outermost(timeline: Timeline) -> I32:
-    """Returns the forward operator of each host event of a backward pass, as an index into the table `Host`. Returns -1
-    for an event whose parent belongs to the same forward operator, and for events without a forward operator.
+    """Returns the forward operator of each host event, as an index into the table `Host`. Returns -1 for an event
+    without a forward operator. Also returns -1 for an event if its parent has the same forward operator.
     """
     host = timeline.host
     outermost = host.forward.copy()
@@ -210,7 +212,9 @@ def _outermost(timeline: Timeline) -> I32:
 
 
 def _links(timeline: Timeline) -> Iterator[str]:
-    """Yields the arrows from forward operators to their backward operators, as Kineto writes them."""
+    """Yields the arrows from forward operators to their backward operators, in the format in which Kineto writes
+    them.
+    """
     host, lanes, forward = timeline.host, _lanes(timeline), _outermost(timeline)
     rows = np.flatnonzero(forward >= 0)
     columns = (host.thread[forward[rows]], host.start[forward[rows]], host.thread[rows], host.start[rows])
@@ -224,8 +228,8 @@ def _links(timeline: Timeline) -> Iterator[str]:
 
 
 def _stacks_of_operators(timeline: Timeline) -> dict[int, str]:
-    """Returns the stacks of the operators outside any Python frame, by index into the table `Host`. Returns {} if the
-    timeline has no frames.
+    """Returns the stacks of operators that are not inside a Python frame. The keys are indices into the table `Host`.
+    Leaves out an operator if its parent has the same stack. Returns {} if the timeline has no Python frames.
     """
     host = timeline.host
     framed = is_frame(timeline)
@@ -245,7 +249,9 @@ def _call_category(name: str) -> str:
 
 
 def _frames(timeline: Timeline, text: Text) -> Iterator[str]:
-    """Yields the Python frames of a timeline that has only stacks as trace events."""
+    """Yields Python frames as trace events, made from the timeline's stacks. Yields nothing if the timeline already has
+    Python frames.
+    """
     if is_frame(timeline).any():
         return
     names, lanes = line_texts(timeline), _lanes(timeline)
@@ -275,8 +281,8 @@ def _device(timeline: Timeline, text: Text) -> Iterator[str]:
 
 
 def _waits(timeline: Timeline, text: Text) -> Iterator[str]:
-    """Yields what each wait waits for, in the format of CUPTI's records. Skips inferred targets, because a reader
-    infers them again.
+    """Yields one trace event for each wait, in the format of CUPTI's records. The event names the stream or event that
+    the wait waits for. Skips a wait whose target was inferred, because a reader of the trace infers the target again.
     """
     waits, host, streams = timeline.waits, timeline.host, timeline.streams
     said = np.flatnonzero(~waits.inferred)

@@ -1,8 +1,9 @@
 """Finds data races between streams, and between device and host, from the order that a program requests.
 
-Whether a race shows depends on timing; whether two accesses are ordered does not. A vector clock for each stream tells
-how much work of every other stream has ended before its next work starts, as FastTrack does for threads (Flanagan and
-Freund, https://doi.org/10.1145/1543135.1542490).
+A data race may show no effect, depending on timing. But whether the program orders two accesses does not depend on
+timing. Each stream has a vector clock. The vector clock tells how much work of every other stream has ended before the
+next work of the stream starts. FastTrack uses vector clocks in the same way for threads (Flanagan and Freund,
+https://doi.org/10.1145/1543135.1542490).
 """
 
 from __future__ import annotations

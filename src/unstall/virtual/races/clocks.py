@@ -1,4 +1,6 @@
-"""Vector clocks: for each lane and the host, the position up to which every lane's work has ended."""
+"""Vector clocks. Each lane has a vector clock, and the host has one. A lane is a stream, or a branch of a CUDA graph. A
+vector clock has one position for each lane: the work of the lane up to this position has ended.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ class LaneClocks:
     """A vector clock for each lane and one for the host. A lane is a stream, or a branch of a CUDA graph.
 
     `of[s][t]` is a position in the work of lane t. All work of lane t up to this position ends before lane s starts its
-    next work. `of[s][s]` is unused, because a lane runs in order. All host threads share one clock, because a thread
-    may rely on a wait of another thread, and the log does not show how the two threads synchronized.
+    next work. `of[s][s]` is unused, because the work of one lane runs in order. All host threads share one clock. The
+    reason is that a thread may rely on a wait of a different thread, and the log does not show how the two threads
+    synchronized.
     """
 
     def __init__(self, lanes: StreamLanes) -> None:
@@ -25,8 +28,8 @@ class LaneClocks:
         self._launched: dict[int, list[int]] = {}
 
     def now(self, lane: int) -> list[int]:
-        """Returns the clock of the lane (a stream, or a branch of a graph) for the work that the host submits next. The
-        clock includes everything for which the host has waited.
+        """Returns the vector clock of the lane (a stream, or a branch of a graph) for the work that the host submits
+        next. The clock includes all work that the host has waited for.
         """
         clock = self.of[lane]
         if self._known[lane] != self._waited:
@@ -35,8 +38,8 @@ class LaneClocks:
         return clock
 
     def record(self, event: tuple[int, int], lane: int, position: int) -> None:
-        """Records an event on the lane (a stream, or a branch of a graph). The event covers all work of the lane up to
-        `position`.
+        """Records an event on the lane (a stream, or a branch of a graph). A wait for the event is a wait for all work
+        of the lane up to `position`.
         """
         self._events[event] = self._up_to(lane, position)
 

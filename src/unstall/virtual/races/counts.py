@@ -1,4 +1,4 @@
-"""Groups pairs of racing accesses into races, by the code that made the accesses."""
+"""Groups pairs of racing accesses into races. A race has all pairs that the same code made."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Use(NamedTuple):
 
 
 class RaceCounts:
-    """Counts pairs of racing accesses. Groups the pairs by kind of race, and by the record code, signature, stack and
-    lane (a stream, or a branch of a graph) of both accesses. Ignores a pair if the record that requested its later
-    access is not in `within`.
+    """Counts pairs of racing accesses. Groups the pairs by the kind of race, and by the record code, signature, stack
+    and lane of both accesses. A lane is a stream, or a branch of a graph. Ignores a pair if the record of its later
+    access is not in `within`. The record of a captured access is the record of the graph launch.
     """
 
     def __init__(self, records: np.ndarray, lanes: StreamLanes, within: range) -> None:

@@ -18,14 +18,15 @@ from unstall.virtual.races.shared import SharedUses, record_of_use, shared_uses
 def find_races(
     records: np.ndarray, uses: np.ndarray, placement: Placement | None = None, within: range | None = None
 ) -> tuple[Race, ...]:
-    """Returns the races of a whole log, ordered by their first pair of accesses.
+    """Returns the races of a whole log, ordered by the first pair of accesses of each race.
 
     Args:
         records: The records of the log, with dtype `log.RECORD`.
         uses: The uses of memory in the log, with dtype `log.USE`.
-        placement: The addresses of allocations. If given, also finds memory that is freed and reused by another
-            allocation while a stream still uses it. Does not check reuse within a graph's private pool.
-        within: Record numbers. If given, returns only races whose later access was requested by one of these records.
+        placement: The addresses of allocations. If not None, also finds memory that is freed and reused by another
+            allocation while a stream still uses the memory. Does not check reuse within a graph's private pool.
+        within: Record numbers. If not None, returns only races whose later access was requested by one of these
+            records.
 
     Raises:
         ValueError: The log is inconsistent.
@@ -43,8 +44,8 @@ def find_races(
 
 
 class _Walk:
-    """One pass over the schedule of a log. Keeps the last write and the last read of each memory segment by each
-    lane.
+    """One pass over the schedule of a log. Stores the last write and the last read of each memory segment, separately
+    for each lane.
     """
 
     def __init__(
@@ -152,7 +153,9 @@ class _Walk:
 
 
 def _note(found: dict[Use, tuple[RaceKind, set[int]]], earlier: Use, kind: RaceKind, segment: int) -> None:
-    """Adds a race between `earlier` and the current access. Keeps the worst kind and all segments for each pair."""
+    """Adds a race between `earlier` and the current access. If the two accesses race on several memory segments, stores
+    all segments and the worst kind of race.
+    """
     worst, segments = found.setdefault(earlier, (kind, set()))
     segments.add(segment)
     if kind < worst:

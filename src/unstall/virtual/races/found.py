@@ -9,8 +9,8 @@ from unstall.timeline.columns import I64, RaceKind
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One use of memory by one record of the log. `stream` is None if the host makes the access. `launch` is the
-    GRAPH_LAUNCH record that ran the access, or -1 if it was not captured.
+    """One use of memory by one record of the log. `stream` is None if the host makes the access. `launch` is the number
+    of the GRAPH_LAUNCH record that ran the access, or -1 if the access was not captured.
     """
 
     record: int
@@ -21,14 +21,14 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Two unordered accesses of the same bytes, at least one of them a write. It stands for all such pairs of the same
-    kind, from the same stacks on the same streams.
+    """A pair of unordered accesses to the same bytes. At least one of the two accesses is a write. A `Race` represents
+    all pairs of the same kind, from the same stacks and on the same streams.
 
     Attributes:
         kind: The kind of race.
-        earlier: The access of the first pair that the program requested first.
-        later: The other access of the first pair.
-        bytes: The largest overlap of any pair.
+        earlier: The first pair's access that the program requested first.
+        later: The first pair's access that the program requested second.
+        bytes: The largest number of bytes that the two accesses of one pair share.
         count: The number of pairs.
     """
 
@@ -41,8 +41,8 @@ class Race:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Placement:
-    """The addresses that the caching allocator gave to allocations, sorted by `allocation`. Allocations that cannot
-    share memory with others may be missing.
+    """The addresses that the caching allocator gave to allocations, sorted by `allocation`. An allocation may be
+    missing if its memory is never reused by another allocation.
 
     After cudaFree, an address may belong to another allocation. The log has an EMPTY_CACHE record for each cudaFree.
     """

@@ -1,5 +1,5 @@
-"""Splits the log into lanes. A lane is a stream, or the part of a graph that was captured on one stream other than the
-graph's first stream.
+"""Splits the log into lanes. A lane is a stream, or a branch of a CUDA graph. A branch is the part of a graph that was
+captured on one stream. The part that was captured on the graph's first stream is not a branch.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _ON_A_STREAM = (
 
 @dataclass(frozen=True, eq=False, slots=True)
 class GraphLanes:
-    """A captured graph and its launches. Each launch runs all nodes. Nodes that were captured on the graph's first
-    stream run on the stream that launches the graph.
+    """A captured graph and its launches. Each launch runs all nodes of the graph. Nodes that were captured on the
+    graph's first stream run on the stream that launches the graph.
     """
 
     number: int
@@ -41,8 +41,8 @@ class GraphLanes:
 class StreamLanes:
     """The lane and the position of each log record. A lane is a stream, or a branch of a CUDA graph.
 
-    Positions number the records in the order in which they run. Captured records get a position in each launch of the
-    graph, right before the launch itself.
+    The positions number the records in the order in which the records run. A captured record has one position for each
+    launch of its graph. This position is right before the position of the launch.
     """
 
     of: I32  # by record: its lane, or `host` if it is no work on a stream
@@ -87,8 +87,9 @@ def lanes_of(records: np.ndarray) -> StreamLanes:
 
 
 def _graph(records: np.ndarray, lane: I64, begin: int, first_own: int, owners: list[int]) -> GraphLanes:
-    """Returns the graph whose capture begins at log record `begin`. Gives each stream that joins the capture a new
-    lane, numbered from `first_own`, and appends the stream's lane outside the graph to `owners`.
+    """Returns the graph whose capture begins at log record `begin`. Creates a new lane for each stream that joins the
+    capture. The numbers of the new lanes begin at `first_own`. For each new lane, appends to `owners` the lane that the
+    stream has outside the graph.
     """
     code, number = records["code"], int(records["a"][begin])
     later = np.flatnonzero((code[begin:] == LogCode.CAPTURE_END) & (records["a"][begin:] == number))

@@ -1,4 +1,6 @@
-"""Keeps the part of a log that race detection needs, packed: some ten bytes for a record, and as many for its uses."""
+"""Stores the part of a log that race detection needs, in compressed form. A record takes about ten bytes, and its uses
+of memory take about ten bytes more.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +58,8 @@ class RaceLog:
             self._placed.append(np.array(allocations, _PLACED))
 
     def event_is_done(self, event: int) -> None:
-        """Notes that the host queried the event and found it done. From this point of the log on, the host runs after
-        the event's work.
+        """Notes that the host queried the event and found it complete. Everything that the host does after this point
+        of the log is ordered after the work that the event covers.
         """
         self._told(LogCode.SYNC_EVENT, a=event)
 
@@ -66,15 +68,15 @@ class RaceLog:
 
     @property
     def kept(self) -> int:
-        """The number of log records that were kept so far. `races` takes ranges of such numbers."""
+        """The number of log records that were stored so far. `races` takes a range between two values of `kept`."""
         return self._records.length
 
     def races(self, within: range | None = None) -> tuple[Race, ...]:
         """Returns the races so far.
 
         Args:
-            within: If given, only races whose later access is in this range of accesses. The range is from an earlier
-                value of `kept` to a later one.
+            within: A range between two values of `kept`. If not None, returns only races whose later access is in this
+                range.
         """
         records, uses, numbers = (table.whole() for table in (self._records, self._uses, self._numbers))
         placed = self._placed.whole()

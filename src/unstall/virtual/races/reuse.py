@@ -1,11 +1,13 @@
-"""Finds memory that is reused by another allocation while a stream still uses it.
+"""Finds memory that is reused by a new allocation while a stream still uses the memory.
 
 The home stream of a block is the stream on which the block was allocated. The caching allocator gives a freed block to
-the next request on the home stream, in the host's order. If only the home stream uses an allocation, the stream's order
-is enough. If another stream uses the allocation too, the free and the first use need synchronization:
+the next request on the home stream, in the order of the host's calls. If only the home stream uses an allocation, the
+order of the home stream is enough. If a second stream also uses the allocation, two points need synchronization:
 
-- When the allocation is freed, the other stream must be done with it, or `record_stream` must delay the reuse.
-- When the other stream first uses the allocation, the home stream must be done with the earlier use of the memory.
+- When the allocation is freed, the second stream must have finished its work on the allocation, or `record_stream` must
+  delay the reuse.
+- When the second stream first uses the allocation, the home stream must have finished its earlier work on the same
+  memory.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ _MOST_OF_A_KIND = 100  # most checks of uses that differ only in time, since eac
 _NEVER = np.iinfo(np.int64).max
 
 Part = tuple[int, int, dict[int, Use], bool]
-"""(offset within the allocation, bytes, each lane's last use, whether the allocation was written)"""
+"""A part of an allocation: (offset within the allocation, bytes, last use by each lane, whether these uses are
+writes).
+"""
 
 
 @dataclass(slots=True)
@@ -41,8 +45,8 @@ class _Leftover:
 
 
 class Reuse:
-    """Follows the frees and the first uses of allocations in one pass over the log. Finds uses of the same memory
-    through two allocations that are not synchronized.
+    """Processes the frees and the first uses of allocations in one pass over the log. Finds two unsynchronized uses of
+    the same memory through two different allocations.
     """
 
     def __init__(
@@ -68,20 +72,21 @@ class Reuse:
         self._allocated = dict(zip(records["a"][allocating].tolist(), lanes.position[allocating].tolist(), strict=True))
 
     def uses_stream(self, allocation: int, lane: int) -> None:
-        """Called for record_stream. The allocator does not reuse the block until the stream is done with it."""
+        """Called for record_stream. The allocator does not reuse the block until the stream has finished its work on
+        the block.
+        """
         self._other_streams.setdefault(allocation, set()).add(lane)
 
     def freed(self, allocation: int, home: int, position: int, parts: list[Part]) -> None:
-        """Called when an allocation is freed. Keeps each use of the allocation that may still be running when its
+        """Called when an allocation is freed. Stores each use of the allocation that may still be running when the
         memory is reused.
 
         Args:
             allocation: The number of the allocation.
-            home: The stream on which it was allocated, as a lane. Work on this stream can reuse the memory after the
-                free.
-            position: The position of the free in the order of the work.
-            parts: (offset, bytes, uses by lane, whether the uses are writes) of each part of the allocation that was
-                used.
+            home: The lane of the stream on which the allocation was allocated. Work on this stream can reuse the memory
+                after the free.
+            position: The position of the free in the schedule.
+            parts: The used parts of the allocation: (offset, bytes, uses by lane, whether the uses are writes).
         """
         address = self._address(allocation)
         held_back = self._other_streams.pop(allocation, set())
@@ -100,8 +105,8 @@ class Reuse:
         self.ordered(position)
 
     def ordered(self, position: int) -> None:
-        """Called after a synchronization. For each use of freed memory that may still be running, notes which lanes
-        (streams, or branches of graphs) wait for it before their work from `position` on.
+        """Called after a synchronization. Checks each use of freed memory that may still be running. Notes the lanes
+        (streams, or branches of graphs) whose work from `position` on waits for this use.
         """
         for leftover in list(self._pending):
             use = leftover.use
@@ -112,8 +117,8 @@ class Reuse:
                 self._pending.remove(leftover)
 
     def emptied(self, position: int) -> None:
-        """Called when the cache was emptied. cudaFree waits for all earlier work, so no earlier use is still
-        running.
+        """Called when the allocator's cache is emptied. cudaFree waits for all earlier work, so all earlier uses have
+        ended.
         """
         for leftover in self._pending:
             leftover.until = [min(known, position) for known in leftover.until]
@@ -121,8 +126,10 @@ class Reuse:
         self._emptied = position
 
     def used(self, use: Use, allocation: int, home: int, offset: int, size: int, wrote: bool) -> None:
-        """Called for each use of an allocation. Adds a race if this is the first use on another stream than `home`,
-        where it was allocated, and this stream has not waited for an earlier use of the same memory on `home`.
+        """Called for each use of an allocation. `home` is the stream on which the allocation was allocated.
+
+        Adds a race under two conditions: this is the first use of the allocation on a stream that is not `home`, and
+        this stream has not waited for an earlier use of the same memory on `home`.
         """
         if home < 0 or use.lane == home or use.launch >= 0 or (allocation, use.lane) in self._claimed:
             return
@@ -141,7 +148,9 @@ class Reuse:
             self._counts.add(RaceKind.TAKEN_EARLY, index.use(row), use, index.shared(row, address + offset, size))
 
     def finish(self) -> None:
-        """Adds a race for each use of freed memory if a later use of the same memory did not wait for it."""
+        """Adds a race for each use of freed memory if a later use of the same memory did not wait for the earlier
+        use.
+        """
         for leftover in self._leftovers:
             index = self._indexed()
             rows = index.within(leftover.freed, _NEVER, leftover.address, leftover.size)
@@ -207,5 +216,5 @@ class _Index:
         return Use(int(self.position[row]), int(self.record[row]), -1, int(self.lane[row]))
 
     def shared(self, row: int, address: int, size: int) -> int:
-        """Returns how many bytes of the address range the use in this row covers."""
+        """Returns the number of bytes that the use in row `row` and the address range have in common."""
         return min(int(self.end[row]), address + size) - max(int(self.start[row]), address)

@@ -1,4 +1,4 @@
-"""Lists the records that order work or use shared memory, in the order in which they run."""
+"""Lists the log records that order work or use shared memory, in the order in which the records run."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Schedule:
 
 
 def schedule(records: np.ndarray, lanes: StreamLanes, using: I64, allocations: I64) -> Schedule:
-    """Returns the log records that matter for races, in the order in which they run.
+    """Returns the log records that matter for races, in the order in which the records run.
 
     Args:
         records: The records of the log.
         lanes: The lane and the position of each record.
-        using: The records that use shared memory.
+        using: The numbers of the records that use shared memory.
         allocations: The allocations whose MALLOC, FREE and USE_STREAM records are included.
     """
     code = records["code"]
@@ -69,10 +69,10 @@ def schedule(records: np.ndarray, lanes: StreamLanes, using: I64, allocations: I
 
 
 def waits_for_copy(records: np.ndarray) -> np.ndarray:
-    """Returns, for each record, whether it is a copy that is complete when the call returns.
+    """Returns, for each record, whether it is a copy that is complete when its host call returns.
 
-    A non_blocking upload from pageable memory returns when its data is staged. From then on, the program may overwrite
-    the source, although the copy may not be complete.
+    A non_blocking host-to-device copy from pageable memory returns when its data is staged. After the return, the
+    program may overwrite the source, although the copy may not be complete.
     """
     flags = records["flags"]
     direction = flags & DIRECTION_BITS

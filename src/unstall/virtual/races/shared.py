@@ -1,4 +1,6 @@
-"""Finds the uses that can take part in a race: uses of memory that several lanes use. Drops other uses early."""
+"""Finds the uses that can be part of a race. These are uses of memory that several lanes use. Removes all other uses
+early.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from unstall.virtual.races.lanes import WORK, StreamLanes
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SharedUses:
-    """Uses of allocations that several lanes use, in the order of the log. Each allocation is cut into segments at the
-    begins and ends of all its uses.
+    """The uses of allocations that several lanes use, in the order of the log. The begin and the end of each use cut
+    the allocation into segments.
     """
 
     record: I64
@@ -30,8 +32,8 @@ class SharedUses:
 
 
 def record_of_use(records: np.ndarray, uses: np.ndarray) -> I64:
-    """Returns the log record of each use of memory. Raises ValueError if the records do not have as many uses as
-    `uses`.
+    """Returns the number of the log record of each use of memory. Raises ValueError if the records and `uses` have
+    different numbers of uses.
     """
     of: I64 = np.repeat(np.arange(len(records), dtype=np.int64), records["uses"])
     if len(of) != len(uses):
@@ -45,7 +47,7 @@ def shared_uses(
     """Returns the uses of memory that several lanes use, or None if there is no such memory. A lane is a stream, or a
     branch of a CUDA graph.
 
-    With `reused`, includes memory that only one lane uses if another lane allocated it.
+    If `reused` is True, also includes memory that is allocated on one lane and used only on a different lane.
     """
     # Memory outside allocations is pageable, so only the host uses it.
     counts = (uses["bytes"] > 0) & (uses["allocation"] != 0) & _really_used(records, owner)
@@ -77,8 +79,8 @@ def shared_uses(
 
 
 def _really_used(records: np.ndarray, owner: I64) -> Bool:
-    """Returns, for each use of memory, whether it can take part in a race. Uses by a CPU operator cannot if the
-    operator submits work to a stream, because this work has its own uses.
+    """Returns, for each use of memory, whether the use can be part of a race. If a CPU operator submits work to a
+    stream, the operator's own uses cannot be part of a race, because the submitted work has separate uses.
     """
     code = records["code"]
     of_host = code[owner] == LogCode.OP_BEGIN
@@ -103,7 +105,7 @@ def _really_used(records: np.ndarray, owner: I64) -> Bool:
 
 
 def _seen(which: I64, lane: I32, counts: Bool, owner: I64, lanes: StreamLanes) -> tuple[I64, I32]:
-    """Returns the (allocation, lane) pairs of all uses. A captured use has a pair for each stream that launches its
+    """Returns the (allocation, lane) pairs of all uses. A captured use has one pair for each stream that launches the
     graph.
     """
     direct = counts & ~lanes.captured[owner]

@@ -15,8 +15,9 @@ def races_table(races: Sequence[Race], host_row: I32, stream_row: Callable[[int,
 
     Args:
         races: The races of the log.
-        host_row: For each log record, the index into the table `Host` of its call, or of the operator around it; -1 if
-            there is none. For a graph node without an event of its own, the event of the graph's launch is used.
+        host_row: For each log record, an index into the table `Host`. It is the index of the record's call, or of the
+            operator that encloses the record. It is -1 if there is neither. If it is -1 for a graph node, the table
+            uses the index of the graph's launch.
         stream_row: Returns the index of a stream in the table `Streams`, given (device, stream).
     """
 

@@ -1,1 +1,3 @@
-"""The C++ part of the virtual GPU, which records what a program asks of its GPU. Compiled once, loaded before torch."""
+"""The C++ part of the virtual GPU. It records what a program requests from its GPU. It is compiled once, and loaded
+before torch.
+"""

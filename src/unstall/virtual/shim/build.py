@@ -1,8 +1,8 @@
-"""Compiles the shim once for each build of torch, and keeps it in the user's cache, which all environments share.
+"""Compiles the shim once for each build of torch. Stores the shim in the user's cache, which all environments share.
 
-The shim's file name is a hash of everything that the shim depends on: its sources, torch's headers and libraries,
-Python's ABI and the flags. The compiled shim contains no folder's name, so it does not matter which environment
-compiled the shim. A shim may also come with the package (`prebuilt/`), under the same name.
+The shim's path contains hashes of everything that the shim depends on: its sources, torch's headers and libraries,
+Python's ABI and the flags. The compiled shim contains no folder names, so it does not matter which environment compiled
+the shim. The package may also contain a compiled shim (`prebuilt/`), whose file name has the same hashes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class Names:
-    """The names in the path of one compiled shim. Each name is a hash of things on which the shim depends."""
+    """The names in the path of one compiled shim. Each name is a hash of the things that the shim depends on."""
 
     setting: str  # torch's build, Python's ABI, flags
     sources: str
@@ -82,7 +82,7 @@ def build(torch: Torch) -> Path:
 
 
 def compiled(torch: Torch) -> Path:
-    """Returns the path of the shim in the cache. Compiles it first if the cache does not have it."""
+    """Returns the path of the shim in the cache. If the cache does not have the shim, compiles it first."""
     names = names_of(torch)
     folder, shim = names.folder, names.cached
     try:
@@ -105,7 +105,9 @@ def compiled(torch: Torch) -> Path:
 
 
 def why_not() -> str | None:
-    """Returns the reason why the virtual GPU cannot run here, or None if it can. Compiles nothing."""
+    """Returns the reason why the virtual GPU cannot run on this machine, or None if it can run. Does not compile
+    anything.
+    """
     try:
         torch = installed_torch()
         names = names_of(torch)
@@ -126,8 +128,8 @@ def _headers() -> list[Path]:
 
 
 def _read_with(source: Path) -> list[Path]:
-    """Returns the files on which the compiled source depends: the source itself and all of our headers that it
-    includes, directly or through other headers. The source is recompiled only if one of them changes.
+    """Returns the files that the compiled source depends on: the source itself, and all of the project's headers that
+    it includes directly or through other headers. The source is recompiled only if one of these files changes.
     """
     found = {source: None}
     for path in (waiting := [source]):
@@ -144,7 +146,7 @@ def _suffix() -> str:
 
 
 def _python() -> str:
-    """Returns a text that identifies Python's ABI. It is the same for the releases 3.11.2 and 3.11.7."""
+    """Returns a text that identifies Python's ABI. For example, Python 3.11.2 and Python 3.11.7 have the same text."""
     return _suffix() if sys.version_info.releaselevel == "final" else f"{_suffix()} {sys.version}"
 
 
@@ -193,8 +195,9 @@ def _compile(torch: Torch, compiler: list[str], includes: list[Path], shim: Path
 
 
 def _precompile(command: list[str], folder: Path) -> list[str]:
-    """Precompiles torch's headers, a third of a GB, into the folder. Returns the compiler flags to use them, or [] if
-    they cannot be precompiled. Other files are compiled meanwhile, without precompiled headers.
+    """Precompiles torch's headers into the folder. The precompiled headers take a third of a GB. Returns the compiler
+    flags for the use of the precompiled headers, or [] if the headers cannot be precompiled. During the precompilation,
+    source files are compiled without precompiled headers.
     """
     header = folder / TORCH_HEADERS
     shutil.copyfile(SHIM / TORCH_HEADERS, header)
@@ -206,8 +209,8 @@ def _precompile(command: list[str], folder: Path) -> list[str]:
 
 
 def _shortened(torch: Torch) -> list[str]:
-    """Returns compiler flags that shorten file paths in error messages. Errors at run time name a file and a line of
-    C++.
+    """Returns compiler flags that shorten file paths in error messages. Error messages at run time contain the file and
+    line of the C++ code.
     """
     named = {torch.root: "torch", _python_headers(): "python", FRAMES: "unstall/lines", SHIM: "unstall/virtual/shim"}
     return [f"-ffile-prefix-map={folder}={name}" for folder, name in named.items()]
@@ -219,7 +222,7 @@ def _version(compiler: list[str]) -> str:
 
 
 def _compiler() -> list[str]:
-    """Returns the compiler's command and its arguments, because CXX may be "ccache g++"."""
+    """Returns the compiler's command and its arguments. There are arguments if CXX is, for example, "ccache g++"."""
     named = os.environ.get("CXX") or "g++"
     try:
         command = shlex.split(named)
@@ -244,7 +247,7 @@ def _python_headers() -> Path:
 
 
 def _make_own(folder: Path) -> None:
-    """Make a folder to which only this user can write, because the folder's contents are executed."""
+    """Makes a folder that only this user can write to, because the files in the folder are executed."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         folder.mkdir(mode=0o700)
@@ -255,7 +258,7 @@ def _make_own(folder: Path) -> None:
 
 
 def _refuse_foreign(path: Path) -> None:
-    """Raise VirtualGpuError if another user may have written the file."""
+    """Raises VirtualGpuError if another user may have written the file."""
     about = path.stat()
     others = stat.S_IMODE(about.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
     if about.st_uid == os.geteuid() and not others:
@@ -267,13 +270,13 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def _used(path: Path) -> None:
-    """Mark a file as used, so that it is not deleted as stale. Does nothing if the cache is read-only."""
+    """Marks a file as used, so that it is not deleted as stale. Does nothing if the cache is read-only."""
     with contextlib.suppress(OSError):
         os.utime(path)
 
 
 def _run(command: list[str], result: Path) -> None:
-    """Runs a compiler. Its result appears in the folder only when it is complete."""
+    """Runs a compiler. The result file appears in the folder only when it is complete."""
     partial = result.with_name(f".{os.getpid()}-{result.name}")
     done = subprocess.run([*command, "-o", str(partial)], capture_output=True, text=True, check=False)
     if done.returncode:
@@ -293,14 +296,14 @@ def _hash(*texts: str) -> str:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Holds a lock inside the block, so that one process compiles and others wait for its results."""
+    """Holds a lock inside the block. So only one process compiles, and other processes wait for its results."""
     with (folder / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _forget_stale(folder: Path, keep: set[Path]) -> None:
-    """Deletes results of compilations that were not used for a week, except those in `keep`."""
+    """Deletes compiled files that were not used for a week. Does not delete the files in `keep`."""
     for path in [*folder.glob("*.o"), *folder.glob("*/*.so")]:
         if path not in keep and time.time() - path.stat().st_mtime > STALE_S:
             path.unlink(missing_ok=True)

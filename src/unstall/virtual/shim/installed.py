@@ -17,7 +17,7 @@ _COMPILED_AGAINST = re.compile(r"torch/(include/.*|lib/lib(c10|torch|torch_cpu|t
 
 
 class VirtualGpuError(UnstallError):
-    """The virtual GPU cannot run here. The message says what to install."""
+    """The virtual GPU cannot run on this machine. The message says what to install."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Torch:
         """Returns a text that identifies the build. Two installations have the same text only if their headers and
         libraries are the same.
 
-        The text has the hashes of these files, from pip's list of the package's files. If there is no such list, as in
-        a checkout, the text is torch's folder.
+        The text has the hashes of the headers and libraries, from pip's list of the package's files. If pip has no
+        list, for example in a checkout of torch, the text is the path of torch's folder.
         """
         record = self.root.parent / f"torch-{self.version}.dist-info" / "RECORD"
         try:
@@ -43,7 +43,9 @@ class Torch:
 
 
 def installed_torch() -> Torch:
-    """Find torch without importing it. Raises VirtualGpuError for a torch that the shim cannot be compiled against."""
+    """Finds torch without importing it. Raises VirtualGpuError if torch is missing, or if the shim cannot be compiled
+    against it.
+    """
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
         raise VirtualGpuError(f"the virtual GPU needs PyTorch, which {sys.executable} does not have: {CPU_WHEEL}")

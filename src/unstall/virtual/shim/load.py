@@ -31,12 +31,12 @@ def load(devices: int = 1, numerics: str = "real", simulator: object | None = No
 
     Args:
         devices: The number of virtual GPUs.
-        numerics: "real" to compute all values, "skip" to compute only shapes of large tensors, or
-            "device" to round and add up as a GPU does.
-        simulator: The simulator that the shim asks, for example, whether an event is done.
+        numerics: "real" computes all values. "skip" computes only the shapes of large tensors. "device" rounds and adds
+            up values as a GPU does.
+        simulator: The simulator that answers the shim's queries, for example whether an event is complete.
 
     Raises:
-        VirtualGpuError: torch is imported already, or the shim cannot run here.
+        VirtualGpuError: torch is imported already, or the shim cannot run on this machine.
     """
     if "torch" in sys.modules:
         raise VirtualGpuError("the virtual GPU must be loaded before torch is imported")
@@ -53,15 +53,16 @@ def load(devices: int = 1, numerics: str = "real", simulator: object | None = No
 
 
 def _let_autograd_end() -> None:
-    """Let a device's autograd thread free the Python objects of the last backward pass. Otherwise the thread may ask
-    for the GIL while the interpreter ends. This aborts the process, as it does on a real GPU.
+    """Waits for 20 ms, so that the autograd thread of a device can free the Python objects of the last backward pass.
+    Without this wait, the autograd thread may request the GIL while the interpreter ends. Such a request aborts the
+    process, as it does on a real GPU.
     """
     threading.Event().wait(_AUTOGRAD_ENDS_S)
 
 
 def _import_usable(torch: Torch, path: Path) -> ModuleType:
-    """Import the shim. If the shim that came with the package does not load here, print a message, and compile another
-    shim.
+    """Imports the shim. If `path` is the shim in the package and it does not load on this machine, prints a message,
+    and compiles a new shim.
     """
     if path.parent != building.PREBUILT:
         return _import(path)

@@ -15,7 +15,7 @@ from unstall.virtual.shim.installed import Torch, installed_torch
 
 
 def prebuild(torch: Torch) -> Path:
-    """Puts the compiled shim into the package, atomically. Returns its path there."""
+    """Copies the compiled shim into the package, atomically. Returns the path of the copy."""
     target = names_of(torch).prebuilt
     target.parent.mkdir(exist_ok=True)
     partial = target.with_name(f".{os.getpid()}-{target.name}")

@@ -1,1 +1,1 @@
-"""Simulates the shim's log: computes times and memory, and answers the program."""
+"""Simulates the shim's log. Computes the times and the memory of the logged work, and answers the program's queries."""

@@ -1,4 +1,6 @@
-"""Maps each record to a recipe, by the cost of a call, the signature of an operator, or the size of a copy."""
+"""Maps each log record to a recipe. The recipe depends on the cost of a call, the signature of an operator, or the size
+of a copy.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,8 @@ _SPIN = "void at::cuda::(anonymous namespace)::spin_kernel(long)"
 
 
 class Actions:
-    """Finds the recipe of each log record: the host instructions and device ops to simulate. Creates a recipe when it
-    is first needed.
+    """Finds the recipe of each log record. A recipe has the host instructions and the device operations to simulate.
+    Creates a recipe when it is first needed.
     """
 
     def __init__(self, costs: Costs) -> None:
@@ -47,11 +49,15 @@ class Actions:
         launch.
         """
         self.operators: list[OperatorCost] = []
-        """The cost of each signature on the device, by its number: none for a signature of WORK."""
+        """The device cost of each signature, by the number of the signature. The signature of a WORK record has an
+        empty cost.
+        """
         self.names: list[str] = []
-        """The operator of each signature, without its namespace."""
+        """The operator name of each signature, without the namespace."""
         self.guessed: dict[str, str] = {}
-        """By name of an operator whose cost could not be worked out: why. It is charged a guess."""
+        """The operators whose cost could not be computed. The key is the operator's name. The value is the reason. The
+        simulation uses a guess as the cost of these operators.
+        """
         self._on_host: dict[int, Signature] = {}
         self._of_signature = Column(np.int64)
         self._needs_memory = Column(np.bool_)
@@ -79,15 +85,17 @@ class Actions:
         )
 
     def add(self, key: Hashable, steps: Sequence[RecipeStep]) -> int:
-        """Adds a recipe of instructions and returns its number. If `launches_block`, adds a wait after each launch."""
+        """Adds a recipe of instructions and returns its number. If `launches_block` is True, adds a wait after each
+        launch.
+        """
         if self.launches_block:
             waits = RecipeStep(Do.SYNC_STREAM, RuntimeCall.REST, latency=self.costs.limits.wake_latency)
             steps = [each for step in steps for each in ([step, waits] if step.code == Do.LAUNCH else [step])]
         return self.recipes.add(key, steps)
 
     def know(self, raw: RawSignature) -> None:
-        """Adds the recipe and the cost of an operator call. Signatures are numbered in the order of these calls of
-        `know`.
+        """Adds the recipe and the cost of an operator call. Signatures are numbered in the order in which they are
+        added.
         """
         on_host = raw[0].startswith(CPU_PREFIX)
         signature = parse((raw[0].removeprefix(CPU_PREFIX), *raw[1:]))
@@ -104,8 +112,8 @@ class Actions:
         self._needs_memory.append(bool(cost.temporaries or cost.workspaces))
 
     def _cost(self, signature: Signature) -> OperatorCost:
-        """Returns the cost of a call, or a guess if the costs fail for this call. An unforeseen call must not end the
-        simulation.
+        """Returns the cost of a call. If the computation of the cost fails, returns a guess, because an unexpected call
+        must not end the simulation.
         """
         try:
             cost = self.costs.cost(signature)
@@ -117,7 +125,7 @@ class Actions:
 
     @property
     def needs_memory(self) -> np.ndarray:
-        """For each signature, whether its operator allocates memory besides its outputs."""
+        """For each signature, whether its operator allocates memory in addition to its outputs."""
         return self._needs_memory.rows
 
     def of(self, records: np.ndarray) -> np.ndarray:
@@ -143,8 +151,8 @@ class Actions:
         return self.recipes.add(key, [RecipeStep(Do.CALL, what, call=ns)]) if found is None else found
 
     def sized(self, kind: int, a: int, more: int) -> int:
-        """Returns the recipe of a log record whose duration depends on its field `a` and on `more`. `more` is the flags
-        of a COPY, or the number of the signature of a WORK record.
+        """Returns the number of the recipe of a log record whose duration depends on its field `a` and on `more`. For a
+        COPY record, `more` has the flags. For a WORK record, `more` is the number of the signature.
         """
         key = (kind, a, more)
         found = self.recipes.find(key)
@@ -207,8 +215,8 @@ class Actions:
         return [RecipeStep(Do.LAUNCH, RuntimeCall.LAUNCH, call=host.launch, ops=(op,))]
 
     def _copied(self, kernel: Kernel) -> list[RecipeStep]:
-        """Returns the instructions for a copy inside an operator. The name of the kernel gives the direction. The host
-        waits for a copy to the host.
+        """Returns the instructions for a copy inside an operator. The name of the kernel tells the direction of the
+        copy. The host waits for a device-to-host copy.
         """
         direction = next(
             (direction for text, direction in _IN_NAMES.items() if text in kernel.name), CopyDirection.DEVICE_TO_DEVICE
@@ -224,8 +232,9 @@ class Actions:
         return steps
 
     def _copy(self, size_bytes: int, flags: int) -> list[RecipeStep]:
-        """Returns the instructions for a copy. Except for small uploads, the host waits for a copy from or to pageable
-        memory, because the driver stages its bytes. If torch waits for a copy, this wait has a log record of its own.
+        """Returns the instructions for a copy. The host waits for a copy from or to pageable memory, because the driver
+        stages the bytes of the copy. The host does not wait for a small host-to-device copy. If torch waits for a copy,
+        the log has a separate record of this wait.
         """
         host, limits = self.costs.host, self.costs.limits
         direction = _DIRECTIONS[flags & DIRECTION_BITS]
@@ -258,7 +267,7 @@ class Actions:
         )
 
     def _share_of_copy(self, duration: int, size_bytes: int) -> int:
-        """Returns the share of the device's memory rate that a copy within the device uses, in thousandths."""
+        """Returns the fraction of the device's memory bandwidth that a device-to-device copy uses, in thousandths."""
         largest = self.costs.copy_ns(_LARGE_BYTES, CopyDirection.DEVICE_TO_DEVICE, False)
         ideal = largest * max(size_bytes, 0) / _LARGE_BYTES
         return 1000 if size_bytes < 0 else min(max(round(1000 * ideal / max(duration, 1)), 1), 1000)
@@ -280,7 +289,7 @@ _IN_NAMES = {
 
 
 def _name_of_copy(direction: CopyDirection, pinned: bool) -> str:
-    """Returns the name that Kineto gives a copy."""
+    """Returns the name of a copy in Kineto's traces."""
     host = "Pinned" if pinned else "Pageable"
     return {
         CopyDirection.HOST_TO_DEVICE: f"Memcpy HtoD ({host} -> Device)",

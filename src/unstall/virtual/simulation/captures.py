@@ -1,4 +1,4 @@
-"""CUDA graphs: turns a capture into the recipe of the graph's launch."""
+"""Converts the capture of a CUDA graph into the recipe of a graph launch."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class _Node:
 
 
 class Capture:
-    """One graph during its capture. Keeps, for each stream, the graph nodes on which the next node on this stream
-    depends.
+    """One graph during its capture. Stores, for each stream, the graph nodes that the next node on this stream depends
+    on.
     """
 
     def __init__(self, graph: int, origin: Place) -> None:
@@ -40,8 +40,8 @@ class Capture:
         self._events[event] = self._last[place]
 
     def wait(self, event: int, place: Place) -> bool:
-        """Makes the stream wait for an event. Returns whether the event was recorded in this capture. If it was, the
-        stream joins the capture.
+        """Makes the stream wait for an event. If the event was recorded in this capture, the stream joins the capture.
+        Returns whether the event was recorded in this capture.
         """
         if event not in self._events:
             return False
@@ -59,7 +59,7 @@ class Capture:
         """Adds a recipe for the launch of the graph. Returns the recipe's number.
 
         A node waits for the previous node on its stream. If a node depends on nodes of other streams, it waits for only
-        one of them: the node that would end last without other delays.
+        one of these nodes: the node that would end last if each node waited only for its dependencies.
         """
         host, limits = actions.costs.host, actions.costs.limits
         branches = {self.origin: 0}

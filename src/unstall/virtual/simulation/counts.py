@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A point of the simulation, from which `since` counts.
+    """A point of the simulation. `since` counts from this point.
 
     Attributes:
         ops: The number of device ops in the history.
@@ -33,8 +33,8 @@ class Counts:
     Attributes:
         launches: The number of calls that put work on a device. Each call launches a kernel, a graph, a copy or a
             memset.
-        reserved_peak_bytes: The peak of the memory that the caching allocator reserved on one device. With several
-            devices, the highest of their peaks.
+        reserved_peak_bytes: The peak of the memory that the caching allocator reserved on one device. If there are
+            several devices, this is the highest peak of any device.
     """
 
     launches: int
@@ -42,7 +42,7 @@ class Counts:
 
 
 def mark(simulation: Simulation) -> Mark:
-    """Returns a mark at the point up to which the log is simulated."""
+    """Returns a mark at the current point of the simulation."""
     requests = simulation.requests
     return Mark(
         ops=simulation.history.ran.length,
@@ -52,8 +52,8 @@ def mark(simulation: Simulation) -> Mark:
 
 
 def since(simulation: Simulation, start: Mark) -> Counts:
-    """Returns the counts since a mark. The time it takes is proportional to the number of launches and allocations
-    since then.
+    """Returns the counts since a mark. Takes time proportional to the number of launches and allocations since the
+    mark.
     """
     history = simulation.history
     launching = history.ran.since("instruction", start.ops)

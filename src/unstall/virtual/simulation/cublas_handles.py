@@ -1,7 +1,8 @@
 """The cuBLAS handle of each thread. Each handle has its own workspaces.
 
-torch keeps a pool of handles (aten/src/ATen/cuda/detail/DeviceThreadHandles.h). A thread takes a handle when it first
-needs one, and returns the handle when the thread ends. Autograd's threads, one for each device, never end.
+torch has a pool of handles (aten/src/ATen/cuda/detail/DeviceThreadHandles.h). A thread takes a handle from the pool
+when the thread first needs a handle. It returns the handle to the pool when the thread ends. Autograd has one thread
+for each device, and these threads never end.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ _NO_PYTHON = -1
 
 
 class CublasHandles:
-    """The cuBLAS handle of each thread, numbered from 0. If more Python threads have handles than are alive, one of
-    these threads has ended, and its handle is reused.
+    """The cuBLAS handle of each thread. Handles are numbered from 0.
+
+    A new Python thread may need a handle when as many Python threads have handles as are alive. Then one of the threads
+    with a handle has ended, and the new thread reuses its handle.
     """
 
     def __init__(self) -> None:
@@ -54,7 +57,7 @@ class CublasHandles:
         return self._of[thread]
 
     def would_be(self, thread: int) -> int:
-        """Returns the number that `of(thread)` would return, but gives the thread no handle."""
+        """Returns the number that `of(thread)` would return. Does not give the thread a handle."""
         if thread in self._of:
             return self._of[thread]
         is_reused = thread not in self._native and len(self._python) >= threading.active_count()

@@ -1,4 +1,6 @@
-"""Inserts what first uses cost the host: CUDA's initialisation, a device's context, the loading of modules."""
+"""Inserts the host time of first uses: CUDA's initialisation, the context of a device, the loading of kernel
+modules.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,17 @@ class _Loaded:
     modules: set[int | str] = field(default_factory=set)
     kernels: set[str] = field(default_factory=set)
     calls: Counter[str] = field(default_factory=Counter)
-    """How often each operator was called, up to the second call."""
+    """The number of calls of each operator. Some calls after the second call are not counted."""
     settled: np.ndarray = field(default_factory=lambda: np.zeros(0, np.bool_))
-    """By signature: whether its next call is no first use."""
+    """For each signature: True if the next calls of this signature have no first-use cost."""
 
 
 class FirstUses:
     """Inserts the host time of first uses into the log: CUDA's initialisation, the context of each device, and the
-    loading of the modules of kernels before their first launch.
+    loading of each kernel module before the first launch of one of its kernels.
 
-    If an operator was not measured, assumes that it has a module of its own, which takes the median time of the
-    measured modules.
+    If an operator was not measured, assumes that its kernels are in a separate module. Assumes that loading this module
+    takes the median time of the measured modules.
     """
 
     def __init__(self, startup: Startup, actions: Actions) -> None:
@@ -46,7 +48,7 @@ class FirstUses:
         self._usual_kernel = round(statistics.median(startup.kernels.values() or [0]))
 
     def serve(self, batch: LogBatch) -> None:
-        """Inserts the first uses of CUDA, devices and operators in this batch."""
+        """Inserts the host time of the first uses of CUDA, devices and operators in this batch."""
         if self._startup == Startup():
             return
         records = batch.records

@@ -12,8 +12,8 @@ _TO_HOST = "Memcpy DtoH"
 
 
 class Foresight:
-    """Predicts for what the program's next call will wait, without changing the simulation. The whole log must be
-    simulated.
+    """Predicts what the program's next call will wait for. Does not change the simulation. The whole log must be
+    simulated before the prediction.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -29,8 +29,9 @@ class Foresight:
         return self._simulation.requests.foresee(device, stream, [size_bytes], is_done) or None
 
     def launch(self, thread: int, device: int, stream: int, cost: OperatorCost) -> Kind | None:
-        """Returns what the launch of an operator waits for, or None if it does not wait: "value" if the operator copies
-        to the host, otherwise the driver call that its temporary memory needs.
+        """Returns what the launch of an operator waits for. Returns "value" if the operator copies to the host.
+        Otherwise returns the driver call that the operator's workspaces and temporary memory need. Returns None if the
+        launch does not wait.
         """
         if any(_TO_HOST in kernel.name for kernel in cost.kernels):
             return "value"
@@ -42,5 +43,5 @@ class Foresight:
 
 
 def is_plain(cost: OperatorCost) -> bool:
-    """Returns whether launches of this operator never wait."""
+    """Returns whether a launch of this operator can never make the host wait."""
     return not (cost.temporaries or cost.workspaces or any(_TO_HOST in kernel.name for kernel in cost.kernels))

@@ -1,14 +1,14 @@
-"""Finds the order between records of different threads: which ones had to wait for another thread.
+"""Finds the order between log records of different threads: which records had to wait for a record of another thread.
 
-- Autograd's threads run no Python. Such a thread runs while the thread that called `backward()` waits. The caller
-continues when autograd's thread is done.
+- Autograd's threads run no Python. An autograd thread runs while the thread that called `backward()` waits. The calling
+  thread continues when the autograd thread has finished.
 
-- The first record of a Python thread comes after all records that other threads made before it started. From then on
-it runs independently. If it waits for an event of another thread, it continues after the other thread recorded the
-event.
+- The first record of a Python thread comes after all records that other threads made before the thread started. After
+  its first record, the thread runs independently. If the thread waits for an event of another thread, it continues
+  after the other thread has recorded the event.
 
-- A thread of a process group (gloo's) runs no Python either. It begins each collective after the calling thread gave it
-a stream.
+- A thread of a process group (for example of gloo) also runs no Python. It begins each collective after the calling
+  thread has passed a stream to it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OF_COLLECTIVES = chosen(LogCode.MARK_BEGIN, LogCode.SYNC_STREAM)
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A call that waited for another thread. Rows are those of the current batch of log records."""
+    """A call that waited for another thread. Rows are rows of the current batch of log records."""
 
     row: int  # the call's record
     thread: int  # the thread that it waited for
@@ -55,14 +55,14 @@ class HandOvers:
         return thread in self._known
 
     def is_behind(self, thread: int) -> bool:
-        """Returns whether the thread's next log record comes after records of other threads. This is so if the thread
-        is new, or if it waited for a thread that runs no Python.
+        """Returns whether the thread's next log record comes after records of other threads. This is the case if the
+        thread is new, or if the thread waited for a thread that runs no Python.
         """
         return thread in self._waiting or (thread > 0 and not self.knows(thread))
 
     def joins(self, records: np.ndarray) -> tuple[list[Join], Bool]:
-        """Returns (joins, woken). `joins` has the log records that had to wait for another thread. `woken` tells, for
-        each record, whether the record right before it woke the record's thread.
+        """Returns (joins, woken). `joins` has one `Join` for each log record that had to wait for another thread.
+        `woken` has one bool for each log record: whether the previous record woke this record's thread.
         """
         thread = records["thread"]
         woken = np.zeros(len(records), np.bool_)
@@ -84,8 +84,8 @@ class HandOvers:
         return found + self._collectives(records), woken
 
     def targets(self, joins: list[Join], ends: I64) -> list[int]:
-        """Returns the number of the instruction for which each call in `joins` waits. `ends[row]` is one more than the
-        number of the last instruction of the log record in this row.
+        """Returns, for each call in `joins`, the number of the instruction that the call waits for. `ends[row]` is one
+        more than the number of the last instruction of the log record in row `row`.
         """
         return [
             int(ends[join.after]) - 1
@@ -97,13 +97,15 @@ class HandOvers:
         ]
 
     def remember(self, ends: I64) -> None:
-        """Called when the records of the last call of `joins` are simulated. `ends` is as in `targets`."""
+        """Called when the records that were passed to the last call of `joins` are simulated. `ends[row]` is one more
+        than the number of the last instruction of the log record in row `row`.
+        """
         self._last |= {thread: int(ends[row]) - 1 for thread, row in self._last_row.items()}
         self._given |= {place: (self._given[place][0], int(ends[row]) - 1) for place, row in self._given_row.items()}
 
     def _waits_for(self, record: np.void, current: int) -> int:
-        """Returns the thread that a log record had to wait for, or -1 if there was none. Call this only if the previous
-        record is on another thread.
+        """Returns the thread that a log record had to wait for, or -1 if the record did not wait. Call this method only
+        if the previous record is on another thread.
         """
         new = current not in self._known
         self._known.add(current)
@@ -125,9 +127,9 @@ class HandOvers:
         return before if new else served_by
 
     def _collectives(self, records: np.ndarray) -> list[Join]:
-        """Returns where threads of process groups (such as gloo's) wait for the callers of collectives. The caller of a
-        collective first makes one of its streams wait for the tensors. The thread that runs the collective begins with
-        a wait for that stream.
+        """Returns a join for each collective that a thread of a process group (for example of gloo) runs. The thread
+        waits for the caller of the collective. The caller first makes a stream wait for the tensors. The thread that
+        runs the collective begins with a wait for this stream.
         """
         found: list[Join] = []
         self._given_row = {}
@@ -162,7 +164,7 @@ class EventHandOvers:
 
         Args:
             records: The next records of the log.
-            event: The event of each record, or 0 if the record has none.
+            event: The event of each record, or 0 if the record has no event.
             recorded: The instruction that last recorded each event before these records.
         """
         found: list[Join] = []
@@ -193,14 +195,14 @@ def _begins_a_collective(record: np.void) -> bool:
 
 
 def _sleeps(record: np.void) -> bool:
-    """Returns whether the log record is a sleep, as in a thread that redraws a progress bar. Such a thread wakes no
-    other threads.
+    """Returns whether the log record is a sleep. A thread that sleeps, for example to redraw a progress bar, does not
+    wake other threads.
     """
     return bool(record["code"] == LogCode.ADVANCE)
 
 
 def _runs_no_python(record: np.void) -> bool:
-    """Returns whether the log record is on an autograd thread. Operators on such a thread name the thread of the
-    forward pass.
+    """Returns whether the log record is on an autograd thread. Such a record has no Python stack, or it begins an
+    operator and has the number of the forward thread.
     """
     return bool(record["stack"] == _NO_PYTHON or (record["code"] == LogCode.OP_BEGIN and record["b"] >= 0))

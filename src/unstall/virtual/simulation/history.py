@@ -1,8 +1,9 @@
 """The history of the simulation in growing numpy columns. Timelines are built from it.
 
-Columns are packed (see `GrowingArray`): a record with its instruction takes about 20 bytes, a device op about 10. The
-engine and the race detection keep about as much again. So a million operators, each with five records and one op, take
-about 400 MB, and only the length of the run bounds it: a timeline shows all of it.
+Columns are compressed (see `GrowingArray`). A record and its instruction take about 20 bytes. A device operation takes
+about 10 bytes. The engine and the race detection store about as many bytes again. A million operators, each with five
+records and one device operation, take about 400 MB. The memory grows with the length of the run and has no limit,
+because a timeline shows the whole run.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Columns(Generic[Table]):
         return self._of(**{name: column.whole() for name, column in self._columns.items()})
 
     def since(self, name: str, row: int) -> np.ndarray:
-        """Returns one column of the rows from number `row` on."""
+        """Returns the values of one column from row `row` on."""
         return self._columns[name].since(row)
 
 

@@ -1,5 +1,5 @@
-"""Computes the host's work before each record, and before each read of the clock: modelled for the GPU's host, measured
-on this host, or a mix.
+"""Computes the time of the host's work before each log record and before each read of the clock. The time is modelled
+for the host of the GPU, measured on this machine, or a mix of both.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from unstall.virtual.log import ON_HOST, LogCode, Stack, Within
 
 _UNKNOWN = -1  # instead of a number of a stack
 _NOTED_NS = 100_000
-"""Work that takes this much longer than modelled is kept for the report. Less is noise."""
+"""A difference in ns between the real and the modelled time of work. Larger differences are stored for the report.
+Smaller differences are noise.
+"""
 _MAIN_THREAD = 0
 
 
@@ -24,7 +26,7 @@ class Moment(NamedTuple):
 
     Attributes:
         thread: The number of the thread.
-        stack: The number of its stack in the log.
+        stack: The number of the thread's stack in the log.
         host_ns: The time of CLOCK_MONOTONIC.
         computing_ns: How long the thread computed tensor values since its last log record.
     """
@@ -39,9 +41,9 @@ class HostClock(Protocol):
     """Computes how long the host worked before each log record and before each read of the clock."""
 
     scale: float
-    """What it multiplies measured times by."""
+    """The factor by which measured times are multiplied."""
     not_charged_ns: int
-    """The sum of `unmodelled`."""
+    """The sum of the times in `unmodelled`."""
 
     def know(self, stacks: Sequence[Stack]) -> None:
         """Adds the log's next stacks. Stacks are numbered in the order in which they are added."""
@@ -53,13 +55,13 @@ class HostClock(Protocol):
         Args:
             records: The next records of the log.
             usual: The modelled host time of each record itself, in ns.
-            woken: For each record, whether the record right before it woke the record's thread. If so, the work begins
-                at that record, although another thread wrote it.
+            woken: For each record, whether the previous record in the log woke this record's thread. If True, the work
+                begins at the previous record, although another thread wrote the previous record.
         """
 
     def read(self, moment: Moment) -> int:
-        """Returns how long the host worked since the thread's last log record or read, in ns. Call it once all records
-        are known.
+        """Returns how long the host worked since the thread's last log record or read, in ns. Pass all earlier log
+        records to `work` before a call of this method.
         """
 
     def leave_out(self, thread: int, ns: int) -> None:
@@ -69,17 +71,17 @@ class HostClock(Protocol):
 
     def unmodelled(self) -> dict[tuple[int, int], int]:
         """Returns the real time of host work for which the clock did not advance, in ns. The keys are (stack before the
-        work, stack after the work), where -1 stands for an unknown stack.
+        work, stack after the work). The number -1 means an unknown stack.
         """
 
 
 class ModelledHost:
-    """Computes host work from the costs alone, so a program always takes the same time. Charges for log records, and
-    for Python code between two records of a thread. Operators that the thread did not call recently cost extra, because
-    their code has left the CPU caches.
+    """Computes the time of host work only from modelled costs, so a program always takes the same time. Charges time
+    for log records, and for Python code between two records of a thread. An operator that the thread did not call
+    recently costs extra, because the operator's code is no longer in the CPU caches.
 
-    Code that is not modelled (loops, NumPy, other libraries) costs nothing. `unmodelled` has the real time that it took
-    in the main thread.
+    Code that is not modelled (loops, NumPy, other libraries) costs nothing. `unmodelled` has the real time that this
+    code took in the main thread.
     """
 
     scale = 1.0
@@ -162,10 +164,10 @@ class ModelledHost:
 
 
 def passed(before: Stack, after: Stack) -> tuple[int, int]:
-    """Returns (frames entered, two-byte units of bytecode): the Python code that was executed between two stacks.
+    """Returns (frames entered, two-byte units of bytecode) for the Python code that ran between two stacks.
 
-    Counts the bytecode from the start of each entered frame, and from the old position in the innermost frame that both
-    stacks share. Includes code that was jumped over.
+    Counts the bytecode from the start of each entered frame to its current position. In the innermost frame that both
+    stacks share, counts the bytecode from the old to the new position. Also counts bytecode that was skipped by a jump.
     """
     common = 0
     for (code, offset), (other, other_offset) in zip(reversed(before), reversed(after), strict=False):
@@ -212,14 +214,14 @@ class Lately:
 
 
 class MeasuredHost:
-    """Uses the measured time on this host. Excludes the time in which tensor values were computed, and that of the
-    simulation.
+    """Uses the time of host work that is measured on this machine. Excludes the time in which tensor values were
+    computed, and the time of the simulation.
     """
 
     not_charged_ns = 0
 
     def __init__(self, scale: float = 1.0) -> None:
-        """`scale` multiplies the measured times, except sleeps."""
+        """`scale` multiplies the measured times. It does not multiply sleeps."""
         self.scale = scale
         self._last: dict[int, int] = {}
         self._end = 0
@@ -252,8 +254,8 @@ class MeasuredHost:
         return {}
 
     def _take_left_out(self, thread: np.ndarray) -> I64:
-        """Returns, for each log record, the ns of real time to exclude from the work before it. The first record of
-        each thread gets all that `leave_out` excluded for this thread.
+        """Returns, for each log record, the ns of real time to exclude from the work before this record. The first
+        record of each thread gets the whole time that `leave_out` excluded for this thread. The other records get 0.
         """
         ns = np.zeros(len(thread), np.int64)
         for number in list(self._left_out):
@@ -264,9 +266,9 @@ class MeasuredHost:
 
 
 class MixedHost:
-    """Uses the model for operators and calls that involve a device. Operators on the CPU take their real time,
-    multiplied by `scale`. Work outside operators takes its real time, multiplied by `scale`, or its modelled time,
-    whichever is longer.
+    """Uses modelled times for operators and calls that involve a device. An operator on the CPU takes its real time,
+    multiplied by `scale`. Work outside operators takes the longer of two times: its real time, multiplied by `scale`,
+    and its modelled time.
     """
 
     not_charged_ns = 0
@@ -277,7 +279,7 @@ class MixedHost:
 
     @property
     def scale(self) -> float:
-        """The time of the CPU's work on the modelled host, divided by its time on this machine."""
+        """The time of CPU work on the modelled host, divided by the time of the same work on this machine."""
         return self._measured.scale
 
     @scale.setter
@@ -310,7 +312,8 @@ def _previous(thread: np.ndarray, values: I64, last: dict[int, int], none: int) 
     """Returns, for each log record, the value of the previous record of its thread, or `none` if the thread has no
     previous record.
 
-    `last` has the last value of each thread before these records. It is updated to the values after them.
+    `last` has the last value of each thread before these records. The function updates `last` to the last value of each
+    thread in these records.
     """
     before = np.empty_like(values)
     if not len(values):

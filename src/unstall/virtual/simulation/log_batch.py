@@ -9,7 +9,9 @@ import numpy as np
 
 @dataclass(slots=True)
 class Insertions:
-    """Driver calls to insert into a batch of log records. Each is inserted right before the record at its `row`."""
+    """Driver calls to insert into a batch of log records. Each call is inserted right before the log record in its
+    `row`.
+    """
 
     row: list[int] = field(default_factory=list)
     recipe: list[int] = field(default_factory=list)
@@ -26,7 +28,7 @@ class Insertions:
 
 
 class LogBatch:
-    """A batch of log records, of which the first `simulated` are already simulated."""
+    """A batch of log records. The first `simulated` records of the batch are already simulated."""
 
     def __init__(self, records: np.ndarray, number: int) -> None:
         """`number` is the position of the first record in the whole log."""

@@ -1,7 +1,7 @@
-"""Recipes: the instructions and device ops of each kind of record.
+"""Recipes. A recipe has the host instructions and device operations (ops) of one kind of log record.
 
-A recipe is a range of rows in the table of steps. A step is one instruction, with a range of rows in the table of ops.
-So numpy can turn a batch of records into instructions by repeating rows.
+A recipe is a range of rows in the table of steps. A step is one host instruction. It refers to a range of rows in the
+table of ops. So numpy can convert a batch of log records into instructions by repeating rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RuntimeCall(IntEnum):
 
 
 class EnginePart(IntEnum):
-    """The part of the device that an op occupies. An op with NOTHING runs concurrently with all others."""
+    """The part of the device that a device op occupies. An op with NOTHING runs concurrently with all other ops."""
 
     NOTHING = -1
     UPLOADS = 0
@@ -59,17 +59,18 @@ class Op:
 
     Attributes:
         name: The name of the kernel, copy or memset.
-        duration: How long it runs.
-        part: The part of the device that it occupies.
-        gap: The time from the end of the previous op to its start.
-        latency: The time from the end of the launch call to its start on an idle device.
+        duration: How long the op runs.
+        part: The part of the device that the op occupies.
+        gap: The time from the end of the previous op to the start of this op.
+        latency: The time from the end of the launch call to the start of the op on an idle device.
         kind: The kind of op.
         direction: The direction of a copy.
         memory: The kind of host memory of a copy.
         bytes: The size of a copy, or -1 if it is unknown.
-        branch: The branch of the graph on which it runs. Branch 0 is the launching stream.
-        after: The index within the recipe of an op on another branch that it waits for, or -1.
-        share: How much of the device it uses, in thousandths.
+        branch: The branch of the graph on which the op runs. Branch 0 is the launching stream.
+        after: The op waits for an op on another branch. This is the index of the other op within the recipe, or -1 if
+            the op waits for no other branch.
+        share: The fraction of the device that the op uses, in thousandths.
     """
 
     name: str
@@ -130,8 +131,8 @@ class OpRows:
 
 
 class Recipes:
-    """A growing table of recipes, each with a unique key. A recipe has the host instructions and device ops that a kind
-    of log record stands for.
+    """A growing table of recipes. Each recipe has a unique key. A recipe has the host instructions and device ops of
+    one kind of log record.
     """
 
     def __init__(self) -> None:
@@ -144,7 +145,7 @@ class Recipes:
         self._ops = {each.name: Column(_OP_TYPES[each.name]) for each in fields(OpRows)}
 
     def find(self, key: Hashable) -> int | None:
-        """Returns the number of the recipe with this key, or None if there is none."""
+        """Returns the number of the recipe with this key, or None if there is no such recipe."""
         return self._of.get(key)
 
     def add(self, key: Hashable, steps: Sequence[RecipeStep]) -> int:

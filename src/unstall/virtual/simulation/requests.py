@@ -1,4 +1,4 @@
-"""Requests for device memory: each device's caching allocator serves them, as in a real program."""
+"""Serves requests for device memory. As in a real program, each device has a caching allocator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Refusal:
 
     Attributes:
         record: The number of the record that made the request.
-        device: The device.
+        device: The device of the request.
         allocation: The number of the allocation, or 0 for an operator's temporary memory.
         error: The error with torch's message.
     """
@@ -36,8 +36,8 @@ class Refusal:
 
 
 class DriverCalls(Protocol):
-    """The driver calls that the caching allocator makes. They are inserted right before the log record that caused
-    them.
+    """The driver calls that the caching allocator makes. A driver call is inserted right before the log record that
+    caused the call.
     """
 
     def device_malloc(self, device: int) -> None:
@@ -50,7 +50,7 @@ class DriverCalls(Protocol):
         """Makes the host call cudaEventRecord. Returns the event."""
 
     def query(self, event: int) -> bool:
-        """Makes the host call cudaEventQuery. Returns whether the event is done."""
+        """Makes the host call cudaEventQuery. Returns whether the event is complete."""
 
     def synchronize(self, event: int) -> None:
         """Makes the host call cudaEventSynchronize."""
@@ -69,7 +69,7 @@ class Requests:
         self._changes: list[tuple[int, int, int, int]] = []
         self._placed: list[tuple[int, int, int]] = []
         self.fractions: dict[int, float] = {}
-        """The fraction of memory that the program may use, by device."""
+        """By device: the fraction of the device's memory that the program may use."""
         self._most_entries: int | None = None
         self._history: dict[int, deque[TraceEntry]] = {}
         self._refusals: list[Refusal] = []
@@ -99,8 +99,8 @@ class Requests:
         return sorted(self._allocators)
 
     def record_history(self, most_entries: int | None) -> None:
-        """Starts to record the history of each allocator, and keeps its last `most_entries` entries. Stops recording if
-        `most_entries` is None.
+        """Starts to record the history of each allocator. Stores only the last `most_entries` entries of each history.
+        Stops recording if `most_entries` is None.
         """
         self._most_entries = most_entries
         for device in self.devices:
@@ -167,8 +167,8 @@ class Requests:
         return all((device, stream, handle, name) in self._workspaces for name, _ in cost.workspaces)
 
     def foresee(self, device: int, stream: int, sizes: Iterable[int], is_done: Callable[[int], bool]) -> DriverCall:
-        """Predicts the driver call of each request, as if it were the next request. Returns the driver call of the
-        first request that needs one, or "" if none does.
+        """Predicts the driver call of each request. Each prediction assumes that this request is the next request.
+        Returns the driver call of the first request that needs a driver call. Returns "" if no request needs one.
         """
         allocator = self.allocator(device)
         calls = (allocator.foresee(size, stream, is_done) for size in sizes)
@@ -199,8 +199,9 @@ class Requests:
         self.allocator(device).release_pool(pool)
 
     def headroom(self, device: int) -> int:
-        """Returns how many bytes can surely be requested without freeing memory. Each request counts with the size of
-        the segment that default settings would give it, because the shim counts in the same way.
+        """Returns how many bytes are certain to be available for new requests without freeing memory. The shim counts
+        each request with the size of the segment that the default settings would reserve for the request. The returned
+        number is for requests that are counted in this way.
         """
         allocator = self.allocator(device)
         free, total = allocator.mem_get_info()
@@ -254,7 +255,7 @@ _APART = 1 << 42
 
 
 class _Calls(TopDownAddresses):
-    """The address space of a device. To reserve or release a range, the host calls the driver."""
+    """The address space of a device. The host calls the driver to reserve or release a range of addresses."""
 
     def __init__(self, host: DriverCalls, device: int) -> None:
         super().__init__()

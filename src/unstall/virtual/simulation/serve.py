@@ -1,4 +1,6 @@
-"""Handles memory requests and graph captures one by one, before all other records, because their order matters."""
+"""Handles memory requests and graph captures one by one, because their order matters. Handles them before the other
+records of a batch.
+"""
 
 from __future__ import annotations
 
@@ -39,15 +41,17 @@ class BatchSimulation(Protocol):
         """Returns a thread's virtual clock in ns."""
 
     def when_done(self, event: int) -> int | None:
-        """Returns when the last recording of the event is done, in ns, or None if the event was never recorded."""
+        """Returns the time in ns at which the last recording of the event is complete. Returns None if the event was
+        never recorded.
+        """
 
     def forget(self, events: Iterable[int]) -> None:
-        """Drops events that are no longer used."""
+        """Removes events that are no longer used."""
 
 
 class Server:
-    """Handles memory requests and graph captures in the order of the log. Inserts driver calls before the log record
-    that caused them.
+    """Handles memory requests and graph captures in the order of the log. Inserts each driver call right before the log
+    record that caused it.
     """
 
     def __init__(self, simulation: BatchSimulation, settings: str) -> None:
@@ -103,8 +107,8 @@ class Server:
         return self._events
 
     def query(self, event: int) -> bool:
-        """Returns whether an event is done. First simulates everything before the current log record if this is needed
-        to know.
+        """Returns whether an event is complete. If the answer is not known yet, first simulates everything before the
+        current log record.
         """
         simulation, batch = self._simulation, self._batch
         thread = int(batch.records["thread"][self._row])
@@ -119,7 +123,9 @@ class Server:
         return True
 
     def has_workspaces(self, thread: int, device: int, stream: int, cost: OperatorCost) -> bool:
-        """Returns whether all workspaces that an operator needs are already allocated if `thread` launches it."""
+        """Returns whether all workspaces that an operator needs are already allocated. The operator would be launched
+        by `thread`.
+        """
         return self.requests.has_workspaces(device, stream, self._handles.would_be(thread), cost)
 
     def synchronize(self, event: int) -> None:
@@ -129,7 +135,9 @@ class Server:
         self._batch.insertions.add(self._row, recipe, device, stream, event)
 
     def _on_stream(self, code: int, device: int, stream: int, a: int, id_: int) -> None:
-        """Handles work on a stream: adds captured work to its capture, and allocates an operator's temporary memory."""
+        """Handles work on a stream. Adds captured work to its graph capture. Allocates the workspaces and the temporary
+        memory of an operator.
+        """
         simulation, place = self._simulation, (device, stream)
         for capture in self._captures.values():
             if code == LogCode.EVENT_WAIT and capture.wait(a, place):

@@ -1,4 +1,6 @@
-"""Simulates the log: turns records into instructions, which the replay engine runs to get times."""
+"""Simulates the log. Converts log records into instructions. The replay engine runs the instructions and computes their
+times.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,8 @@ _NO_RECORDED = np.zeros((0, 5), np.int32)
 
 
 class Simulation:
-    """The simulation of a log that arrives in batches of records. The engine, the allocators and the captures hold its
-    state.
+    """The simulation of a log that arrives in batches of records. The state of the simulation is in the engine, the
+    allocators and the graph captures.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class Simulation:
             clock: The host's clock.
             devices: The number of devices.
             settings: The allocator's settings, in the format of PYTORCH_ALLOC_CONF.
-            warm: Whether first uses cost no more than later uses.
+            warm: If True, first uses cost no more than later uses.
         """
         self.costs = costs
         self.clock = clock
@@ -54,11 +56,12 @@ class Simulation:
         self._first_uses = FirstUses(Startup() if warm else costs.startup, self.actions)
         self.server = Server(self, settings)
         self.events: dict[int, int] = {}
-        """The instruction that recorded each event last, until the event is forgotten. The allocator's own events have
-        negative numbers and are forgotten once done.
+        """By event: the number of the instruction that last recorded the event. The entry is removed when the event is
+        forgotten. Events of the allocator have negative numbers, and are forgotten when they are complete.
         """
         self.arrived: dict[int, int] = {}
-        """The ns at which the record of each of the program's events reached the device, until the event is forgotten.
+        """By event of the program: the time in ns at which the recording of the event reached the device. The entry is
+        removed when the event is forgotten.
         """
         self._turns = HandOvers()
         self._handed = EventHandOvers()
@@ -72,15 +75,15 @@ class Simulation:
         return self.server.requests
 
     def know(self, signatures: Sequence[RawSignature], stacks: Sequence[Stack]) -> None:
-        """Adds the next operator signatures and stacks of the log. Both are numbered in the order in which they are
-        added.
+        """Adds the next operator signatures and stacks of the log. Signatures and stacks are numbered separately, in
+        the order in which they are added.
         """
         for raw in signatures:
             self.actions.know(raw)
         self.clock.know(stacks)
 
     def feed(self, records: np.ndarray) -> None:
-        """Simulates the next records of the log. `know` must have added all their signatures and stacks."""
+        """Simulates the next records of the log. Call `know` first with all signatures and stacks of these records."""
         if not len(records):
             return
         self._threads = max(self._threads, int(records["thread"].max()) + 1)
@@ -96,8 +99,8 @@ class Simulation:
         self.requests.clear_workspaces(max(self.history.happened.length - 1, 0))
 
     def is_behind(self, thread: int) -> bool:
-        """Returns whether the thread's clock may be too early until the thread's next log record. This is so if the
-        thread is new, or waited for another thread.
+        """Returns whether the thread's clock may be too early until the thread's next log record. This is the case if
+        the thread is new, or if the thread waited for a thread that runs no Python.
         """
         return self._turns.is_behind(thread)
 
@@ -110,19 +113,21 @@ class Simulation:
         self._owed[thread] = self._owed.get(thread, 0) + ns
 
     def ask(self, thread: int, event: int) -> None:
-        """Delays `thread` until the call that recorded the event has reached the device. Does nothing if `thread`
-        itself recorded the event.
+        """Delays `thread` until the recording of the event has reached the device. Does nothing if `thread` itself
+        recorded the event.
         """
         if self._handed.to(thread, event) and event in self.arrived:
             self.spend(thread, max(0, self.arrived[event] - self.now(thread)))
 
     def when_done(self, event: int) -> int | None:
-        """Returns when the last recording of the event is done, in ns, or None if the event was never recorded."""
+        """Returns the time in ns at which the last recording of the event is complete. Returns None if the event was
+        never recorded.
+        """
         instruction = self.events.get(event)
         return None if instruction is None else self._engine.marked(instruction)
 
     def forget(self, events: Iterable[int]) -> None:
-        """Drops events that are no longer used."""
+        """Removes events that are no longer used."""
         events = list(events)
         self._handed.forget(events)
         for event in events:
@@ -130,8 +135,8 @@ class Simulation:
             self.arrived.pop(event, None)
 
     def when_passed(self, event: int) -> int | None:
-        """Returns the timestamp that the device gives an event, in ns, or None if the event was never recorded. From
-        this time on, cudaEventQuery finds the event done.
+        """Returns the timestamp that the device writes for an event, in ns. After this time, cudaEventQuery returns
+        that the event is complete. Returns None if the event was never recorded.
         """
         instruction = self.events.get(event)
         if instruction is None:
@@ -139,14 +144,14 @@ class Simulation:
         return max(self._engine.marked(instruction), self.arrived[event] + self.costs.limits.event_latency)
 
     def when_stream_done(self, place: Place) -> int:
-        """Returns the ns at which all work on a stream is done, or 0 for a stream without work."""
+        """Returns the time in ns at which all work on a stream is complete. Returns 0 if the stream has no work."""
         row = self.streams.find(place)
         known = row is not None and self.history.done.length > 0 and row < self.streams.fed
         return self._engine.done(row) if known and row is not None else 0
 
     def run(self, batch: LogBatch, until: int) -> None:
-        """Simulates the batch's log records before row `until`, together with the driver calls that are inserted before
-        them.
+        """Simulates the batch's log records before row `until`. Also simulates the driver calls that are inserted
+        before these records.
         """
         first = batch.simulated
         if until <= first:
@@ -287,7 +292,7 @@ class Simulation:
         history.happened.append(**{name: records[name] for name in ("code", "thread", "stack", "id", "a", "b")})
 
     def _pay(self, thread: np.ndarray) -> I64:
-        """Returns, for each log record, the ns that `spend` added to its thread's clock before it."""
+        """Returns, for each log record, the ns that `spend` added to the thread's clock before this record."""
         owed = np.zeros(len(thread), np.int64)
         for number in [number for number in self._owed if self._owed[number]]:
             mine = np.flatnonzero(thread == number)
@@ -298,11 +303,12 @@ class Simulation:
     def _resolve(
         self, event: I64, position: I64, code: np.ndarray, row_code: np.ndarray, target: I64, base: int
     ) -> dict[int, int]:
-        """Finds the instruction that recorded the event of each wait, and writes its number to `target`. Turns a wait
-        for an event that was never recorded into a plain call.
+        """Finds, for each wait for an event, the instruction that last recorded the event. Writes the number of this
+        instruction to `target`. If the event was never recorded, changes the wait into a call that does not wait.
 
         Returns:
-            {event: instruction that last recorded it} for each event that the program recorded in this batch.
+            A dict with the events that the program recorded in this batch. The key is the event. The value is the
+            number of the instruction that last recorded the event.
         """
         now: dict[int, int] = {}
         for row in np.flatnonzero(event).tolist():
@@ -322,8 +328,8 @@ class Simulation:
         return now
 
     def _streams_of(self, code: np.ndarray, of_row: I64, device: I64, stream: I64) -> np.ndarray:
-        """Returns the row in `StreamRows` of each instruction's stream. Returns the device's index for a wait for a
-        device, and -1 for an instruction without a stream.
+        """Returns the row in `StreamRows` of each instruction's stream. For a wait for a whole device, returns the
+        index of the device. For an instruction without a stream, returns -1.
         """
         result = np.full(len(code), -1, np.int32)
         on_stream = np.flatnonzero(_ON_STREAM[code])

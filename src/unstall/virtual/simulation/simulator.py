@@ -1,4 +1,4 @@
-"""`Simulator`: reads the shim's log and answers the program's queries to the virtual GPU."""
+"""Has the class `Simulator`. It reads the shim's log and answers the program's queries to the virtual GPU."""
 
 from __future__ import annotations
 
@@ -36,12 +36,14 @@ if TYPE_CHECKING:
 
 
 class Simulator:
-    """Answers the program's queries to the virtual GPU. Before each answer, simulates everything that is in the log so
-    far.
+    """Answers the program's queries to the virtual GPU. Before each answer, simulates all records that are in the
+    log.
     """
 
     def __init__(self, source: LogSource, options: MachineOptions, costs: Costs | None = None) -> None:
-        """Uses `costs`, or by default the costs of the options' GPU. Raises UsageError for an unknown GPU."""
+        """Uses `costs`. If `costs` is None, uses the costs of the GPU in `options`. Raises UsageError if this GPU is
+        unknown.
+        """
         self._source = source
         self.options = options
         self.costs = costs if costs is not None else costs_of(options.gpu)
@@ -75,8 +77,8 @@ class Simulator:
     def drain(self) -> None:
         """Simulates the rest of the log. Delays signal handlers, because an exception in a handler would lose records.
 
-        If the garbage collector runs a finalizer during this call, the finalizer's queries see only what was simulated
-        before the call.
+        The garbage collector may run a finalizer during this call. If the finalizer queries the simulator, the answer
+        covers only what was simulated before the call.
         """
         with self._lock:
             if self._forked or self._draining:
@@ -122,8 +124,8 @@ class Simulator:
         self.simulation.know(signatures, [_without(_is_ours, stack) for stack in stacks])
 
     def _refuse(self, allocation: int, error: OutOfMemoryError) -> None:
-        """Tells the program that an allocation failed. If `make_room` waits for this allocation, `make_room` raises the
-        error. Otherwise the program's next call to the device raises the error.
+        """Reports to the program that an allocation failed. If `make_room` is simulating this allocation, `make_room`
+        raises the error. Otherwise the program's next call that uses the device raises the error.
         """
         if allocation and allocation == self._asked:
             self._refusal = error
@@ -141,37 +143,41 @@ class Simulator:
             ) from self._failure
 
     def ended_by(self, error: BaseException) -> None:
-        """Stores whether the error that ends the program is a device error, for the timeline's faults."""
+        """Stores whether the error that ends the program is a device error. The timeline's faults use this
+        information.
+        """
         self.faults.ended = of_error(error, _torch_error())
 
     def forked(self) -> None:
-        """Called in a forked child: from now on nothing is logged, and the clock stands still."""
+        """Called in a forked child process. After this call, nothing is logged, and the clock does not advance."""
         self._lock = threading.RLock()
         self._forked = True
 
     def now_ns(self) -> int:
-        """Returns the calling thread's virtual clock in ns. Reading the clock costs virtual time, too."""
+        """Returns the calling thread's virtual clock in ns. Reading the clock also costs virtual time."""
         with self._lock:
             thread = self._spend(self.costs.host.clock_read)
             return self.simulation.now(thread)
 
     def foresee_request(self, device: int, stream: int, size_bytes: int) -> Kind | None:
-        """Returns the driver call that the calling thread's request for this memory would need, or None if the cache
-        can serve it.
+        """Returns the driver call that a memory request of the calling thread would need. Returns None if the
+        allocator's cache can serve the request.
         """
         with self._lock:
             self._up_to_date()
             return self._foresight.request(self._source.this_thread(), device, stream, size_bytes)
 
     def largest_cached(self, device: int, stream: int) -> tuple[int, int]:
-        """Returns the bytes of a stream's largest cached blocks, as `CachingAllocator.largest_cached` does, at the time
-        of the last query.
+        """Returns the bytes of a stream's largest cached blocks, in the form of `CachingAllocator.largest_cached`. The
+        numbers are from the time of the last query.
         """
         with self._lock:
             return self.simulation.requests.allocator(device).largest_cached(stream)
 
     def foresee_launch(self, signature: int, device: int, stream: int) -> Kind | None:
-        """Returns what the calling thread's launch of this signature would wait for, or None if it would not wait."""
+        """Returns what a launch of this signature by the calling thread would wait for. Returns None if the launch
+        would not wait.
+        """
         if signature in self._plain:
             return None
         with self._lock:
@@ -190,19 +196,19 @@ class Simulator:
             return "free" if self.simulation.requests.allocator(device).waits_to_empty() else None
 
     def waits_for_upload(self, size_bytes: int) -> bool:
-        """Returns whether the host waits in a non-blocking copy of this size from pageable memory. It does not wait in
-        small copies, because the driver stages their bytes at once.
+        """Returns whether the host waits in a non-blocking host-to-device copy of this size from pageable memory. The
+        host does not wait in a small copy, because the driver stages all bytes of the copy immediately.
         """
         return size_bytes > self.costs.limits.staged_at_once_bytes
 
     def here_ns(self) -> int:
-        """Returns the calling thread's virtual clock in ns, without the cost of reading it."""
+        """Returns the calling thread's virtual clock in ns. Does not charge virtual time for reading the clock."""
         with self._lock:
             return self.simulation.now(self._spend(0))
 
     def make_room(self, device: int, size_bytes: int, allocation: int) -> None:
-        """Simulates an allocation that is in the log and might not fit. If it fails, raises torch.OutOfMemoryError with
-        torch's message.
+        """Simulates an allocation that is in the log and may not fit on the device. If the allocation fails, raises
+        torch.OutOfMemoryError with torch's message.
         """
         with self._lock:
             self._asked = allocation
@@ -215,7 +221,7 @@ class Simulator:
             self._set_headroom(device)
 
     def event_done(self, event: int) -> bool:
-        """Implements cudaEventQuery. Returns whether the event is done. Returns True if the event was never
+        """Implements cudaEventQuery. Returns whether the event is complete. Returns True if the event was never
         recorded.
         """
         with self._lock:
@@ -228,7 +234,7 @@ class Simulator:
             return True
 
     def stream_done(self, device: int, stream: int) -> bool:
-        """Implements cudaStreamQuery. Returns whether all work on the stream is done."""
+        """Implements cudaStreamQuery. Returns whether all work on the stream is complete."""
         with self._lock:
             thread = self._spend(self.costs.host.event_query)
             if self.simulation.when_stream_done((device, stream)) > self.simulation.now(thread):
@@ -238,7 +244,8 @@ class Simulator:
 
     def place_of(self, stack: int) -> str:
         """Returns the innermost line of a stack in the program's own code, as "train.py:41 in forward". If the stack
-        has no such line, returns its innermost line. Returns "" for an empty stack.
+        has no line of the program's own code, returns the innermost line of the stack. Returns "" if the stack is
+        empty.
         """
         with self._lock:
             self.drain()
@@ -256,19 +263,21 @@ class Simulator:
             return (last - first) / 1e6
 
     def memory_stats(self, device: int) -> Mapping[str, int]:
-        """Returns the statistics as torch.cuda.memory_stats() returns them: all keys, with their values."""
+        """Returns the allocator's statistics, with the same keys as torch.cuda.memory_stats()."""
         with self._lock:
             self._up_to_date()
             return self.simulation.requests.allocator(device).memory_stats()
 
     def memory_snapshot(self, device: int) -> Sequence[Mapping[str, Any]]:
-        """Returns the segments and their blocks, as torch.cuda.memory_snapshot() does."""
+        """Returns the allocator's segments and their blocks, in the form of torch.cuda.memory_snapshot()."""
         with self._lock:
             self._up_to_date()
             return self.simulation.requests.allocator(device).memory_snapshot()
 
     def mem_get_info(self, device: int) -> tuple[int, int]:
-        """Returns the free and total bytes, as the driver sees them."""
+        """Returns (free bytes, total bytes) of the device. Memory that the caching allocator has reserved is not
+        free.
+        """
         with self._lock:
             self._up_to_date()
             return self.simulation.requests.allocator(device).mem_get_info()
@@ -284,7 +293,7 @@ class Simulator:
             self.simulation.requests.allocator(device).reset_accumulated_memory_stats()
 
     def set_memory_fraction(self, device: int, fraction: float) -> None:
-        """Limits the memory of a device. Raises ValueError if the fraction is not within 0 … 1."""
+        """Limits the memory of a device to this fraction. Raises ValueError if the fraction is not within 0 … 1."""
         with self._lock:
             self._up_to_date()
             requests = self.simulation.requests
@@ -293,8 +302,8 @@ class Simulator:
             self._set_headroom(device)
 
     def record_memory_history(self, on: bool, max_entries: int = sys.maxsize) -> None:
-        """Starts to record the history of each allocator, and keeps its last `max_entries` entries. Stops recording if
-        `on` is False.
+        """Starts to record the history of each allocator. Stores only the last `max_entries` entries of each history.
+        Stops recording if `on` is False.
         """
         with self._lock:
             self._up_to_date()
@@ -313,19 +322,19 @@ class Simulator:
             self.simulation.clear_workspaces()
 
     def mark(self) -> counts.Mark:
-        """Returns the current point of the program, to pass to `counts_since`."""
+        """Returns a mark of the current point of the program. `counts_since` takes this mark."""
         with self._lock:
             self._up_to_date()
             return counts.mark(self.simulation)
 
     def counts_since(self, mark: counts.Mark) -> counts.Counts:
-        """Returns the counts of all threads since the mark. Costs no virtual time, and builds no timeline."""
+        """Returns the counts of all threads since the mark. Takes no virtual time. Does not build a timeline."""
         with self._lock:
             self._up_to_date()
             return counts.since(self.simulation, mark)
 
     def race_mark(self) -> int:
-        """Returns a number that stands for the current point of the program. `timeline` takes a range between two such
+        """Returns a number for the current point of the program. `timeline` takes a range between two of these
         numbers.
         """
         with self._lock:
@@ -333,8 +342,8 @@ class Simulator:
             return self.races.kept
 
     def timeline(self, races_within: range | None = None) -> Timeline:
-        """Returns the timeline of everything that ran so far. With `races_within`, a range of numbers from `race_mark`,
-        includes only races whose later access is in this range.
+        """Returns the timeline of everything that ran so far. `races_within` is a range between two numbers from
+        `race_mark`. If it is not None, the timeline has only races whose later access is in this range.
         """
         from unstall.virtual.timeline.build import timeline_of
 
@@ -355,10 +364,10 @@ class Simulator:
         self._source.set_headroom(device, self.simulation.requests.headroom(device))
 
     def _spend(self, ns: int) -> int:
-        """Brings the calling thread's clock up to date and adds `ns` to it. Returns the thread's number.
+        """Brings the calling thread's clock up to date, and then adds `ns` to it. Returns the thread's number.
 
-        Before that, all records of the log are simulated, and the thread's work since its last record is added. A
-        thread without records begins after everything that is simulated so far.
+        To bring the clock up to date, simulates all records of the log, and adds the thread's work since its last
+        record. If the thread has no records, its clock begins after everything that is simulated so far.
         """
         thread, clock = self._source.this_thread(), self.simulation.clock
         if self._forked or self._draining:
@@ -376,7 +385,9 @@ class Simulator:
         return thread
 
     def measure_host(self) -> None:
-        """Measures the speed of this machine if the host's clock needs it. Call this once torch is imported."""
+        """Measures the speed of this machine if the host clock needs the speed. Call this method after torch is
+        imported.
+        """
         clock = self.simulation.clock
         if isinstance(clock, ModelledHost):
             return
@@ -390,7 +401,9 @@ class Simulator:
 
 
 def allocator_settings() -> str:
-    """Returns the allocator's settings from the environment. Raises UsageError if torch would refuse them."""
+    """Returns the allocator's settings from the environment variables. Raises UsageError if torch would reject the
+    settings.
+    """
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
     name = next((name for name in names if os.environ.get(name)), names[0])
     text = os.environ.get(name, "")

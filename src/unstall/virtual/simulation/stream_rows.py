@@ -1,4 +1,6 @@
-"""Numbers the streams of all devices as rows: default streams first, the others in order of appearance."""
+"""Numbers the streams of all devices. The default streams have the first numbers. The other streams are numbered in the
+order in which they first appear.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ class StreamRows:
     def __init__(self, devices: int) -> None:
         self.places: list[Place] = [(device, 0) for device in range(devices)]
         self.fed = 0
-        """The number of rows that the replay engine has got so far."""
+        """The number of rows that were passed to the replay engine so far."""
         self._row_of = {place: row for row, place in enumerate(self.places)}
         self._branches: dict[tuple[int, int], int] = {}
 

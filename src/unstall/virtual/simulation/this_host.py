@@ -1,4 +1,6 @@
-"""Measures this host: its speed against that of the modelled host, and what torch takes to tell of operators."""
+"""Measures two numbers on this machine: its speed relative to the modelled host, and the time in which torch reports an
+operator to a callback.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ _CALLS = 100
 
 
 def host_scale(costs: Costs) -> float:
-    """Returns the time of some CPU operators on the modelled host, divided by their time on this machine. Both are for
-    one thread. Takes about 0.1 s. Does not draw random numbers.
+    """Returns the time of some CPU operators on the modelled host, divided by their time on this machine. Both times
+    are for one thread. Takes about 0.1 s. Does not draw random numbers.
 
-    The operators are x.mul(x).sum(-1), whose speed is that of memory, and bmm of rows, whose speed is that of plain
-    loops.
+    The operators are x.mul(x).sum(-1) and bmm of rows. The memory limits the speed of x.mul(x).sum(-1). Simple loops
+    over single numbers limit the speed of bmm.
     """
     return float(f"{sum(_modelled_ns(costs)) / _here_ns():.3g}")
 
@@ -55,8 +57,8 @@ def _here_ns() -> int:
 
 
 def telling_ns() -> int:
-    """Returns how long torch takes to report the begin or the end of an operator to a callback that does nothing, in
-    ns. This is half of the time that reporting adds to an operator.
+    """Returns how long torch takes to report the begin or the end of an operator to a callback, in ns. This is half of
+    the time that the reports add to a call of an operator.
     """
     import torch
 
@@ -76,8 +78,8 @@ def telling_ns() -> int:
 
 
 def _fastest(work: Callable[[], None], takes_ns: int) -> int:
-    """Calls `work` many times, for about `takes_ns`. Returns the ns of the fastest call, because other programs slow
-    down some of the calls.
+    """Calls `work` many times, for about `takes_ns` in total. Returns the time of the fastest call in ns, because other
+    programs may slow down some of the calls.
     """
     found: list[int] = []
     ends = time.monotonic_ns() + takes_ns

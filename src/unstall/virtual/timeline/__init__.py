@@ -1,1 +1,1 @@
-"""Converts the simulation's history into a `Timeline`, and cuts parts out of one."""
+"""Converts the simulation's history into a `Timeline`. Also cuts parts out of a timeline."""

@@ -20,7 +20,7 @@ def with_host_rows(
     """Returns the timeline with added host events of one kind.
 
     Args:
-        timeline: The timeline.
+        timeline: The timeline to which the events are added.
         kind: The kind of all added events.
         thread: The index of each event's thread in the table `Threads`.
         start: The start of each event in ns.

@@ -1,4 +1,4 @@
-"""Builds a `Timeline` from the simulation's history, with the columns of a recorded one."""
+"""Builds a `Timeline` from the simulation's history. It has the same columns as a recorded timeline."""
 
 from __future__ import annotations
 
@@ -50,8 +50,9 @@ def timeline_of(
     folder: str,
     digest: LineDigests,
 ) -> Timeline:
-    """Returns the timeline of all records so far. `names` and `stacks` are the log's, by number. Paths are relative to
-    `folder`, in which the program was started.
+    """Returns the timeline of all log records so far. `names` and `stacks` have the names and stacks of the log, in the
+    order of their numbers. `folder` is the folder in which the program was started. Paths in the timeline are relative
+    to `folder`.
     """
     history, text = simulation.history, _Texts()
     happened, done = history.happened.whole(), history.done.whole()
@@ -112,7 +113,7 @@ def timeline_of(
 
 
 def _threads(happened: Happened, text: _Texts) -> Threads:
-    """Returns one row for each thread of the log, by number."""
+    """Returns one row for each thread of the log, in the order of the threads' numbers."""
     count = int(happened.thread.max(initial=0)) + 1
     process = text(_PROCESS)
     threads = np.array([text(str(number + 1)) for number in range(count)], np.int32)
@@ -147,7 +148,9 @@ def _device(ran: Ran, row_of: I32, names: I32, simulation: Simulation, host: Hos
 
 
 def _memory(history: History, done: Done) -> Memory:
-    """Returns the changes of allocated memory, sorted by the time of their record."""
+    """Returns the changes of allocated memory. The time of a change is the time of its log record. The changes are
+    sorted by time.
+    """
     changes = history.allocated.whole()
     first = np.searchsorted(done.record, changes.record, side="right") - 1
     time = done.end[first] if len(changes.record) else np.zeros(0, np.int64)
@@ -165,7 +168,9 @@ def _memory(history: History, done: Done) -> Memory:
 
 
 def _held(history: History, faults: FaultLog, rows: HostRows) -> Held:
-    """Returns what held a device's memory when a failed request for more memory ended the program."""
+    """If a failed memory request ended the program, returns the calls that had allocated the device memory in use at
+    this request. Otherwise returns an empty table.
+    """
     refusal = faults.refusal
     if faults.ended != Ended.MEMORY or refusal is None:
         return Held.none()

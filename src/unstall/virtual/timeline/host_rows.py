@@ -49,11 +49,11 @@ class HostRows:
     """The host events of a timeline.
 
     Attributes:
-        host: The events.
-        waits: The waits among them.
-        row_of: The index into `host` of each instruction's event, or -1 if it has none.
-        by_record: The index into `host` of each log record's event, or of the innermost event around the record; -1 if
-            there is neither.
+        host: The host events.
+        waits: The waits among the host events.
+        row_of: For each instruction, the index of its event in `host`, or -1 if the instruction has no event.
+        by_record: For each log record, the index of its event in `host`. If the record has no event, the index of the
+            innermost event that encloses the record. It is -1 if there is neither.
     """
 
     host: Host
@@ -131,8 +131,8 @@ def host_rows(
 
 
 def _by_record(happened: Happened, host: Host, record: I64, closed: I64) -> I32:
-    """Returns the index of the innermost event around each log record on its thread, or -1 if there is none. Event i is
-    open from record `record[i]` to record `closed[i]`.
+    """Returns, for each log record, the index of the innermost event that encloses it on its thread. Returns -1 if
+    there is no such event. Event i lasts from record `record[i]` to record `closed[i]`.
     """
     width = len(happened.code) + 1
     keys = np.maximum.accumulate(host.thread * np.int64(width) + record)
@@ -144,8 +144,9 @@ def _by_record(happened: Happened, host: Host, record: I64, closed: I64) -> I32:
 
 
 def _spans(happened: Happened) -> tuple[I64, I64, I8]:
-    """Returns (begins, ends, kinds) of all operators and annotations: the log records that begin them, the log records
-    that end them (-1 if still open), and the kinds of their events.
+    """Returns (begins, ends, kinds) with one entry for each operator and each annotation. `begins` has the log record
+    that begins it. `ends` has the log record that ends it, or -1 if it has not ended. `kinds` has the kind of its
+    event.
     """
     parts: list[tuple[I64, I64, I8]] = []
     for opens, closes, kind in _SPANS:
@@ -179,7 +180,7 @@ def _ends_of_threads(done: Done) -> I64:
 
 
 def _with_the_rest(done: Done, calls: I64) -> I64:
-    """Returns the end of each call in ns. REST instructions after a call belong to it."""
+    """Returns the end of each call in ns. REST instructions that follow a call belong to the call."""
     rest = done.what == RuntimeCall.REST
     stops = np.append(np.flatnonzero(~rest), len(rest))
     last = stops[np.searchsorted(stops, calls, side="right")] - 1
@@ -188,9 +189,11 @@ def _with_the_rest(done: Done, calls: I64) -> I64:
 
 
 def _forward(happened: Happened, record: I64, is_op: np.ndarray, thread: I32, start: I64, parent: I32) -> I32:
-    """Returns, for each host event, the forward operator to whose backward it belongs, or -1 if there is none. If
-    several operators have the same sequence number, takes the one that started last. That operator made the autograd
-    node, because the number increases after that.
+    """Returns, for each host event of a backward pass, its forward operator. Returns -1 for an event without a forward
+    operator.
+
+    If several forward operators have the same sequence number, returns the operator that started last. The operator
+    that started last made the autograd node, because the sequence number increases when a node is made.
     """
     sequence = np.where(is_op, happened.a[record], -1)
     backward = is_op & (sequence >= 0) & (happened.b[record] >= 0)

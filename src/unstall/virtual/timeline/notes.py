@@ -1,4 +1,4 @@
-"""What a timeline's notes say of its host times and of values."""
+"""Writes the notes of a timeline about its host times and about the values that the program computes."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ VALUES: dict[Numerics, str] = {
     "skip": "large tensors have no values",
     "device": "values are rounded and added up as on a GPU, though not in the order of the real one",
 }
-"""What a timeline's notes say of the values that the program computes."""
+"""The timeline's note about the values that the program computes, for each option of `numerics`."""
 
 _MODELLED = (
     "the host's work is modelled: Python calls, torch's operators, also those on the CPU, and pinning. All else that "
     "the program computes (NumPy, loops, decoding, DataLoader workers) takes no time"
 )
 _NOT_CHARGED_NS = 10_000_000
-"""Less work than this that was not charged is not worth a note."""
+"""The least host work in ns that took no virtual time and that a note mentions."""
 
 
 def host_note(simulation: Simulation, stacks: Sequence[Stack], host: HostClock, folder: str) -> str:
-    """Returns how the host's times were found, and what was not charged. `stacks` are the log's."""
+    """Returns a note about how the host's times were computed, and about host work that took no virtual time. `stacks`
+    has the stacks of the log.
+    """
     if host == "measured":
         return "the host's work takes as long as it took here, without what torch computed in place of the GPU"
     if host == "mixed":
@@ -42,7 +44,9 @@ def host_note(simulation: Simulation, stacks: Sequence[Stack], host: HostClock, 
 
 
 def _told(left: Mapping[tuple[int, int], int], stacks: Sequence[Stack], folder: str) -> str:
-    """Returns how long the work took here, and between which two lines most of it was."""
+    """Returns a text that says how long the work took on this machine. The text also says between which two lines most
+    of the work was done.
+    """
     total = f"here it took {duration(sum(left.values()))}"
     longest = max(left, key=lambda pair: left[pair])
     places = [own_place(stacks[number] if number >= 0 else (), folder) for number in longest]

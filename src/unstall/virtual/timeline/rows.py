@@ -11,6 +11,6 @@ _Table = TypeVar("_Table", Host, Device, Waits, Memory, Faults)
 
 
 def rows_of(table: _Table, rows: Bool | I64) -> _Table:
-    """Returns the selected rows of a table. `rows` is a bool mask, or row numbers in the wanted order."""
+    """Returns the selected rows of a table. `rows` is a bool mask, or has row numbers in the order of the result."""
     columns = {field.name: getattr(table, field.name)[rows] for field in fields(table)}
     return type(table)(**columns)

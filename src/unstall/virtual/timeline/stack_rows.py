@@ -1,4 +1,4 @@
-"""Converts the Python stacks of records into rows of a timeline's Lines and Stacks."""
+"""Converts the Python stacks of log records into rows of a timeline's tables `Lines` and `Stacks`."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ def stack_rows(
         text: Returns the index of a text in the timeline's strings.
 
     Returns:
-        (lines, stacks, whole, calling). `whole` has the index into `stacks` of each stack. `calling` has the index into
-        `stacks` of the `backward()` call in each stack, or of the whole stack if it has no such call.
+        (lines, stacks, whole, calling). `lines` and `stacks` are the tables. `whole` has the index of each log stack in
+        the table `stacks`. `calling` has the index of the part of each log stack down to the `backward()` call. If a
+        log stack has no `backward()` call, its index in `calling` is the index of the whole stack.
     """
     short = Shortened(folder)
     lines: dict[tuple[str, int, str], int] = {}
@@ -68,8 +69,8 @@ def stack_rows(
 
 
 def stack_of_records(happened: Happened, whole: I32, calling: I32) -> I32:
-    """Returns the index into the table `Stacks` of each log record's stack. Records of autograd's threads get the stack
-    of the last `backward()` call.
+    """Returns, for each log record, the index of its stack in the table `Stacks`. A record of an autograd thread gets
+    the stack of the last `backward()` call.
     """
     stack = happened.stack
     lost = (stack == -1) & (happened.thread != 0)

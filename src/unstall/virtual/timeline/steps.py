@@ -1,4 +1,6 @@
-"""Adds steps to a timeline as annotations. Step boundaries come from `unstall.step()` or helpers of `unstall.fix`."""
+"""Adds steps to a timeline as annotations. The step boundaries come from `unstall.step()` or from helpers of
+`unstall.fix`.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,11 @@ from unstall.virtual.timeline.added_rows import with_host_rows
 
 
 def with_iterations(timeline: Timeline) -> Timeline:
-    """Fills in the number of the step in which each fault happened, counted from 1. Leaves -1 if steps are unknown.
+    """Fills in the number of the step in which each fault happened. Steps are counted from 1. The number is -1 if the
+    steps are unknown.
 
-    A fault may end the program in the middle of a step. Work after the last whole step counts as part of one more step
-    if the same call was made in earlier steps.
+    A fault may end the program in the middle of a step. If the call of a fault is after the last complete step, and the
+    same call was made in earlier steps, the fault is in the next step.
     """
     faults, host = timeline.faults, timeline.host
     if not len(faults):
@@ -42,10 +45,11 @@ def with_iterations(timeline: Timeline) -> Timeline:
 def with_found_steps(timeline: Timeline, boundaries: Sequence[tuple[StepSource, int]]) -> Timeline:
     """Adds steps to the timeline from the best source of step boundaries (ns), as a recording does.
 
-    The best source is explicit calls, then an optimizer, then iterated items or calls. An optimizer has boundaries only
-    if its steps are graph replays. Iterated items and calls are used only if the timeline has neither annotated steps
-    nor optimizer steps, because one step may have several items. If there are no boundaries, uses the calls in a
-    framework's loop, under the same condition.
+    The best source is explicit calls. The second best is an optimizer. The third best is iterated items or calls. An
+    optimizer has boundaries only if its steps are graph replays. If the timeline already has annotated steps or
+    optimizer steps, iterated items and calls are not used, because one step may have several items. If there are no
+    boundaries, the steps come from the calls in a framework's loop. These calls are also not used if the timeline
+    already has annotated steps or optimizer steps.
     """
     sources = StepSources()
     for source, _ in boundaries:
@@ -70,12 +74,12 @@ def _with_steps_of_loops(timeline: Timeline) -> Timeline:
 
 
 def with_steps(timeline: Timeline, boundaries: Sequence[int], by: StepMarks = "explicit") -> Timeline:
-    """Adds an annotation from each step boundary (ns) to the next. As in a recording, the annotations are on the thread
-    with the most calls.
+    """Adds an annotation from each step boundary (ns) to the next boundary. As in a recording, the annotations are on
+    the thread with the most calls.
 
-    The time before the first boundary counts as a step in two cases: if there is only one boundary, or if the
-    boundaries are explicit and as much was launched before the first boundary as in other steps. Otherwise, this time
-    was spent on the setup of a helper or a graph.
+    The time before the first boundary counts as a step in two cases. In the first case, there is only one boundary. In
+    the second case, the boundaries are explicit, and about as much work was launched before the first boundary as in
+    other steps. In all other cases, the time before the first boundary was the setup of a helper or a graph.
     """
     host = timeline.host
     whole = len(boundaries) == 1 or (by == EXPLICIT and begins_with_a_step(timeline, np.array(boundaries, np.int64)))

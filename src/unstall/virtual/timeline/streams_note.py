@@ -1,4 +1,4 @@
-"""What a timeline's notes say of kernels of several streams: whether they had room beside each other."""
+"""Writes a timeline's note about kernels of several streams. The note says whether the kernels ran concurrently."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from unstall.virtual.own_place import own_place
 from unstall.virtual.simulation.simulate import Simulation
 
 _GAIN = 0.05
-"""Streams gain something if kernels take this part less time together than one after the other."""
+"""The least fraction of their time that kernels of several streams must save by running concurrently. If they save
+less, the note says that streams gain nothing.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Meeting:
-    """Kernels of several streams without a pause between them: they overlap, or one begins as another ends.
+    """A group of kernels of several streams without a pause. The kernels overlap, or one kernel begins when another
+    kernel ends.
 
     Attributes:
-        rows: Their rows in `Ran`.
-        together_ns: From the first one's start to the last one's end.
+        rows: The rows of the kernels in `Ran`.
+        together_ns: The time from the first start of a kernel to the last end of a kernel.
     """
 
     rows: I64
@@ -34,10 +37,11 @@ class _Meeting:
 
 
 def streams_note(simulation: Simulation, stacks: Sequence[Stack], folder: str) -> str | None:
-    """Returns whether kernels of several streams ran side by side, or waited for each other as they fill the device.
+    """Returns a note about kernels of several streams. The note says whether the kernels ran concurrently, or waited
+    for each other because each kernel fills the device.
 
-    Names the kernel that took longest, and its line. Returns None if no kernels of two streams met. `stacks` are the
-    log's.
+    The note names the kernel that took the longest time, and its line. Returns None if no kernels of two streams
+    overlapped or followed each other without a pause. `stacks` has the stacks of the log.
     """
     ran, ops = simulation.history.ran.whole(), simulation.actions.recipes.ops
     kernels = np.flatnonzero(ops.kind[ran.op] == DeviceKind.KERNEL)
@@ -66,8 +70,9 @@ def streams_note(simulation: Simulation, stacks: Sequence[Stack], folder: str) -
 
 
 def _meetings(rows: I64, start: I64, end: I64, stream: np.ndarray) -> Iterator[_Meeting]:
-    """Yields the meetings among the kernels of one device. A kernel that waits for room begins in the nanosecond in
-    which another one ends; one that waits for its own stream, or for an event, begins later.
+    """Yields the groups of kernels on one device that overlap or follow each other without a pause. A kernel that waits
+    for free multiprocessors begins in the same nanosecond in which another kernel ends. A kernel that waits for its own
+    stream, or for an event, begins later.
     """
     rows = rows[np.argsort(start[rows], kind="stable")]
     latest = np.maximum.accumulate(end[rows])
@@ -79,8 +84,9 @@ def _meetings(rows: I64, start: I64, end: I64, stream: np.ndarray) -> Iterator[_
 
 
 def _longest(simulation: Simulation, rows: I64, stacks: Sequence[Stack], folder: str) -> str:
-    """Returns a sentence on the kernel of one line that takes most time among `rows` of `Ran`, all its launches
-    together, and on the share of the longest launch.
+    """Returns a sentence about the kernel that takes the most time in total. Adds up all launches of a kernel from the
+    same stack. `rows` are the rows of `Ran` to consider. The sentence also has the fraction of the device that the
+    longest launch uses.
     """
     history, recipes = simulation.history, simulation.actions.recipes
     ran, done, happened = history.ran.whole(), history.done.whole(), history.happened.whole()

@@ -13,12 +13,13 @@ FOREVER = 2**62  # ns; later than the end of any run
 
 
 def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
-    """Returns a timeline of the host events that began in [start_ns, end_ns), of their waits, and of the device ops
+    """Returns a timeline with the host events that began in [start_ns, end_ns), their waits, and the device operations
     that they launched.
 
-    Keeps earlier device ops that were still unfinished at `start_ns`, without their launches. Time zero is `start_ns`,
-    or the start of the earliest of these ops. Each host event is kept or dropped by its own start, so a kept operator
-    may lose later calls inside it. `meta` keeps the peak of reserved memory up to `end_ns`.
+    The timeline also has earlier device operations that were not finished at `start_ns`, without the launches of these
+    operations. Time zero is `start_ns`, or the start of the earliest unfinished device operation. Only the start of a
+    host event decides whether the event is included. So an included operator may lose later calls inside it. `meta` has
+    the peak of reserved memory up to `end_ns`.
     """
     host, device = timeline.host, timeline.device
     kept = (host.start >= start_ns) & (host.start < end_ns)
@@ -46,8 +47,8 @@ def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
 
 
 def without_host(timeline: Timeline, dropped: Bool) -> Timeline:
-    """Returns a timeline without some host events, which must not be waits. Keeps the calls inside them and the device
-    ops that they launched.
+    """Returns a timeline without the host events in `dropped`. These events must not be waits. The calls inside these
+    events, and the device operations that they launched, stay in the timeline.
     """
     return _with_host(timeline, ~dropped) if dropped.any() else timeline
 
@@ -68,7 +69,9 @@ def _with_host(timeline: Timeline, kept: Bool) -> Timeline:
 
 
 def _faults(faults: Faults, kept: Bool, row: I32) -> Faults:
-    """Keeps the faults of work that kept host events launched, and of work whose launch is unknown."""
+    """Returns the faults of work that was launched by a host event in `kept`. Also returns the faults of work whose
+    launch is unknown.
+    """
     launched = np.where(faults.replay >= 0, faults.replay, faults.call)
     mine = (launched < 0) | kept[launched] if len(kept) else launched < 0
     faults = rows_of(faults, mine)
@@ -76,6 +79,8 @@ def _faults(faults: Faults, kept: Bool, row: I32) -> Faults:
 
 
 def _numbers(kept: Bool) -> I32:
-    """Returns the new number of each row. The array ends with one more -1, so that row -1 maps to -1."""
+    """Returns the new number of each row, or -1 for a row that is not in `kept`. The array has one extra -1 at the end,
+    so the index -1 also gives -1.
+    """
     numbers = np.where(kept, np.cumsum(kept) - 1, -1)
     return np.append(numbers, -1).astype(np.int32)

@@ -1,6 +1,8 @@
-"""The part of `torch._C` that a CPU build of torch lacks, so that the unmodified `torch.cuda` works on a virtual GPU.
+"""The part of `torch._C` that is missing in a CPU build of torch. With this part, the unmodified `torch.cuda` works on
+a virtual GPU.
 
-`install` runs after `torch._C` was executed, `finish` after torch was imported. `attach` connects the simulator.
+`install` runs after the module `torch._C` was executed. `finish` runs after torch was imported. `attach` connects the
+simulator.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ class RnnMode(IntEnum):
 def workspace_bytes(major: int, environment: str) -> int:
     """Returns the size of cuBLAS's workspace in bytes, as in aten/src/ATen/cuda/CublasHandlePool.cpp.
 
-    `environment` has ":SIZE:COUNT" pairs, as the user set them, with sizes in KiB. Without pairs, the default of the
-    architecture applies.
+    `environment` is the value of the environment variable. It has ":SIZE:COUNT" pairs with sizes in KiB. If it has no
+    pairs, returns the default size for the architecture.
     """
     pairs = re.findall(r":(\d+):(\d+)", environment)
     if pairs:
@@ -40,8 +40,8 @@ def workspace_bytes(major: int, environment: str) -> int:
 
 
 def lt_workspace_bytes(major: int, environment: str) -> int:
-    """Returns the size of cuBLASLt's workspace in bytes. `environment` is this size in KiB, as the user set it. If
-    `environment` is not a number, the default applies.
+    """Returns the size of cuBLASLt's workspace in bytes. `environment` is the value of the environment variable: the
+    size in KiB. If `environment` is not a number, returns the default size.
     """
     if environment.isdecimal():
         return int(environment) * KIB
@@ -104,8 +104,8 @@ TUNABLE_SETTINGS: dict[str, object] = {
 
 
 def tunable_names() -> dict[str, object]:
-    """Returns the functions of `torch._C` for TunableOp, by name. Setters store values that getters return. TunableOp
-    is never enabled.
+    """Returns the functions of `torch._C` for TunableOp, by name. A setter stores a value, and the getter of the same
+    setting returns this value. TunableOp is never enabled.
     """
     settings = dict(TUNABLE_SETTINGS)
     names: dict[str, object] = {

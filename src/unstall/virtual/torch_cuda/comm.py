@@ -1,6 +1,6 @@
-"""`torch.cuda.comm` and `torch.cuda.nccl` within one process. Their operations are made of copies and additions.
+"""`torch.cuda.comm` and `torch.cuda.nccl` within one process. Their operations consist of copies and additions.
 
-The copies and their streams are those of torch/csrc/cuda/comm.cpp. NCCL's own kernels are not modelled.
+The copies and their streams follow torch/csrc/cuda/comm.cpp. The kernels of NCCL are not modelled.
 """
 
 from __future__ import annotations
@@ -187,8 +187,8 @@ def _copy_to(tensor: Tensor, device: int, *, copy: bool = True, stream: torch.St
 
 
 def _on(stream: torch.Stream | None) -> AbstractContextManager[object]:
-    """Returns a context that makes the stream current, or a context that does nothing if the stream is None. torch
-    passes a torch.Stream or a torch.cuda.Stream.
+    """Returns a context manager that makes the stream current. If the stream is None, the context manager does nothing.
+    torch passes a torch.Stream or a torch.cuda.Stream.
     """
     import torch
 
@@ -221,7 +221,7 @@ def _check_gathered(tensor: Tensor, out: Tensor, dim: int) -> None:
 
 
 def _reduced(first: Tensor, others: Iterable[Tensor], op: int) -> Tensor:
-    """Reduces all tensors to one by `op`, on the device of the first tensor."""
+    """Reduces all tensors to one tensor with the reduction `op`, on the device of the first tensor."""
     result = first
     for other in _moved(others, first.device):
         if op == SUM:

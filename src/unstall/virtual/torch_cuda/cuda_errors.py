@@ -52,7 +52,7 @@ def refusing(name: str, instead: str = "") -> Callable[..., NoReturn]:
 
 
 def refusing_class(name: str, instead: str = "") -> type:
-    """Returns a class from which torch can derive. Creating an instance raises NotSupportedError."""
+    """Returns a class from which torch can derive classes. Creating an instance raises NotSupportedError."""
     return type(name.rpartition(".")[2], (), {"__new__": refusing(name, instead), "__doc__": refusing.__doc__})
 
 

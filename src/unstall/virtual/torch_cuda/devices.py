@@ -1,4 +1,4 @@
-"""The devices: their number, the current one, their properties, and synchronization."""
+"""The devices of `torch.cuda`: their number, the current device, their properties, and synchronization."""
 
 from __future__ import annotations
 

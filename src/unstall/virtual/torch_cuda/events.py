@@ -90,8 +90,8 @@ def event_names(runtime: Runtime) -> dict[str, object]:
                 raise cuda_error(torch_c, CAPTURED, call)
 
     def _number_of(event: torch.Event) -> int:
-        """Returns the event's number in the log, to which c10's handle of the event points. The handle is needed
-        because torch.Event.elapsed_time() accepts no subclass.
+        """Returns the event's number in the log. c10's handle of the event points to this number. The number is needed
+        because torch.Event.elapsed_time() does not accept a subclass.
         """
         return ctypes.c_int64.from_address(event.event_id).value
 

@@ -120,7 +120,9 @@ def graph_names(runtime: Runtime) -> dict[str, object]:
             return self._pool
 
         def register_generator_state(self, _generator: torch.Generator) -> None:
-            """Does nothing, because every generator of the virtual devices gives new random numbers in each replay."""
+            """Does nothing. Every generator of a virtual device gives new random numbers in each replay without being
+            registered.
+            """
 
         def enable_debug_mode(self) -> None:
             self._debug = True

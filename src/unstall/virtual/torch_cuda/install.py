@@ -1,4 +1,6 @@
-"""Adds the missing names to `torch._C`, right after `torch._C` was executed and before `torch.cuda` is executed."""
+"""Adds the names that are missing in a CPU build to `torch._C`. Adds them right after the module `torch._C` was
+executed and before the module `torch.cuda` is executed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The caching allocator as `torch.cuda.memory` sees it: converts the simulator's figures into torch's formats."""
+"""The caching allocator in the form that `torch.cuda.memory` needs. Converts the simulator's numbers into torch's
+formats.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ SETTINGS_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 
 def settings_text() -> str:
-    """Returns the allocator's settings from the environment, or "" if it has none."""
+    """Returns the allocator's settings from the environment variables, or "" if no variable is set."""
     return next((os.environ[name] for name in SETTINGS_VARIABLES if os.environ.get(name)), "")
 
 
@@ -165,11 +167,13 @@ def memory_names(runtime: Runtime) -> dict[str, object]:
 
 
 class _Allocator:
-    """Describes the only allocator, for code that asks which allocator is used."""
+    """Represents the only allocator. `torch.cuda` returns it to code that queries the current allocator."""
 
 
 def _segments(segments: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yields the segments with CUDA stream pointers and empty Python stacks."""
+    """Yields the segments in torch's format. Stream numbers become CUDA stream pointers. Missing Python stacks become
+    empty lists.
+    """
     for segment in segments:
         blocks = [{**block, "frames": block.get("frames", [])} for block in segment["blocks"]]
         pointer = stream_pointer(segment["device"], segment["stream"])

@@ -26,8 +26,8 @@ ACTIONS = {
 
 
 class MemoryHistory:
-    """torch's history of the allocator: whether it is on, which actions it records, and its entries, without Python
-    stacks.
+    """torch's history of the allocator: whether recording is on, which actions are recorded, and the recorded entries.
+    The entries have no Python stacks.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -37,7 +37,7 @@ class MemoryHistory:
         self._metadata = ""
 
     def entries(self, device: int) -> list[dict[str, object]]:
-        """Returns a device's entries in the format of a snapshot's `device_traces`."""
+        """Returns the history entries of a device, in the format of `device_traces` in a memory snapshot."""
         if not self._enabled:
             return []
         entries = self._runtime.simulator.memory_history(device)

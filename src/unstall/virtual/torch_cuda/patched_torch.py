@@ -1,13 +1,16 @@
-"""Functions of torch itself that are replaced after torch was imported.
+"""Replaces functions of torch after torch was imported.
 
-- `torch.compile` returns its argument unchanged and warns once: compiled kernels are machine code of a real GPU, which
-can neither run nor be timed here. The program still computes the same values; its times are those of the separate
-operators. An error would stop programs for an optimisation that they do not depend on. - `torch.UntypedStorage` can be
-created and resized on virtual devices, as copies and saved files need. A CPU build's own code cannot do this. -
-`Tensor.tolist` is logged: it reads pinned memory without an operator, so its races would not be seen. -
-`torch.autograd.profiler.emit_nvtx` raises an error that names emit_nvtx. - Process groups over NCCL raise an error that
-says what to write instead. - `torch.set_num_threads` tells the shim, by which the time of operators of the CPU is
-modelled.
+- `torch.compile` returns its argument unchanged and warns. Compiled kernels are machine code of a real GPU. This code
+  cannot run here, and its time cannot be predicted. The program still computes the same values. Its times are the times
+  of the separate operators. An error instead of a warning would stop programs that do not depend on the optimisation.
+- `torch.UntypedStorage` can be created and resized on virtual devices. Copies and the loading of saved files need this.
+  The code in a CPU build cannot do this.
+- `Tensor.tolist` is logged. It reads pinned memory without an operator. Without the log record, a race with this read
+  would not be found.
+- `torch.autograd.profiler.emit_nvtx` raises an error that names emit_nvtx.
+- Process groups over NCCL raise an error that says what to use instead.
+- `torch.set_num_threads` passes the number of threads to the shim. The modelled time of CPU operators depends on this
+  number.
 """
 
 from __future__ import annotations
@@ -58,12 +61,14 @@ _asked = _Asked()
 
 
 def notes() -> tuple[str, ...]:
-    """Returns the notes for this process's report: `TEXT` if the program called torch.compile."""
+    """Returns the notes for the report of this process. There is one note, `TEXT`, if the program called torch.compile.
+    Otherwise there are no notes.
+    """
     return (TEXT,) if _asked.compile else ()
 
 
 class NotCompiledWarning(UserWarning):
-    """Warns that the argument of torch.compile runs operator by operator."""
+    """Warns that the argument of torch.compile is not compiled and runs operator by operator."""
 
 
 def run_uncompiled(module: ModuleType) -> None:
@@ -113,8 +118,8 @@ def make_storages(module: ModuleType, shim: StorageShim) -> None:
 
 
 def log_host_reads(module: ModuleType, shim: StorageShim) -> None:
-    """Logs calls of `Tensor.tolist`, because they read the tensor's values. Does not log `Tensor.numpy`, because it
-    only shares the memory.
+    """Logs calls of `Tensor.tolist`, because `Tensor.tolist` reads the tensor's values. Does not log `Tensor.numpy`,
+    because `Tensor.numpy` only shares the memory of the tensor.
     """
     tolist = module.Tensor.tolist
 
@@ -129,8 +134,8 @@ def log_host_reads(module: ModuleType, shim: StorageShim) -> None:
 
 
 def follow_threads(module: ModuleType, shim: StorageShim) -> None:
-    """Tells the shim how many threads the program sets for operators on the CPU. If the program sets no number, torch
-    uses the cores of this machine, and the model uses those of the modelled host.
+    """Passes the number of threads that the program sets for CPU operators to the shim. If the program sets no number,
+    torch uses the cores of this machine, and the model uses the cores of the modelled host.
     """
     set_threads = module.set_num_threads
 
@@ -183,8 +188,8 @@ def refuse_nccl(distributed: ModuleType) -> None:
 
 
 def _missing(module: str, name: str) -> Any:
-    """Implements `__getattr__` of a module. For NCCL's class, which a build for CPUs lacks, raises an AttributeError
-    that says what to use instead.
+    """Implements `__getattr__` of a module. A CPU build has no class `ProcessGroupNCCL`. For this name, raises an
+    AttributeError that says what to use instead.
     """
     if name == "ProcessGroupNCCL":
         raise AttributeError(str(NotSupportedError(name, GLOO)))

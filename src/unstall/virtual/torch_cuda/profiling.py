@@ -33,7 +33,7 @@ ERROR_TEXTS = {
 
 
 class CudaError(IntEnum):
-    """CUDA's cudaError_t. Accepts any number, including numbers that have no name here."""
+    """CUDA's cudaError_t. Accepts any number. A number without a name in this class is also valid."""
 
     success = 0
 
@@ -47,8 +47,9 @@ class CudaError(IntEnum):
 
 
 class Ranges:
-    """Writes NVTX ranges to the log as annotations. A pushed range becomes one annotation. A range that may end on
-    another thread becomes two annotations of zero length: one where it begins, one where it ends.
+    """Writes NVTX ranges to the log as annotations. A range of `push` and `pop` becomes one annotation. A range of
+    `start` and `end` may end on another thread. It becomes two annotations of zero length: one at its begin and one at
+    its end.
     """
 
     def __init__(self, runtime: Runtime) -> None:

@@ -1,4 +1,4 @@
-"""The properties of the GPU and of the CUDA build: `torch.cuda.get_device_properties`, versions."""
+"""The properties of the GPU (`torch.cuda.get_device_properties`), and the versions of the CUDA build."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ MIB = 1 << 20
 
 
 class DeviceUuid:
-    """A UUID like torch's: `bytes` is a list of 16 numbers, and `str()` gives the usual form."""
+    """A UUID like torch's UUID of a device. `bytes` is a list of 16 numbers. `str()` returns the usual form of a
+    UUID.
+    """
 
     def __init__(self, value: uuid.UUID) -> None:
         self._value = value
@@ -68,8 +70,8 @@ class DeviceProperties:
 
     @classmethod
     def of(cls, description: object, index: int = 0) -> DeviceProperties:
-        """Returns the properties of a device. `description` is a mapping or an object that has some of these fields.
-        Raises ValueError if a required field is missing.
+        """Returns the properties of a device. `description` is a mapping or an object. It has some fields of this
+        class, as keys or as attributes. Raises ValueError if a required field is missing.
         """
         given = description if isinstance(description, Mapping) else _attributes(description)
         known = {field.name: given[field.name] for field in fields(cls) if field.name in given}
@@ -84,7 +86,7 @@ class DeviceProperties:
 
     @property
     def gcnArchName(self) -> str:  # noqa: N802
-        """A ROCm property, which torch also has on CUDA."""
+        """A property for ROCm. torch also has this property on CUDA."""
         return self.name
 
     @property

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 CAPTURING = "operation not permitted when stream is capturing"
 SET_REQUIRES_DEVICE_INIT = "_ZN5torch5utils24set_requires_device_initEN3c1010DeviceTypeEb"
-"""torch::utils::set_requires_device_init(DeviceType, bool): factories in C++ then ask for initialisation again."""
+"""The symbol of torch::utils::set_requires_device_init(DeviceType, bool). If this function is called with True, factory
+functions in C++ initialise CUDA again.
+"""
 
 
 class Shim(Protocol):
@@ -68,15 +70,17 @@ class Shim(Protocol):
     def capture_begin(self, graph: int, device: int, stream: int, pool: int, mode: str) -> None: ...
 
     def refused_in_capture(self, device: int, stream: int) -> bool:
-        """Returns whether a wait for this stream is illegal because of a running capture. If it is, invalidates this
-        capture.
+        """Returns whether a wait for this stream is illegal because of a running graph capture. If the wait is illegal,
+        invalidates the graph capture.
         """
 
     def refuse_forks(self) -> None:
-        """Makes the devices unusable in children forked from now on."""
+        """Makes the devices unusable in child processes that are forked after this call."""
 
     def capture_end(self, graph: int) -> int | None:
-        """Returns the number of operations in the graph, or None if it is unknown."""
+        """Ends the capture of the graph. Returns the number of operations in the graph, or None if the number is
+        unknown.
+        """
 
     def replay(self, graph: int, device: int, stream: int) -> None: ...
 
@@ -104,9 +108,9 @@ def attach(simulator: Simulator, devices: Sequence[DeviceProperties]) -> None:
 
 
 class ForkGuard:
-    """Makes devices unusable in children that were forked after this process used CUDA, as real CUDA does.
+    """Makes devices unusable in child processes that were forked after this process used CUDA, as real CUDA does.
 
-    Spawned children can use the devices.
+    Spawned child processes can use the devices.
     """
 
     def __init__(self, torch_c: ModuleType, shim: Shim) -> None:
@@ -116,7 +120,7 @@ class ForkGuard:
         self.is_child = False
 
     def arm(self) -> None:
-        """Makes devices unusable in children forked from now on."""
+        """Makes devices unusable in child processes that are forked after this call."""
         if self._armed:
             return
         self._armed = True
@@ -155,15 +159,15 @@ class Runtime:
 
     @property
     def simulator(self) -> Simulator:
-        """The attached simulator. Raises NotSupportedError if there is none."""
+        """The attached simulator. Raises NotSupportedError if no simulator is attached."""
         if _attached.simulator is None:
             raise NotSupportedError("this figure of torch.cuda", "nothing simulates what runs in this process")
         return _attached.simulator
 
     @property
     def devices(self) -> tuple[DeviceProperties, ...]:
-        """The attached devices, or H200s if none are attached. Raises ValueError if the shim has a different number of
-        devices.
+        """The properties of the attached devices, or of H200s if no devices are attached. Raises ValueError if the shim
+        has a different number of devices.
         """
         count = self.shim.device_count()
         devices = _attached.devices or tuple(DeviceProperties.of(H200, index) for index in range(count))
@@ -188,15 +192,17 @@ class Runtime:
         self.shim.append(int(code), device, stream, a, b, name, 0)
 
     def cuda_begins(self) -> None:
-        """Tells the attached simulator, if there is one, that the program initialises CUDA."""
+        """Tells the attached simulator that the program initialises CUDA. Does nothing if no simulator is attached."""
         if _attached.simulator is not None:
             _attached.simulator.cuda_begins()
 
     def initialise(self) -> None:
-        """Run torch.cuda's lazy initialisation. Every call that needs a device does this first."""
+        """Runs the lazy initialisation of torch.cuda. Every function that needs a device calls this method first."""
         sys.modules["torch.cuda"]._lazy_init()
 
     def refuse_in_capture(self, call: str) -> None:
-        """Raises torch.AcceleratorError if `call`, which waits for the current stream, is illegal during a capture."""
+        """Raises torch.AcceleratorError if a wait for the current stream is illegal because of a running graph capture.
+        `call` is the name of the function that waits.
+        """
         if self.captures.running and self.shim.refused_in_capture(*self.current_stream()):
             raise cuda_error(self.torch_c, CAPTURING, call)

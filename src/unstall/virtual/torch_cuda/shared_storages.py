@@ -1,7 +1,8 @@
-"""Storages of a virtual GPU that several processes use, as `torch.multiprocessing` sends CUDA tensors through queues.
+"""Storages of a virtual GPU that several processes share. `torch.multiprocessing` shares storages when it sends CUDA
+tensors through queues.
 
-The processes have the same bytes, so each sees what another writes. As on a real GPU, a tensor that is sent costs its
-receiver no device memory, and the sender's bytes stay until every receiver has freed them.
+The processes share the same bytes, so each process sees the writes of all processes. As on a real GPU, the receiver of
+a tensor needs no additional device memory. The bytes stay allocated in the sender until every receiver has freed them.
 """
 
 from __future__ import annotations
@@ -15,28 +16,30 @@ if TYPE_CHECKING:
     import torch
 
 _HANDLE = struct.Struct("<qq")
-"""(process, its file descriptor of the bytes)"""
+"""(process id, descriptor in this process of the file with the bytes)"""
 
 
 class SharingShim(Protocol):
     """The methods of the shim that this module uses."""
 
     def share_storage(self, storage: torch.UntypedStorage) -> int:
-        """Moves the storage's bytes to a file in memory, and counts one more receiver of them. Returns the file's
-        descriptor in this process.
+        """Moves the storage's bytes to a file in memory, and increments the number of receivers of the bytes. Returns
+        the descriptor of the file in this process.
         """
 
     def shared_storage(self, pid: int, descriptor: int, bytes: int, device: int) -> torch.UntypedStorage: ...
 
     def release_shared(self, pid: int, descriptor: int) -> None:
-        """Counts one receiver less for the bytes of this file."""
+        """Decrements the number of receivers of the bytes in this file."""
 
 
 def share_storages(module: ModuleType, shim: SharingShim) -> None:
-    """Adds the methods of `torch.UntypedStorage` by which `torch.multiprocessing` sends and receives CUDA storages."""
+    """Adds methods to `torch.UntypedStorage`. `torch.multiprocessing` uses these methods to send and receive CUDA
+    storages.
+    """
 
     def share(self: torch.UntypedStorage) -> tuple[Any, ...]:
-        """Returns the arguments of `_new_shared_cuda` in the process that receives the storage."""
+        """Returns the arguments with which the receiving process calls `_new_shared_cuda`."""
         size = self.nbytes()
         handle = _HANDLE.pack(os.getpid(), shim.share_storage(self)) if size else None
         return self.device.index, handle, size, 0, handle, 0, b"", False

@@ -9,7 +9,9 @@ from unstall.virtual.torch_cuda.cuda_errors import CUDA_DEVICE_TYPE, NotSupporte
 from unstall.virtual.torch_cuda.runtime import Runtime
 
 PRIORITIES = (0, -3)
-"""The lowest and the highest that torch supports: max_compile_time_stream_priorities of c10/cuda/CUDAStream.h is 4."""
+"""The lowest and the highest stream priority that torch supports. In c10/cuda/CUDAStream.h,
+max_compile_time_stream_priorities is 4.
+"""
 POINTER_BASE = 0x5600_0000_0000
 POINTER_STRIDE = 0x160
 DEVICE_SHIFT = 32
@@ -18,8 +20,8 @@ PROTOTYPE = "Synchronization debug mode is a prototype feature and does not yet 
 
 
 def stream_pointer(device: int, stream: int) -> int:
-    """Returns the `cudaStream_t` of a stream: 0 for the default stream, as in CUDA, and a unique number for any other
-    stream.
+    """Returns the `cudaStream_t` of a stream. It is 0 for the default stream, as in CUDA. Each other stream has a
+    unique number.
     """
     return POINTER_BASE + (device << DEVICE_SHIFT) + stream * POINTER_STRIDE if stream else 0
 
@@ -35,8 +37,8 @@ def stream_of_pointer(pointer: int, device: int) -> int:
 
 
 def stream_priority(stream: int) -> int:
-    """Returns the priority of a stream from its number. Bits 1 to 4 of the number are the stream's pool, as in
-    c10/cuda/CUDAStream.cpp.
+    """Returns the priority of a stream, given c10's number of the stream. Bits 1 to 4 of the number tell the stream's
+    pool, as in c10/cuda/CUDAStream.cpp. The pool tells the priority.
     """
     kind = stream >> 1 & 0xF
     return -(kind - 1) if kind else 0
@@ -47,7 +49,9 @@ def stream_names(runtime: Runtime) -> dict[str, object]:
     torch_c, shim = runtime.torch_c, runtime.shim
 
     class CudaStreamBase(torch_c.Stream):  # type: ignore[name-defined, misc]
-        """A CUDA stream. Without a number, takes a new stream from the device's pool."""
+        """A CUDA stream. If no stream id and no device are passed, takes a new stream from the current device's
+        pool.
+        """
 
         def __new__(
             cls,

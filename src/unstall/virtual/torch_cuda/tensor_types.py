@@ -1,4 +1,6 @@
-"""`torch.cuda.FloatTensor` and the other types of CUDA tensors, which torch's build for CPUs has but refuses to use."""
+"""`torch.cuda.FloatTensor` and the other types of CUDA tensors. A CPU build of torch has these types but refuses to use
+them.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,16 @@ class TypesShim(Protocol):
     """The methods of the shim that this module uses."""
 
     def make_tensor_type(self, type: type) -> bool:
-        """Makes the type create tensors. Returns False if the shim does not know the layout of this torch's types."""
+        """Makes the type create tensors. Returns False if the shim does not know the memory layout that types have in
+        the installed torch.
+        """
 
     def set_default_tensor_type(self, type: type) -> None: ...
 
 
 def make_tensor_types(module: ModuleType, shim: TypesShim) -> None:
-    """Makes types such as `torch.cuda.FloatTensor` create tensors of the virtual GPU, and makes
-    `torch.set_default_tensor_type` accept them.
+    """Makes types such as `torch.cuda.FloatTensor` create tensors on the virtual GPU. Makes
+    `torch.set_default_tensor_type` accept these types.
     """
     dense = [kind for kind in module._tensor_classes if kind.__module__ == "torch.cuda"]
     made = {kind for kind in dense if shim.make_tensor_type(kind)}

@@ -1,4 +1,6 @@
-"""Edits of a program, one file each. An edit's name is its file's, with hyphens."""
+"""Edits of a program. Each edit has a file in this folder. The name of an edit is its file's name, with hyphens in
+place of underscores.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,14 @@ class Module(Protocol):
     __doc__: str | None
 
     def prepare(self, text: str | None) -> object:
-        """Parses the text after the edit's name. `text` is None if nothing follows the name.
+        """Parses the text after the edit's name. `text` is None if there is no text after the name.
 
         Raises:
             UsageError: The text is not valid for this edit.
         """
 
     def apply(self, subject: Subject, argument: object) -> Subject:
-        """Returns the subject with the edit made. `argument` is the result of `prepare`."""
+        """Returns the subject with the edit applied. `argument` is the result of `prepare`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,8 @@ class Edit:
     argument: object
 
     def apply(self, subject: Subject) -> Subject:
-        """Returns the subject with the edit made where it is possible. The subject's notes say where it is not, and
-        why."""
+        """Returns the subject with the edit applied wherever the edit is possible. The notes of the returned subject
+        say where the edit is not possible, and why."""
         return self.module.apply(subject, self.argument)
 
     def __str__(self) -> str:

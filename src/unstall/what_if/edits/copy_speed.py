@@ -19,7 +19,9 @@ def prepare(text: str | None) -> float:
 
 
 def apply(subject: Subject, factor: float) -> Subject:
-    """Makes copies faster. If a copy blocks the host, the host still waits for the work queued before that copy."""
+    """Makes copies faster. If a copy blocks the host, the host still waits for the work that is queued before the
+    copy.
+    """
     program = subject.program
     do, ops = program.instructions, program.ops
     copies = (subject.timeline.device.kind == DeviceKind.COPY)[ops.device] & ~subject.communication

@@ -19,8 +19,9 @@ from unstall.what_if.subject import SYNCS, Subject
 # graphs of four models with 252, 342, 406 and 540 nodes. A bare replay takes 3 to 8 µs (benchmarks/graph_nodes.py).
 _CALL_NS, _CALL_NS_A_NODE = 10_000, 400
 _BACKWARD_NS_A_NODE = 2_500
-"""The same for a node of a backward pass that autograd runs after the call. The call then makes a node of autograd's
-graph, and its backward hands a gradient to each parameter: 0.55 to 0.65 ms for two models with 193 and 287 nodes."""
+"""The host time of a call of `unstall.graphed` for each node of the CUDA graph, in ns, if autograd runs the backward
+pass after the call. The call makes a node of autograd's graph. The backward of this node passes a gradient to each
+parameter. This took 0.55 to 0.65 ms for two models with 193 and 287 nodes."""
 # Measured on an H200 with CUDA 13 without a profiler (benchmarks/device_delays.py), and as the difference between the
 # plain times of graphs and the total length of their ops when launched one by one (benchmarks/whatif_programs.py).
 _GAP_NS = 220  # between two kernels of a graph; on a stream it is 700 to 900 ns
@@ -37,15 +38,16 @@ def prepare(text: str | None) -> EditPlace | None:
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
     """Makes a CUDA graph of each stretch of successive launches that can be captured.
 
-    Only launches within the steps count. Each stretch is as long as possible. It ends at an operation that cannot be
-    captured: a wait, an upload, a copy that blocks, a download to pageable memory, an event, or a launch of another
-    thread. It also ends at work that a graph would not remove: data loading, allocation, long work outside any
-    operator.
+    Only launches within the steps count. Each stretch is as long as possible. A stretch ends at an operation that
+    cannot be captured: a wait, an upload, a copy that blocks, a download to pageable memory, an event, or a launch of
+    another thread. A stretch also ends at work that a graph would not remove: data loading, allocation, or long work
+    outside any operator.
 
-    If everything that an operator launches is in the graph, the operator's work before its first launch and after its
-    last launch is removed too. If the edit has a place, the work of the place's function, and of everything that the
-    function calls, is also removed. The function's caller stays unchanged. Operators that run meanwhile without being
-    part of the function stay unchanged too, such as those that add gradients to `.grad`.
+    If everything that an operator launches is in the graph, the host work of the operator before its first launch and
+    after its last launch is also removed. If the edit has a place, the host work of the place's function, and of
+    everything that the function calls, is also removed. The function's caller stays unchanged. An operator that runs at
+    the same time and is not part of the function stays unchanged. An example is an operator that adds gradients to
+    `.grad`.
     """
     program = subject.program
     do, ops = program.instructions, program.ops
@@ -96,8 +98,8 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 
 
 def _stretches(subject: Subject, place: EditPlace | None, breaks: Bool) -> I64:
-    """Returns, for each instruction, the number of the stretch that contains it, or -1. One graph can contain a
-    stretch."""
+    """Returns, for each instruction, the number of the stretch that contains it, or -1. A stretch is a range of
+    instructions that one CUDA graph can contain."""
     program = subject.program
     do = program.instructions
     launches = _launching(subject)
@@ -125,7 +127,7 @@ def _stretches(subject: Subject, place: EditPlace | None, breaks: Bool) -> I64:
 def _of_one_stretch(subject: Subject, stretch: I64) -> Bool:
     """Returns a mask of the operators and Python frames whose launches are all in one stretch.
 
-    They launch at least one op, wait for nothing, and do not contain a whole step.
+    Each of these operators and frames launches at least one op, does not wait, and does not contain a whole step.
     """
     host, program = subject.timeline.host, subject.program
     part = program.thread_of[host.thread]
@@ -149,9 +151,9 @@ def _of_one_stretch(subject: Subject, stretch: I64) -> Bool:
 
 
 def _beside(subject: Subject, place: EditPlace | None) -> NDArray[np.float64]:
-    """Returns, for each instruction, the share of the work before it that belongs to operators outside of the place.
+    """Returns, for each instruction, a share of the work before it: the share of operators outside of the place.
 
-    These operators launch nothing. If they did, they would end the stretch.
+    These operators launch nothing. An operator outside of the place that launches something ends the stretch.
     """
     host, top = subject.timeline.host, subject.places.top_op
     if place is None:
@@ -183,7 +185,8 @@ def _uncapturable(subject: Subject) -> Bool:
     """Returns a mask of the launches that a graph cannot contain.
 
     These are uploads, launches of existing graphs, and copies that the host waits for in the same call or operation. At
-    each replay, a captured upload would read the same host memory again, not that of the next batch.
+    each replay, a captured upload would read the same host memory again. It would not read the memory of the next
+    batch.
     """
     do, operation = subject.program.instructions, subject.places.operation
     host = subject.timeline.host
@@ -217,7 +220,8 @@ def _copying(subject: Subject, direction: CopyDirection) -> Bool:
 
 
 def _stops(subject: Subject, stretch: I64) -> list[str]:
-    """Returns a note, in a list, on why one graph per step is not enough. The list is empty if one is enough."""
+    """Returns a list with one note that says why one graph per step is not enough. The list is empty if one graph per
+    step is enough."""
     program = subject.program
     waits, uploads = (np.append(0, np.cumsum(each)) for each in (_waits(subject), _uploads(subject)))
     graphs = waited = uploaded = 0

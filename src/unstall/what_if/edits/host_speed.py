@@ -16,7 +16,7 @@ def prepare(text: str | None) -> float:
 
 
 def apply(subject: Subject, factor: float) -> Subject:
-    """Makes the host `factor` times as fast. Waits for data, sleep, allocation and first uses keep their length."""
+    """Makes the host `factor` times as fast. Waits for data, sleep, allocation and first uses stay unchanged."""
     kept = is_no_code(subject.timeline) | subject.startup
     return subject.faster(factor, 1 - subject.share_of_work(kept), 1 - subject.share_of_call(kept))
 

@@ -13,9 +13,10 @@ from unstall.what_if.place import EditPlace, parse_line
 from unstall.what_if.subject import Subject
 
 FETCH_NS = 1_000_000
-"""What it takes the host to fetch a batch that workers have ready, while it is busy with Python. Medians on an H100's
-host: 0.6 ms for a batch of one small tensor, 1.1 of four, 3.8 of two large ones; 0.1 ms while the host waits
-(`python -m benchmarks.ready_batches`). So workers gain nothing for batches that take less to make."""
+"""The host time for fetching a batch that a worker has already made, in ns, while the host is busy with Python. Medians
+on an H100's host are 0.6 ms for a batch of one small tensor, 1.1 ms for a batch of four, and 3.8 ms for a batch of two
+large tensors. While the host waits, fetching takes 0.1 ms (`python -m benchmarks.ready_batches`). So workers gain
+nothing if making a batch takes less time than fetching it."""
 
 
 def prepare(text: str | None) -> EditPlace | None:
@@ -45,7 +46,7 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 
 
 def _factor(subject: Subject, loading: Bool) -> float:
-    """Returns how many times shorter all requests together become if each takes at most FETCH_NS."""
+    """Returns the total time of all requests, divided by their total time if each request takes at most FETCH_NS."""
     host = subject.timeline.host
     before = after = 0
     for _, mine in groups(host.thread):

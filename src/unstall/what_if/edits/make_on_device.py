@@ -23,9 +23,9 @@ def prepare(text: str | None) -> EditPlace | None:
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
     """Replaces uploads at the place by kernels that make the tensors on the device. Removes the waits for the uploads.
 
-    The operator that makes a tensor on the device takes as much host time as this run's operators that launch one
-    kernel. Making the tensor on the host keeps its cost. So does other work within the upload's operation, such as
-    allocation or the first use of the device.
+    The operator that makes a tensor on the device takes as much host time as an operator of this run that launches one
+    kernel. The cost of making the tensor on the host stays. Other work within the upload's operation also stays, such
+    as allocation or the first use of the device.
     """
     timeline, program, operation = subject.timeline, subject.program, subject.places.operation
     up = (timeline.device.direction == CopyDirection.HOST_TO_DEVICE)[program.ops.device]

@@ -21,7 +21,7 @@ def prepare(text: str | None) -> None:
 
 def apply(subject: Subject, _: None) -> Subject:
     """Lets collectives start when their input is ready, in the same order as before. Only the end of a step waits for
-    them.
+    the collectives.
 
     This is the most that overlap can gain. In a real program, each use of a result has to wait for the result.
     """

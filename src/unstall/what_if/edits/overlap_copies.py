@@ -21,9 +21,9 @@ def prepare(text: str | None) -> EditPlace | None:
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
     """Lets uploads run ahead of the computation on their stream, with two buffers.
 
-    An upload waits only until its buffer is free. This is the buffer that the upload before the previous one used. The
-    next op on the computing stream waits for the upload, as it would wait for an event. Downloads stay unchanged,
-    because the host waits for them.
+    The uploads use the two buffers in turn: upload 3 uses the buffer of upload 1. An upload waits only until its buffer
+    is free. The next op on the computing stream waits for the upload, as it would wait for an event. Downloads stay
+    unchanged, because the host waits for downloads.
     """
     program, device = subject.program, subject.timeline.device
     ops = program.ops
@@ -58,9 +58,9 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 
 
 def _tied(program: Program) -> Bool:
-    """Returns a mask of the ops that cannot run ahead, because an event ties them to their stream.
+    """Returns a mask of the ops that cannot run ahead of the computation, because an event orders them on their stream.
 
-    Such an op is next to an event or a wait on its stream, or is followed by an op that also waits for another op.
+    Such an op is next to an event or a wait on its stream, or the next op on its stream also waits for another op.
     """
     do, ops = program.instructions, program.ops
     tied = np.zeros(len(ops), dtype=np.bool_)
@@ -79,15 +79,15 @@ def _let_ahead(mine: I64, at: I64, step: I64, after: I64, lag: I64) -> None:
     """Lets the uploads `mine[at]` run ahead of the other ops on their stream, with two buffers. Changes `after` and
     `lag`.
 
-    If a step has several uploads, as when weights are fetched layer by layer, the first one waits for the previous
-    step.
+    A step may have several uploads, for example if weights are uploaded layer by layer. Then the first upload of the
+    step waits for the previous step.
 
     Args:
         mine: The ops of one stream, in order.
         at: The positions of uploads in `mine`.
         step: The number of the step of each op in `mine`.
         after: For each op of the program, an earlier op that it waits for, or -1.
-        lag: For each op of the program, the time from the end of that earlier op to its start, in ns.
+        lag: For each op of the program, the time in ns from the end of the op in `after` to the start of this op.
     """
     following = at + 1
     uses = following[(following < len(mine)) & ~np.isin(following, at)]

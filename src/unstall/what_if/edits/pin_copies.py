@@ -31,12 +31,16 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Pins the memory of the copies at the place. The host still waits for downloads, because it needs their values."""
+    """Pins the memory of the copies at the place. The host still waits for downloads, because it needs the downloaded
+    values.
+    """
     return pinned(subject, subject.at(place)[subject.program.launcher])
 
 
 def pinned(subject: Subject, among: Bool) -> Subject:
-    """Returns the run with pinned memory for those ops in the mask `among` that copy between host and device."""
+    """Returns the run with pinned memory for copies between host and device. Changes only copies in the mask
+    `among`.
+    """
     timeline, program = subject.timeline, subject.program
     device, do, ops = timeline.device, program.instructions, program.ops
     row = ops.device

@@ -20,7 +20,7 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Removes the waits for downloads at the place. The downloads stay on their stream. Other waits stay too."""
+    """Removes the waits for downloads at the place. The downloads stay on their stream. Does not remove other waits."""
     timeline, ops = subject.timeline, subject.program.ops
     down = (timeline.device.direction == CopyDirection.DEVICE_TO_HOST)[ops.device]
     chosen = down & subject.at(place)[subject.program.launcher]

@@ -16,7 +16,7 @@ from unstall.what_if.staging import OPERATORS, STAGING_NS, limited, unexplained_
 from unstall.what_if.subject import SYNCS, Subject
 
 READ_BACK_BYTES = 4096
-"""The most bytes that count as reading a value rather than data."""
+"""The largest device-to-host copy, in bytes, that counts as reading a value. A larger copy counts as copying data."""
 
 
 def prepare(text: str | None) -> EditPlace | None:
@@ -24,7 +24,9 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Removes waits, and operations that only read a value. Allocations that wait stay: see `keep-cache`."""
+    """Removes waits, and operations that only read a value. Does not remove allocations that wait. The edit
+    `keep-cache` removes these allocations.
+    """
     do, host = subject.program.instructions, subject.timeline.host
     driver = np.isin(host.kind, OF_THE_DRIVER)
     syncs = subject.at(place) & np.isin(do.code, SYNCS) & ~subject.instructions_of(driver)
@@ -46,7 +48,7 @@ def _without(subject: Subject, read_back: Bool, waits: Bool, driver: Bool) -> Pr
         subject: The run.
         read_back: A mask of the host events to remove.
         waits: A mask of the instructions that are waits to remove.
-        driver: A mask of the host events that are the driver's work, which stay.
+        driver: A mask of the host events that are work of the driver. These events stay.
     """
     if not read_back.any():
         return subject.program
@@ -60,10 +62,10 @@ def _without(subject: Subject, read_back: Bool, waits: Bool, driver: Bool) -> Pr
 
 
 def _read_backs(subject: Subject, waits: Bool) -> Bool:
-    """Returns a mask of the host events to remove together with these waits: operations that only read a value and
-    wait.
+    """Returns a mask of the host events to remove together with the waits in `waits`. These host events are operations
+    that only read a value and wait.
 
-    If an operation also computes, only its copies of values are selected.
+    If an operation also computes, only its copies of values are in the mask.
     """
     timeline, operation = subject.timeline, subject.places.operation
     do, device = subject.program.instructions, timeline.device

@@ -14,7 +14,9 @@ def prepare(text: str | None) -> float:
 
 
 def apply(subject: Subject, factor: float) -> Subject:
-    """Makes the first uses of kernels and libraries faster. Allocations of memory within them keep their length."""
+    """Makes the first uses of kernels and libraries faster. Memory allocations within these first uses stay
+    unchanged.
+    """
     rows = subject.startup
     allocates = subject.instructions_of(np.isin(subject.timeline.host.kind, (HostKind.ALLOC, HostKind.FREE)))
     return subject.faster(factor, subject.share_of_work(rows), np.where(allocates, 0.0, subject.share_of_call(rows)))

@@ -1,5 +1,5 @@
-"""The cases that `unstall calibrate` measures: operators over grids of typical shapes, which are not taken from any
-single model.
+"""The cases that `unstall calibrate` measures: operators over grids of typical shapes. The shapes are not taken from
+any single model.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Case", "TensorPool", "cases"]
 def cases(most: int = 8) -> list[Case]:
     """Returns all cases whose priority (`Case.rank`) is at most `most`, in order of priority.
 
-    Cases of the same priority are shuffled with a fixed seed, so that a run that ends early has measured some of each
+    Cases of the same priority are shuffled with a fixed seed. So a run that ends early has measured some cases of each
     family.
     """
     families = (elementwise, norms, reductions, indexing, optimizers, attention, gemm, convolution)

@@ -23,8 +23,9 @@ class Case:
         operator: The operator with its overload, such as "add.Tensor".
         build: Makes the operator's arguments from a `TensorPool`.
         rank: The priority of the case. 0 is the highest.
-        hot: The positions of arguments that are read into the L2 cache before the call, as if just written.
-        gflop: The billions of floating-point operations of the call, if it has many.
+        hot: The positions of the arguments that are read into the L2 cache before the call, as if the previous operator
+            had just written them. If None, `measure` chooses the arguments.
+        gflop: The floating-point operations of the call in billions, or 0 if the call has few.
     """
 
     operator: str
@@ -35,8 +36,8 @@ class Case:
 
 
 class TensorPool:
-    """A preallocated pool of random numbers. Cases take their tensors from the pool without running a kernel. Tensors
-    of one case overlap only if they need more than the whole pool.
+    """A preallocated pool of random numbers. Cases take their tensors from the pool without running a kernel. The
+    tensors of one case overlap only if together they are larger than the pool.
     """
 
     def __init__(self, device: str, elements: int = MAX_ELEMENTS) -> None:
@@ -50,8 +51,8 @@ class TensorPool:
         self._used = 0
 
     def __call__(self, *sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Returns a contiguous tensor of normally distributed random numbers. Raises ValueError if it is larger than
-        the pool.
+        """Returns a contiguous tensor of normally distributed random numbers. Raises ValueError if the tensor is larger
+        than the pool.
         """
         count = prod(sizes)
         if count > self._elements:

@@ -13,7 +13,9 @@ from unstall.virtual.costs.suite.case import Arguments, Case, TensorPool
 _WIDTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
 _SIDES = (7, 14, 28, 56, 112)
 _POWERS = (8, 16, 32, 64, 128)
-"""Side lengths of small images and of latents. For powers of two cuDNN chooses other kernels than for nearby sizes."""
+"""Side lengths of small images and of latents. For powers of two, cuDNN does not choose the same kernels as for nearby
+sizes.
+"""
 
 
 @dataclass(frozen=True)

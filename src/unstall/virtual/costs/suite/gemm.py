@@ -162,8 +162,8 @@ def _addmm(rows: int, wide: int, deep: int, dtype: torch.dtype, turned: bool, po
 
 
 def _mm(rows: int, wide: int, deep: int, dtype: torch.dtype, layout: str, pool: TensorPool) -> Arguments:
-    """Returns the factors of a product in a linear layer with a weight of [wide, deep]. `layout`: "nt" is the forward,
-    "nn" the gradient of the input, "tn" the gradient of the weight.
+    """Returns the two factors of a matrix product in a linear layer. The weight is [wide, deep]. `layout` is "nt" for
+    the forward pass, "nn" for the gradient of the input, and "tn" for the gradient of the weight.
     """
     x, weight, y = pool(rows, deep, dtype=dtype), pool(wide, deep, dtype=dtype), pool(rows, wide, dtype=dtype)
     return {"nt": (x, weight.t()), "nn": (y, weight), "tn": (y.t(), x)}[layout]
