@@ -49,7 +49,7 @@ def format_of(path: str | Path, otherwise: str | None = None, formats: Sequence[
 def render(document: Document, name: str, *, top: int | None = None) -> str:
     """Returns the document in the format `name`.
 
-    `top` limits the number of rows in formats for people. None stands for 10.
+    `top` limits the number of rows in formats that people read. If None, the limit is 10.
     """
     renderer = import_module(f"unstall.document.{'terminal' if name == 'text' else name}")
     text: str = renderer.render(document, top=TOP if top is None else top)

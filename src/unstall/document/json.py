@@ -13,7 +13,7 @@ Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
 def render(document: Document, *, top: int | None = None) -> str:
-    """Returns all of the document's data as JSON. `top` has no effect, since it limits only what people read."""
+    """Returns all of the document's data as JSON. `top` has no effect, because it limits only formats for people."""
     return encode(document.data)
 
 
