@@ -100,7 +100,7 @@ class Outlook:
         return abs(self.model.error) <= UNTRUSTED
 
     def caveat(self) -> str:
-        """Returns a warning if the replayed step time differs too much from the recorded one, or "" otherwise.
+        """Returns a warning if the replayed step time differs too much from the recorded step time, or "" otherwise.
 
         Reports show the warning before all predictions.
         """

@@ -296,7 +296,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         title: The name of the command.
         about: Lines that describe the run.
-        caveats: What the reader must know before the summary.
+        caveats: Warnings that the reader must know before the summary.
         summary: The conclusion, in one or more sentences.
         blocks: The content below the summary.
         data: The result. Its JSON form is stable.

@@ -29,7 +29,7 @@ _ENDINGS: Mapping[str, str] = {
 
 
 def endings(formats: Sequence[str] = FORMATS) -> list[str]:
-    """Returns the usual file name ending of each format that has one."""
+    """Returns the usual file name ending of each format that has a file name ending."""
     return sorted({name: ending for ending, name in _ENDINGS.items() if name in formats}.values())
 
 

@@ -50,7 +50,7 @@ def _encodable(text: str) -> str:
 
 
 def _visible(character: str) -> str:
-    """Returns a character in a form that is safe on a terminal: an invisible one becomes a JSON escape."""
+    """Returns a character in a form that is safe on a terminal: an invisible character becomes a JSON escape."""
     if character.isprintable() or character == "\n":
         return character
     code = ord(character)

@@ -22,7 +22,7 @@ def launch_bound(run: Run, function: int | None = None) -> list[Finding]:
 
     The function is the innermost function with most of the idle time, or `function` (a row of `timeline.stacks`). A
     CUDA graph would capture this function. If the host is late only after pauses, and a graph of the function gains
-    nothing, the finding is harmless.
+    hardly any time, the finding is harmless.
 
     If the recording has no stacks, each of the costliest places has a finding. If tiny kernels have most of the idle
     time of a place, the place gets a finding of the rule tiny_kernels instead.

@@ -84,7 +84,7 @@ _replay_node: Callable[..., tuple[torch.Tensor, ...]] = _Replay.apply
 
 
 def _is_kept() -> bool:
-    """Returns whether another backward through the same autograd graph may follow the current one
+    """Returns whether another backward through the same autograd graph may follow the current backward
     (`retain_graph=True`)."""
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
 

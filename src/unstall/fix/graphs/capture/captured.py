@@ -1,4 +1,5 @@
-"""Captures a function at one shape as a CUDA graph: on one stream, or on several if that is predicted to be faster."""
+"""Captures a function at one shape as a CUDA graph: on one stream, or on several streams if they are predicted to be
+faster."""
 
 from __future__ import annotations
 
