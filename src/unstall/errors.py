@@ -1,6 +1,6 @@
-"""The exception tree.
+"""The exception tree. The numbers are the exit codes of the command line.
 
-UnstallError        (1)      a mistake of the user's or bad input; the number is the command line's exit code
+UnstallError        (1)      a mistake of the user, or bad input
 ├── UsageError      (2)      an option, argument or call that makes no sense
 ├── TraceError      (3)      an input that cannot be read; the message names the file and the place in it
 ├── GraphedError    (1)      a call that `graphed(…, strict=True)` cannot serve by a graph
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class UnstallError(Exception):
-    """Base of all errors that are meant for the user. The message is one sentence: what is wrong, and what to do.
+    """Base of all errors that users see. The message is one sentence that says what is wrong and what to do.
 
     Attributes:
         exit_code: The exit code of the command line after this error.
@@ -40,7 +40,7 @@ class SyncError(UnstallError, RuntimeError):
     """The CPU is about to wait for the GPU in a block under `unstall.no_sync()`.
 
     Attributes:
-        wait: Details of the wait, an `unstall.guarding.wait.Wait`; None if they are not known.
+        wait: Details of the wait, as an `unstall.guarding.wait.Wait`, or None if the details are unknown.
     """
 
     def __init__(self, text: str, wait: Any = None) -> None:

@@ -1,4 +1,4 @@
-"""Durations, shares, counts and sizes as people write them, with three digits or fewer."""
+"""Formats durations, shares, counts and sizes for people, with about three digits, and parses what people write."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from unstall.errors import UsageError
 
 MOST_NS = 2**62
-"""Every time in a file or an option must be shorter than this, so that the sum of two fits 64 bits."""
+"""All times in files and options must be below this limit, so that the sum of two times fits into 64 bits."""
 _MOST_DIGITS = 15  # of a count: a float holds it exactly
 _NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -21,7 +21,7 @@ _BYTES: dict[str, int] = {
 
 
 def duration(ns: int) -> str:
-    """Returns nanoseconds with three digits and a unit: "640 ns", "5.54 ms", "38.4 ms", "1 min 12 s"."""
+    """Returns a duration as text with three digits and a unit: "640 ns", "5.54 ms", "38.4 ms", "1 min 12 s"."""
     if ns < 0:
         return "-" + duration(-ns)
     if ns == 0:
@@ -37,9 +37,10 @@ def duration(ns: int) -> str:
 
 
 def in_one_unit(*times_ns: int) -> list[str]:
-    """Returns durations for side-by-side reading, all in ms: ["0.653 ms", "12.4 ms"].
+    """Returns durations as texts for side-by-side reading, all in ms: ["0.653 ms", "12.4 ms"].
 
-    Each duration has its own unit instead if one of them is below 1 µs or at least 1 s, or if all are below 100 µs.
+    If one duration is below 1 µs or at least 1 s, or if all durations are below 100 µs, each text has the unit that
+    fits its duration.
     """
     if all(1_000 <= ns < 1_000_000_000 for ns in times_ns) and max(times_ns) >= 100_000:
         return [f"{_three_digits(ns / 1e6)} ms" if ns >= 1_000_000 else f"{ns / 1e6:.3f} ms" for ns in times_ns]
@@ -47,7 +48,7 @@ def in_one_unit(*times_ns: int) -> list[str]:
 
 
 def share(part: int, whole: int) -> str:
-    """Returns part / whole as a percentage, such as "38.4 %". The text is "0 %" or "100 %" only if that is exact."""
+    """Returns part / whole as a percentage, such as "38.4 %". Returns "0 %" or "100 %" only if the share is exact."""
     if whole <= 0 or part == 0:
         return "0 %"
     if part == whole:
@@ -64,7 +65,7 @@ def good_to(error: float | None) -> str:
     """Returns a phrase on how good an estimate is, such as "± 5 % or so".
 
     Args:
-        error: The usual error of the estimate, as a fraction; None if it is not known.
+        error: The usual error of the estimate, as a fraction, or None if the error is unknown.
     """
     return "how good cannot be told" if error is None else f"± {100 * error:.0f} % or so"
 
@@ -101,12 +102,12 @@ def _plural(noun: str) -> str:
 
 
 def size(count: int) -> str:
-    """Returns bytes in binary units: "512 B", "1.50 GiB"."""
+    """Returns a number of bytes as text in binary units: "512 B", "1.50 GiB"."""
     return _size(count, _SIZES, 1024)
 
 
 def decimal_size(count: int) -> str:
-    """Returns bytes in decimal units: "512 B", "1.50 GB"."""
+    """Returns a number of bytes as text in decimal units: "512 B", "1.50 GB"."""
     return _size(count, _DECIMAL_SIZES, 1000)
 
 
@@ -142,7 +143,7 @@ def parse_duration(text: str) -> int:
 
 
 def parse_ms(text: str) -> int:
-    """Converts a number of milliseconds, such as "1.5", to ns. Raises UsageError unless the number is above 0."""
+    """Converts a number of milliseconds, such as "1.5", to ns. Raises UsageError if the number is not above 0."""
     try:
         ns = round(float(text) * 1e6)
     except (ValueError, OverflowError):
@@ -160,9 +161,9 @@ def parse_whole(text: str) -> int:
 
 
 def parse_share(text: str) -> float:
-    """Converts a percentage such as "20%" to a fraction. Raises UsageError if it is not from 0 to 100.
+    """Converts a percentage such as "20%" to a fraction. Raises UsageError if the percentage is not from 0 to 100.
 
-    "20" is read as 20 %. "0.2" is refused, since it may mean 20 % or 0.2 %.
+    "20" means 20 %. "0.2" raises UsageError, because it may mean 20 % or 0.2 %.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", text)
     if not match or float(match[1]) > 100:

@@ -79,7 +79,7 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def _mode(target: Path) -> int:
-    """Returns the permission bits of the file if it exists; otherwise those that a new file gets under the umask."""
+    """Returns the permission bits of the file. If there is no file, returns the bits of a new file under the umask."""
     if target.exists():
         return target.stat().st_mode & 0o777
     mask = os.umask(0)

@@ -1,12 +1,12 @@
-"""Records the stack of each call to CUDA, read from the calling thread at the time of the call.
+"""Records the Python stack of each call to CUDA. The stack is read on the calling thread during the call.
 
 There is no overhead per line of the program: a callback in C follows a thread's chain of frames only when the thread
-calls CUDA (`_frames.c`). Reading 30 frames takes 0.05 to 0.1 µs. Events for each line of Python would be slower: models
-of transformers run about 13 lines between two kernel launches, and each event takes 0.2 µs
+calls CUDA (`_frames.c`). Reading 30 frames takes 0.05 to 0.1 µs. An event for each line of Python would be slower:
+transformer models run about 13 lines between two kernel launches, and each event takes 0.2 µs
 (`python -m benchmarks.cupti_parts`; docs/recording.md).
 
-Code objects must be registered beforehand. From Python 3.12 on, `sys.monitoring` reports each code object when the code
-first runs. Before Python 3.12, all existing functions are registered when the recording starts.
+A code object must be registered before its frames can be read. From Python 3.12 on, `sys.monitoring` reports each code
+object when the code first runs. Before Python 3.12, all existing functions are registered when the recording starts.
 
 `places.jsonl` gets a line for each stack: {"stack": number, "frames": [[file, line, function], …]}, innermost first.
 """
@@ -64,13 +64,13 @@ class _Watched:
 
 
 class CallStacks:
-    """Lets the recorder `cupti` read the stack of each call. Writes descriptions of the stacks to `folder`."""
+    """Lets the recorder `cupti` read the Python stack of each CUDA call. Writes the stacks' frames to `folder`."""
 
     name = "calls"
     any_thread = True
 
     def __init__(self, folder: Path) -> None:
-        """Prepares to write to `folder`. Raises UnstallError if stacks cannot be read here."""
+        """Prepares to write to `folder`. Raises UnstallError if stacks cannot be read in this process."""
         why = unavailable()
         if why is not None:
             raise UnstallError(why)
@@ -85,7 +85,7 @@ class CallStacks:
         self._over = threading.Event()
 
     def start(self) -> None:
-        """Begins to read the stack of each CUDA call. Registers existing code now, and new code when it first runs.
+        """Begins to read the stack of each CUDA call.
 
         Raises:
             UnstallError: sys.monitoring has no free tool id.
@@ -111,9 +111,9 @@ class CallStacks:
             _cupti.know([], [], None)  # it keeps all code alive
 
     def flush(self) -> None:
-        """Writes descriptions of new stacks and the names of Python threads.
+        """Writes descriptions of new stacks and the names of new Python threads.
 
-        The names are written now because a thread may end before the recording does.
+        Thread names are written at each flush, because a thread may end before the recording ends.
         """
         with self._lock:
             stacks = _cupti.stacks(self._described)
@@ -172,7 +172,7 @@ class CallStacks:
             self._tool = None
 
     def _keep_describing(self) -> None:
-        """Describes stacks repeatedly, so that they are not lost if the process is killed."""
+        """Writes new stacks at regular intervals, so that the stacks are not lost if the process is killed."""
         while not self._over.wait(_DESCRIBE_S):
             with suppress(OSError):  # a disk that is full now may not be so at the end
                 self.flush()
@@ -188,7 +188,7 @@ class CallStacks:
 
 
 def unavailable() -> str | None:
-    """Returns why the stack of a CUDA call cannot be read here; None if it can."""
+    """Returns the reason why the stacks of CUDA calls cannot be read in this process, or None if they can be read."""
     if _cupti is None:
         return "the C extension is not built: install a C compiler, then unstall again"
     if not _cupti.frames_supported():
@@ -228,7 +228,7 @@ def _watched() -> Iterator[_Watched]:
 
 
 def _noted(code: CodeType) -> Callable[..., Any]:
-    """Returns a wrapper for `wrap` that notes when each call of a function begins and ends."""
+    """Returns a wrapper function, for `wrap`, that records the begin and the end of each call."""
 
     def call(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         _cupti.py_start(code, 0)
@@ -241,9 +241,9 @@ def _noted(code: CodeType) -> Callable[..., Any]:
 
 
 def _all_code() -> Iterator[CodeType]:
-    """Yields the code of all existing functions, of functions nested in them, and of running frames.
+    """Yields the code objects of all existing functions, of their nested functions, and of all running frames.
 
-    Omits unstall's own code: its wrappers are not part of the program's stacks.
+    Omits unstall's own code, because unstall's wrappers are not part of the program's stacks.
     """
     seen: dict[int, CodeType] = {}  # by id(): code objects of two files may be equal
     # Uses type(): isinstance would run the program's own __class__ properties.
@@ -258,9 +258,9 @@ def _all_code() -> Iterator[CodeType]:
 
 
 def _objects() -> list[object]:
-    """Returns all objects that the garbage collector tracks, including those that `gc.freeze()` hides.
+    """Returns all objects that the garbage collector tracks, including the objects that `gc.freeze()` hides.
 
-    Hidden objects are found only if modules refer to them, directly or through others.
+    A hidden object is found only if a module or a tracked object refers to it, directly or through other objects.
     """
     found = gc.get_objects()
     if not gc.get_freeze_count():

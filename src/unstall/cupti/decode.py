@@ -40,10 +40,11 @@ class Activity:
     """Everything that the recorder `cupti` recorded.
 
     Attributes:
-        tables: For each kind of record, an unsorted table of the type that `record_types` gives.
-        calls: Calls of CUDA's driver, sorted by thread and start.
-        spans: Calls of watched functions, sorted by thread and start. `what` is the number of the function.
-        names: Maps pointers to kernel names.
+        tables: For each kind of record, an unsorted numpy table. `record_types` returns the tables' dtypes.
+        calls: Calls to the CUDA driver, sorted by thread and start time.
+        spans: Calls to the Python functions that `call_stacks` watches, sorted by thread and start time. The field
+            `what` is the number of the function.
+        names: The kernel names, by pointer.
         cupti_version: The version of CUPTI.
     """
 
@@ -55,7 +56,7 @@ class Activity:
 
 
 def read_activity(folder: Path) -> Activity:
-    """Reads a recording, even if its process was killed. Raises TraceError if it is empty or missing."""
+    """Reads a recording, even if its process was killed. Raises TraceError if the recording is empty or missing."""
     try:
         about = json.loads((folder / VERSION).read_text())
     except (OSError, ValueError) as error:
@@ -110,8 +111,8 @@ def rows(chunk: np.ndarray, offsets: I64, kind: Kind, of_kind: dict[Kind, int]) 
 
     Args:
         chunk: The bytes of the chunk.
-        offsets: The offsets of all its records.
-        kind: The wanted kind.
+        offsets: The offset of each record in the chunk, in bytes, for records of all kinds.
+        kind: The kind of the records to return.
         of_kind: The record size of each kind, in bytes.
     """
     if not len(offsets):
@@ -130,7 +131,7 @@ def _calls(path: Path) -> np.ndarray:
 
 
 def _names(text: bytes) -> dict[int, str]:
-    """Maps pointers to names. Stops at the first name that is cut off."""
+    """Returns the kernel names by pointer. Stops at the first name that is incomplete."""
     names, at = {}, 0
     while at + _NAME_HEAD.size <= len(text):
         pointer, length = _NAME_HEAD.unpack_from(text, at)
@@ -143,9 +144,9 @@ def _names(text: bytes) -> dict[int, str]:
 
 
 def outermost(calls: np.ndarray) -> np.ndarray:
-    """Returns the calls that are not inside another call of the same thread, in order of their starts.
+    """Returns the calls that are not inside another call of the same thread, sorted by start time.
 
-    If two calls begin together, the longer call encloses the shorter one.
+    If two calls begin at the same time, the shorter call counts as inside the longer call.
 
     Args:
         calls: Rows with the fields start, end and thread.

@@ -1,7 +1,7 @@
 """The CUDA driver calls that are recorded: calls that launch work, wait, or allocate and free memory.
 
-Every runtime call of these kinds makes such a driver call. CUPTI identifies driver calls by a "callback id". CUPTI
-never reuses an id: the ids are the same from CUDA 11.7 to 13.5 (`cupti_driver_cbid.h`).
+Every CUDA runtime call of these kinds makes one of these driver calls. CUPTI identifies driver functions by a
+"callback id". CUPTI never reuses an id: the ids are the same from CUDA 11.7 to 13.5 (`cupti_driver_cbid.h`).
 """
 
 from __future__ import annotations

@@ -79,11 +79,11 @@ class FewCalls:
 
     Args:
         under_way: The error message if another recording begins during the block.
-        stacks: Whether to record the Python stack of each call too. Ignored if this Python does not allow it.
+        stacks: Whether to record the Python stack of each call too. Ignored if stacks cannot be read in this process.
 
     Raises:
         UsageError: Another recording of this process is active when the block begins.
-        UnstallError: CUPTI does not record here, or lost something. Raised when the block begins or ends.
+        UnstallError: CUPTI does not record in this process, or lost data. Raised when the block begins or ends.
     """
 
     def __init__(self, under_way: str, *, stacks: bool) -> None:
@@ -133,7 +133,7 @@ class FewCalls:
 
 
 def call_records(activity: Activity, stacks: dict[int, tuple[Frame, ...]]) -> CallRecords:
-    """Joins CUPTI's tables, and sorts them into columns."""
+    """Returns the device ops and driver calls of `activity` as columns, together with `stacks`."""
     calls = activity.calls[np.argsort(activity.calls["start"], kind="stable")]
     names = (DRIVER.get(int(what), "").removesuffix("_ptsz").removesuffix("_ptds") for what in calls["what"])
     columns = DriverColumns(
@@ -165,7 +165,7 @@ def _ops(activity: Activity, of_calls: I64) -> OpColumns:
 
 
 def _column(table: np.ndarray, name: str) -> I64:
-    """Returns a column of the table; -1 in all rows if the table lacks this column."""
+    """Returns a column of the table. If the table lacks the column, returns -1 for each row."""
     has = name in (table.dtype.names or ())
     return table[name].astype(np.int64) if has else np.full(len(table), -1, np.int64)
 
@@ -178,7 +178,7 @@ def _direction(table: np.ndarray) -> I8:
 
 
 def _rows_of(known: I64, wanted: I64) -> I64:
-    """Returns, for each number of `wanted`, the row of `known` that contains it; -1 if no row does."""
+    """Returns, for each number in `wanted`, its index in `known`, or -1 if `known` does not contain the number."""
     if not len(known):
         return np.full(len(wanted), -1, np.int64)
     order = np.argsort(known, kind="stable")

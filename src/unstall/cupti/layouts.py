@@ -1,9 +1,10 @@
-"""Offsets of the fields of CUPTI's activity records, by version of its API.
+"""Field offsets and sizes of CUPTI's activity records. The sizes depend on the version of CUPTI's API.
 
-Taken from `cupti_activity.h` of CUDA 11.7 to 13.5. Records have only grown at their end, so offsets hold for all these
-versions and only sizes differ. The sizes of later versions are unknown, and are not guessed.
+The numbers come from `cupti_activity.h` of CUDA 11.7 to 13.5. Each version only added fields at the end of a record.
+So the offsets are the same in all these versions, and only the sizes differ. The sizes of later versions are unknown,
+and are not guessed.
 
-Recorders import this module into the recorded program, so this module imports next to nothing.
+Recorders import this module into the recorded program, so this module imports almost nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The recorder with low overhead: CUPTI activity records, written to a file without Python.
 
-The recorder writes kernels, copies, memsets and the calls in `driver_calls`. A wait has the event or stream that the
-host waits for. A call has its stack if `CallStacks` registered the code.
+The recorder writes kernels, copies, memsets and the driver calls that the module `driver_calls` lists. The record of a
+wait names the event or stream that the host waits for. The record of a call includes the Python stack if `CallStacks`
+registered the code.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _KINDS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMCPY_PEER, Kind.MEMSET, Kind.OVERHEAD
 
 
 class CuptiError(UnstallError):
-    """CUPTI cannot be used here, or cannot be used at the moment."""
+    """CUPTI cannot be used in this process, either at all or at the moment."""
 
 
 class Cupti:
@@ -44,7 +45,7 @@ class Cupti:
     any_thread = True
 
     def __init__(self, folder: Path) -> None:
-        """Loads libcupti, and checks that it accepts a client. A separate process has tried the same before.
+        """Loads libcupti, and checks that it accepts a client. A separate process tests both first, as both may crash.
 
         Raises:
             CuptiError: libcupti accepts no client, or cannot be loaded.
@@ -100,7 +101,7 @@ class Cupti:
         _cupti.flush()
 
     def stop(self) -> None:
-        """Stops recording, and releases CUPTI. The device should have finished all launched work."""
+        """Stops recording, and releases CUPTI. Call this when the device has finished all launched work."""
         _cupti.flush()
         self._counts = _cupti.stop()
 
@@ -123,14 +124,19 @@ def _why(error: Exception) -> str:
 
 
 def unavailable() -> str | None:
-    """Returns why CUPTI cannot record here; None if it may work. Can be called before the program runs."""
+    """Returns the reason why CUPTI cannot record on this machine, or None if CUPTI may work.
+
+    Can be called before the program runs.
+    """
     if _cupti is None:
         return _NOT_BUILT
     return None if device.has_driver() else _NO_DRIVER
 
 
 def try_ahead(folder: Path) -> None:
-    """Tests whether libcupti crashes here. Writes the result to `folder`, for a program that will record there.
+    """Tests whether libcupti crashes on this machine.
+
+    Writes the result to `folder`. A program that records into `folder` then uses this result.
 
     Raises:
         OSError: `folder` cannot be written.

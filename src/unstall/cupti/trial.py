@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 FIRST_STEPS, BEFORE_STEPS = "first", "before"
-"""The names of two folders within a recording's folder: for the program's first steps, and for what it does before them
-if the recorder torch has to wait for a step."""
+"""The names of two folders within a recording's folder. FIRST_STEPS has a recording of the program's first steps.
+BEFORE_STEPS has a recording of the time before the first step, if the recorder `torch` has to wait for a step."""
 
 _TRIED = "cupti_tried.json"
 _LONGEST_S = 60.0  # subscribing initialises the driver, which takes seconds on a machine with many GPUs
@@ -35,10 +35,10 @@ _results: dict[str, str | None] = {}
 
 
 def why_not(extension: str, library: Path, folder: Path) -> str | None:
-    """Returns why this process must not load this libcupti; None if it may.
+    """Returns the reason why this process must not load this libcupti, or None if the process may load it.
 
     Tests the library in a separate process, at most once. If `try_ahead` has written a result to `folder`, uses this
-    result. If `folder` is one of FIRST_STEPS and BEFORE_STEPS, its parent folder may also have the result.
+    result. If `folder` is called FIRST_STEPS or BEFORE_STEPS, the result may also be in its parent folder.
 
     Args:
         extension: The file of the C extension that loads the library.
@@ -57,7 +57,10 @@ def why_not(extension: str, library: Path, folder: Path) -> str | None:
 
 
 def try_ahead(extension: str, library: Path, folder: Path) -> None:
-    """Tests this libcupti, and writes the result to `folder`. A program that records there need not test it again."""
+    """Tests this libcupti, and writes the result to `folder`.
+
+    A program that records into `folder` then uses this result and does not repeat the test.
+    """
     (folder / _TRIED).write_text(json.dumps({str(library): why_not(extension, library, folder)}))
 
 

@@ -1,4 +1,4 @@
-"""The training loop of train.py, mended as its report says. To see what changed: diff train.py mended.py"""
+"""The training loop of train.py, fixed as unstall's report advises. To see the changes: diff train.py mended.py"""
 
 import torch
 from torch import nn

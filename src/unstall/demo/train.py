@@ -1,4 +1,4 @@
-"""A training loop with stalls of the usual kinds. mended.py is the same loop without them."""
+"""A training loop with stalls of the usual kinds. mended.py is the same loop without these stalls."""
 
 import torch
 from torch import nn

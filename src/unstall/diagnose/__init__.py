@@ -1,1 +1,1 @@
-"""Makes the result of a timeline: its steps, the accounts of its time, and the findings of all rules."""
+"""Computes the result of a recorded run: the steps, the busy and idle time, and the findings of all rules."""

@@ -1,5 +1,7 @@
-"""Accounts: every nanosecond of the window is either busy, by kind of work, or idle, by cause. The parts add up
-exactly."""
+"""Divides the analysed time window into busy time, by kind of work, and idle time, by cause.
+
+Every nanosecond of the window counts exactly once.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ CAUSE = {name: code for code, name in enumerate(IDLE_CAUSES)}
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Gaps:
-    """Idle intervals of one device, or of all devices together, in order of time. Times are in ns."""
+    """Intervals in which one device was idle, or in which all devices were idle at the same time.
+
+    The intervals are sorted by time. Times are in ns.
+    """
 
     start: I64
     end: I64
@@ -35,10 +40,10 @@ class Gaps:
         return self.end - self.start
 
     def lost_to(self, *causes: str) -> Bool:
-        """Returns a mask of the intervals that were lost to one of these causes.
+        """Returns a mask of the idle intervals that have one of these causes.
 
-        Each launch has a usual latency, which costs nothing if the host is ahead of the device. If a launch was late,
-        the device idled for this latency too. That time counts for what made the launch late.
+        Each launch has a usual latency, which costs no time if the host runs ahead of the device. If a launch was late,
+        the device was idle during this latency too. This idle time counts for the cause of the late launch.
         """
         codes = [CAUSE[cause] for cause in causes]
         chosen: Bool = np.isin(self.cause, codes) | np.isin(self.behind, codes)
@@ -48,8 +53,8 @@ class Gaps:
 def busy_parts(timeline: Timeline, ops: Bool, window: tuple[int, int]) -> tuple[Busy, Intervals, int]:
     """Returns (parts, intervals, comm_ns) for the device ops in the mask `ops`, within the window.
 
-    The parts are the busy times by kind of work, in ns. The intervals are those in which the device was busy. comm_ns
-    is the time in which a collective was running.
+    `parts` has the busy time of each kind of work, in ns. `intervals` has the intervals in which the device was busy.
+    `comm_ns` is the time in which a collective was running.
     """
     device = timeline.device
     comm = is_communication(timeline)

@@ -28,12 +28,14 @@ from unstall.timeline.grouping import groups
 from unstall.timeline.intervals import Intervals
 
 PYTHON_LEAST_NS = 100_000
-"""If the host calls no operator for this long, it counts as at work in Python."""
+"""If the host calls no operator for at least this time, the host counts as busy in Python code."""
 
 PYTHON_LEAST_OF_CALLS_NS = 200_000
-"""If no operators were recorded, the host counts as at work in Python if it calls no CUDA function for this long. Some
-operators make no call, and some make their first one late. In 42 recordings of examples/traces, read with and without
-operators, this length moves 1.2 % of a step to another cause on average; 100 µs moves 2.2 %, and 400 µs 1.6 %."""
+"""The limit that replaces PYTHON_LEAST_NS if no operators were recorded. If the host calls no CUDA function for at
+least this time, the host counts as busy in Python code. The limit is only an estimate: some operators call no CUDA
+function, and some make their first CUDA call late. The limit was chosen with 42 recordings of examples/traces. Each was
+analysed with and without its operators. On average, 1.2 % of a step's time had another cause without operators. With
+100 µs as the limit it was 2.2 %, with 400 µs 1.6 %."""
 
 # torch's operators and annotations ("nccl:all_reduce" has the name of its backend), and those of vLLM and SGLang.
 _COMM_OP = re.compile(
@@ -47,7 +49,10 @@ _BLOCKED_LEAST_NS = 20_000  # a copy call that only queues its copy takes less, 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HostWaits:
-    """Times in which the host was blocked until the device was done with something, sorted by start, in ns."""
+    """Intervals in which the host was blocked until the device had finished some work.
+
+    The intervals are sorted by start. Times are in ns.
+    """
 
     row: I32  # host row: a SYNC, or a COPY call that blocked
     start: I64
@@ -59,7 +64,7 @@ class HostWaits:
 
     @property
     def for_copy(self) -> Bool:
-        """A mask of the waits that were for a copy to the device."""
+        """A mask of the waits in which the host waited for a copy to the device."""
         chosen: Bool = self.upload >= 0
         return chosen
 
@@ -68,7 +73,8 @@ class HostWaits:
 class HostActivity:
     """What the host did on the threads that launch work on the device.
 
-    Attributes named `…_rows` are host rows. Intervals are unions over all of these threads.
+    Attributes named `…_rows` are row indices of host events. Each `Intervals` attribute is a union over all of these
+    threads.
     """
 
     waits: HostWaits
@@ -94,10 +100,10 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None, ske
     """Returns what these threads did, by kind of activity.
 
     Args:
-        timeline: The run.
-        threads: The threads that launch.
+        timeline: The recorded run.
+        threads: The threads that launch work on the device.
         second_step: When the second step begins, in ns, or None if the run has only one step.
-        skew_ns: How far apart the clocks of host and device may be.
+        skew_ns: How far apart the clocks of host and device may be, in ns.
     """
     host = timeline.host
     ours = np.isin(host.thread, threads)
@@ -158,9 +164,9 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None, ske
 
 
 def _at_work(host: Host, rows: I64, sleeping: I64) -> Intervals:
-    """Returns the intervals in which one of the events in `rows` is running and its thread is not asleep.
+    """Returns the intervals in which at least one event of `rows` runs on a thread that is not asleep.
 
-    `sleeping` are the host rows of sleeps.
+    `rows` and `sleeping` are row indices of host events. The events of `sleeping` are sleeps.
     """
     asleep = dict(groups(host.thread[sleeping]))
     whole = Intervals.none()
@@ -176,7 +182,8 @@ def _at_work(host: Host, rows: I64, sleeping: I64) -> Intervals:
 def _host_operators(timeline: Timeline) -> Bool:
     """Returns a mask of the host events in operators that work on the host only.
 
-    Such an operator lasts at least `PYTHON_LEAST_NS` and makes no call to the device's API.
+    An operator counts as working on the host only if it lasts at least `PYTHON_LEAST_NS` and does not call the device's
+    API.
     """
     host = timeline.host
     calls = (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL)
@@ -213,9 +220,10 @@ def _waits(timeline: Timeline, ours: Bool, skew_ns: int) -> HostWaits:
 
 
 def _copy_of(timeline: Timeline, calls: I32, waits: I32) -> I32:
-    """Returns, for each wait, the host row of the call that made the copy for which the wait was, or -1.
+    """Returns, for each wait, the row of the copy call that the host waited for, or -1 if there is no such call.
 
-    A copy that blocks is its own wait. A synchronisation waits for the last copy before it in the same operator.
+    If the wait is itself a copy call that blocked, the result is this call. If the wait is a synchronisation, the
+    result is the last copy call before it in the same operator. Rows are row indices of host events.
     """
     host, operation = timeline.host, operations(timeline, timeline.host.op)
     if not len(calls):
@@ -233,11 +241,11 @@ def _copy_of(timeline: Timeline, calls: I32, waits: I32) -> I32:
 
 
 def _blocks(timeline: Timeline, copies: I64, skew_ns: int) -> Bool:
-    """Returns a mask of the copies between host and device that blocked the host in the call that made them.
+    """Returns a mask of the copies, between host and device, whose copy call blocked the host.
 
-    A synchronous API blocks by contract. An `Async` API blocks only for pageable memory. Even then it does not block if
-    it returns before most of the copy is done, since small uploads are staged and left to the driver. If the kind of
-    memory is unknown, the length of the call decides.
+    A synchronous API blocks by contract. An `Async` API blocks only for pageable memory. If the kind of memory is
+    unknown, the length of the call decides. A call that returned before half of the copy was done did not block: the
+    driver stages small uploads and finishes them later.
     """
     host, device = timeline.host, timeline.device
     call = device.launch[copies]

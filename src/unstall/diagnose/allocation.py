@@ -1,4 +1,7 @@
-"""Calls that take device or pinned memory from the driver: the cache's first growth, or churn in the steady state."""
+"""Finds driver calls that allocate or free device or pinned memory.
+
+The calls are either the first growth of the caching allocator's memory, or churn in the steady state.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ _FAR_LESS = 2
 
 
 def growing(run: Run) -> I64:
-    """Returns the host rows of the allocator calls with which the cache first grows.
+    """Returns the row indices of the calls with which the caching allocator's memory first grows.
 
-    These are calls in the first step, at places that make far fewer such calls in later steps.
+    A call counts if it is in the first step, and its place in the code makes far fewer allocator calls in later steps.
     """
     rows = run.activity.allocator_rows[run.inside[run.activity.allocator_rows]]
     if len(run.steps) < 2:
@@ -27,22 +30,24 @@ def growing(run: Run) -> I64:
 
 
 def churning(run: Run) -> I64:
-    """Returns the host rows of the allocator calls that `growing` does not return."""
+    """Returns the row indices of the allocator calls that `growing` does not return."""
     rows = run.activity.allocator_rows[run.inside[run.activity.allocator_rows]]
     later: I64 = np.setdiff1d(rows, growing(run))
     return later
 
 
 def first_of_each(run: Run, rows: I64) -> I64:
-    """Returns the first of these host rows in each operator, and each row outside of any operator."""
+    """Returns the first of these host rows in each operator, and all of these host rows outside of operators."""
     operation = run.places.operation[rows]
     _, first = np.unique(np.where(operation >= 0, operation, rows), return_index=True)
     return rows[first]
 
 
 def in_a_row(run: Run, rows: I64) -> I64:
-    """As `first_of_each`, but of consecutive driver calls outside any operator with the same stack, only the first: one
-    `empty_cache()` makes many calls, and waits in the first one.
+    """Returns the first of these host rows in each operator, and the first of each series outside of operators.
+
+    A series consists of consecutive driver calls of one thread with the same stack. For example, one `empty_cache()`
+    makes a series of calls, and waits in the first call.
     """
     host = run.timeline.host
     alone = rows[run.places.operation[rows] < 0]

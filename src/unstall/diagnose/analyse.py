@@ -33,12 +33,12 @@ def analyse(
 
     Args:
         timeline: The recorded or replayed run.
-        step: The name of the annotation around each step. If None, the name with which the recording was made. If the
-            recording has no such name, steps are detected.
-        user: Globs of the files that count as the user's code. If empty, the globs with which the recording was made.
-            If the recording has none, all files except those of frameworks.
+        step: The name of the annotation around each step. If None, the step name stored in the recording is used. If
+            the recording has no step name, steps are detected.
+        user: Globs of the files that count as the user's code. If empty, the globs stored in the recording are used.
+            If the recording has no globs, all files except the files of frameworks count as the user's code.
         steps: The steps, if they are already known.
-        places: The places of the host events, if they are already known.
+        places: The places in the code of the host events, if they are already known.
 
     Raises:
         UsageError: No annotation is called `step`.

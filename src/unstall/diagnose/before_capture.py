@@ -1,4 +1,7 @@
-"""Adds to the advice of a graph capture what must change before: first waits and copies, then the optimizer."""
+"""Extends the advice to capture a CUDA graph by the changes that the capture needs.
+
+The waits and copies to remove come first, the changes to the optimizer last.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +37,10 @@ _TENSOR_RATE = "lr=torch.tensor(…, device='cuda'){fused} if a scheduler change
 
 
 def with_what_comes_first(run: Run, findings: Sequence[Finding]) -> list[Finding]:
-    """Adds to each finding that advises to capture a CUDA graph what the user must change before that.
+    """If a finding advises to capture a CUDA graph, adds to its advice what the user must change for the capture.
 
-    Returns all findings in the same order. The advice refers to findings by the numbers that reports give them: from 1
-    on, without bugs and without harmless findings.
+    Returns all findings in the same order. The advice refers to other findings by their numbers in the report. The
+    report counts findings from 1, and does not count bugs and harmless findings.
     """
     costly = [finding for finding in findings if not finding.harmless and not finding.wrong]
     numbers = {id(finding): number for number, finding in enumerate(costly, 1)}
@@ -57,8 +60,10 @@ def with_what_comes_first(run: Run, findings: Sequence[Finding]) -> list[Finding
 
 
 def _inside(run: Run, finding: Finding) -> Bool | None:
-    """Returns a mask of the host events that the graph advised by the finding would contain, or None without such
-    advice."""
+    """Returns a mask of the host events that would be in the CUDA graph that the finding advises.
+
+    Returns None if the finding does not advise a graph.
+    """
     name, colon, place = (finding.edit or "").partition(":")
     if finding.rule != "launch-bound" or name != "graph":
         return None
@@ -66,8 +71,10 @@ def _inside(run: Run, finding: Finding) -> Bool | None:
 
 
 def _blocks(run: Run, finding: Finding, inside: Bool) -> bool:
-    """Returns whether a finding is about a wait or a copy that a graph of the host events in the mask `inside` cannot
-    contain."""
+    """Returns whether a finding is about a wait or a copy that prevents the capture of a CUDA graph.
+
+    `inside` is a mask of the host events that the graph would contain.
+    """
     where = finding.where
     if was_set_up(finding, run.timeline, run.steps):
         return False
@@ -86,7 +93,7 @@ def _blocks(run: Run, finding: Finding, inside: Bool) -> bool:
 def _first(blockers: Sequence[Finding], numbers: dict[int, int]) -> str:
     """Returns the advice to fix these findings first, or "" if there are no findings.
 
-    `numbers` has each finding's number in the report, by the finding's id().
+    `numbers` maps the id() of each finding to the finding's number in the report.
     """
     at: dict[str, list[Finding]] = {}
     for each in sorted(blockers, key=lambda each: numbers.get(id(each), len(numbers) + 1)):
@@ -97,9 +104,10 @@ def _first(blockers: Sequence[Finding], numbers: dict[int, int]) -> str:
 
 
 def _by_number(groups: Sequence[Sequence[Finding]], numbers: dict[int, int]) -> list[str]:
-    """Returns a text, in a list, that names findings by their numbers and counts the findings that have no number.
+    """Returns up to two texts: one names the findings that have a number, one counts the findings without a number.
 
-    Each group has the findings of one line. `numbers` has each finding's number in the report, by the finding's id().
+    Each group has the findings of one line. `numbers` maps the id() of each finding to the finding's number in the
+    report.
     """
     blockers = [each for group in groups for each in group]
     told = [str(number) for number in sorted(numbers[id(each)] for each in blockers if id(each) in numbers)]
@@ -129,9 +137,9 @@ def _at(where: Where) -> str:
 
 
 def _optimizer_needs(run: Run, inside: Bool) -> str:
-    """Returns what must change so that a graph can contain the optimizers' steps, as text, or "" if nothing must.
+    """Returns a text that says what must change so that a graph can contain the optimizers' steps.
 
-    `inside` is a mask of the host events that the graph would contain.
+    Returns "" if nothing must change. `inside` is a mask of the host events that the graph would contain.
     """
     names = sorted(_optimizers(run, inside))
     capturable = [name for name in names if name in CAPTURABLE]
@@ -149,9 +157,9 @@ def _optimizer_needs(run: Run, inside: Bool) -> str:
 
 
 def _optimizers(run: Run, inside: Bool) -> set[str]:
-    """Returns the names of the optimizers that step within the chosen host events, in lower case.
+    """Returns the lower-case names of the optimizers whose steps are among the host events in the mask `inside`.
 
-    The names come from annotations or, if there are none, from the frames of torch.optim.
+    The names come from annotations. If there are no annotations, the names come from stack frames in torch.optim.
     """
     host, stacks, lines, text = run.timeline.host, run.timeline.stacks, run.timeline.lines, run.timeline.text
     marks = np.flatnonzero(inside & (host.kind == HostKind.ANNOTATION) & named(run.timeline, OPTIMIZER_STEP, host.name))

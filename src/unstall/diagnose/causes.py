@@ -1,4 +1,7 @@
-"""Why a device idled: a cause for each idle interval, or two: before and after the launch that ended the interval."""
+"""Finds why a device was idle.
+
+Each idle interval has one cause, or two: one before and one after the return of the launch that ended the interval.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +25,20 @@ _MOST_CANDIDATES = 16  # events to try per interval, the latest to start first
 def explain_gaps(
     timeline: Timeline, ops: Bool, busy: Intervals, activity: HostActivity, window: tuple[int, int]
 ) -> Gaps:
-    """Gives each idle interval one or two causes: why did the op at its end start so late?
+    """Finds one or two causes for each idle interval: why did the op at the end of the interval start so late?
 
-    Until the launch of that op has returned, the host is the reason. The cause is the activity that took most of the
-    host's time. If a wait emptied the launch queue, the time that the host then takes to launch again counts as this
-    wait. All work of a thread that only fetches batches counts as data loading. If no op follows the interval, the
-    cause is other work of the host, or unknown.
+    Before the launch of this op returns, the host causes the idle time. The cause is the activity that took most of the
+    host's time. If a wait emptied the launch queue, the cause of the time until the next launch is this wait too. All
+    work of a thread that only fetches batches counts as data loading. If no op follows the interval, the cause is other
+    work of the host, or unknown.
 
-    After the launch has returned, the host is not the reason. If the op waits for an event of another stream, the cause
-    is this event; otherwise it is latency. The cause is unknown if the file lacks the op's launch, or lacks the kernels
-    of a graph that was launched.
+    After the launch has returned, the host does not cause the idle time. If the op waits for an event of another
+    stream, the cause is this event. Otherwise, the cause is latency. The cause is unknown if the file lacks the op's
+    launch, or lacks the kernels of a graph that was launched.
 
     If an interval has time both before and after the return of the launch, it becomes two rows, each with its own
-    cause. There is one exception. If the host waited or fetched a batch, for example, the op's usual latency counts as
-    the same cause, because without the wait or fetch the device would not have run out of work.
+    cause. There is one exception. If the cause before is a wait or the loading of a batch, for example, the op's usual
+    latency has the same cause: without the wait or the loading, the device would not have run out of work.
     """
     idle = busy.gaps(*window)
     end = find_hand_overs(timeline, ops, idle, activity.feeding, activity.skew_ns)
@@ -69,7 +72,7 @@ def explain_gaps(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Doing:
-    """An activity that may have kept the host from launching, with the cause under which its idle time is counted."""
+    """An activity of the host that may have delayed launches. `cause` is the cause of the idle time that follows."""
 
     cause: str
     spans: Intervals
@@ -77,7 +80,7 @@ class _Doing:
 
 
 def _doings(activity: HostActivity) -> tuple[_Doing, ...]:
-    """Returns the activities in order of precedence. A moment spent in two activities counts for the first."""
+    """Returns the activities in order of precedence. If two activities overlap, the overlap counts for the first."""
     waits = activity.waits
     return (
         _Doing(
@@ -97,9 +100,10 @@ def _doings(activity: HostActivity) -> tuple[_Doing, ...]:
 
 
 def _shares(activity: HostActivity, doings: tuple[_Doing, ...], idle: Intervals, end: HandOver, skew: int) -> I64:
-    """Returns how much of each idle interval is due to each cause, until the next launch reaches the device.
+    """Returns how much of each idle interval is due to each cause, in ns.
 
-    The result is in ns. It has a row for each cause, in the order of IDLE_CAUSES, and a column for each interval.
+    Only the time before the next launch reaches the device counts. The result has a row for each cause, in the order of
+    IDLE_CAUSES, and a column for each interval.
     """
     shares = np.zeros((len(IDLE_CAUSES), len(idle)), dtype=np.int64)
     waits = activity.waits
@@ -135,7 +139,7 @@ def _culprits(
 ) -> I32:
     """Returns the host row to blame for each interval, or -1 for an interval whose cause is unknown.
 
-    It is the wait that emptied the queue, another activity, or the launch.
+    The host row is that of the wait that emptied the launch queue, of another activity, or of the launch.
     """
     host = timeline.host
     culprit = np.where(cause == CAUSE["unknown"], -1, end.launch).astype(np.int32)
@@ -164,13 +168,13 @@ def _draining_wait(activity: HostActivity, dry: I64, begun: I64, skew: int) -> I
     """Returns, for each idle interval, the wait during which the device ran out of work, as an index into
     `activity.waits`.
 
-    The result is -1 for an interval without such a wait.
+    The result is -1 if the device did not run out of work during a wait.
 
     Args:
         activity: What the host did.
         dry: When each interval begins, in ns.
         begun: When the host begins the launch that ends each interval, in ns.
-        skew: The tolerance in ns.
+        skew: The tolerance for the comparison of times, in ns.
     """
     waits = activity.waits
     if not len(waits):
@@ -183,9 +187,9 @@ def _draining_wait(activity: HostActivity, dry: I64, begun: I64, skew: int) -> I
 def _running_frame(timeline: Timeline, activity: HostActivity, low: I64, high: I64, launch: I32) -> I32:
     """Returns the Python frame to blame for each interval, as a host row.
 
-    It is the frame that ran in the middle of the interval's longest stretch of Python. It is on the thread that made
-    `launch`, the interval's next launch, or otherwise on the launching thread with the most frames. If there is no such
-    frame, the result is `launch`.
+    The frame to blame is the frame that ran in the middle of the interval's longest stretch of Python code, on the
+    thread of `launch`. `launch` is the host row of the launch after each interval. If `launch` is -1, or if its thread
+    has no frames, the launching thread with the most frames is used. If no frame is found, the result is `launch`.
     """
     host, python = timeline.host, activity.python
     launching = np.unique(host.thread[timeline.device.launch[timeline.device.launch >= 0]])
@@ -211,7 +215,7 @@ def _running_frame(timeline: Timeline, activity: HostActivity, low: I64, high: I
 
 
 def _longest_within(start: I64, end: I64, low: I64, high: I64) -> I64:
-    """Returns, for each window [low, high), the index of the interval that covers most of the window, or -1.
+    """Returns, for each window [low, high), the index of the interval with the longest overlap, or -1.
 
     The intervals [start, end) are sorted by start.
     """

@@ -1,4 +1,4 @@
-"""Reads from each collective its kind of operation, group and bytes, from which its bandwidth follows."""
+"""Groups collectives by kind of operation and process group, and computes their bandwidth from bytes and time."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class Alike:
 
     @property
     def bandwidth(self) -> float | None:
-        """The size of the collectives divided by their time, in bytes per ns (GB/s), or None if the size is unknown."""
+        """The bytes of the collectives divided by their time, in GB/s. None if the number of bytes is unknown."""
         return self.bytes / self.time_ns if self.bytes > 0 and self.time_ns > 0 else None
 
     @property
     def bus_bandwidth(self) -> float | None:
         """The bytes per ns (GB/s) that the link of each rank carries.
 
-        The formulas are those of nccl-tests (doc/PERFORMANCE.md). The result is None if the number of ranks, the size,
-        or the formula for this kind is unknown.
+        The formulas are from nccl-tests (doc/PERFORMANCE.md). The result is None if the number of ranks, the number of
+        bytes, or the formula for this kind of collective is unknown.
         """
         if self.bandwidth is None or self.ranks < 2:
             return None
@@ -52,7 +52,10 @@ class Alike:
 
 
 def alike(timeline: Timeline, ops: I64) -> Iterator[Alike]:
-    """Yields collectives, grouped by their kind and process group. `ops` has their device rows, ascending."""
+    """Yields collectives, grouped by kind and process group.
+
+    `ops` has the device rows of the collectives, in ascending order.
+    """
     device, told = timeline.device, timeline.collectives
     row = np.searchsorted(told.op, ops)
     known = row < len(told)

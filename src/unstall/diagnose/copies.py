@@ -1,4 +1,4 @@
-"""Finds the copies from host to device (uploads), and the waits that belong to them."""
+"""Finds the copies from host to device (uploads), and the host's waits for these copies."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from unstall.ways_to_wait import MAKES_TENSOR
 
 
 def uploads(run: Run, memory: HostMemory) -> I64:
-    """Returns the device rows of the copies from this kind of host memory to the device, if launched in the window.
+    """Returns the device rows of copies to the device from this kind of host memory, if launched in the window.
 
-    Copies in graphs do not count, nor do copies of tensors that are made from Python values.
+    Copies in CUDA graphs do not count. Copies of tensors that are made from Python values do not count either.
     """
     device = run.timeline.device
     chosen = (
@@ -30,7 +30,7 @@ def uploads(run: Run, memory: HostMemory) -> I64:
 
 
 def with_waits(run: Run, copies: I64) -> I64:
-    """Returns the host rows of the calls that made these copies, and of the waits for the copies."""
+    """Returns the host rows of the calls that made these copies, and the host rows of the waits for these copies."""
     calls = np.unique(run.timeline.device.launch[copies]).astype(np.int64)
     waits = run.activity.waits
     return np.union1d(calls, waits.row[np.isin(waits.upload, calls)]).astype(np.int64)

@@ -1,4 +1,7 @@
-"""Finds where host memory that is copied to the device comes from: kept, made in each step, or from a DataLoader."""
+"""Finds the source of host memory that is copied to the device.
+
+The source is a tensor that already existed, a tensor that is made for each copy, or a DataLoader.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from unstall.timeline.ancestry import nearest
 from unstall.timeline.columns import I64, Bool, HostKind
 
 CopySource = Literal["kept", "made", "loader", "workers", "derived", "unknown"]
-"""`loader`: a DataLoader that makes its batches in this process. `workers`: a DataLoader with worker processes.
+"""The source of copied host memory. `kept`: tensors that already exist. `made`: tensors that the program makes on the
+host. `loader`: a DataLoader that makes its batches in this process. `workers`: a DataLoader with worker processes.
 `derived`: tensors that the program makes on the host from a batch."""
 
 # Operators that return an existing tensor or no tensor: they make nothing.
@@ -28,10 +32,11 @@ _OFTEN = 0.5  # of the copies, or of the steps if each has several copies
 
 
 def source_of_copies(run: Run, calls: I64) -> CopySource:
-    """Returns where the host memory comes from that these copy calls read.
+    """Returns the source of the host memory that these copy calls read.
 
-    The host's work since the previous CUDA call decides. A DataLoader may have returned a batch, or an operator on the
-    host may have made a tensor. If no operators were recorded, the result is "unknown".
+    The result depends on what the host did between the previous CUDA call and each copy call. A DataLoader may have
+    returned a batch, or an operator on the host may have made a tensor. If no operators were recorded, the result is
+    "unknown".
     """
     if not has_operators(run.timeline) or not len(calls):
         return "unknown"

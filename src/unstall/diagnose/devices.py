@@ -1,4 +1,4 @@
-"""Several devices in one process: detects devices that idle because another one works."""
+"""Several devices in one process: detects devices that are idle because they wait for another device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from unstall.timeline.intervals import Intervals
 
 @dataclass(frozen=True, eq=False, slots=True)
 class IdleTurns:
-    """The intervals in which one device idled, waiting for an event, while other devices worked most of the time."""
+    """The intervals in which one device was idle because it waited for an event.
+
+    In each interval, other devices worked for at least half of the time.
+    """
 
     start: I64
     end: I64
@@ -45,7 +48,7 @@ def waits_for_others(run: Run) -> list[IdleTurns]:
 
 
 def one_at_work(run: Run) -> int:
-    """Returns for how much of the window exactly one device is at work, in ns."""
+    """Returns how long exactly one device works in the window, in ns."""
     several, some = Intervals.none(), Intervals.none()
     for spans in run.work(run.ops_inside).values():
         several |= some & spans

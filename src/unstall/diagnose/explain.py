@@ -1,4 +1,4 @@
-"""`explain`: a recorded run → a `Diagnosis`."""
+"""The function `explain`, which makes a `Diagnosis` of a recorded run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NOTABLE = 0.05  # of a step
 class Diagnosis:
     """The result of `explain`, and the run behind it.
 
-    `run` is None if the result was read from JSON. Without it, there are no pictures.
+    `run` is None if the result was read from JSON. Without a run, no charts can be drawn.
     """
 
     result: Result
@@ -49,7 +49,7 @@ class Diagnosis:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The findings: bugs first, the others by cost, and harmless ones last."""
+        """The findings: bugs first, then other findings by cost, and harmless findings last."""
         return self.result.findings
 
     @property
@@ -59,7 +59,7 @@ class Diagnosis:
 
     @property
     def accounts(self) -> Accounts:
-        """Where the time of the window went, in ns."""
+        """The busy time by kind of work and the idle time by cause, for the analysed part of the run, in ns."""
         return self.result.accounts
 
 
@@ -77,9 +77,9 @@ def explain(
     Args:
         source: A trace that `torch.profiler` wrote, a saved timeline, or a `Timeline`.
         step: The name of the annotation around each step, or a glob. By default, steps are detected.
-        user: One or several globs of the files that count as yours. By default, all files except those of frameworks.
-        plain_step_ns: The step time measured without recording, in ns. By default, the step time in the file.
-        as_recorded: Whether to keep the recorder's overhead in all times.
+        user: One or several globs of the files with your code. By default, all files except those of frameworks.
+        plain_step_ns: The step time measured without recording, in ns. By default, the value in the file is used.
+        as_recorded: Whether all times include the recorder's overhead.
         progress: A function that is called with (bytes read, total bytes) while a file is read.
 
     Raises:
@@ -197,14 +197,16 @@ RESOURCE_OF = {
     "serial-copy": "copies",
     **dict.fromkeys(DEVICE_WORK, "kernels"),
 }
-"""By rule, the resource of its findings. A finding without an edit gains at most what the resource gains."""
+"""Maps each rule to the resource that its findings concern. A finding without an edit gains at most the time that is
+gained if this resource takes no time."""
 
 
 def _ordered(findings: list[Finding], if_free: Mapping[str, int]) -> list[Finding]:
-    """Sorts findings: bugs first, then by gain, and harmless ones last.
+    """Sorts findings: bugs first, then other findings by gain, and harmless findings last.
 
-    If the gain of a finding is unknown, its exposed time is used, or the gain of its resource if that is less.
-    `if_free` has the gain of each resource: what a step would gain if the resource took no time, in ns.
+    If the gain of a finding is unknown, the smaller of two numbers is used: the finding's exposed time, and the gain of
+    the finding's resource. `if_free` has the gain of each resource: how much shorter a step would be if the resource
+    took no time, in ns.
     """
 
     def key(f: Finding) -> tuple[bool, bool, int, int, int, str, str]:

@@ -20,9 +20,9 @@ _MOST_HELD = 20  # lines
 
 
 def faults_of(run: Run, *, memory: bool) -> list[tuple[int, Fault]]:
-    """Returns pairs (row, fault): the fault's row in `timeline.faults`; the fault.
+    """Returns pairs (row, fault). `row` is the fault's row in `timeline.faults`.
 
-    With `memory`, these are the faults in which memory ran out, otherwise all other faults.
+    If `memory` is True, returns the faults in which memory ran out. If `memory` is False, returns all other faults.
     """
     rows = np.flatnonzero((run.timeline.faults.kind == FaultKind.MEMORY) == memory)
     return [(row, fault_at(run, row)) for row in rows.tolist()]
@@ -81,7 +81,7 @@ def fault_at(run: Run, row: int) -> Fault:
 
 
 def _held(run: Run) -> tuple[HeldMemory, ...]:
-    """Returns what held the device's memory when it ran out, by line, with the largest part first."""
+    """Returns how much device memory each line held when memory ran out, largest amount first."""
     held, places = run.timeline.held, run.places
     known = held.call >= 0
     place = np.where(known, np.append(places.place, -1)[held.call], -1)
@@ -99,7 +99,7 @@ def _where(run: Run, row: int) -> Where:
 
 
 def _calls_until(run: Run, row: int) -> int | None:
-    """Returns how many events with the same name and stack began until this event began, including this event.
+    """Returns the number of this event among the events with the same name and stack, counted from 1 by start time.
 
     Returns None if the event has no stack.
     """
@@ -113,8 +113,8 @@ def _calls_until(run: Run, row: int) -> int | None:
 def _culprit(run: Run, row: int, fault: Fault) -> Where:
     """Returns the place of the call that failed.
 
-    If the call is in a backward function that the user wrote, the place is the line in this function. The line of the
-    forward pass is then given as its caller.
+    If the call is in a backward function that the user wrote, the place is the line in this function. In this case, the
+    caller of the place is the line of the forward pass.
     """
     places, stacks = run.places, run.timeline.stacks
     if row < 0:
@@ -131,7 +131,7 @@ def _culprit(run: Run, row: int, fault: Fault) -> Where:
 
 
 def _own_frame(run: Run, row: int) -> int:
-    """Returns the user's innermost frame around an event, or -1.
+    """Returns the innermost frame of the user's code around an event, or -1 if there is no such frame.
 
     For a backward operator, the frames around its forward operator do not count.
     """

@@ -1,4 +1,7 @@
-"""One-time checks of `unstall.graphed` within the recording: observing functions and comparing their captures."""
+"""Finds the one-time checks of `unstall.graphed` in a recording.
+
+In these checks, `unstall.graphed` observes functions and compares captured graphs with them.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,15 @@ from unstall.result import Finding, LeftOut, Where
 
 _WORTH = 0.01  # of the window
 _MOST_OF_ONE_SHAPE = 8
-"""How many steps check the graphs of one shape: two observed, one captured and one compared, for two functions."""
+"""The most steps that the checks of one input shape take. For each of two functions, two steps observe, one step
+captures, and one step compares."""
 
 
 def note_of_checks(run: Run) -> str | None:
-    """Returns a sentence on how `unstall.graphed`'s checks of its captures affect the figures, or None if they do not.
+    """Returns a sentence on how the one-time checks of `unstall.graphed` affect the figures, or None.
 
     There is a sentence if steps were left out because of the checks, or if the checks took more than 1 % of the window.
-    If no frames were recorded, the checks are unknown, and the result is None.
+    If no frames were recorded, the checks cannot be found, and the result is None.
     """
     if left_out := left_out_of(run):
         return _words_of(left_out)
@@ -32,20 +36,20 @@ def note_of_checks(run: Run) -> str | None:
 
 
 def without_checks(findings: Iterable[Finding]) -> list[Finding]:
-    """Returns the findings without those at lines of `unstall.graphed` that check its captures.
+    """Removes the findings at lines of `unstall.graphed` that check captured graphs. Returns the other findings.
 
-    Nobody can fix these lines, and later steps do not run them.
+    Users cannot fix these lines, and later steps do not run these lines.
     """
     return [each for each in findings if not is_check(each.where)]
 
 
 def is_check(where: Where) -> bool:
-    """Returns whether a place is in the source file of `unstall.graphed` that checks its captures."""
+    """Returns whether a place is in the source file of `unstall.graphed` that checks captured graphs."""
     return where.file is not None and PROVING_FILE.match(where.file) is not None
 
 
 def left_out_of(run: Run) -> LeftOut | None:
-    """Returns which steps were left out of the figures, by this analysis or by the recorder, or None if none were."""
+    """Returns how many steps this analysis or the recorder left out of the figures, or None if no step was left out."""
     found = run.steps.left_out or run.timeline.meta.left_out
     if found is None:
         return None
@@ -53,7 +57,9 @@ def left_out_of(run: Run) -> LeftOut | None:
 
 
 def shortfall_of(run: Run) -> str | None:
-    """Returns a warning if most steps were left out of the analysis, or None. Reports show it before all figures.
+    """Returns a warning if most steps were left out of the analysis, and None otherwise.
+
+    Reports show the warning before all figures.
 
     The warning says how many steps the figures are based on, how long the other steps take, and what to do.
     """

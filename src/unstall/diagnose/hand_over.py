@@ -1,4 +1,7 @@
-"""Finds when the device received the launch that ended an idle interval. The host causes the idle time before that."""
+"""Finds when the device received the launch that ended an idle interval.
+
+The host causes the idle time before the device received the launch.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _LONG_AGO = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HandOver:
-    """How each idle interval of the device ends, and when the launch that ended it had reached the device."""
+    """How each idle interval of the device ends, and when the launch that ended the interval reached the device."""
 
     op: I32  # device row of the op that ends the interval, or -1 at the window's end
     launch: I32  # host row of the launch of the next op, which at the window's end comes after it; or -1
@@ -32,7 +35,7 @@ class HandOver:
     usual_ns: int  # an op has started this long after its launch returned, unless something held it
 
     def at(self, rows: I64) -> HandOver:
-        """Returns the same data for a selection of the intervals. `rows` are indices of intervals."""
+        """Returns the same data for some of the intervals only. `rows` has the indices of these intervals."""
         return HandOver(
             self.op[rows],
             self.launch[rows],
@@ -55,7 +58,7 @@ def find_hand_overs(timeline: Timeline, ops: Bool, idle: Intervals, feeding: I64
         ops: A mask of the device ops that count.
         idle: The intervals in which none of these ops runs.
         feeding: The threads that only fetch batches.
-        skew_ns: How far apart the clocks of host and device may be.
+        skew_ns: How far apart the clocks of host and device may be, in ns.
     """
     host, device = timeline.host, timeline.device
     rows = np.flatnonzero(ops)
@@ -100,28 +103,29 @@ def find_hand_overs(timeline: Timeline, ops: Bool, idle: Intervals, feeding: I64
 def _usual(delay: I64) -> int:
     """Returns an upper limit for the time that an op usually takes to start after its launch has returned, in ns.
 
-    The limit is twice the lower quartile of `delay`, which has the times of ops that wait for nothing. If `delay` has
-    few values, the lower quartile of an H200 is used.
+    `delay` has this time for each op that waits for nothing else. The limit is twice the lower quartile of `delay`. If
+    `delay` has few values, the lower quartile measured on an H200 is used.
     """
     quartile = int(np.quantile(delay, 0.25)) if len(delay) >= _LEAST_SEEN else LATENCY_NS
     return 2 * max(quartile, LATENCY_NS)
 
 
 def _first_of_launch(timeline: Timeline, rows: I64) -> I64:
-    """Returns, for each host row, the first of the device rows in `rows` that this host row launched."""
+    """Returns, for each host event, the first device row in `rows` that this event launched."""
     first = np.full(len(timeline.host) + 1, _NEVER, dtype=np.int64)
     np.minimum.at(first, timeline.device.launch[rows], rows)
     return first
 
 
 def _hidden_work(timeline: Timeline, rows: I64, at: I64, begun: I64) -> I64:
-    """Finds launched graphs that may have kept the device busy, although the file does not contain their ops.
+    """Finds launched graphs that may have kept the device busy, although the file does not contain the graphs' ops.
 
-    Returns, for each idle interval, when the launch of such a graph returned, in ns, or the largest int64 without one.
+    Returns, for each idle interval, the time at which the launch of such a graph returned, in ns. If there is no such
+    graph, returns the largest int64.
 
     Args:
         timeline: The run.
-        rows: The device rows that count.
+        rows: The device rows of the ops that count.
         at: For each interval, the index in `rows` of the op that follows the interval.
         begun: For each interval, when the launch of this op began, in ns.
     """
@@ -145,9 +149,10 @@ def _hidden_work(timeline: Timeline, rows: I64, at: I64, begun: I64) -> I64:
 
 
 def _held_by_event(timeline: Timeline, op: I32, launch: I32) -> Bool:
-    """Returns a mask over the ops: True if the op's stream had to wait for an event since its previous launch.
+    """Returns a mask over the ops: True if the op's stream was told to wait for an event just before the op.
 
-    `launch` has the host row of each op's launch.
+    Only an event wait between the stream's previous launch and the op's launch counts. `launch` has the host row of
+    each op's launch.
     """
     waits, host, device = timeline.waits, timeline.host, timeline.device
     held = np.zeros(len(op), dtype=np.bool_)

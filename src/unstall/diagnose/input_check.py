@@ -1,4 +1,4 @@
-"""Refuses files that have nothing to explain, because a report on what is left of a damaged file would mislead."""
+"""Refuses files that have nothing to explain. A report on the remaining part of a damaged file would mislead."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _LOST = re.compile(r"dropped [\d,]+ events? that ")
 def load_usable(path: str | Path, progress: Callable[[int, int], None] | None = None) -> Timeline:
     """Reads a file as `unstall.load` does, and refuses a file that has nothing to explain.
 
-    A file of unstall's own recorders may be empty, because it may be that nothing happened.
+    A file that one of unstall's own recorders wrote may be empty, because the program may have done nothing.
 
     Raises:
-        TraceError: The file cannot be read, lost events and has no device events left, or has no events at all.
+        TraceError: The file cannot be read, has lost all of its device events, or has no events at all.
     """
     timeline = load(path, progress=progress)
     meta = timeline.meta

@@ -1,5 +1,8 @@
-"""Launches that came after the device had run out of work, divided between two rules so that no idle time counts twice:
-stretches of code for launch_bound, and rows of tiny kernels for tiny_kernels."""
+"""Finds launches that came after the device had run out of work, and divides them between two rules.
+
+The rule launch_bound gets stretches of code. The rule tiny_kernels gets series of tiny kernels. No idle time counts for
+both rules.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _MOST_PLACES = 5  # where no stack says what belongs together
 _TINY_NS = 5_000  # shorter than it takes the host to launch one
 _REPEATS = 8  # the same few kernels again and again, as loops over parameters make them
 TINY_ROW = 32
-"""The fewest launches of tiny kernels, one after the other from one line, that make a row."""
+"""The minimum length of a series: the number of consecutive launches of tiny kernels from one line."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -31,8 +34,8 @@ class Late:
 
     Attributes:
         group: The launches.
-        restarts: Whether only few of the launches come after the device has run out of work. Then the host is usually
-            ahead of the device, except after a pause.
+        restarts: Whether only a few of the launches come after the device has run out of work. If so, the host usually
+            runs ahead of the device, and is late only after a pause.
     """
 
     group: Group
@@ -42,13 +45,15 @@ class Late:
 def divide(run: Run, function: int | None = None) -> tuple[list[Late], list[Group]]:
     """Divides launches that leave the device idle into stretches of code and series of tiny kernels.
 
-    Returns (stretches, series). The stretches are sorted by cost, costliest first. Each series is of one line. No
-    launch is in both, so that no idle time counts twice, except as said below.
+    Returns (stretches, series). The stretches are sorted by cost, costliest first. Each series is of one line. A launch
+    is in a stretch or in a series but not in both, so that no idle time counts twice. The last sentence has the only
+    exception.
 
-    If `function` is given (a row of `timeline.stacks`), the stretch is this function. Otherwise it is the user's
-    innermost function that has most of the idle time. If one line of tiny kernels has most of the stretch's idle time,
-    only the series is returned. Otherwise only the stretch is returned, without the series in it. But if the host is
-    late only after pauses, both are returned, because the device then idles between tiny kernels for another reason.
+    If `function` is given (a row of `timeline.stacks`), the stretch is this function. Otherwise, the stretch is the
+    user's innermost function that has most of the idle time. If one series of tiny kernels has most of the stretch's
+    idle time, only the series is returned. Otherwise, only the stretch is returned. If the host is late only after
+    pauses, both the stretch and its series are returned, because the device is then idle between tiny kernels for
+    another reason.
     """
     lost, between = run.lost_to("launch"), run.lost_to("launch", "latency")
     rows_of_tiny = [group for group in _tiny_rows(run) if between[group.rows].sum() >= _WORTH * run.wall]
@@ -80,7 +85,7 @@ def _stretches(run: Run, lost: I64, function: int | None) -> list[Group]:
 
 
 def _costliest_first(run: Run, group: Group, lost: I64) -> tuple[int, int]:
-    """Returns a sort key that puts the costliest group first. Of equally costly groups, the earlier comes first."""
+    """Returns a sort key that puts the costliest group first. If two groups cost the same, the earlier comes first."""
     return -int(lost[group.rows].sum()), int(run.timeline.host.start[group.rows].min())
 
 
@@ -90,9 +95,10 @@ def _calls(run: Run) -> I64:
 
 
 def _innermost(run: Run) -> int:
-    """Returns the innermost of the user's functions whose launches account for most of the idle time.
+    """Returns the user's innermost function whose launches cause most of the idle time.
 
-    The function is a row of `timeline.stacks`. Returns -1 if there is no such function, or if the run has no stacks.
+    Launches in functions that it calls count too. The function is a row of `timeline.stacks`. Returns -1 if there is no
+    such function, or if the run has no stacks.
     """
     stacks, calls, lost = run.timeline.stacks, _calls(run), run.lost_to("launch")
     frame = run.places.frame[calls]
@@ -108,10 +114,10 @@ def _innermost(run: Run) -> int:
 
 
 def _below(run: Run, node: int) -> Group:
-    """Returns the launches in a function and in everything that it calls.
+    """Returns, as one group, the launches in a function and in all functions that it calls.
 
-    `node` is the function's row in `timeline.stacks`. The group's place is the function's costliest line, if the
-    recorder knew which lines ran, and its `def` line otherwise.
+    `node` is the function's row in `timeline.stacks`. If the recorder knew which lines ran, the place of the group is
+    the function's costliest line. Otherwise, the place is the function's `def` line.
     """
     stacks, calls, lost = run.timeline.stacks, _calls(run), run.lost_to("launch")
     frame = run.places.frame[calls]
@@ -125,7 +131,7 @@ def _below(run: Run, node: int) -> Group:
 
 
 def around(run: Run) -> list[int]:
-    """Returns the function that `_innermost` finds, and then its callers that are the user's, from the inside outward.
+    """Returns the function that `_innermost` finds, and its callers in the user's code, innermost function first.
 
     Each function is a row of `timeline.stacks`. If several functions contain the same launches, only the innermost is
     returned.
@@ -146,9 +152,9 @@ def around(run: Run) -> list[int]:
 
 
 def model_forward(run: Run) -> int:
-    """Returns the `forward` of the model, as a row of `timeline.stacks`, or -1 if the program calls no model.
+    """Returns the model's `forward` function, as a row of `timeline.stacks`, or -1 if the program calls no model.
 
-    If there are several models, the one in which the device idles most is used.
+    If there are several models, the model whose launches leave the device idle for longest is used.
     """
     calls, lost = _calls(run), run.lost_to("launch")
     frame = run.places.frame[calls]
@@ -160,9 +166,9 @@ def model_forward(run: Run) -> int:
 
 
 def _tiny_rows(run: Run) -> list[Group]:
-    """Returns series of launches of tiny kernels, by line, for lines that run the same few kernels repeatedly.
+    """Returns the series of launches of tiny kernels. Each series is of a line that repeats the same few kernels.
 
-    If the recorder knew which lines ran, returns the series by function, because a loop spans several lines.
+    If the recorder knew which lines ran, each series is of a function instead, because a loop spans several lines.
     """
     timeline = run.timeline
     host, device = timeline.host, timeline.device
@@ -186,7 +192,10 @@ def _tiny_rows(run: Run) -> list[Group]:
 
 
 def _at_costliest(run: Run, rows: I64, lost: I64) -> Group:
-    """Returns one group with all of these host rows. Its place is the line with the most time in `lost`."""
+    """Returns one group with all of these host rows. The place of the group is the line that causes most idle time.
+
+    `lost` has the idle time that each host row causes, in ns.
+    """
     parts = sorted(run.lines(rows), key=lambda part: _costliest_first(run, part, lost))
     return parts[0] if len(parts) == 1 else Group(parts[0].place, None, rows)
 
@@ -196,10 +205,10 @@ def _function(run: Run, group: Group) -> int:
 
 
 def _functions(run: Run, places: I64) -> I64:
-    """Returns the places, with the same place for all lines of a function.
+    """Returns the places, but gives all lines of a function the same place.
 
-    A loop spans several lines, so its lines must count as one place. If the recorder knew only `def` lines, the places
-    stay as they are.
+    A loop spans several lines, so the lines of a loop must count as one place. If the recorder knew only `def` lines,
+    the places stay unchanged.
     """
     function = function_of(run.timeline)
     in_function = (places >= 0) & (places < len(function))

@@ -1,5 +1,5 @@
-"""Cost of each line: the device time that it launched, the time that the host waited at it, and the idle time that it
-caused."""
+"""Computes the cost of each line: the time of the device work that the line launched, the time that the host waited in
+the line, and the device's idle time that the line caused."""
 
 from __future__ import annotations
 

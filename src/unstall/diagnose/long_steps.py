@@ -1,5 +1,5 @@
-"""Detects steps that take far longer or shorter than the rest, such as steps with an evaluation or a first use. If
-there are any, the mean describes no step."""
+"""Detects steps that take far more or less time than the other steps, such as steps with an evaluation or a first use.
+If a run has steps of unusual length, the mean step time describes no step."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _NOTABLE = 0.1  # of the window: the time by which these steps differ from the u
 
 
 def of_long_steps(run: Run) -> str | None:
-    """Returns a sentence on steps of unusual length: their number and how long they take.
+    """Returns a sentence on steps of unusual length: the number of these steps and the time that they take.
 
-    Returns None if no step is unusual, or if these steps hardly change the total.
+    Returns None if no step has an unusual length, or if the unusual steps hardly change the total time.
     """
     lengths = run.step_lengths
     # Of two steps, neither is the usual one: compare the longer with the shorter.

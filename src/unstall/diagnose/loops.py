@@ -1,4 +1,4 @@
-"""Distinguishes a function that holds the loop over the steps from a function that each step calls."""
+"""Distinguishes a function that contains the loop over the steps from a function that is called in each step."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from unstall.what_if.place import parse_function
 def goes_around_steps(run: Run, edit: str) -> bool:
     """Returns whether the function of an edit "graph:FILE:FUNCTION" contains the loop over the steps.
 
-    It does if the CUDA calls of several steps follow each other in the function, with no CUDA call outside of the
-    function between them. A function that makes all CUDA calls of a step and is called once per step looks the same, so
-    the result is True for it as well.
+    The result is True if the function makes the CUDA calls of several steps, and no CUDA call outside of the function
+    comes between them. The result is also True for a function that is called once per step and makes all CUDA calls of
+    the step: the recording of such a function looks the same.
     """
     host = run.timeline.host
     calls = np.flatnonzero(run.inside & (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL))
@@ -25,13 +25,13 @@ def goes_around_steps(run: Run, edit: str) -> bool:
 
 
 def holds_the_loop(run: Run, group: Group) -> bool | None:
-    """Returns whether a group's function contains the loop over the steps, or None if that is unknown.
+    """Returns whether a group's function contains the loop over the steps, or None if this is unknown.
 
-    Code at module level contains the loop. So does a function that asks a DataLoader for the batches of several steps,
-    and a function that is called fewer times than there are steps.
+    Code at module level contains the loop. A function contains the loop if it asks a DataLoader for the batches of
+    several steps, or if it is called fewer times than there are steps.
 
-    If function calls were not recorded, and all launches of the steps are in the function, nobody can tell: the
-    function may contain the loop, or be called once in each step. Then the result is None.
+    The result is None if function calls were not recorded and all launches of the steps are in the function. Such a
+    function may contain the loop, or may be called once in each step.
     """
     timeline, host = run.timeline, run.timeline.host
     where = run.where(group)

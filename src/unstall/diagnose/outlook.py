@@ -28,7 +28,7 @@ _REPLAY_OFF = 0.05  # the model misses something in this run: this is said first
 
 @dataclass(frozen=True, eq=False)
 class Outlook:
-    """A model of a run, and the run as it would have been without the recorder. Times are in ns per step."""
+    """A model of a recorded run, and the predicted run without the recorder. Times are in ns per step."""
 
     model: Model
     undistorted: Run
@@ -41,7 +41,7 @@ class Outlook:
     def usual_error(self) -> float | None:
         """The likely error of the estimated step time without the recorder, as a share of the step time.
 
-        None if that step time was measured instead of estimated, or if the estimate is too uncertain.
+        None if the step time without the recorder was measured, or if its estimate is too uncertain.
         """
         known = self.model
         steps = len(known.subject.steps)
@@ -71,12 +71,13 @@ class Outlook:
 
     @cached_property
     def doubt(self) -> Freed | None:
-        """The gains if the recorder's overhead is not as estimated, or None if the same resource limits the run in that
-        case.
+        """The gains under another assumption about the recorder's overhead, if another resource then limits the run.
 
-        If the host limits the run, the other case is a host that is faster by the error of the estimate. If something
-        else limits the run, the other case is a recorder without overhead. The result has only the gains of the host
-        and of the best other resource. If the overhead is not estimated, the result is None.
+        The recorder's overhead is an estimate. If the host limits the run, the other assumption is a host that is
+        faster by the error of the estimate. If another resource limits the run, the other assumption is a recorder
+        without overhead. The result has only the gains of the host and of the best other resource.
+
+        None if the same resource limits the run under both assumptions, or if the overhead is not estimated.
         """
         best, known = self.freed.best(), self.model
         if known.undistorted_by != "usual cost" or not best:
@@ -99,7 +100,7 @@ class Outlook:
         return abs(self.model.error) <= UNTRUSTED
 
     def caveat(self) -> str:
-        """Returns a warning that says how far the replay is off, or "" if it is close enough.
+        """Returns a warning if the replayed step time differs too much from the recorded step time, or "" otherwise.
 
         Reports show the warning before all predictions.
         """
@@ -162,7 +163,7 @@ class Outlook:
         return f"Without the recorder {unit} takes about {step} (an estimate, {good_to(self.usual_error)})."
 
     def _apart(self) -> str:
-        """Returns the step times measured before and after the recording, as text, or "" if they hardly differ.
+        """Returns a text with the step times measured before and after the recording, or "" if they hardly differ.
 
         Gains cannot be more precise than the difference of these two times.
         """
@@ -176,7 +177,7 @@ class Outlook:
 
 
 def look_ahead(run: Run, *, plain_step_ns: int | None = None, as_recorded: bool = False) -> Outlook:
-    """Predicts the step time of a run without the recorder, and what changes would gain.
+    """Predicts the step time of a run without the recorder, and the gains of possible changes.
 
     The steps of the run must have device work.
     """
@@ -195,13 +196,13 @@ def look_ahead(run: Run, *, plain_step_ns: int | None = None, as_recorded: bool 
 def freed_of(known: Model, subject: Subject, step_ns: float) -> Freed:
     """Returns, for each resource, how much shorter a step of `subject` would be if the resource took no time.
 
-    `subject` may already have edits. `step_ns` is its step time in the replay, in ns.
+    `subject` may already include edits. `step_ns` is the step time of `subject` in the replay, in ns.
     """
     return Freed(step_ns, if_free(subject, step_ns), known.error_ns)
 
 
 def replayed_run(run: Run, subject: Subject) -> Run:
-    """Returns the run with the times that a replay of the subject's program gives."""
+    """Replays the program of `subject`. Returns the run with the times of the replay."""
     program = subject.program
     times = replay(program)
     gone = (program.ops.duration == 0) & (run.timeline.device.end > run.timeline.device.start)[program.ops.device]

@@ -1,7 +1,7 @@
-"""Counts by line how often the host waits for a device, puts work on a device, or copies, in a step.
+"""Counts, for each line, the waits, the launches and the copies in a step.
 
-The result has the counts of all steps together, and those of the step with the most: a wait in every tenth step would
-not be seen in the mean.
+The result has the total count over all steps, and the count in the step with the highest count. The mean count would
+hide a wait that happens in every tenth step only.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ _OF_LAUNCHES = ("launch-bound", "tiny-kernels")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Part:
-    """The calls at one place. `times` has the start of each call.
+    """The calls at one place. `times` has the start time of each call.
 
-    If a finding of one of `rules` is at the same place, its advice is used. Otherwise the advice is `fix`.
+    If a rule in `rules` has a finding at the same place, the advice of this finding is used. Otherwise, the advice is
+    `fix`.
     """
 
     group: Group
@@ -44,9 +45,9 @@ class _Part:
 def waits_per_step(run: Run, findings: Iterable[Finding]) -> StepCount:
     """Returns how often the host waits for a device in a step.
 
-    An operator that waits counts once, even if several of its driver calls wait. A call outside of any operator counts
-    once, and so do consecutive calls of `cudaFree` at one line. The first growth of torch's cache does not count,
-    because it does not happen again in later steps.
+    An operator that waits counts once, even if several of its driver calls wait. A call outside of operators counts
+    once. Consecutive calls of `cudaFree` at one line together count once. The first growth of torch's caching allocator
+    does not count, because it does not happen again in later steps.
     """
     parts = [
         *(_Part(group, _calls(run, group.rows), (way.rule,), way.title, way.fix) for way, group in waits_by_way(run)),
@@ -71,9 +72,9 @@ def waits_per_step(run: Run, findings: Iterable[Finding]) -> StepCount:
 
 
 def launches_per_step(run: Run, findings: Iterable[Finding]) -> StepCount:
-    """Returns how often the host puts work on a device in a step.
+    """Returns how often the host launches work on a device in a step.
 
-    One call that launches a kernel, a graph, a copy or a memset counts once.
+    Each call that launches a kernel, a graph, a copy or a memset counts once.
     """
     launch = run.timeline.device.launch
     rows = _inside(run, np.unique(launch[launch >= 0]).astype(np.int64))
@@ -98,7 +99,7 @@ def _inside(run: Run, rows: I64) -> I64:
 
 
 def _calls(run: Run, rows: I64) -> I64:
-    """Returns the start of the first of these rows in each operator, and of each row outside of any operator."""
+    """Returns the start times of the first of these host rows in each operator, and of all rows outside operators."""
     return run.timeline.host.start[first_of_each(run, rows)]
 
 

@@ -1,4 +1,4 @@
-"""How far the host runs ahead: the number of device ops launched and not yet finished."""
+"""Computes how far the host runs ahead of the device: the number of device ops launched and not yet finished."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from unstall.timeline.grouping import groups
 
 
 def depth_at_launch(timeline: Timeline) -> tuple[I64, I32]:
-    """Returns (calls, depth): the host rows of launching calls in order of time; the depth of the queue as each begins.
+    """Returns (calls, depth): the host rows of the launch calls, sorted by start time; the queue depth at each start.
 
-    The depth is the number of ops that the call's device has not finished yet. The ops of a graph count as one, because
-    they take one place in the launch queue.
+    The depth is the number of launched ops that the call's device has not finished yet. All ops of a graph count as one
+    op, because a graph takes one place in the launch queue.
     """
     calls, start, done, device = _launched(timeline)
     depth = np.zeros(len(calls), dtype=np.int32)
@@ -38,7 +38,8 @@ def depth_over_time(timeline: Timeline) -> tuple[I64, I32]:
 def _launched(timeline: Timeline) -> tuple[I64, I64, I64, I32]:
     """Returns (calls, start, done, device) for the calls that launched device ops.
 
-    The calls are host rows. For each call, start and done are when it begins and when its last op ends, in ns.
+    `calls` has host rows. `start` has the time when each call begins, and `done` the time when its last op ends, in ns.
+    `device` has the device of each call.
     """
     device = timeline.device
     known = np.flatnonzero(device.launch >= 0)

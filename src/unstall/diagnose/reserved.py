@@ -13,9 +13,10 @@ _MOST_LINES = 100
 
 
 def peak_reserved(run: Run) -> Reserved | None:
-    """Returns the peak of the device memory that torch's allocator reserved, or None if the trace does not tell.
+    """Returns the peak of the device memory that torch's allocator reserved, or None if the trace does not contain it.
 
-    The file may have a peak that torch reported, and allocator events. The higher of these two peaks is returned.
+    The trace may contain two peaks: a peak that torch reported, and the peak of the allocator events. The higher peak
+    is returned.
     """
     memory, told = run.timeline.memory, run.timeline.meta.reserved_peak_bytes
     seen = int(memory.reserved[memory.device >= 0].max(initial=-1))
@@ -24,7 +25,7 @@ def peak_reserved(run: Run) -> Reserved | None:
 
 
 def _lines(run: Run) -> tuple[LineBytes, ...]:
-    """Returns, for each line, the bytes that it allocates in the step in which it allocates most."""
+    """Returns, for each line, the largest number of bytes that the line allocates in one step."""
     memory, steps = run.timeline.memory, run.steps
     taken = (memory.device >= 0) & (memory.size > 0)
     taken &= (memory.time >= steps.start[0]) & (memory.time < steps.end[-1])
@@ -43,8 +44,8 @@ def _lines(run: Run) -> tuple[LineBytes, ...]:
 def _rows_at(run: Run, times: I64) -> I64:
     """Returns, for each time, the host row of an event that spans this time, or -1.
 
-    Of several events, the one that began last is chosen, on any thread. The allocator runs within calls of the host, so
-    the thread that began an event last is the one that allocates.
+    If several events span the time, on any threads, the event that began last is chosen. The allocator runs within host
+    events, so the thread of the event that began last is taken as the thread that allocates.
     """
     host = run.timeline.host
     rows = np.flatnonzero(host.kind != HostKind.OVERHEAD)

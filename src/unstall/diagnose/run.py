@@ -1,4 +1,4 @@
-"""A `Run`: a timeline with its steps, places, accounts and idle intervals, which all rules share."""
+"""The class `Run`: the data of a recorded run that all rules share, such as its steps and idle intervals."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NEGLIGIBLE = 0.001
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Group:
-    """Host events at one place and in the same outermost operator. `rows` has their host rows."""
+    """Host events at one place and in the same outermost operator. `rows` has the row indices of the events."""
 
     place: int
     op: str | None
@@ -51,9 +51,9 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """The data of a run that the rules need: the timeline, and what was computed from it.
+    """The data of a run that the rules need: the timeline, and data computed from the timeline.
 
-    Times are in ns. A figure "per step" is the mean of all steps.
+    Times are in ns. A figure "per step" is the mean over all steps.
     """
 
     timeline: Timeline
@@ -67,25 +67,28 @@ class Run:
 
     @property
     def window(self) -> tuple[int, int]:
-        """The window as (start, end), in ns."""
+        """The analysed time window as (start, end), in ns."""
         return self.steps.window
 
     @property
     def wall(self) -> int:
-        """The length of the window, in ns."""
+        """The length of the analysed time window, in ns."""
         return self.accounts.wall_ns
 
     def negligible(self, total: int) -> bool:
-        """Returns whether `total` is too short to be measured. It is a sum over the window, in ns."""
+        """Returns whether `total`, a sum over the window in ns, is too short to be measured."""
         return total < _NEGLIGIBLE * self.wall
 
     def per_step(self, total: int) -> int:
-        """Returns `total`, which is a sum over the window, divided by the number of steps."""
+        """Returns the mean per step. `total` is the sum over all steps in the window."""
         return round(int(total) / len(self.steps))
 
     @cached_property
     def inside(self) -> Bool:
-        """A mask of the host events that begin after the first step begins and before the host ends the last step."""
+        """A mask of the host events that begin between the begin of the first step and the end of the last step.
+
+        The host's times of these two step boundaries are used.
+        """
         start = self.timeline.host.start
         chosen: Bool = (start >= self.steps.start[0]) & (start < self.steps.end[-1])
         return chosen
@@ -110,8 +113,10 @@ class Run:
 
     @cached_property
     def exposed_by_waits(self) -> I64:
-        """For each host event, how long the device was idle because of it, in ns. Only the causes `sync` and `copy`
-        count."""
+        """For each host event, how long the device was idle because of this event, in ns.
+
+        Only idle time with the cause `sync` or `copy` counts.
+        """
         return self.lost_to("sync", "copy")
 
     def _blamed(self, chosen: Bool) -> I64:
@@ -122,7 +127,7 @@ class Run:
 
     @cached_property
     def host_length(self) -> I64:
-        """For each host event, how much of it is between the start of the first step and the end of the window, in
+        """For each host event, the time it takes between the start of the first step and the end of the window, in
         ns."""
         host = self.timeline.host
         low, high = int(self.steps.start[0]), self.steps.window_end
@@ -131,9 +136,9 @@ class Run:
 
     @cached_property
     def step_lengths(self) -> I64:
-        """The length of each step, in ns. The lengths add up to the window.
+        """The length of each step, in ns. The lengths add up to the length of the window.
 
-        A step ends when both the host and the device are done with it. The host may be several steps ahead of the
+        A step ends when both the host and the device have finished the step. The host may be several steps ahead of the
         device.
         """
         steps, device = self.steps, self.timeline.device
@@ -149,7 +154,7 @@ class Run:
 
     @cached_property
     def waited(self) -> I64:
-        """For each host event, how long it waited for the device, in ns. It is 0 for an event that is not a wait."""
+        """For each host event, how long the host waited for the device in this event, in ns; 0 if it is not a wait."""
         blocked = np.zeros(len(self.timeline.host), dtype=np.int64)
         rows = self.activity.waits.row
         blocked[rows] = self.host_length[rows]
@@ -157,25 +162,27 @@ class Run:
 
     @cached_property
     def waiting(self) -> int:
-        """How long at least one launching thread waited for the device within the window, in ns."""
+        """The time in the window during which at least one launching thread waited for the device, in ns."""
         waits = self.activity.waits
         mine = self.inside[waits.row]
         return Intervals.union(waits.start[mine], waits.end[mine]).clip(*self.window).total
 
     def busy_during(self, rows: I64) -> float:
-        """Returns the share of the time of these host events in which the device was busy."""
+        """Returns the share of these host events' time during which the device was busy, from 0 to 1."""
         host = self.timeline.host
         length = int((host.end - host.start)[rows].sum())
         return int(self._all_work.covered(host.start[rows], host.end[rows]).sum()) / max(length, 1)
 
     @cached_property
     def _all_work(self) -> Intervals:
-        """The intervals in which any device was busy, also outside of the window. A wait may extend beyond the
-        window."""
+        """The intervals in which at least one device was busy, inside and outside of the window.
+
+        Intervals outside are needed because a wait may extend beyond the window.
+        """
         return Intervals.union(self.timeline.device.start, self.timeline.device.end)
 
     def ops_of(self, rows: I64) -> I64:
-        """Returns the device rows of the ops that these host rows launched, ascending."""
+        """Returns the device rows of the ops that these host events launched, in ascending order."""
         order, launch = self._by_launch
         return np.sort(order[members(launch, np.unique(rows))])
 
@@ -187,7 +194,7 @@ class Run:
 
     @cached_property
     def launch_depth(self) -> tuple[I64, I32]:
-        """(calls, depth): the host rows of launching calls, and the depth of the launch queue as each begins."""
+        """(calls, depth): the host rows of the launch calls, and the launch queue's depth when each call begins."""
         return depth_at_launch(self.timeline)
 
     @cached_property
@@ -217,7 +224,10 @@ class Run:
         return parts.total
 
     def lost_to(self, *causes: str) -> I64:
-        """Returns, for each host event, how long a device was idle because of it, in ns. Only these causes count."""
+        """Returns, for each host event, how long a device was idle because of this event, in ns.
+
+        Only idle time with one of these causes counts.
+        """
         return self._blamed(self.gaps.lost_to(*causes))
 
     def gaps_by(self, cause: str) -> I64:
@@ -245,7 +255,7 @@ class Run:
             yield Group(int(self.places.place[rows[part[0]]]), name or None, rows[part])
 
     def instances(self, rows: I64) -> int:
-        """Returns the number of operators that contain these host rows. A row outside of any operator counts as one."""
+        """Returns the number of operators that contain these host rows. Each row outside of operators adds one."""
         operation = self.places.operation[rows]
         return len(np.unique(np.where(operation >= 0, operation, rows)))
 
@@ -269,9 +279,9 @@ class Run:
     ) -> Finding:
         """Returns a finding at a group's place.
 
-        Arguments named `total_…` are sums over the window in ns; the figures in a finding are per step. If
-        `total_wait_ns` is None, the wait is the time of the group's events. If `spans` is None, the spans are those of
-        the group's longest events.
+        Arguments named `total_…` are sums over the window in ns. The figures in the finding are per step. If
+        `total_wait_ns` is None, the wait is the time of the group's events. If `spans` is None, the finding gets the
+        time spans of the group's costliest events.
         """
         rows = group.rows
         say = self.in_its_words
@@ -302,9 +312,9 @@ class Run:
     def _for_the_user(
         self, rule: str, found: tuple[Framework, Option] | None, where: Where, fix: str, safe_if: str
     ) -> tuple[str, str]:
-        """Returns (fix, safe_if): advice that changes only code that the user can change, and when it is safe.
+        """Returns (fix, safe_if): the advice, and the condition under which the advice is safe.
 
-        Code in installed packages stays as it is.
+        The advice changes only code that the user can change. Code in installed packages stays unchanged.
         """
         if found:
             framework, option = found
@@ -325,7 +335,7 @@ class Run:
 
     @cached_property
     def framework_code(self) -> FrameworkCode:
-        """Tells which of the run's frames are code of a framework, and of which framework."""
+        """Knows which of the run's stack frames are code of a framework, and which framework it is."""
         return FrameworkCode(self.places)
 
     @cached_property
@@ -337,11 +347,11 @@ class Run:
         return in_words_of(self._platform, text)
 
     def _at(self, edit: str | None, where: Where) -> str | None:
-        """Returns the edit with its place, as text, or None if the place is unknown but other events have places.
+        """Returns a text with the edit and its place, or None if the place is unknown but other events have places.
 
-        The place is FILE:FUNCTION for a graph, and FILE:LINE for other edits. If the line is that of a `def`, the
-        operator follows. An edit without a place applies everywhere. That is right only if no event in the recording
-        has a place. A place is a line or, except for graphs, an operator.
+        For the edit `graph`, the place is FILE:FUNCTION. For other edits, the place is FILE:LINE, and the operator
+        follows if the line is a `def` line. If only the operator is known, the operator is the place, except for
+        `graph`. If no event in the recording has a place, the edit has no place either, and applies everywhere.
         """
         if edit is None or ":" in edit:
             return edit
@@ -358,8 +368,10 @@ class Run:
         return f"{edit}:{where.file}:{where.line}{operator}"
 
     def within(self, rows: I64, file: re.Pattern[str]) -> Bool:
-        """Returns a mask over `rows` (host rows): True for events with a frame in a file that `file` matches from its
-        start."""
+        """Returns a mask over `rows` (host rows): True for events with a frame in a file whose name matches `file`.
+
+        The pattern must match from the start of the file name.
+        """
         stacks, lines = self.timeline.stacks, self.timeline.lines
         frames = nearest(stacks.parent, named(self.timeline, file, lines.file)[stacks.line])
         stack = self.timeline.host.stack[rows]
@@ -375,20 +387,21 @@ class Run:
         return len(np.unique(np.searchsorted(self.steps.start[1:], times, side="right")))
 
     def where(self, group: Group) -> Where:
-        """Returns the group's place in the form that reports print, with its usual caller."""
+        """Returns the group's place and its usual caller, in the form that reports print."""
         return self.places.where(group.place, group.rows, group.op)
 
     def spans_of(self, rows: ArrayLike) -> tuple[tuple[int, int], ...]:
-        """Returns (start, end) in ns of the costliest of these host events, in order of time."""
+        """Returns (start, end) in ns of the costliest of these host events, sorted by time."""
         chosen = np.asarray(rows, dtype=np.int64)
         host = self.timeline.host
         cost = self.blamed[chosen] + self.host_length[chosen]
         return costliest(host.start[chosen], host.end[chosen], cost)
 
     def idle_spans(self, rows: I64, *causes: str) -> tuple[tuple[int, int], ...]:
-        """Returns (start, end) in ns of the longest idle times that `idle_of` finds, in order of time.
+        """Returns (start, end) in ns of the longest idle times that `idle_of` finds, sorted by time.
 
-        Intervals that touch are merged, such as the two parts of an idle time before and after a launch returns.
+        Adjacent intervals are merged. For example, an idle time may have one part before its launch returns and one
+        part after.
         """
         chosen = self.idle_of(rows, *causes)
         low, high = self.gaps.start[chosen], self.gaps.end[chosen]
@@ -403,7 +416,7 @@ class Run:
 
 
 def costliest(start: I64, end: I64, cost: I64) -> tuple[tuple[int, int], ...]:
-    """Returns (start, end) of the costliest intervals, in order of time. A finding highlights them on the timeline."""
+    """Returns (start, end) of the costliest intervals, sorted by time. A finding highlights these intervals."""
     chosen = np.argsort(-cost, kind="stable")[:_MOST_SPANS]
     chosen = chosen[np.argsort(start[chosen], kind="stable")]
     return tuple((int(start[i]), int(end[i])) for i in chosen)

@@ -44,7 +44,7 @@ def notes_of_steps(run: Run) -> list[str]:
 def _outside(run: Run) -> str | None:
     """Returns a sentence on the device's work outside of the window.
 
-    Returns None if that is at most 5 % of the device's work.
+    Returns None if the work outside is at most 5 % of all device work.
     """
     device, outside = run.timeline.device, ~run.ops_inside
     work = device.end - device.start

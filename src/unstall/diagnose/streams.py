@@ -6,13 +6,14 @@ from unstall.diagnose.run import Run
 from unstall.timeline.intervals import Intervals
 
 LONELY = 0.02
-"""A stream that overlaps with others for less than this share of its own time gains nothing."""
+"""If a stream overlaps with other streams for at most this share of its busy time, the stream saves no time."""
 
 
 def overlap(run: Run, device: int, stream: int) -> tuple[int, int]:
     """Returns (work, overlap) in ns for a stream of a device.
 
-    Work is how long the stream was busy. Overlap is how long another stream of the device was busy at the same time.
+    `work` is how long the stream was busy. `overlap` is how long another stream of the device was busy at the same
+    time.
     """
     ops = run.timeline.device
     here = run.ops_inside & (ops.device == device)

@@ -1,7 +1,8 @@
-"""The verdict: what bounds this run, in a few sentences.
+"""The verdict: a few sentences that say what limits the speed of the run.
 
-If the run can be replayed, the verdict is the resource that would shorten a step most if it took no time. Shares of
-time show what happened, not what would help: a collective that fills half of a step may only wait for a late host.
+If the run can be replayed, the replay predicts how much shorter a step would be if one resource took no time. The
+verdict names the resource with the largest gain. Shares of the time do not show what would help: a collective that
+fills half of a step may only wait for a late host.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ _BOUND_BY = {
     "startup": "startup",
     "sleep": "python",
 }
-"""By resource, the value that `bound_by` returns. For the resource "host", it is "launch" or "python"."""
+"""Maps each resource to the value that `bound_by` returns. For the resource "host", the value is "launch" or "python".
+"""
 _WORK = ("host", "kernels")  # the others are waste, if they limit a run as much as these
 _SATURATED = 0.95
 _NOTABLE = 0.05
@@ -75,7 +77,7 @@ _WHILE = {
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """What a step would gain if a resource took no time, as a replay predicts. All times are in ns per step."""
+    """How much shorter a step would be if one resource took no time, as a replay predicts. All times are in ns."""
 
     step_ns: float
     gains: Mapping[str, float]  # by resource
@@ -84,8 +86,8 @@ class Freed:
     def best(self) -> list[str]:
         """Returns the resource with the largest gain, and all resources with almost the same gain, largest gain first.
 
-        Such a gain is smaller by at most 3 % of a step. Resources that gain less than 3 % of a step, or less than the
-        replay's error, are left out.
+        A gain is almost the same if it is smaller by at most 3 % of a step. Resources that gain less than 3 % of a
+        step, or less than the replay's error, are left out.
         """
         least = max(_TIE * self.step_ns, self.error_ns, 1)
         ranked = sorted((name for name in self.gains if self.gains[name] >= least), key=lambda name: -self.gains[name])
@@ -107,8 +109,9 @@ def judge(run: Run, freed: Freed | None = None) -> Verdict:
 
     Args:
         run: The run, with or without the recorder's overhead.
-        freed: For each resource, what a step would gain if this resource alone took no time. The resource with the
-            largest gain is the verdict. If None, it is the one with the largest share of the time.
+        freed: For each resource, how much shorter a step would be if only this resource took no time. The verdict is
+            the resource with the largest gain. If `freed` is None, the verdict is the resource with the largest share
+            of the time.
     """
     if not len(run.timeline.device):
         return _no_device_work(run)
@@ -138,8 +141,9 @@ def judge(run: Run, freed: Freed | None = None) -> Verdict:
 def bound_by(run: Run, freed: Freed | None = None) -> str:
     """Returns what limits the run: the resource with the largest gain in `freed`.
 
-    Without `freed`, it is the resource with the largest share of the time. If several resources gain equally, waste is
-    named before the work of the host and the device.
+    If `freed` is None, returns the resource with the largest share of the time. If several resources have almost the
+    same gain, waste (such as waits) is chosen before the work of the host and the device. If several resources remain,
+    returns "mixed".
     """
     shares = _shares(run)
     # The usual latency of a late launch counts for what made it late: if the host were ahead, it would cost nothing.
@@ -162,7 +166,10 @@ def bound_by(run: Run, freed: Freed | None = None) -> str:
 
 
 def _by_gain(run: Run, freed: Freed, bound: str) -> str:
-    """Returns the first sentences of the verdict: what would shorten a step most, and what comes next."""
+    """Returns the first sentences of the verdict: which change would shorten a step most, and which changes are next.
+
+    The changes are resources that take no time.
+    """
     best, others = freed.best(), freed.others()
     step = run.steps.unit
     name = "Held up" if best == ["sleep"] else _NAMES[bound]
@@ -193,7 +200,7 @@ def _by_share(run: Run, bound: str) -> str:
 
 
 def _of_shares(run: Run) -> str:
-    """Returns a sentence that says how busy the device is, with which work, and what it mostly waits for."""
+    """Returns a sentence that says how busy the device is, with which work, and for what the device mostly waits."""
     wall, busy = _wall_without_set_up(run), run.accounts.busy_ns
     total = _busy(run.accounts)
     kinds = (
@@ -272,7 +279,7 @@ def _mostly(run: Run) -> str:
 
 
 def _set_up_ns(run: Run) -> int:
-    """Returns how long the recorder set itself up, in ns, or 0 if that is too short to mention."""
+    """Returns the idle time due to the recorder's set-up, in ns, or 0 if this time is too short to mention."""
     recorder = _recorder_share(run)
     return recorder if recorder >= _NOTABLE * run.wall else 0
 
@@ -302,7 +309,7 @@ def _of_waits(run: Run) -> str:
 def _recorder_share(run: Run) -> int:
     """Returns the idle time in which the recorder set itself up, in ns.
 
-    This time limits the recorded run, but not the program.
+    This idle time slows the recorded run only. It does not occur without the recorder.
     """
     gaps = run.gaps
     chosen = run.gaps_by("startup")
@@ -317,7 +324,7 @@ def _busy(accounts: Accounts) -> int:
 def parts(accounts: Accounts) -> dict[str, int]:
     """Returns the time in ns of each candidate for `bound_by`.
 
-    Time with both a kernel and a copy counts as computing or as copying, depending on which takes longer in total.
+    Time in which kernels and copies overlap counts for the kind of work that takes longer in total.
     """
     busy, idle = accounts.busy_ns, accounts.idle_ns
     shares: dict[str, int] = {"device": busy.compute}

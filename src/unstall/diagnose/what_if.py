@@ -1,4 +1,4 @@
-"""`whatif`: a recorded run and edits → the predicted step time."""
+"""The function `what_if`, which predicts the step time of a recorded run after edits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from unstall.what_if.predict import predict
 
 @dataclass(frozen=True)
 class Forecast:
-    """The result of `whatif`, with the run before and after the edits. Pictures are drawn from these two runs."""
+    """The result of `what_if`, with the run before and after the edits. Charts are drawn from these two runs."""
 
     result: WhatIf
     before: Run
@@ -49,17 +49,17 @@ def what_if(
 
     Args:
         source: A trace that `torch.profiler` wrote, a saved timeline, or a `Timeline`.
-        edits: One edit, or several in the order in which to make them, such as "remove-syncs", "graph:train.py:step" or
+        edits: One edit, or several edits in order. Examples are "remove-syncs", "graph:train.py:step" and
             "host-speed:2".
-        plain_step_ns: The step time measured without recording, in ns. By default, the step time in the file.
-        as_recorded: Whether to keep the recorder's overhead in all times.
+        plain_step_ns: The step time measured without recording, in ns. By default, the value in the file is used.
+        as_recorded: Whether all times include the recorder's overhead.
         step: The name of the annotation around each step, or a glob. By default, steps are detected.
-        user: One or several globs of the files that count as yours. By default, all files except those of frameworks.
+        user: One or several globs of the files with your code. By default, all files except those of frameworks.
         progress: A function that is called with (bytes read, total bytes) while a file is read.
 
     Raises:
         TraceError: The file cannot be read, ends before its device events, or has no events.
-        UsageError: There is no such edit, place or step, or the steps have no device work.
+        UsageError: An edit, its place or `step` does not exist, or the steps have no device work.
     """
     chosen = [parse(text) for text in texts(edits, "edits", "edits")]
     user = texts(user, "user", "globs of files")

@@ -1,5 +1,7 @@
-"""Chooses which function around a launch-bound stretch to capture: a whole step rather than a part of it, unless a
-framework calls the model."""
+"""Chooses which function around a launch-bound stretch of code to capture.
+
+A whole step is preferred to a part of the step. If a framework calls the model, the model's `forward` is captured.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,12 @@ _LOOP = 0.2  # of the step: a function around the steps must gain this much more
 def with_whole_graphs(run: Run, model: Model, findings: list[Finding]) -> list[Finding]:
     """Returns the findings, with the launch-bound finding moved to the function whose graph gains most in a replay.
 
-    If several functions gain the same, the one that needs the fewest graphs is used, and of these the innermost. A
-    function with the loop over the steps, such as a script's `main`, cannot be captured as a whole. Only the part that
-    each step runs can be. If a framework makes some of the launches, the function is the model's `forward`.
+    If several functions gain almost the same, the function that needs the fewest graphs is chosen. If these functions
+    need equally many graphs, the innermost function is chosen.
+
+    A function that contains the loop over the steps, such as a script's `main`, cannot be captured as a whole. Only the
+    part that each step runs can be captured. If a framework makes some of the launches, the function is the model's
+    `forward`.
     """
     stretch = [finding for finding in findings if finding.rule == "launch-bound"]
     if len(stretch) == 1 and (forward := _only_the_model(run)) >= 0:
@@ -59,7 +64,7 @@ def _moved(run: Run, function: int, findings: list[Finding]) -> list[Finding]:
 
 
 def _only_the_model(run: Run) -> int:
-    """Returns the row in `timeline.stacks` of the model's `forward`, or -1 if something larger can be captured."""
+    """Returns the model's `forward`, as a row of `timeline.stacks`, or -1 if more than the model can be captured."""
     (late,) = divide(run)[0]
     option = run.framework_code.option_for("launch-bound", late.group.place, late.group.rows)
     return model_forward(run) if option is not None and option[1].of_model else -1

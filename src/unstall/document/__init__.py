@@ -1,1 +1,1 @@
-"""Documents: the content of reports as blocks without a format, and one renderer per format."""
+"""Documents: the content of a report as format-independent blocks, and one renderer for each output format."""

@@ -1,4 +1,4 @@
-"""A stacked bar of glyphs. Glyphs and colours show the same, so either alone is enough to read the bar."""
+"""A stacked bar of glyphs. The glyphs alone, or the colours alone, are enough to read the bar."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class DrawnBar:
 
 
 def cells_of(parts: Sequence[Part], width: int) -> list[int]:
-    """Returns how many characters each part of a bar takes.
+    """Returns the width of each part of a bar, in characters.
 
-    The numbers are in proportion to the sizes of the parts, and at least 1. They add up to `width`.
+    The widths are in proportion to the sizes of the parts, and at least 1. The widths add up to `width`.
     """
     total = sum(part.size for part in parts)
     spare = width - len(parts)

@@ -1,6 +1,7 @@
-"""What of a chart is drawn, on which axis; and the chart as lines of characters.
+"""Chooses which values of a chart are drawn and on which axis. Draws the chart as lines of characters.
 
-A shade is a value, a block is what exceeds the bound, a dot is the bound. So the chart needs no colours.
+A shade shows a value, a block shows the part of a value above its bound, and a dot shows the bound. So the chart can be
+read without colours.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ class Axis:
     """A logarithmic axis, divided into rows.
 
     Attributes:
-        low: The power of ten at the lower end.
-        step: How many powers of ten a row covers.
+        low: The exponent of the power of ten at the lower end of the axis.
+        step: How many powers of ten each row covers.
         rows: The number of rows, without the row for large values.
-        over: Whether there is another row at the top, for values of `most` or more.
-        most: The least value that is drawn in the row at the top.
+        over: Whether there is a row for large values above the other rows.
+        most: The smallest value that counts as large.
     """
 
     low: int
@@ -82,10 +83,10 @@ class Axis:
         return min(int(self.level(value)), (self.height if value >= self.most else self.rows) - 1)
 
     def label(self, row: int) -> str:
-        """Returns the label of a row, or "".
+        """Returns the label of a row, such as "1e-3".
 
-        The label is the power of ten at the lower edge of the row, if it is a whole power. The row for large values has
-        the label "≥ …", or "inf".
+        The label is the power of ten at the lower edge of the row. If the exponent is not a whole number, the label is
+        "". The row for large values has the label "≥ …", or "inf".
         """
         if row == self.rows:
             return _over(self.most)
@@ -98,10 +99,9 @@ class Drawn:
     """The part of a chart that is drawn: one point for each stretch of successive values.
 
     Attributes:
-        points: For each stretch, one of its values and its bound. It is the value that is the largest multiple of its
-            bound.
-        starts: For each stretch, the number of its first value.
-        axis: The axis.
+        points: For each stretch, the value that is the largest multiple of its bound, together with this bound.
+        starts: For each stretch, the index of its first value.
+        axis: The axis on which the points are drawn.
     """
 
     points: tuple[Point, ...]
@@ -110,16 +110,16 @@ class Drawn:
 
     @property
     def has_beyond(self) -> bool:
-        """Whether any of the values that are drawn exceeds its bound."""
+        """Whether at least one of the drawn values exceeds its bound."""
         return any(point.is_beyond for point in self.points)
 
     def stretch_of(self, number: int) -> int:
-        """Returns the number of the stretch that contains the value with this number."""
+        """Returns the index of the stretch that contains the value with the index `number`."""
         return max(bisect_right(self.starts, number) - 1, 0)
 
 
 def drawn(chart: Chart, most: int) -> Drawn:
-    """Chooses which values of a chart are drawn, at most `most` of them, and on which axis."""
+    """Chooses at most `most` values of a chart to draw, and the axis on which they are drawn."""
     points = points_of(chart)
     chosen = [points[at] for at in largest([point.share for point in points], most)]
     return Drawn(tuple(chosen), tuple(_edges(len(points), most)[:-1]), _axis(chosen, chart.most))
@@ -167,7 +167,8 @@ def _over(most: float) -> str:
 def as_lines(chart: Chart, width: int) -> list[Words]:
     """Returns the chart as lines of at most `width` characters, without its title.
 
-    Only the last line may be longer. It has the text of the chart's `mark` if that does not fit beside the mark.
+    Two kinds of lines may be longer: the text of the chart's `mark`, if the text does not fit beside the mark, and an
+    entry of the legend.
     """
     if not chart.values:
         return []
@@ -193,7 +194,8 @@ def _row(shown: Drawn, row: int, wide: int, gutter: int) -> Words:
 def _cells(point: Point, row: int, axis: Axis, wide: int) -> list[_Cell]:
     """Returns the characters of a bar in one row.
 
-    If there is space, the last character is a gap between bars. In the row of the bound, its line has no gaps.
+    If the bar is wider than one character, the last character is a gap between bars. A line of dots, which shows the
+    bound, has no gap.
     """
     cell = _cell(point, row, axis)
     if wide == 1:
@@ -213,7 +215,7 @@ def _cell(point: Point, row: int, axis: Axis) -> _Cell:
 
 
 def _baseline(chart: Chart, shown: Drawn, wide: int) -> str:
-    """Returns the line below the bars. It shows where the parts of the run begin, and their names if these fit."""
+    """Returns the line below the bars. It shows where each part of the run begins, and the part's name if it fits."""
     line = ["─"] * (wide * len(shown.points))
     columns = [*(wide * shown.stretch_of(start) for start, _ in chart.sections), len(line)]
     for (_, name), start, end in zip(chart.sections, columns, columns[1:], strict=False):

@@ -1,4 +1,4 @@
-"""Draws a chart as SVG, in the colours of the page around it."""
+"""Draws a chart as SVG. The page around the chart sets the colours."""
 
 from __future__ import annotations
 

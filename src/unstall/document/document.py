@@ -1,8 +1,8 @@
-"""`Document`: the content that a verb reports, independent of the format.
+"""The class `Document`: the content of a report, independent of the output format.
 
-A report builds a document; a renderer (`terminal`, `markdown`, `github`, `html`, `json`) reads it. Texts are not
-escaped for any syntax: each renderer escapes the spans for its own syntax. JSON consists of the document's `data`
-alone.
+A report builds a document, and a renderer (`terminal`, `markdown`, `github`, `html`, `json`) reads the document. Texts
+in a document are not escaped: each renderer escapes them for its own syntax. The JSON format has only the document's
+`data`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Span(msgspec.Struct, frozen=True):
     Attributes:
         text: The text.
         role: The style.
-        brief: A shorter text, which replaces `text` if there is little space beside figures.
+        brief: A shorter text for tables on a terminal, where figures leave little space. It replaces `text` there.
     """
 
     text: str
@@ -50,7 +50,7 @@ def _spans(part: str | Span | Words) -> Iterator[Span]:
 
 
 class Prose(msgspec.Struct, frozen=True):
-    """A paragraph of several lines. If `small`, it is a footnote."""
+    """A paragraph of several lines. If `small` is true, the paragraph is a footnote."""
 
     lines: tuple[Words, ...]
     small: bool = False
@@ -72,7 +72,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """A stacked bar. The caption distinguishes it from other bars."""
+    """A stacked bar. The caption distinguishes the bar from other bars."""
 
     parts: tuple[Part, ...]
     caption: str = ""
@@ -110,10 +110,10 @@ class Table(msgspec.Struct, frozen=True):
     """A table. Each row has a text and figures.
 
     Attributes:
-        title: The title, which is the heading of the texts.
-        columns: The headings of the figures.
+        title: The title, which is also the heading of the column of texts.
+        columns: The columns of figures, with their headings.
         rows: The rows.
-        limited: Whether only the first rows are shown. The user sets their number by --top.
+        limited: Whether only the first rows are shown. The option --top sets how many rows are shown.
         fold: How Markdown and HTML show the table at first: "closed" or "open". If "", the table cannot be folded.
         compact: Whether the table is only as wide as its texts, instead of as wide as the page.
     """
@@ -135,7 +135,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Entries(msgspec.Struct, frozen=True):
-    """Numbered entries, of which only the first are shown. The user sets their number by --top.
+    """Numbered entries. Only the first entries are shown. The option --top sets how many entries are shown.
 
     Attributes:
         title: The title.
@@ -179,12 +179,12 @@ class Level(msgspec.Struct, frozen=True):
     """One bar of a waterfall.
 
     Attributes:
-        text: What the bar stands for.
+        text: The label of the bar.
         size: The length of the bar.
-        was: The length of the bar before it.
+        was: The length of the previous bar.
         takes: The size as text.
-        gain: The difference from the bar before it, as text.
-        below: Lines of text below.
+        gain: The difference from the previous bar, as text.
+        below: Lines of text below the label.
     """
 
     text: Words
@@ -196,7 +196,7 @@ class Level(msgspec.Struct, frozen=True):
 
 
 class Waterfall(msgspec.Struct, frozen=True):
-    """Bars on one scale, each with its difference from the bar before it.
+    """Bars on one scale, each with its difference from the previous bar.
 
     `names` are the headings of the two figures of each bar.
     """
@@ -220,9 +220,9 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
         within: The legend for the part of a value up to its bound.
         beyond: The legend for the part of a value that exceeds its bound.
         bound: The legend for the bounds.
-        most: The least value that is drawn in a row of its own at the top. Values of inf are always in that row.
-        sections: The parts of the run, each as (number of its first value, name).
-        mark: A value to mark, as (its number, a text), or None.
+        most: The smallest value that is drawn in a separate row at the top. Values of inf are always in this row.
+        sections: The parts of the run, each as (index of the part's first value, name of the part).
+        mark: A value to mark, as (index of the value, text beside the mark), or None.
     """
 
     title: Words
@@ -254,9 +254,9 @@ class Annotation(msgspec.Struct, frozen=True):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A check and its outcome. For continuous integration, it is a rule in SARIF, or a test case in JUnit.
+    """A check and its outcome. SARIF has a rule for each check, and JUnit has a test case for each check.
 
-    `key` identifies the check in all runs. `at` has a message for each line at which the check failed.
+    `key` identifies the check, and is the same in all runs. `at` has a message for each line at which the check failed.
     """
 
     key: str
@@ -274,10 +274,10 @@ class Page(msgspec.Struct, frozen=True):
     """What the interactive HTML page shows in addition to the data.
 
     Attributes:
-        fields: Further fields for the page's script.
-        draw: A function that returns the pictures, packed. They are drawn only if the page is written.
+        fields: Fields that the page's script gets in addition to the data.
+        draw: A function that returns the packed pictures. It is called only when the page is rendered.
         waterfall: A waterfall above the rest of the page, or None.
-        fields_at: A function that returns further fields for the path to which the page is written.
+        fields_at: A function that gets the path of the page's file and returns more fields for the page's script.
     """
 
     fields: Mapping[str, object]
@@ -296,13 +296,13 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         title: The name of the command.
         about: Lines that describe the run.
-        caveats: What the reader must know before the summary.
+        caveats: Warnings that the reader must know before the summary.
         summary: The conclusion, in one or more sentences.
         blocks: The content below the summary.
         data: The result. Its JSON form is stable.
         annotations: Messages for continuous integration.
         cases: The checks that were made, if any.
-        page: What the interactive HTML page shows. Without it, HTML shows the blocks on a static page.
+        page: What the interactive HTML page shows. If None, the HTML format is a static page that shows the blocks.
     """
 
     title: str

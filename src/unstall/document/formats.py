@@ -29,7 +29,7 @@ _ENDINGS: Mapping[str, str] = {
 
 
 def endings(formats: Sequence[str] = FORMATS) -> list[str]:
-    """Returns the usual file name ending of each format that has one."""
+    """Returns the usual file name ending of each format that has a file name ending."""
     return sorted({name: ending for ending, name in _ENDINGS.items() if name in formats}.values())
 
 
@@ -49,7 +49,7 @@ def format_of(path: str | Path, otherwise: str | None = None, formats: Sequence[
 def render(document: Document, name: str, *, top: int | None = None) -> str:
     """Returns the document in the format `name`.
 
-    `top` limits the number of rows in formats for people. None stands for 10.
+    `top` limits the number of rows in formats that people read. If None, the limit is 10.
     """
     renderer = import_module(f"unstall.document.{'terminal' if name == 'text' else name}")
     text: str = renderer.render(document, top=TOP if top is None else top)

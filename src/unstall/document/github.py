@@ -1,4 +1,6 @@
-"""The document's annotations as GitHub workflow commands, shown beside the lines of a pull request.
+"""Renders the document's annotations as GitHub workflow commands.
+
+GitHub shows these annotations beside the lines of a pull request.
 
 Syntax: https://docs.github.com/actions/reference/workflow-commands-for-github-actions
 """
@@ -14,7 +16,7 @@ from unstall.document.plain import plain
 def render(document: Document, *, top: int = 10) -> str:
     """Returns the first `top` annotations of each level as commands for GitHub.
 
-    For each step of a workflow, GitHub shows ten annotations of a level.
+    For each step of a workflow, GitHub shows at most ten annotations of each level.
     """
     shown: Counter[str] = Counter()
     commands = []

@@ -1,4 +1,4 @@
-"""Draws histograms of samples as SVG, in the colours of the page around it."""
+"""Draws histograms of samples as SVG. The page around the histograms sets the colours."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _ticks(axis: _Axis) -> str:
 def _round_times(low: float, high: float) -> list[tuple[float, str]]:
     """Returns at least four round times between `low` and `high` ns, each with its label.
 
-    The times are 1, 2 or 5 times a power of ten apart. No two labels are equal.
+    The distance between the times is 1, 2 or 5 times a power of ten. No two labels are equal.
     """
     wide = (high - low) / _FEWEST_TICKS
     power = 10.0 ** math.floor(math.log10(wide))

@@ -1,10 +1,10 @@
 """Renders the document as one self-contained HTML file, which needs neither a server nor the network.
 
 The interactive page is built from `web/` and committed as `page.html`. The data's schema tells the page which kind of
-report to show. The page is a fixed text except for two data blocks, which hold only base64. So all names from a trace
-reach the page as data, and are shown only by `textContent`. The page's content security policy allows only the page's
-own script and style, by their hashes, and forbids any request. A document without an interactive page becomes a static
-page.
+report to show. The page is a fixed text, to which the renderer adds two data blocks in base64 and, for some documents,
+a waterfall with escaped texts. Names in the data blocks reach the page as data, and the page's script shows these names
+only through `textContent`. The page's content security policy allows only the page's own script and style, by their
+hashes, and forbids any request. A document without an interactive page becomes a static page.
 """
 
 from __future__ import annotations

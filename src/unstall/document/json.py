@@ -13,7 +13,7 @@ Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
 def render(document: Document, *, top: int | None = None) -> str:
-    """Returns all of the document's data as JSON. `top` has no effect, since it limits only what people read."""
+    """Returns all of the document's data as JSON. `top` has no effect, because it limits only formats for people."""
     return encode(document.data)
 
 
@@ -50,7 +50,7 @@ def _encodable(text: str) -> str:
 
 
 def _visible(character: str) -> str:
-    """Returns a character in a form that is safe on a terminal: an invisible one becomes a JSON escape."""
+    """Returns a character in a form that is safe on a terminal: an invisible character becomes a JSON escape."""
     if character.isprintable() or character == "\n":
         return character
     code = ord(character)

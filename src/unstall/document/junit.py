@@ -1,4 +1,6 @@
-"""The document's cases as a JUnit report: a test case each. A case that cannot be checked is an error.
+"""Renders the document's cases as a JUnit report, with one test case for each case.
+
+A case that cannot be checked is reported as an error.
 
 Format: https://github.com/testmoapp/junitxml
 """

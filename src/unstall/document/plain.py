@@ -1,4 +1,4 @@
-"""Makes names from a trace or a program safe: one printable line."""
+"""Makes names from a trace or a program safe to print, as one line of printable characters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def plain(text: str) -> str:
 
 
 def short(text: str, longest: int = _LONGEST_NAME) -> str:
-    """Returns the text in one line of printable characters. If it is longer than `longest`, its middle is left out."""
+    """Returns the text as one line of printable characters. If the line is longer than `longest`, omits its middle."""
     text = plain(text)
     if len(text) <= longest:
         return text
@@ -25,7 +25,7 @@ def short(text: str, longest: int = _LONGEST_NAME) -> str:
 
 
 def no_command(line: str) -> str:
-    """Returns a line that continuous integration does not take for a command. If necessary, a space is inserted.
+    """Returns the line in a form that continuous integration does not run as a command. Inserts a space if necessary.
 
     A name from a trace must not run commands. GitHub Actions and Azure Pipelines obey lines that begin with `::`, or
     that contain `##[` or `##vso[`.

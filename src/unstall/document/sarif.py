@@ -1,5 +1,6 @@
-"""The document's cases as SARIF 2.1.0, for code scanning: a rule for each case, a result for each line that it failed
-at.
+"""Renders the document's cases as SARIF 2.1.0, for code scanning.
+
+Each case becomes a rule. Each line at which a case failed becomes a result.
 
 Format: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
 """
@@ -20,7 +21,7 @@ from unstall.document.plain import plain
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _ROOT = "%SRCROOT%"
 _OF_NO_FILE = "pyproject.toml"
-"""The place of a result whose file is not known: GitHub refuses the whole log if a result has no place."""
+"""The file to name for a result whose file is unknown. GitHub refuses the whole log if a result names no file."""
 
 
 def render(document: Document, *, top: int | None = None) -> str:

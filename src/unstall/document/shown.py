@@ -1,4 +1,4 @@
-"""`Shown`: the base of objects that show, save and print themselves through their document."""
+"""The class `Shown`: the base class of objects that can be printed and saved as a document."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Shown(ABC):
 
     @abstractmethod
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the document. With `scrub_paths`, its paths name no home directory and no folder of this machine."""
+        """Returns the document. `scrub_paths` removes home directories and folders of this machine from all paths."""
 
     def to_json(self) -> str:
-        """Returns the data as JSON. The form of the JSON has a version."""
+        """Returns the data as JSON. The JSON's format has a version."""
         from unstall.document.formats import render
 
         return render(self.document(), "json")
@@ -28,7 +28,7 @@ class Shown(ABC):
 
         Args:
             path: A file name that ends in .html, .json, .md or .txt.
-            scrub_paths: Whether to shorten all paths, so that none names a home directory or a folder of this machine.
+            scrub_paths: Whether to shorten all paths. Shortened paths have no home directory or folder of this machine.
 
         Raises:
             UsageError: The file has another ending or cannot be written.

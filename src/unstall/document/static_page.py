@@ -1,6 +1,6 @@
 """Renders the document's blocks as a self-contained HTML page, in the reader's light or dark theme.
 
-Colours and type are those of the interactive pages (`web/src/style/`).
+The colours and fonts are the same as on the interactive pages (`web/src/style/`).
 """
 
 from __future__ import annotations

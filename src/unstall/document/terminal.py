@@ -1,7 +1,7 @@
 """Renders a document for a terminal, a pipe or a text file.
 
-Only the sixteen colours that a terminal's theme defines are used, and never white or black, so that light and dark
-themes both read well. Whatever a colour shows, a glyph or a word shows too.
+The renderer uses only the sixteen colours that a terminal's theme defines, without white and black. So the text is
+readable in light and dark themes. A glyph or a word also shows everything that a colour shows.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _size(parts: Iterable[Part]) -> int:
 
 
 class _Legend:
-    """The legend of bars, in two columns. It is in one column if two are too wide, or if there are several bars."""
+    """The legend of bars. It has two columns, or one if two columns are too wide or if there are several bars."""
 
     def __init__(self, bars: Bars) -> None:
         self._bars = bars
@@ -289,10 +289,11 @@ def _indented(text: Text) -> Padding:
 
 
 class _Ledger:
-    """A table of texts and figures. In every ledger, figures with the same names line up.
+    """A table of texts and figures. Columns of figures with the same names line up in all ledgers.
 
-    The figures are beside the text. They are below it if words of the text would have to be broken. If there is even
-    less space, each figure follows its name. Without a title, the names are not shown.
+    The figures are beside the text. If words of the text would have to be broken, the figures are below the text. If
+    there is even less space, each figure follows the name of its column. If the ledger has no title, its columns show
+    no names.
     """
 
     def __init__(
@@ -357,7 +358,7 @@ class _Ledger:
 
 
 def _packed(items: Sequence[str], width: int) -> list[str]:
-    """Returns the items on as few lines as possible. No item is broken."""
+    """Returns the items, in order, on as few lines as possible. No item is split between lines."""
     lines: list[str] = []
     for item in items:
         if lines and len(lines[-1]) + len(item) + 3 <= width:

@@ -24,7 +24,7 @@ def as_table(block: Waterfall) -> Table:
 def drawing(block: Waterfall) -> str:
     """Returns the waterfall as an HTML section for the interactive page.
 
-    It has no inline styles, because the page's security policy forbids them.
+    The section has no inline styles, because the page's security policy forbids inline styles.
     """
     takes, gain = (html.escape(name) for name in block.names)
     head = (
@@ -45,8 +45,7 @@ def _whole(block: Waterfall) -> int:
 
 
 def _glyphs(level: Level, whole: int) -> Words:
-    """Returns a bar of glyphs for one level. Glyphs of another kind show how much it differs from the level before
-    it."""
+    """Returns a bar of glyphs for one level. Glyphs of a second kind show the difference from the previous level."""
     low, high = (round(_CELLS * each / whole) for each in sorted((level.size, level.was)))
     low = max(low, 1)
     beyond = Span(_SAVED * (high - low), "dim") if level.size < level.was else Span(_OVER * (high - low), "warning")

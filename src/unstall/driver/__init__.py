@@ -1,4 +1,4 @@
-"""Intercepts calls to the CUDA driver: our functions are called, and call the driver's (`_pointers.h`)."""
+"""Intercepts calls to the CUDA driver: unstall's functions are called first, and call the driver (`_pointers.h`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PROCESSORS = ("x86_64", "aarch64")
 
 
 def unavailable() -> str | None:
-    """Returns the reason why calls to the CUDA driver cannot be observed here, or None if they can."""
+    """Returns the reason why calls to the CUDA driver cannot be observed on this machine, or None if they can be."""
     if sys.platform != "linux" or platform.machine() not in _PROCESSORS:
         here = f"{platform.system()} on {platform.machine()}"
         return f"calls of CUDA's driver can be followed on 64-bit Linux on x86 and ARM, not on {here}"

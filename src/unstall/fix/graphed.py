@@ -1,14 +1,14 @@
-"""CUDA graphs of functions, modules and training steps in one line, proved before they are used.
+"""Runs functions, modules and training steps as CUDA graphs, with one line of code. Graphs are tested before their use.
 
     step = unstall.graphed(step)
 
-The first call warms up. The next call is observed for anything that a graph cannot do. Then the function is captured on
-one stream and on several. Each graph is replayed on changed inputs and compared with eager from the same state. The
-fastest graph is kept, if it is faster than eager. From then on, a call copies its inputs into the graph's static
-inputs, replays the graph and returns copies of its results.
+The first call warms up. The next call is observed, to find anything that a graph cannot do. Then the function is
+captured on one stream and on several streams. Each graph is replayed on changed inputs and compared with eager
+execution from the same state. The fastest graph is kept if it is faster than eager execution. From then on, a call
+copies its inputs into the graph's static inputs, replays the graph and returns copies of its results.
 
-Guards check the state that the function reads beside its arguments. If a guard fails, the call runs eagerly, and the
-function is captured again.
+Guards check the state that the function reads in addition to its arguments. If a guard fails, the call runs eagerly,
+and the function is captured again.
 """
 
 from __future__ import annotations
@@ -36,26 +36,27 @@ def graphed(
 ) -> Any:
     """Runs a function, a module or a whole training step as CUDA graphs. Use `@graphed` or `graphed(fn)`.
 
-    Results are copies that belong to the caller. Gradients that a training step leaves in `.grad` are not copies: the
-    next call overwrites them. If no graph is possible, calls run eagerly, and one warning gives the reason and the
-    line. A graph that is not faster than eager execution is not kept. Without a CUDA device, all calls run eagerly.
+    Results are copies, so later calls do not overwrite them. Gradients that a training step leaves in `.grad` are not
+    copies: the next call overwrites them. If no graph is possible, calls run eagerly, and one warning gives the reason
+    and the line. A graph that is not faster than eager execution is not kept. Without a CUDA device, all calls run
+    eagerly.
 
     Args:
         fn: The function or module. If None, a decorator with the other arguments is returned.
         streams: How many streams a graph uses. 1: the graph does not fork. "auto": the number that is measured to be
             fastest.
-        shapes: "exact" captures a graph for each shape. "bucket" pads inputs to powers of two, and cuts results to
-            their true size. A list of sizes pads inputs to those sizes. Inputs are padded only if that does not change
-            any bit of the results.
-        verify: If False, graphs are used without comparing their results with those of eager execution.
-        max_graphs: How many graphs are kept. If there are more, the least recently used graph is dropped.
-        strict: If True, `GraphedError` is raised where otherwise a warning would say that no graph is possible.
+        shapes: "exact" captures a graph for each shape. "bucket" pads inputs to powers of two, and cuts results to the
+            size that they have without padding. A list of sizes pads inputs to the sizes in the list. Inputs are padded
+            only if the padding does not change any bit of the results.
+        verify: If False, graphs are used without a comparison of their results with the results of eager execution.
+        max_graphs: The maximum number of graphs. If there are more graphs, the least recently used graph is dropped.
+        strict: If True, raises `GraphedError` if no graph is possible. If False, a warning is given instead.
 
     Returns:
         A callable like `fn`, or a module of the same class with the same state. Its `.stats()` returns statistics.
 
     Raises:
-        UsageError: An argument makes no sense.
+        UsageError: An argument has an invalid value.
     """
     if streams != "auto" and not _counts(streams):
         raise UsageError(f'streams={streams!r}: it is "auto" or a number of streams')
@@ -74,7 +75,7 @@ def graphed(
 
 
 def sizes_from(shapes: object) -> Sizes | None:
-    """Returns the sizes that inputs are padded to; None for "exact". Raises UsageError if `shapes` has no valid
+    """Returns the sizes that inputs are padded to, or None for "exact". Raises UsageError if `shapes` has an invalid
     value."""
     if isinstance(shapes, str) and shapes in ("exact", "bucket"):
         return Sizes() if shapes == "bucket" else None

@@ -1,4 +1,4 @@
-"""One rule per file: a function with the file's name, `(Run) -> list[Finding]`. A new file is a new rule."""
+"""Each file has one rule: a function with the file's name, `(Run) -> list[Finding]`. A new file adds a new rule."""
 
 from __future__ import annotations
 

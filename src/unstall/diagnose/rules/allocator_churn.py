@@ -1,4 +1,4 @@
-"""`cudaMalloc`, `cudaFree` and pinned allocation in the steady state, where the cache should serve everything."""
+"""`cudaMalloc`, `cudaFree` and pinned allocation in later steps, where torch's caching allocator should avoid them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _GROWS = (
 
 
 def allocator_churn(run: Run) -> list[Finding]:
-    """Returns one finding for each line that gets memory from the driver, or gives it back, in the steady state.
+    """Returns one finding for each line that makes the driver allocate or free memory in the steady state.
 
-    If a line does so for both device memory and pinned memory, it has two findings.
+    A line that does this for both device memory and pinned memory has two findings.
     """
     rows = churning(run)
     lost = run.lost_to("allocator")
@@ -47,13 +47,13 @@ def allocator_churn(run: Run) -> list[Finding]:
 
 
 def calls_for_device_memory(run: Run) -> I64:
-    """Returns the host rows of calls that get device memory from the driver, or give it back, in the steady state."""
+    """Returns the host rows of driver calls that allocate or free device memory in the steady state."""
     rows = churning(run)
     return rows[~named(run.timeline, _PINNED, run.timeline.host.name[rows])]
 
 
 def _fix(run: Run, rows: I64) -> str:
-    """Returns the advice, which depends on who frees the memory. `rows` are host rows of calls such as cudaMalloc."""
+    """Returns the advice. It depends on what frees the memory. `rows` are host rows of calls such as cudaMalloc."""
     freed = run.timeline.host.kind[rows] == HostKind.FREE
     if not freed.any():
         return _GROWS
@@ -72,9 +72,10 @@ def _calls_empty_cache(run: Run) -> bool:
 
 
 def _for_each_tensor(run: Run, taken: I64, freed: I64) -> bool:
-    """Returns whether the program allocates memory for many launches one by one, and frees most of it one by one.
+    """Returns whether the program allocates and frees memory for each tensor.
 
-    `taken` and `freed` have the host rows of the calls that allocate and free.
+    The result is True if many launches have their own allocation before them, and if most frees have a launch or an
+    allocation between them. `taken` has the host rows of calls that allocate, `freed` the host rows of calls that free.
     """
     host = run.timeline.host
     launches = np.sort(host.start[(host.kind == HostKind.LAUNCH) & run.inside])

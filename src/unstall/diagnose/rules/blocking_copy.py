@@ -1,4 +1,7 @@
-"""Copies to the device that block the host, from memory of unknown kind: traces of ROCm never name the kind."""
+"""Copies to the device that block the host, from host memory of unknown kind (pageable or pinned).
+
+Traces of ROCm never name the kind of host memory.
+"""
 
 from __future__ import annotations
 

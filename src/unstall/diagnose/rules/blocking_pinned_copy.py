@@ -13,8 +13,8 @@ from unstall.ways_to_wait import PINNED_UPLOAD
 def blocking_pinned_copy(run: Run) -> list[Finding]:
     """Returns one finding for each line that waits for copies from pinned memory.
 
-    A line may wait in a synchronisation right after the copy, or in a synchronous copy call. If it does both, it has
-    two findings.
+    A line may wait in a synchronisation right after the copy, or in a synchronous copy call. A line that waits in both
+    ways has two findings.
     """
     host = run.timeline.host
     rows = with_waits(run, uploads(run, HostMemory.PINNED))

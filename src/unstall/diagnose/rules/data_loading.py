@@ -55,11 +55,12 @@ def data_loading(run: Run) -> list[Finding]:
 
 
 def _remedy(*, single: bool, ahead: bool, prefetched: bool, elsewhere: bool) -> tuple[str, str]:
-    """Returns (why, fix): why batches come late; the advice.
+    """Returns (why, fix): the reason why batches come late, and the advice.
 
     Args:
         single: Whether the DataLoader makes batches in the main process.
-        ahead: Whether a thread already fetches these batches in advance. `unstall.prefetch` does so if it saves time.
+        ahead: Whether a thread already fetches these batches in advance. `unstall.prefetch` starts such a thread if
+            the thread saves time.
         prefetched: Whether `unstall.prefetch` is known to fetch these batches.
         elsewhere: Whether a thread fetches other batches in advance.
     """
@@ -100,21 +101,21 @@ def _ahead(run: Run, group: Group) -> bool:
 
 
 def _is_short_in_prefetch(run: Run, group: Group) -> bool:
-    """Returns whether these are waits for `unstall.prefetch` that are too short for workers to gain anything.
+    """Returns whether all of these waits are for `unstall.prefetch`, and are so short that workers would not help.
 
-    A wait is too short if it takes no longer than fetching a batch that a worker has ready.
+    The waits are too short if their mean is at most the time to fetch a finished batch from a worker.
     """
     waits = bool(is_prefetch_wait(run.timeline)[group.rows].all())
     return waits and int(run.host_length[group.rows].mean()) <= FETCH_NS
 
 
 def _by_prefetch(run: Run, group: Group) -> bool:
-    """Returns whether unstall.prefetch asks for the batches. This is known only if its frames were recorded."""
+    """Returns whether `unstall.prefetch` asks for the batches. Without recorded frames, the result is False."""
     return bool(run.within(group.rows[:1], _PREFETCH).any())
 
 
 def _in_this_process(run: Run, group: Group) -> bool:
-    """Returns whether torch's annotation around or inside these events names the single-process iterator."""
+    """Returns whether an annotation around or inside these events names torch's single-process DataLoader iterator."""
     host = run.timeline.host
     named_so = np.flatnonzero(named(run.timeline, _SINGLE, host.name))
     low, high = host.start[group.rows].min(), host.end[group.rows].max()

@@ -1,4 +1,7 @@
-"""Kernels that could take less time: changes to try and measure if a step is limited by the device's own work."""
+"""Suggests changes that may make kernels faster, if the device's own work limits a step.
+
+Users must try each change and measure the result.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ class Trial:
         title: The title of the finding.
         fix: What to try.
         safe_if: The condition under which the change keeps the program correct.
-        ops: The device rows of the kernels that suggest the change.
+        ops: The device rows of the kernels that the change may make faster.
         saw: The evidence. If "", the finding says how many kernels there are, and their share of the time.
     """
 
@@ -65,8 +68,8 @@ class Trial:
 def device_work(run: Run) -> list[Finding]:
     """Returns one finding for each change to try, at the line whose kernels take longest.
 
-    The finding's exposed time is the time in which only these kernels run, so no change gains more. Returns no findings
-    if the device computes for less than half of the time.
+    The finding's exposed time is the time in which only these kernels run. The change cannot gain more than this time.
+    Returns no findings if the device computes for less than half of the time.
     """
     if run.accounts.busy_ns.compute + run.accounts.busy_ns.both < _BUSY * run.wall:
         return []
@@ -127,8 +130,9 @@ def _trials(run: Run) -> Iterator[Trial]:
 def _larger_batch(run: Run, kernels: Bool) -> Iterator[Trial]:
     """Yields a trial if most of the busy time goes to kernels that leave at least half of the SMs without a block.
 
-    Then twice the batch fits on the device at once. A kernel that leaves fewer SMs without a block may still fill the
-    device. For example, matrix products that loop over their tiles have about one block per SM at any size.
+    The blocks of a batch twice as large then run on the device at the same time. Kernels that leave fewer SMs without a
+    block do not count, because they may fill the device. For example, matrix products that loop over their tiles have
+    about one block per SM at any size.
     """
     device = run.timeline.device
     sms = _multiprocessors(run)
@@ -194,7 +198,10 @@ def _taken(run: Run, ops: I64) -> int:
 
 
 def _costliest(run: Run, ops: I64) -> Group:
-    """Returns the launches of these device ops as one group. Its place is the one whose kernels take longest."""
+    """Returns the launches of these device ops as one group.
+
+    The place of the group is the place in the code whose kernels take the most time.
+    """
     device = run.timeline.device
     known = ops[device.launch[ops] >= 0]
     if not len(known):
@@ -205,8 +212,10 @@ def _costliest(run: Run, ops: I64) -> Group:
 
 
 def _mostly(run: Run, ops: I64) -> str:
-    """Returns a text that names the kernel that takes longest among these device ops, with its time in a step or in the
-    run."""
+    """Returns a text that names the kernel with the longest total time among these device ops.
+
+    The text gives the kernel's time in a step, or in the whole run if the run counts as one step.
+    """
     device = run.timeline.device
     names, which = np.unique(device.name[ops], return_inverse=True)
     taken = np.bincount(which, (device.end - device.start)[ops])
@@ -230,7 +239,7 @@ def _of_optimizer(run: Run) -> Bool:
 
 
 def _rows(run: Run, chosen: Bool, kernels: Bool) -> I64:
-    """Returns the device rows of chosen kernels that run in series of at least _ROW.
+    """Returns the device rows of the kernels in the mask `chosen` that run in a series of at least _ROW kernels.
 
     The kernels of a series follow each other on a stream, with no other kernel between them.
     """
@@ -251,4 +260,4 @@ def _spans(run: Run, ops: I64) -> tuple[tuple[int, int], ...]:
 DEVICE_WORK = (
     *("fp32-products", "tf32-products", "layout-copies", "unfused-optimizer", "elementwise-rows", "small-grids"),
 )
-"""The rules of this file's findings."""
+"""The names of the rules whose findings this module makes."""

@@ -57,7 +57,8 @@ def exposed_comm(run: Run) -> list[Finding]:
 def _kinds(run: Run, ops: I64, beside: dict[int, Intervals]) -> str:
     """Returns a text that describes these collectives by kind and process group.
 
-    Collectives that run alone for longest come first. `beside` has the intervals of each device's other work.
+    The collectives that run alone for the longest time come first. `beside` has the intervals in which each device does
+    other work.
     """
     found = sorted(
         ((run.alone(part.ops, beside), part) for part in alike(run.timeline, ops)), key=lambda pair: -pair[0]
@@ -72,7 +73,8 @@ def _kinds(run: Run, ops: I64, beside: dict[int, Intervals]) -> str:
 def _described(run: Run, part: Alike, alone: int) -> str:
     """Returns a text with the collectives' count, kind, group, bytes, bandwidth and times.
 
-    What is unknown is left out. `alone` is how long they run with nothing beside them, in ns.
+    Unknown values are left out. `alone` is the time in which a collective runs and the device does no other work, in
+    ns.
     """
     text = counted(len(part.ops), _NAMES.get(part.kind, part.kind.value))
     if part.ranks > 0:

@@ -13,7 +13,7 @@ _WORTH = 0.005  # of the window
 
 
 def first_use(run: Run) -> list[Finding]:
-    """Returns one finding for each line that makes the device idle because it uses something for the first time.
+    """Returns one finding for each line at which a first use, such as loading a module, leaves the device idle.
 
     The finding's exposed time is the idle time during first uses, without the part that is due to the recorder.
     """

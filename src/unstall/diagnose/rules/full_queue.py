@@ -14,7 +14,7 @@ _SLOW = 10  # times the median launch with a shallower queue
 def full_queue(run: Run) -> list[Finding]:
     """Returns at most one finding, on launches that block because the launch queue is full.
 
-    It is always harmless. It explains why `cudaLaunchKernel` looks slow.
+    The finding is always harmless. It explains why `cudaLaunchKernel` looks slow.
     """
     calls, depth = run.launch_depth
     chosen = run.inside[calls]

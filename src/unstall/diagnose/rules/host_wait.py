@@ -27,15 +27,15 @@ _READS: tuple[Read, ...] = ("", "value", "data")
 
 
 def host_wait(run: Run) -> list[Finding]:
-    """Returns one finding for each line, operator and kind of wait.
+    """Returns one finding for each combination of line, operator and kind of wait.
 
-    Waits for copies to the device belong to the rules on copies.
+    Waits for copies to the device are left to the rules on copies.
     """
     return [_finding(run, way, group) for way, group in waits_by_way(run)]
 
 
 def waits_by_way(run: Run) -> Iterator[tuple[Way, Group]]:
-    """Yields (way, waits): a kind of wait in `WAYS`; the waits of this kind at one line and in one operator.
+    """Yields (way, waits): a kind of wait in `WAYS`, and the waits of this kind at one line and in one operator.
 
     Leaves out the waits of the recorder, of `empty_cache` and of unstall's helpers.
     """
@@ -78,7 +78,7 @@ def _finding(run: Run, way: Way, group: Group) -> Finding:
 
 
 def _in_library(run: Run, group: Group) -> str:
-    """Returns the places in libraries at which most of these waits are, as text, or "" if no wait is in a library."""
+    """Returns a text with the library lines that have most of these waits, or "" if no wait is in a library."""
     keys = np.stack([run.timeline.host.stack[group.rows], run.places.frame[group.rows]])
     found: Counter[str] = Counter()
     for (stack, user), count in zip(*_distinct(keys), strict=True):
@@ -93,16 +93,16 @@ def _in_library(run: Run, group: Group) -> str:
 
 
 def _distinct(keys: NDArray[np.integer]) -> tuple[list[list[int]], list[int]]:
-    """Returns the distinct columns of `keys`, and how often each occurs."""
+    """Returns the distinct columns of `keys`, and how often each column occurs."""
     distinct, counts = np.unique(keys, axis=1, return_counts=True)
     return distinct.T.tolist(), counts.tolist()
 
 
 def _library_line(run: Run, stack: int, user: int) -> str:
-    """Returns the innermost library frame between a wait and the user's line, as text, or "" if there is none.
+    """Returns a text that names the innermost library frame between a wait and the user's line.
 
-    Methods of tensors do not count. `stack` and `user` are rows of `timeline.stacks`: the frame of the wait, and the
-    frame of the user's line.
+    Returns "" if there is no such frame. Frames of tensor methods do not count. `stack` is the frame of the wait, and
+    `user` is the frame of the user's line. Both are rows of `timeline.stacks`.
     """
     timeline = run.timeline
     while stack >= 0 and stack != user:
@@ -132,7 +132,7 @@ def _reads_data(run: Run, way: Way, group: Group) -> bool:
 
 
 def _for_what(run: Run, way: Way, group: Group) -> str:
-    """Returns a text that says how much the host reads, or "" if the kind of wait does not depend on that."""
+    """Returns a text that says how many bytes the host reads, or "" if the kind of wait does not depend on the size."""
     if way.read is None:
         return ""
     sizes = np.unique(_bytes_read(run, group.rows))
@@ -173,7 +173,7 @@ def _way(run: Run, op: int, call: int, stack: int, user: int, read: int, kernel:
         user: The user's innermost frame, as a row of `timeline.stacks`, or -1.
         read: What the host reads: 0 for nothing, 1 for a value, 2 for more data.
         kernel: The name of the last op before the copy, as an index into `timeline.strings`, or -1.
-        bare: Whether no operators were recorded. Then the operator is found from the frames instead of `op`.
+        bare: Whether the recording has no operators. If so, the operator is found from the frames and not from `op`.
     """
     text = run.timeline.text
     frames = _frames(run, stack, user)
@@ -185,7 +185,7 @@ def _way(run: Run, op: int, call: int, stack: int, user: int, read: int, kernel:
 
 
 def _bytes_read(run: Run, rows: I64) -> I64:
-    """Returns how many bytes each wait's copy call copies to the host, or 0 for a wait without a copy to the host."""
+    """Returns, for each wait, how many bytes are copied to the host, or 0 for a wait without a copy to the host."""
     host, device = run.timeline.host, run.timeline.device
     down = np.flatnonzero((device.direction == CopyDirection.DEVICE_TO_HOST) & (device.launch >= 0))
     total = np.zeros(len(host) + 1, dtype=np.int64)
@@ -198,10 +198,9 @@ def _copy_call(run: Run, rows: I64) -> I64:
 
 
 def _last_kernel(run: Run, rows: I64) -> I32:
-    """Returns, for each wait, the name of the last op that was launched before the copy for which the host waits, or
-    -1.
+    """Returns, for each wait for a copy, the name of the last op that was launched before the copy, or -1.
 
-    The name is an index into `timeline.strings`. Only a launch by the same thread at the same line counts.
+    The name is an index into `timeline.strings`. Only a launch by the same thread with the same stack counts.
     """
     host, device = run.timeline.host, run.timeline.device
     launched = np.flatnonzero(device.launch >= 0)
@@ -217,7 +216,10 @@ def _last_kernel(run: Run, rows: I64) -> I32:
 
 
 def _frames(run: Run, stack: int, user: int) -> str:
-    """Returns the frames from `stack` outward until `user`, the user's frame, as text with one frame per line."""
+    """Returns the frames from `stack` outward, up to the user's frame `user`, as text with one frame per line.
+
+    `user` itself is not included.
+    """
     timeline = run.timeline
     parent: I32 = timeline.stacks.parent
     frames = []

@@ -1,5 +1,5 @@
-"""Stretches of code in which the device works faster than the host dispatches, so that it idles between short
-kernels."""
+"""Stretches of code in which the host launches kernels more slowly than the device runs them. So the device is idle
+between short kernels."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _FAR_AHEAD = 2  # ops queued: fewer are not worth mentioning
 def launch_bound(run: Run, function: int | None = None) -> list[Finding]:
     """Returns one finding for a function whose launches come too late, so that the device idles.
 
-    It is the innermost function with most of the idle time, or `function` (a row of `timeline.stacks`). A graph would
-    capture this function. If the host is late only after pauses, the finding is harmless, unless a graph gains
-    something there.
+    The function is the innermost function with most of the idle time, or `function` (a row of `timeline.stacks`). A
+    CUDA graph would capture this function. If the host is late only after pauses, and a graph of the function gains
+    hardly any time, the finding is harmless.
 
-    Without stacks, each of the costliest places has a finding. A place with little else than tiny kernels gets a
-    finding of the rule tiny_kernels instead.
+    If the recording has no stacks, each of the costliest places has a finding. If tiny kernels have most of the idle
+    time of a place, the place gets a finding of the rule tiny_kernels instead.
     """
     lost = run.lost_to("launch")
     return [_finding(run, late, lost) for late in divide(run, function)[0]]
@@ -55,7 +55,7 @@ def _finding(run: Run, late: Late, lost: I64) -> Finding:
 def _how_late(run: Run, group: Group, lost: I64) -> str:
     """Returns a text that says how many launches came after the device had run out of work.
 
-    If the other launches had several ops queued before them, the text says how many.
+    If several ops were still queued at the other launches, the text also gives the number of queued ops.
     """
     calls, depth = run.launch_depth
     others = depth[np.isin(calls, group.rows[lost[group.rows] == 0])]
@@ -66,8 +66,7 @@ def _how_late(run: Run, group: Group, lost: I64) -> str:
 
 
 def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
-    """Returns texts that name the lines with most of the idle time before their launches, and the functions called
-    there.
+    """Returns texts that name the lines of the function, and the called functions, with most of the idle time.
 
     The finding's own line is left out. Two functions with the same name in a file can be distinguished only if the
     recorder knew which lines ran.
@@ -87,9 +86,9 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
-    """Returns (fix, safe_if, edit): the advice; the condition under which it is safe; the edit that models it.
+    """Returns (fix, safe_if, edit): the advice, the condition under which the advice is safe, and the what-if edit.
 
-    The edit is None if most of the group's launches are graph launches.
+    The edit predicts the gain of the advice. It is None if most of the group's launches are graph launches.
     """
     replayed = run.timeline.host.kind[group.rows] == HostKind.GRAPH_LAUNCH
     if replayed.mean() > _MOSTLY:
@@ -117,9 +116,9 @@ def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
 
 
 def _cut_out(run: Run, group: Group, *, maybe: bool) -> str:
-    """Returns the advice for a function that contains the loop over the steps, and so cannot be captured as it is.
+    """Returns the advice for a function that cannot be captured unchanged, because it contains the loop over the steps.
 
-    With `maybe`, it is not certain that the function contains the loop.
+    If `maybe` is True, it is not certain that the function contains the loop.
     """
     lines = lines_of(run, group)
     what = f"put what each step does here{f' ({lines})' if lines else ''} into a function"

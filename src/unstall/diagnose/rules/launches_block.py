@@ -14,7 +14,10 @@ _LAUNCHES = (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH, HostKind.MEMSET)
 
 
 def launches_block(run: Run) -> list[Finding]:
-    """Returns at most one finding, for the whole run. `exposed` is 0: idle time belongs to the lines that launch."""
+    """Returns at most one finding, for the whole run.
+
+    The finding's exposed time is 0, because the idle time counts for the lines that launch.
+    """
     if not run.timeline.meta.launches_block:
         return []
     host = run.timeline.host

@@ -15,9 +15,10 @@ _ADDS_GRADIENTS = "torch::autograd::AccumulateGrad"  # autograd chooses its stre
 
 
 def lonely_stream(run: Run) -> list[Finding]:
-    """Returns one finding for each line that launches work on a side stream, if nearly nothing runs beside that work.
+    """Returns one finding for each line that launches work on a side stream that hardly overlaps with other work.
 
-    The finding's exposed time is the time in which this work ran alone. Collectives belong to another rule.
+    The finding's exposed time is the time in which the work on the side stream ran alone. Collectives are left to
+    another rule.
     """
     device = run.timeline.device
     findings = []

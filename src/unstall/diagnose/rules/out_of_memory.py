@@ -13,7 +13,7 @@ _ADVICE = " If reserved but unallocated memory"  # how torch's advice begins, be
 
 
 def out_of_memory(run: Run) -> list[Finding]:
-    """Returns a finding at the line that asked for more memory than there was, if that ended the program."""
+    """If the program ended because memory ran out, returns a finding at the line that asked for the memory."""
     return [
         finding_of(run, row, fault, "out-of-memory", "Out of memory", _saw(fault), _fix(fault))
         for row, fault in faults_of(run, memory=True)

@@ -1,4 +1,4 @@
-"""Copies from pageable host memory: staged by the driver, so they block the host and cannot overlap."""
+"""Copies from pageable host memory. The driver stages the data, so the copies block the host and cannot overlap."""
 
 from __future__ import annotations
 
@@ -57,7 +57,10 @@ def pageable_copy(run: Run) -> list[Finding]:
 
 
 def _remedy(source: CopySource, *, small: bool, once: bool) -> tuple[str, str, str]:
-    """Returns (fix, safe_if, edit): the advice; the condition under which it is safe; the edit that models it."""
+    """Returns (fix, safe_if, edit): the advice, the condition under which the advice is safe, and the what-if edit.
+
+    The edit predicts the gain of the advice.
+    """
     if source == "made" and small and once:
         return (
             "make the tensor on the device (torch.full, torch.arange with device=…)",

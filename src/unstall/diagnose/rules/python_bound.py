@@ -1,4 +1,4 @@
-"""The device waits while the host does not dispatch: Python, numpy, CPU operators, sleep."""
+"""The device waits while the host launches nothing, because the host runs Python, numpy or CPU operators, or sleeps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _WORK_ELSEWHERE = (
 def python_bound(run: Run) -> list[Finding]:
     """Returns one finding for each line of Python that ran while the device waited.
 
-    If that line is unknown, the finding is at the line of the next launch.
+    If the line is unknown, the finding is at the line of the next launch.
     """
     lost, of_threads = run.lost_to("python"), is_waiting_for_thread(run.timeline)
     idle = run.accounts.idle_ns
@@ -90,8 +90,8 @@ def _within(run: Run, group: Group) -> str:
 def _after(run: Run, group: Group) -> str:
     """Returns a text that names the line of the call before these events, or "".
 
-    The text is "" unless most of the events have the same line before them, and it is not the group's own line.
-    Usually, only calls on the event's thread count. For events on autograd's threads, calls on any thread count,
+    The text names a line only if this line comes before most of the events and is not the group's own line. Usually,
+    only calls on the event's thread count. For events on autograd's threads, calls on any thread count,
     because backward() on another thread starts these events. If no operators were recorded, calls on any thread count
     for all events, because autograd's threads cannot be identified.
     """

@@ -1,4 +1,7 @@
-"""Data races: two accesses of the same memory without a defined order. Found only if the run records every access."""
+"""Data races: two accesses to the same memory without a defined order.
+
+Races are found only if the recording has every access.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ class _Side:
 def race(run: Run) -> list[Finding]:
     """Returns one finding for each kind of race and pair of places, at the place of the later access.
 
-    This covers the whole run, not only its steps.
+    The findings cover the whole run, not only its steps.
     """
     races = run.timeline.races
     by_pair: dict[tuple[int, _Line, _Line], list[int]] = {}
@@ -86,9 +89,10 @@ def race(run: Run) -> list[Finding]:
 
 
 def _line(run: Run, row: int, stream: int) -> _Line:
-    """Returns (place, operator, device): where an access is; its operator; whether the device makes it.
+    """Returns (place, operator, device): the place of an access, its operator, and whether the device makes the access.
 
-    `row` is the host row of the access, or -1. `stream` is its stream, or below 0 for an access by the host.
+    `row` is the host row of the access, or -1. `stream` is the stream of the access. It is negative if the host makes
+    the access.
     """
     if row < 0:
         return -1, "an operation", stream >= 0

@@ -1,4 +1,4 @@
-"""The overhead of the recording itself: the figures describe the recorded run, not the plain run."""
+"""The overhead of the recording itself: the figures describe the recorded run, not the run without a recorder."""
 
 from __future__ import annotations
 

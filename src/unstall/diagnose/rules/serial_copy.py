@@ -1,4 +1,4 @@
-"""Copies that run alone on the stream of the computation, although they could overlap with it."""
+"""Copies that run alone on the stream of the computation, although they could overlap with the computation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORTH = 0.01  # of the window
 def serial_copy(run: Run) -> list[Finding]:
     """Returns one finding for each line whose copies run on the stream of the computation.
 
-    The finding's exposed time is the time in which these copies ran and nothing computed. Waits for these copies belong
+    The finding's exposed time is the time in which these copies ran and no kernel ran. Waits for these copies are left
     to the rules on pageable and pinned copies.
     """
     device = run.timeline.device

@@ -1,4 +1,4 @@
-"""Devices that take turns: each holds a part of the model and idles while another one computes."""
+"""Devices that take turns: each device has a part of the model, and is idle while another device computes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _WORTH = 0.05  # of the window
 
 
 def serial_devices(run: Run) -> list[Finding]:
-    """Returns one finding for each line whose launches waited for an event on an idle device while another device
-    worked.
+    """Returns one finding for each line whose work had to wait on an idle device while another device worked.
 
-    The finding's exposed time is the idle time in which another device was busy, as a mean over the devices.
+    The work waited for an event. The finding's exposed time is the idle time of these waits, as a mean over all
+    devices.
     """
     turns = waits_for_others(run)
     if not turns:

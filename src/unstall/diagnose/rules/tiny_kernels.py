@@ -11,7 +11,7 @@ def tiny_kernels(run: Run, function: int | None = None) -> list[Finding]:
     """Returns one finding for each line that launches many tiny kernels, except for lines that launch_bound reports.
 
     `function` is the function that launch_bound reports, as a row of `timeline.stacks`. If None, launch_bound finds it.
-    The exposed time is the idle time between these kernels, which is due to launches and latency.
+    The finding's exposed time is the part of the idle time between these kernels that is due to launches and latency.
     """
     between = run.lost_to("launch", "latency")
     return [

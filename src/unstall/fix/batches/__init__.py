@@ -1,1 +1,1 @@
-"""Fetches a loader's batches ahead of the program."""
+"""Fetches the batches of a data loader before the program asks for them."""

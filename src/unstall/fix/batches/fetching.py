@@ -37,7 +37,7 @@ class StatefulLoader(Protocol):
 
 @dataclass(slots=True)
 class FetchedBatch:
-    """A batch that was fetched from the loader. Unless the device had no memory for it, it was also sent to the
+    """A batch that was fetched from the loader. If the device had memory for the batch, the batch was also sent to the
     device. Times are in ns."""
 
     value: object  # the loader's batch, if it is not sent yet
@@ -51,8 +51,8 @@ class FetchedBatch:
 
 
 class Room:
-    """Limits the device memory of batches in use. A batch is in use from the moment at which the program receives it
-    until the device has finished with it."""
+    """Limits the device memory that batches in use may take. A batch is in use from the moment when the program
+    receives the batch until the device has finished with the batch."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         self._limit = accelerator.total_bytes() // _ROOM
@@ -64,7 +64,7 @@ class Room:
             self._out.append((done, size_bytes))
 
     def wait_for(self, size_bytes: int) -> None:
-        """Waits until the device has room for one more batch, of `size_bytes`."""
+        """Waits until the limit allows another batch of `size_bytes`."""
         while True:
             with self._lock:
                 while self._out and self._out[0][0].query():
@@ -76,15 +76,15 @@ class Room:
 
     def shrink(self) -> None:
         """Waits until the device has finished with all batches that the program received. From now on, each call of
-        `wait_for` waits for that, too."""
+        `wait_for` also waits until the device has finished with all received batches."""
         self._limit = 0
         self.wait_for(1)
 
 
 def pins_by_itself(loader: object) -> bool:
-    """Returns whether the loader fetches batches ahead in worker processes, and pins them in a thread of its own.
+    """Returns whether the loader fetches batches ahead in worker processes, and pins batches in a separate thread.
 
-    If so, only the pinning thread writes to the pinned memory.
+    If the result is True, only the pinning thread writes to the pinned memory.
     """
     return isinstance(loader, DataLoader) and loader.num_workers > 0 and loader.pin_memory
 
@@ -145,7 +145,7 @@ class Batches:
 
     def send(self, value: object) -> Sent[object]:
         """Begins to copy a batch to the device. If device memory runs out, waits until the device has finished with
-        earlier batches, and tries once more."""
+        earlier batches, and then tries a second time."""
         try:
             return self._sender.send(value, self._stream, self._room.wait_for, patient=self.ahead)
         except torch.OutOfMemoryError:

@@ -1,4 +1,4 @@
-"""Fetches and copies a prefetch's batches on the program's own thread, as a plain loop does."""
+"""Fetches and copies batches for `prefetch` on the program's own thread, as a loop without `prefetch` does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from unstall.fix.tensors.parts import bytes_of
 from unstall.fix.tensors.staging import SMALL_BYTES
 
 ENDED = object()
-"""Returned instead of a batch if the loader has no more."""
+"""The value that is returned instead of a batch if the loader has no more batches."""
 
 _RARELY = 64  # every 64th batch is measured, if earlier measurements found nothing to gain
 _NEVER = sys.maxsize
@@ -28,10 +28,10 @@ News = Literal["starved", "fed", "not at hand"]
 
 
 class InPlace:
-    """Fetches batches on the program's own thread, and copies them to the device on the program's own stream. Adds
-    almost no work to a plain loop, and measures few batches.
+    """Fetches batches on the program's own thread, and copies them to the device on the program's own stream. This adds
+    almost no work to a loop without `prefetch`, because only a few batches are measured.
 
-    Used if the loop is limited by the host, or by the loader's pinning thread, which needs the GIL.
+    Used if the host limits the loop, or if the loader's pinning thread, which needs the GIL, limits the loop.
     """
 
     def __init__(self, accelerator: Accelerator, counters: PrefetchCounters, of_workers: int | None) -> None:
@@ -41,8 +41,8 @@ class InPlace:
             accelerator: The device.
             counters: The statistics to add to.
             of_workers: How many batches the loader's workers may have ready at the start. These batches do not show
-                how fast the workers are. None if the loader has no workers; the loop then expects small batches that
-                are ready at once.
+                how fast the workers are. None if the loader has no workers. Without workers, the loop expects small
+                batches that are ready immediately.
         """
         self._accelerator, self._counters = accelerator, counters
         self._device = accelerator.device
@@ -73,7 +73,7 @@ class InPlace:
         return moved
 
     def note_dry(self, asked: torch.Event) -> None:
-        """Notes whether the device had run out of work when the program asked for a batch.
+        """Records whether the device had run out of work when the program asked for a batch.
 
         `asked` is an event that was recorded on the program's stream at that time.
         """
@@ -81,12 +81,12 @@ class InPlace:
         self._counters.dry = max(1, dry + 1) if asked.query() else min(-1, dry - 1)
 
     def is_starved(self) -> bool:
-        """Returns whether the device had no work left at each of the last four measurements, when the program asked
+        """Returns whether, in each of the last four measurements, the device had no work left when the program asked
         for a batch."""
         return self._counters.dry >= _STEADY
 
     def is_fed(self) -> bool:
-        """Returns whether the device had work left at each of the last four measurements, when the program asked for a
+        """Returns whether, in each of the last four measurements, the device had work left when the program asked for a
         batch."""
         return self._counters.dry <= -_STEADY
 
@@ -97,8 +97,8 @@ class InPlace:
         return tensor.to(self._device, non_blocking=not tensor.is_pinned())
 
     def _asked_now(self) -> torch.Event:
-        """Records an event on the program's stream. Called for few batches only, because recording releases the GIL,
-        and the loader's pinning thread then takes it."""
+        """Records an event on the program's stream. Called for few batches only: recording releases the GIL, and the
+        loader's pinning thread may then take the GIL."""
         asked = self._accelerator.event()
         asked.record(self._accelerator.current())
         return asked

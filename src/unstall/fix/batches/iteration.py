@@ -1,4 +1,4 @@
-"""One pass of a prefetch over its loader. Measures batches and decides which thread fetches them."""
+"""One pass of `prefetch` over its data loader. Measures batches and decides which thread fetches batches."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Iteration:
             self._passes.leave(producer)
 
     def step_aside(self) -> None:
-        """Stops fetching ahead. From now on, the program's own thread fetches a batch if none is ready.
+        """Stops fetching ahead. From now on, the program's own thread fetches a batch if no batch is ready.
 
         Called when another iteration of the same loader begins, because two threads must not use the loader at the
         same time.
@@ -150,8 +150,8 @@ class Iteration:
         self.close()
 
     def _sender(self) -> Sender:
-        """Returns the `Sender` of earlier passes over the loader, which has learned whether the loader reuses its
-        memory. Returns a new `Sender` if another pass is using that one, or if there is none for this device."""
+        """Returns the `Sender` of earlier passes, which has learned whether the loader reuses its memory. If another
+        pass is using this `Sender`, or if no earlier pass used this device, returns a new `Sender`."""
         kept, loader = self._passes.sender, self._loader
         others = self._passes.others_are_open(self)
         if kept is not None and kept.accelerator is self._accelerator and not others:
@@ -183,8 +183,8 @@ class Iteration:
             raise
 
     def _from_producer(self) -> FetchedBatch | None:
-        """Returns the next batch that the producer's thread fetched. Returns None if that thread stopped before the
-        loader's end."""
+        """Returns the next batch that the producer's thread fetched. Returns None if the thread stopped before the
+        loader's last batch."""
         assert self._producer is not None
         made = batch_waits.waited_for(self._taken)
         if isinstance(made, FetchedBatch):
@@ -217,7 +217,7 @@ class Iteration:
             self._change("beside")
 
     def _chosen(self) -> _Mode:
-        """Decides how the next batches are fetched, and returns that mode."""
+        """Chooses the mode in which the next batches are fetched, and returns the mode."""
         if self._mode == "look":
             enough = _LOOKED_AT if self._depth == "auto" and not self._passes.depth else 2
             if self._depth != "auto" and self._batches is not None and not self._batches.watch_rng:
@@ -284,8 +284,8 @@ class Iteration:
         self._go_ahead(min(fitting, _DEEP if uneven else _DEPTH), "fetched ahead by a thread")
 
     def _fitting(self, size_bytes: int) -> int:
-        """Returns how many batches of `size_bytes` fit into half of the spare device memory. Spare is what was free
-        even at the peak of the program's use of memory."""
+        """Returns how many batches of `size_bytes` fit into half of the spare device memory. Spare memory was free even
+        at the peak of the program's memory use."""
         return int(_ROOM_AHEAD * self._accelerator.unneeded_bytes()) // max(size_bytes, 1)
 
     def _go_ahead(self, depth: int, why: str) -> None:
@@ -296,8 +296,8 @@ class Iteration:
         self._producer = Producer(self._batches.next, depth, self._accelerator.enter)
 
     def _stop_ahead(self, mode: Literal["again", "beside"], why: str) -> None:
-        """Makes the producer's thread fetch no more batches. The batches that it has already fetched are yielded
-        first."""
+        """Stops the producer's thread from fetching more batches. Batches that the thread has already fetched are
+        yielded first."""
         assert self._producer is not None
         self._producer.stop()
         self._change(mode, why)
@@ -369,8 +369,8 @@ class Iteration:
 
 
 def _raise(ended: ProducerEnded) -> NoReturn:
-    """Raises the error that ended the producer's thread. Removes all references to the error from the frames of its
-    traceback, because they would form reference cycles."""
+    """Raises the error that ended the producer's thread. Removes references to the error from the frames of its
+    traceback, because these references would form cycles."""
     error, ended.error = ended.error, StopIteration()
     try:
         raise error
@@ -379,7 +379,7 @@ def _raise(ended: ProducerEnded) -> NoReturn:
 
 
 def _held_ready(loader: DataLoader[object]) -> int:
-    """Returns how many batches the loader's workers may have ready before the program asks for the first one. The
+    """Returns how many batches the loader's workers may have ready before the program asks for the first batch. The
     result is at most half of all batches, so that a short loop can still be measured."""
     ready = int(loader.num_workers * (getattr(loader, "prefetch_factor", None) or 1))
     try:
@@ -389,7 +389,7 @@ def _held_ready(loader: DataLoader[object]) -> int:
 
 
 def _why_beside(loader: object, depth: int | Literal["auto"]) -> str | None:
-    """Returns a reason why fetching on another thread could change the program's results; None if it could not."""
+    """Returns a reason why fetching on another thread could change the program's results, or None if there is none."""
     if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
         return "a torch mode is on in the program's thread"
     if depth == "auto" and isinstance(loader, DataLoader) and loader.num_workers == 0:

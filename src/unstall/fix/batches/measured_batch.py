@@ -1,4 +1,4 @@
-"""Measurements of one of the first batches of a prefetch."""
+"""Measurements of one of the first batches that `prefetch` yields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HANDING_OVER_NS = 20_000  # least time to pass a batch between threads
 
 @dataclass(frozen=True, slots=True)
 class MeasuredBatch:
-    """Measurements of a batch. They hold no reference to the batch's tensors, so that the program can free the
+    """Measurements of a batch. The object holds no reference to the batch's tensors, so that the program can free the
     tensors."""
 
     batch: FetchedBatch
@@ -39,6 +39,6 @@ class MeasuredBatch:
 
 
 def at_hand(largest_bytes: int, fetch_ns: int) -> bool:
-    """Returns whether a batch is so small and so fast to fetch that prefetching gains nothing, however short a step
-    is."""
+    """Returns whether a batch is so small and so fast to fetch that prefetching gains nothing, even if steps are
+    short."""
     return largest_bytes <= SMALL_BYTES and fetch_ns < HANDING_OVER_NS

@@ -1,4 +1,4 @@
-"""State shared by all passes of one prefetch over its loader."""
+"""State that all passes of one `prefetch` over its data loader share."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Pass(Protocol):
 
 
 class Passes:
-    """State that all passes of one `prefetch` over its loader share. It refers to the passes weakly, so that a pass
-    ends when the program drops it."""
+    """State that all passes of one `prefetch` over its loader share. This object has only weak references to the
+    passes, so that a pass ends when the program drops the pass."""
 
     def __init__(self) -> None:
         self.counters = PrefetchCounters()
@@ -33,7 +33,7 @@ class Passes:
 
     @property
     def depth(self) -> int:
-        """The maximum number of batches that are fetched ahead. 0 if none are."""
+        """The maximum number of batches that are fetched ahead, or 0 if no batches are fetched ahead."""
         return self._decided[0] if self._decided else 0
 
     def make_room(self) -> None:
@@ -53,7 +53,7 @@ class Passes:
         return any(other is not one and other.is_open() for other in self._begun)
 
     def leave(self, producer: Producer) -> None:
-        """Keeps a closed producer whose thread still uses the loader. The next pass waits until this thread has
+        """Stores a closed producer whose thread still uses the loader. The next pass waits until this thread has
         ended."""
         self._left = producer
 

@@ -1,4 +1,4 @@
-"""A plain loop over the loader, used if no device with streams is available."""
+"""A loop over the loader without prefetching, used if no device with streams is available."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unstall.guest.steps import HandedOn, item_handed_on
 
 class PlainLoop:
     """An iterator that fetches batches when the program asks for them, on the program's own thread. Tensors are moved
-    to `device` if torch has that device. The iterator can continue after an error if the loader's iterator can."""
+    to `device` if torch has this device. After an error, the iterator can continue if the loader's iterator can."""
 
     def __init__(self, loader: Iterable[object], device: torch.device, counters: PrefetchCounters) -> None:
         self._loader = loader

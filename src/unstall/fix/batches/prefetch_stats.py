@@ -1,4 +1,4 @@
-"""Statistics of a `prefetch`: the work it did and the time it saved."""
+"""Statistics of a `prefetch`: the work that it did and the time that it saved."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class PrefetchStats(Printed):
 
     @property
     def overlap(self) -> float:
-        """`hidden_ns`, divided by the time of fetching, staging and copying. 1 if neither the program nor its stream
-        waited."""
+        """`hidden_ns`, divided by the time of fetching, staging and copying. The value is 1 if neither the program nor
+        its stream waited."""
         whole = self.fetch_ns + self.stage_ns + self.copy_ns
         return self.hidden_ns / whole if whole else 1.0
 
@@ -75,20 +75,20 @@ class PrefetchCounters:
     _copies: deque[tuple[torch.Event | None, torch.Event, torch.Event]] = field(default_factory=deque)
 
     def note_copy(self, needed: torch.Event | None, start: torch.Event, end: torch.Event) -> None:
-        """Keeps the events of a batch's copy, so that the copy can be timed later.
+        """Stores the events of a batch's copy, so that the copy can be timed later.
 
         Args:
-            needed: Recorded on the program's stream when the program receives the batch. That stream then waits for
-                the copy. None if the copy had already ended.
-            start: Recorded before the copy, on the stream of the copy.
-            end: Recorded after the copy, on the stream of the copy.
+            needed: An event that is recorded on the program's stream when the program receives the batch, before the
+                program's stream waits for the copy. None if the copy had already ended.
+            start: An event that is recorded before the copy, on the stream of the copy.
+            end: An event that is recorded after the copy, on the stream of the copy.
         """
         self._copies.append((needed, start, end))
         if len(self._copies) > _LATE:
             self.add_copies(2)
 
     def add_copies(self, at_most: int | None = None) -> None:
-        """Adds the times of copies that have ended to the sums, for at most `at_most` copies (None: no limit)."""
+        """Adds the times of finished copies to the sums. Adds at most `at_most` copies (None: no limit)."""
         while self._copies and at_most != 0:
             needed, start, end = self._copies[0]
             if not (end.query() and (needed is None or needed.query())):

@@ -1,4 +1,4 @@
-"""A thread that computes results ahead of their consumer."""
+"""A thread that computes results before their consumer asks for them."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ PATIENCE_S = 5.0  # how long closing waits for a running fetch; after that the t
 
 
 class ProducerEnded:
-    """The last result of a producer's thread. `error` is the exception that ended the thread; StopIteration if the
-    loader ended."""
+    """The last result of a producer's thread. `error` is the exception that ended the thread. It is StopIteration if
+    the loader had no more batches."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
 class Producer:
-    """Calls `make` on a separate thread until `make` raises an exception. At most `depth` results wait to be taken.
+    """Calls `make` on a separate thread until `make` raises an exception. At most `depth` results wait for `take`.
 
     The thread inherits the context variables, the device and the modes of autograd and autocast from the thread that
-    starts it. It holds no reference to the producer. It stops if the producer is closed or collected, or if the
-    interpreter exits. Forked processes do not have the thread. There, `take` raises RuntimeError, and `stop` and
-    `close` do nothing.
+    starts it. The thread holds no reference to the producer. The thread stops if the producer is closed or collected,
+    or if the interpreter exits. A forked process does not have the thread. In a forked process, `take` raises
+    RuntimeError, and `stop` and `close` do nothing.
 
-    On a virtual GPU with a modelled host, a program takes the same time in each run, however fast this machine runs
-    each thread. So the threads take turns there: `take` lets the producer's thread run until it is `depth` results
-    ahead.
+    On a virtual GPU with a modelled host, a program must take the same time in each run, even if this machine runs its
+    threads at different speeds. So the threads take turns on such a GPU: `take` lets the producer's thread run until
+    `depth` results are ready.
     """
 
     def __init__(self, make: Callable[[], object], depth: int, enter: Callable[[], None]) -> None:
@@ -80,10 +80,10 @@ class Producer:
             return made
 
     def _give_turn(self) -> None:
-        """Lets the thread run until it is `depth` results ahead, or has ended.
+        """Lets the producer's thread run until `depth` results are ready or the thread has ended.
 
-        If it makes no more results for a while, although one is ready, it may wait for the program: then both run on at
-        once from here on.
+        If a result is ready, but the thread makes no further result for some time, the thread may be waiting for the
+        program. From then on, the two threads no longer take turns, but run at the same time.
         """
         shared = self._shared
         shared.its_turn = True
@@ -102,7 +102,7 @@ class Producer:
                 return
 
     def stop(self) -> None:
-        """Makes the thread compute no more results."""
+        """Stops the thread from computing more results."""
         self._tell_to_stop()
         if self._is_forked():
             return
@@ -117,8 +117,8 @@ class Producer:
             self._shared.changed.notify_all()
 
     def close(self, patience_s: float | None = PATIENCE_S) -> bool:
-        """Stops the thread and waits until it has ended, at most `patience_s` seconds (None: no limit). Returns
-        whether it has ended."""
+        """Stops the thread and waits for its end, for at most `patience_s` seconds (None: no limit). Returns whether
+        the thread has ended."""
         if self._is_forked():
             return True
         self._tell_to_stop()
@@ -150,7 +150,7 @@ class _Shared:
         self.stopped = False
 
     def waits(self) -> bool:
-        """Returns whether the producer's thread may compute no further result for now."""
+        """Returns whether the producer's thread must wait before it computes another result."""
         return len(self.made) >= self.depth or (self.takes_turns and not self.its_turn)
 
 

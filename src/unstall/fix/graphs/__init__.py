@@ -1,1 +1,1 @@
-"""CUDA graphs of functions, modules and training steps: examining calls, capturing them and serving them."""
+"""CUDA graphs of functions, modules and training steps: observes calls, captures graphs and replays graphs."""

@@ -1,17 +1,18 @@
-"""Serves calls of many sizes by few graphs: pads inputs to one of a few sizes, and cuts results back.
+"""Serves calls with many input sizes by a few graphs. Inputs are padded to one of a few sizes, and results are cut to
+the size that they have without padding.
 
-Padding keeps the same bits only if no element of the result depends on the padding, and if the kernels for the larger
-size add up in the same order. So padding is proved first: the first calls in each bucket run padded and unpadded. If
-one bit differs, padding is given up.
+Padding does not change the bits of a result only if no element of the result depends on the padding, and if the kernels
+for the larger size add numbers in the same order. So padding is tested before it is used: the first calls in each
+bucket run both with and without padding. If the two results differ in one bit, padding is not used.
 
-Floating-point inputs are padded with zeros. For proofs, they are padded with numbers above and below all values of the
-call. Integers may be indices, and such numbers would be out of bounds. So integers are padded with one of the call's
-values, and for proofs with the smallest or the largest. If integer padding changes the result, as for a mask, zeros are
-tried.
+Floating-point inputs are padded with zeros. In tests, the padding has numbers above and below all values of the input.
+Integers may be indices, and numbers above all values would be out of bounds. So an integer input is padded with one of
+its own values, and in tests with its smallest or its largest value. If this padding changes the result, which happens
+for a mask, zeros are tried.
 
-Measured gain: of 120 calls with 52 sizes, graphs serve 96, after 7 captures. With a graph for each size, and the
-default of at most eight graphs, graphs serve 51, after 41 captures. To reproduce: `test_few_graphs_serve_many_sizes` in
-`tests/fix/graphed/test_buckets.py`.
+Measured gain for 120 calls with 52 sizes: with padding, graphs serve 96 calls, after 7 captures. With a graph for each
+size, and the default of at most eight graphs, graphs serve 51 calls, after 41 captures. To reproduce:
+`test_few_graphs_serve_many_sizes` in `tests/fix/graphed/test_buckets.py`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ Dim = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes that inputs are padded to, in ascending order. If there are none, inputs are padded to powers of
+    """The sizes that inputs are padded to, in ascending order. If no sizes are given, inputs are padded to powers of
     two."""
 
     given: tuple[int, ...] = ()
@@ -82,16 +83,17 @@ class _Family:
     uncertain_runs: int = 0  # observed calls in a row whose RNG use may be another thread's
 
     def enlarged(self, tensor: torch.Tensor, place: int, target: dict[Dim, int]) -> torch.Tensor:
-        """Returns an input padded to the sizes in `target`. The padding is zero for floating-point tensors. For
-        tensors of integers it is one of the tensor's values, or zero if `zeros` is set. `place` is the index of the
-        input."""
+        """Returns an input padded to the sizes in `target`. Floating-point tensors are padded with zeros. Integer
+        tensors are padded with one of the tensor's values, or with zeros if `zeros` is set. `place` is the index of
+        the input."""
         own = tensor.dtype in _WHOLE and tensor.numel() and not self.zeros
         return _padded(tensor, place, target, tensor[(0,) * tensor.dim()] if own else None)
 
     def proof(self, tensor: torch.Tensor, place: int, target: dict[Dim, int], *, largest: bool) -> torch.Tensor:
-        """Returns an input padded for a test of whether padding changes the result. The padding of a floating-point
-        tensor has numbers above and below all its values. The padding of a tensor of integers is its largest value if
-        `largest`, else its smallest. `place` is the index of the input."""
+        """Returns an input padded for a test of whether padding changes the result. Floating-point tensors are padded
+        with numbers above and below all values of the tensor. Integer tensors are padded with the tensor's largest
+        value if `largest` is True, or with its smallest value if `largest` is False. If `zeros` is set, integer tensors
+        are padded with zeros. `place` is the index of the input."""
         larger = self.enlarged(tensor, place, target)
         if larger is tensor or not tensor.numel():
             return larger
@@ -107,9 +109,9 @@ class Padded:
     """A call with padded inputs.
 
     Attributes:
-        family: The calls that differ from this one only in sizes.
+        family: The calls that differ from this call only in the sizes of their inputs.
         call: The call with padded inputs.
-        given: The call as the program made it.
+        given: The call with its inputs before padding.
         real: The sizes of the varying dimensions before padding.
         target: The sizes of the varying dimensions after padding.
         padding: How many elements the padding has.
@@ -141,8 +143,8 @@ class Padded:
         return len(proved) >= _PROOFS and all(map(operator.ge, sizes, map(min, zip(*proved, strict=True))))
 
     def trial(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Returns (args, kwargs) of the padded call, to test whether padding changes its result. The padding has other
-        values than a graph would get."""
+        """Returns (args, kwargs) of the padded call, to test whether padding changes its result. The values of the
+        padding differ from the values that a graph gets."""
         largest = len(self.bucket.proved) % 2 == 0
         given = enumerate(self.given.tensors)
         tensors = [self.family.proof(tensor, place, self.target, largest=largest) for place, tensor in given]
@@ -151,7 +153,7 @@ class Padded:
     def may_be_zeros(self) -> bool:
         """Makes integers be padded with zeros from now on.
 
-        Returns whether this changes the padding of this call. It does not if integers were already padded with zeros,
+        Returns True if this changes the padding of this call. Returns False if integers were already padded with zeros,
         or if the call has no integers to pad.
         """
         family = self.family
@@ -209,7 +211,7 @@ class Buckets:
 
     def progress(self) -> str:
         """Returns a phrase about the tests of padding: how many sizes must give the same bits before padding is used,
-        and how many have."""
+        and how many sizes have given the same bits so far."""
         proved = (len(bucket.proved) for family in self._families.values() for bucket in family.buckets.values())
         most = max(proved, default=0)
         return f"before that a bucket must give the same bits for {_PROOFS} sizes, and did so for {most}"
@@ -227,10 +229,11 @@ class Buckets:
 def proved_run(
     device: CaptureDevice, function: Callable[..., Any], padded: Padded, call: CallArguments
 ) -> tuple[Any, Refusal | None]:
-    """Runs a call eagerly. If its only effect is its result, also runs it padded, and compares the two results.
+    """Runs a call eagerly. If the call has no effect except its result, also runs the padded call, and compares the two
+    results.
 
-    Returns (result, refusal): the result of the unpadded call; and the reason why padding is refused, or None. After a
-    refusal, calls that differ from this one only in sizes are never padded.
+    Returns (result, refusal): the result of the unpadded call, and the reason why padding is refused, or None. After a
+    refusal, calls that differ from this call only in sizes are never padded.
     """
     result, found = examined(device, function, call)
     args, kwargs = padded.trial()
@@ -244,8 +247,8 @@ def proved_run(
 
 
 def _prove(padded: Padded, exact: object, found: Examined, run: Callable[[], object]) -> None:
-    """Compares the result of a call with that of the padded call, which `run` returns. Notes the sizes as proved if
-    all bits are equal. Raises `Refused` if padding must not be used."""
+    """Compares the result of a call, `exact`, with the result of the padded call, which `run` returns. If all bits are
+    equal, records that padding is proved for these sizes. Raises `Refused` if padding must not be used."""
     seen, family = found.seen, padded.family
     if seen.refusals:
         raise Refused(seen.refusals[0])
@@ -291,7 +294,7 @@ def _larger(run: Callable[[], object]) -> object:
 
 def _find_sources(padded: Padded, exact: list[torch.Tensor], larger: list[torch.Tensor]) -> None:
     """Finds, for each result dimension that padding enlarges, the input dimensions that its size may come from. Raises
-    `Refused` if there is none."""
+    `Refused` if a result dimension has no such input dimension."""
     odd = Refusal("padded, its result has a size that is no input's", None, _ONE_A_SHAPE)
     if len(exact) != len(larger):
         raise Refused(odd)
@@ -315,7 +318,8 @@ def _nothing(_: torch.Tensor) -> None:
 
 def _padded(tensor: torch.Tensor, place: int, target: dict[Dim, int], fill: torch.Tensor | None = None) -> torch.Tensor:
     """Returns the tensor padded to the sizes in `target`. The padding has the values of `fill`, which is a scalar or a
-    tensor of the padded shape; zeros if `fill` is None. `place` is the index of the tensor among the inputs."""
+    tensor of the padded shape. If `fill` is None, the padding is zeros. `place` is the index of the tensor among the
+    inputs."""
     shape = [target.get((place, dim), size) for dim, size in enumerate(tensor.shape)]
     if shape == list(tensor.shape):
         return tensor

@@ -8,10 +8,10 @@
                                                                                                ▼
                                                                                           [ REFUSED ]
 
-A call is replayed if the guards of one of the entry's graphs hold. The state decides about all other calls. In UNSEEN
-the call is observed. In OBSERVED the call is captured. In SERVING the guards have failed, so the state changes. In
-DEFERRED and REFUSED the call runs eagerly. Calls that run eagerly for other reasons (a graph is busy, arguments share
-memory) do not change the state.
+If the guards of one of the entry's graphs hold, the call is served by a replay of this graph. Otherwise, the state
+decides. In UNSEEN, the call is observed. In OBSERVED, the call is captured. In SERVING, the guards have failed, so the
+state changes. In DEFERRED and REFUSED, the call runs eagerly. Calls that run eagerly for other reasons (a graph is
+busy, arguments share memory) do not change the state.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from unstall.fix.graphs.guarded_graph import GuardedGraph
 from unstall.fix.graphs.refusals import Refusal, changing
 
 MOST_UNCERTAIN = 10
-"""How many observed calls in a row may have RNG use that may be another thread's. After that, calls run eagerly until
-their number has doubled.
+"""How many consecutive observed calls may be uncertain. A call is uncertain if a random number generator (RNG) was used
+during the call, perhaps by another thread. After this many calls, calls run eagerly until their number has doubled.
 
-Measured on ten programs each. With a thread that loads batches: ten are served by a graph, but only two if one
-uncertain call were a refusal. With a thread that uses `numpy.random` for its first 0.3 s: ten are served, but only
-three without the retry after doubling. If uncertain RNG use were ignored, seven of ten functions that use an RNG
-themselves would be served wrongly. To reproduce: `python -m fix.graphed.programs.rng_beside` in `tests/`.
+Each measurement has ten programs. If a thread loads batches, graphs serve all ten programs. If one uncertain call were
+a reason to refuse, graphs would serve only two programs. If a thread uses `numpy.random` for its first 0.3 s, graphs
+serve all ten programs. Without the retry after doubling, graphs would serve only three programs. If uncertain RNG use
+were ignored, graphs would give wrong results for seven of ten functions that use an RNG themselves. To reproduce:
+`python -m fix.graphed.programs.rng_beside` in `tests/`.
 """
 _VARIANTS = 2  # graphs of one key for different states, such as a module's train and eval modes
 _MOST_ATTEMPTS = 3  # captures in a row whose guards failed before they served `_FEW_HITS` calls
@@ -72,7 +73,7 @@ TRANSITIONS = {
     (State.SERVING, Trigger.EVICTED): State.UNSEEN,
     (State.SERVING, Trigger.REFUSED): State.REFUSED,
 }
-"""Any other trigger in a state is a bug and raises a KeyError."""
+"""The next state for each pair of state and trigger. A pair that is not listed is a bug and raises a KeyError."""
 
 
 @dataclass(slots=True)
@@ -91,17 +92,17 @@ class CacheEntry:
 
     @property
     def busy(self) -> bool:
-        """Whether a backward that still needs a graph's memory may follow."""
+        """Whether a backward may follow that still needs the memory of one of the graphs."""
         return any(graph.busy for graph in self.graphs)
 
     def note_run(self, found: Examined, calls: int) -> Refusal | None:
         """Changes the state after a call was observed.
 
-        If calls run eagerly from now on, returns the reason, otherwise None.
+        If calls run eagerly from now on, returns the reason. Otherwise, returns None.
 
         Args:
             found: What was observed.
-            calls: How many calls the function has had.
+            calls: How often the function has been called.
         """
         seen = found.seen
         self.refusal = None

@@ -1,4 +1,4 @@
-"""A call's arguments: the key that decides which graphs may serve it, and the tensors that it passes in."""
+"""The arguments of a call: a key that decides which graphs may serve the call, and the input tensors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class CallArguments:
         kwargs: The keyword arguments.
         key: A hashable key. Only calls with equal keys may be served by the same graph.
         tensors: The input tensors, in order. Parameters are not among them, because a graph reads parameters in place.
-        others: The objects that are not plain values. `key` contains their ids, and guards check their contents.
+        others: Other objects in the arguments. `key` has the ids of these objects, and guards check their contents.
     """
 
     args: tuple[Any, ...]
@@ -128,8 +128,8 @@ def _take(value: object, parts: list[Hashable], tensors: list[torch.Tensor], oth
 
 
 def _take_attributes(value: object, items: set[object], parts: list[Hashable], others: list[object]) -> None:
-    """Adds a container's attributes to the key. `exchanged` does not replace tensors in attributes, so they must be
-    the same objects in each call."""
+    """Adds a container's attributes to the key. `exchanged` does not replace tensors in attributes, so these tensors
+    must be the same objects in each call."""
     for name, held in getattr(value, "__dict__", {}).items():
         if name in items or (name == "data" and isinstance(value, UserDict)):
             continue
@@ -162,8 +162,8 @@ def modes() -> Key:
 
 @contextmanager
 def as_in(earlier: Key) -> Iterator[None]:
-    """Sets autograd and autocast during the block, as they were when `modes` returned `earlier`. A backward needs this
-    because autograd runs it with other settings."""
+    """Sets the modes of autograd and autocast during the block to their values when `modes` returned `earlier`. A
+    backward needs this, because autograd runs a backward with other modes."""
     cached, grad = earlier[len(_AUTOCAST) :][:2]
     with ExitStack() as stack:
         stack.enter_context(torch.set_grad_enabled(bool(grad)))
@@ -185,7 +185,7 @@ def _autocast_cache(enabled: bool) -> Iterator[None]:
 
 
 def _function_modes() -> Key:
-    """Returns the active function modes of torch. For a mode of `with torch.device(…)`, returns the name of its device
-    instead."""
+    """Returns the active function modes of torch. A mode of `with torch.device(…)` is replaced by the name of its
+    device."""
     stack = [torch._C._get_function_stack_at(place) for place in range(torch._C._len_torch_function_stack())]
     return tuple(str(mode.device) if isinstance(mode, DeviceContext) else mode for mode in stack)

@@ -1,4 +1,4 @@
-"""Decides when a graphed function runs eagerly because something else must see its operators."""
+"""Decides when a graphed function runs eagerly because other code must observe its operators."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _hooks_on_saved = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks"
 
 @contextmanager
 def graphs_disabled() -> Iterator[None]:
-    """Makes graphed functions run eagerly during the block. Used while a function that may call them is observed or
-    captured."""
+    """Makes graphed functions run eagerly during the block. Used while a function that may call graphed functions is
+    observed or captured."""
     _local.depth = getattr(_local, "depth", 0) + 1
     try:
         yield
@@ -26,9 +26,9 @@ def graphs_disabled() -> Iterator[None]:
 
 
 def graphs_are_disabled() -> bool:
-    """Returns whether graphed functions must run eagerly, because something else must see their operators. That may be
-    a dispatch mode, a transform, a compiler, another capture, forward-mode AD, anomaly detection, or hooks on saved
-    tensors (as checkpoints use)."""
+    """Returns whether graphed functions must run eagerly, because other code must observe their operators. The other
+    code may be a dispatch mode, a transform, a compiler, another capture, forward-mode AD, anomaly detection, or hooks
+    on saved tensors (used by checkpointing)."""
     return bool(
         torch.compiler.is_compiling()  # first: a compiler traces this function too, and stops here
         or (_compiles_frames is not None and _compiles_frames() is not None)  # in a graph break

@@ -13,8 +13,8 @@ _ENTRIES_A_GRAPH = 16
 
 
 class GraphCache:
-    """The cache entries of a function, by the key of a call's arguments. The entry that was used last comes last. All
-    entries together have at most `max_graphs` graphs."""
+    """The cache entries of a function, by the key of a call's arguments. The entries are sorted by their last use, the
+    most recent last. All entries together have at most `max_graphs` graphs."""
 
     def __init__(self, max_graphs: int) -> None:
         self._max_graphs = max_graphs
@@ -37,8 +37,8 @@ class GraphCache:
         return ((entry, graph) for entry in self._entries.values() for graph in entry.graphs)
 
     def evict(self, newest: CacheEntry) -> int:
-        """Drops graphs until `max_graphs` are left, least recently used first. Keeps at least one graph of `newest`.
-        Returns how many graphs were dropped."""
+        """Drops graphs, least recently used first, until at most `max_graphs` graphs remain. Keeps at least one graph
+        of `newest`. Returns how many graphs were dropped."""
         excess = sum(len(entry.graphs) for entry in self._entries.values()) - self._max_graphs
         evicted = 0
         for entry in self._entries.values():  # least recently used first

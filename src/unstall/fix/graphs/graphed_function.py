@@ -28,7 +28,7 @@ _turn = threading.RLock()
 
 
 class GraphedFunction:
-    """A function whose calls run as CUDA graphs, if graphs were proved to give the same results and are faster."""
+    """A function whose calls run as CUDA graphs, if tests show that the graphs give the same results and are faster."""
 
     def __init__(
         self,
@@ -108,12 +108,12 @@ class GraphedFunction:
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphedFunction:
-        """Returns itself if it wraps a plain function. A bound method is copied together with its object."""
+        """Returns this object itself if it wraps a function. If it wraps a bound method, copies the method's object."""
         function = copy.deepcopy(self._function, memo)
         return self if function is self._function else self.anew(function)
 
     def __reduce__(self) -> Any:
-        """Pickles as the qualified name if that name refers to this object. Otherwise pickles as the wrapped
+        """Pickles this object as its qualified name, if the name refers to this object. Otherwise, pickles the wrapped
         function."""
         name = str(getattr(self, "__qualname__", ""))
         try:
@@ -154,6 +154,6 @@ class BoundGraphedFunction(functools.partial[Any]):
     __slots__ = ()
 
     def stats(self) -> GraphedStats:
-        """Returns the statistics of the graphed method. They cover all objects of the class, not only this one."""
+        """Returns the statistics of the graphed method, over all objects of the class and not only for this object."""
         graphed: GraphedFunction = self.func  # type: ignore[assignment]
         return graphed.stats()

@@ -1,4 +1,4 @@
-"""A module whose calls are served by graphs. In every other way it is the wrapped module."""
+"""A module whose calls are served by graphs. In all other respects, it behaves like the wrapped module."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from unstall.fix.graphs.graphed_stats import GraphedStats
 
 class GraphedModule(torch.nn.Module):
     """A module whose calls are served by CUDA graphs. It shares the `__dict__` of the wrapped module: parameters,
-    buffers, submodules, hooks, `training`. So its `state_dict` has the same names, and a change to one of the two
-    modules changes both."""
+    buffers, submodules, hooks and `training`. So the two modules have the same names in their `state_dict`, and a
+    change to one module also changes the other module."""
 
     __slots__ = ("_unstall_graphed", "_unstall_module")
     _unstall_graphed: GraphedFunction
@@ -54,8 +54,8 @@ class GraphedModule(torch.nn.Module):
 
 
 def graphed_module(module: torch.nn.Module, graphed: GraphedFunction) -> torch.nn.Module:
-    """Returns a GraphedModule whose class also inherits from the class of `module`. So methods that this class
-    overrides, such as `train`, are kept."""
+    """Returns a GraphedModule whose class also inherits from the class of `module`. So methods that the class of
+    `module` overrides, such as `train`, are inherited."""
     kind = type(module)
     try:
         both = type(kind.__name__, (GraphedModule, kind), {"__slots__": ()})

@@ -11,8 +11,8 @@ from unstall.fix.wrapped import Printed
 
 @dataclass(frozen=True, slots=True)
 class GraphStats:
-    """Statistics of one captured graph. Times are in s: medians, measured at the capture. Plain calls and replays took
-    turns in that measurement."""
+    """Statistics of one captured graph. Times are medians in s, measured at the capture. In this measurement, eager
+    calls and replays took turns."""
 
     shapes: tuple[tuple[int, ...], ...]
     kind: str
@@ -86,8 +86,8 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 @dataclass(slots=True)
 class GraphedCounters:
-    """Counts what happens in all calls of a graphed function. Of the inputs of padded calls, `worked_on` counts all
-    elements, and `padded` counts the elements that are padding."""
+    """Counters over all calls of a graphed function. For padded calls, `worked_on` counts all elements of the inputs,
+    and `padded` counts the elements that are padding."""
 
     calls: int = 0
     captures: int = 0

@@ -24,11 +24,11 @@ _HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 class PendingBackward:
-    """Shows that a backward may still follow a forward. The autograd node of the forward holds this object, so the
-    object lives as long as the node.
+    """An object that is alive as long as a backward may follow a forward. The autograd node of the forward holds this
+    object, so the object lives as long as the node.
 
     The tensors that were saved for the backward are in the memory of the graph. A replay before the backward would
-    overwrite them.
+    overwrite these tensors.
     """
 
     def __init__(self) -> None:
@@ -93,17 +93,17 @@ class GuardedGraph:
         )
         self.pending: weakref.ref[PendingBackward] | None = None  # the last forward's backward
         self.pure = static_call.kind is FunctionKind.PURE and not seen.random and not seen.may_fault
-        """Whether a replay can be discarded if guards fail afterwards. A replay that might fault cannot: for example,
-        an index may be out of bounds of an old table that the program has replaced."""
+        """Whether a replay can be discarded if guards fail afterwards. A replay that may cause a device fault cannot be
+        discarded. For example, an index may be out of bounds of an old table that the program has replaced."""
 
     @property
     def busy(self) -> bool:
-        """Whether a backward that still needs the graph's memory may follow."""
+        """Whether a backward may follow that still needs the graph's memory."""
         pending = self.pending() if self.pending is not None else None
         return pending is not None and not pending.done
 
     def guards_hold(self) -> bool:
-        """Returns whether everything that the graph relies on is as it was at the capture."""
+        """Returns whether all state that the graph relies on is unchanged since the capture."""
         return self._guards.hold() and self.reachable.guards_hold()
 
     def failed_guard(self) -> str:
@@ -135,12 +135,12 @@ class GuardedGraph:
         return list(map(_version, chain(inputs, self._externals)))
 
     def fill(self, inputs: list[torch.Tensor]) -> None:
-        """Copies the inputs of a call into the static inputs, on the current stream. This has no other effect."""
+        """Copies the inputs of a call into the static inputs, on the current stream. Has no other effect."""
         self.static_call.device.order()
         self.static_call.inputs.fill(inputs)
 
     def replay(self) -> None:
-        """Replays the graph of the forward, on the current stream. It reads the static inputs."""
+        """Replays the graph of the forward, on the current stream. The graph reads the static inputs."""
         self.captured.graphs[0].replay()
         self.hits += 1
 
@@ -157,8 +157,8 @@ class GuardedGraph:
                 leaf.grad = grad
 
     def replayed(self, inputs: list[torch.Tensor]) -> Any:
-        """Replays the graph for a call without autograd. Returns the call's result. The static inputs must be filled
-        before."""
+        """Replays the graph for a call without autograd. Returns the call's result. The caller must fill the static
+        inputs first."""
         self.replay()
         self.leave(inputs)
         return self.outputs.copies(inputs)
@@ -185,7 +185,7 @@ class GuardedGraph:
 
     @property
     def launches(self) -> int:
-        """How many launches of the host one replay saves."""
+        """How many launches by the host each replay saves."""
         return max(0, (self.captured.nodes or self.static_call.seen.launches) - len(self.captured.graphs))
 
     @property

@@ -1,4 +1,4 @@
-"""Copies a graph's results for the caller, since the originals are in the graph's memory: each replay changes them."""
+"""Copies a graph's results for the caller, because each replay overwrites the results in the graph's memory."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from unstall.fix.tensors.storages import storage_of
 class Outputs:
     """Makes the result for the caller from the result of a graph.
 
-    Tensors in the graph's memory are copied. Arguments, and tensors from outside the function, are returned
-    themselves. If results share memory with each other, so do their copies. Containers are new, except those in
-    `known` (id → object), which existed before the call.
+    Tensors in the graph's memory are copied. Arguments, and tensors from outside the function, are returned without a
+    copy. If results share memory with each other, their copies also share memory. Containers are new objects, except
+    for containers without tensors in `known` (id → object), which existed before the call.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class Outputs:
         return copy.deepcopy(self.result, memo | self._kept)
 
     def _apart(self, tensor: torch.Tensor, known: dict[int, torch.Tensor]) -> torch.Tensor:
-        """Returns the tensor detached from its autograd node, but still requiring gradients. The program's own
-        tensors, and tensors without a node, are returned unchanged."""
+        """Returns a detached tensor that still requires gradients. The program's own tensors, and tensors without an
+        autograd node, are returned unchanged."""
         if node_of(tensor) is None or self._is_the_programs(tensor):
             return tensor
         if id(tensor) not in known:
@@ -102,11 +102,11 @@ class Outputs:
         return _view_like(tensor, base.untyped_storage())
 
     def _of_argument(self, tensor: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
-        """Returns what the caller gets for a result tensor that is a static input or a view of one: the argument
-        `given`, or a view of it.
+        """Returns the tensor that the caller gets for a result tensor in the memory of a static input.
 
-        The function made the view with autograd off. The view may have its conjugate or negative bit set. Static
-        inputs never have these bits set, because their values were resolved.
+        If `tensor` is a static input, returns the argument `given`. If `tensor` is a view of a static input, returns a
+        view of `given`. The function made the view with autograd off. The view may have its conjugate or negative bit
+        set. Static inputs never have these bits set, because their values were resolved.
         """
         if id(tensor) in self._places:
             return given
@@ -153,9 +153,9 @@ def _unique(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _has_others(value: object, known: dict[int, object], kept: dict[int, object]) -> bool:
-    """Returns whether a result has mutable containers without tensors. `map_tensors` does not copy those.
+    """Returns whether a result has mutable containers without tensors. `map_tensors` does not copy such containers.
 
-    Containers in `known` (id → object) must stay the same objects. They do not count, and are added to `kept`.
+    Containers in `known` (id → object) must remain the same objects. They do not count, and are added to `kept`.
     """
     if isinstance(value, torch.Tensor):
         return False

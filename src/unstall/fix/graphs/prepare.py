@@ -1,4 +1,4 @@
-"""Makes a graph of an examined call: captures it, proves its results, and measures that it is faster."""
+"""Makes a graph of an observed call: captures the call, checks the graph's results, and measures the gain."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class CaptureOptions:
     """Options of a capture.
 
     Attributes:
-        lanes: The numbers of streams to try. () for one stream only. None for the numbers that are predicted to be
-            faster.
-        verify: Whether to compare results of a graph with those of eager execution.
+        lanes: The numbers of streams to try. If (), only one stream is used. If None, the numbers that are predicted to
+            be faster are tried.
+        verify: Whether to compare the results of a graph with the results of eager execution.
     """
 
     lanes: tuple[int, ...] | None
@@ -49,10 +49,10 @@ class CaptureRequest:
 
 
 def prepared(device: CaptureDevice, pool: Pool, request: CaptureRequest, options: CaptureOptions) -> GuardedGraph:
-    """Captures a call as a graph, proves its results, and measures its gain. Restores the program's state.
+    """Captures a call as a graph, checks the graph's results, and measures its gain. Restores the program's state.
 
-    Raises `Refused` if there can be no graph, or if the graph is not faster. Errors of the function and of the capture
-    are raised unchanged.
+    Raises `Refused` if a graph is not possible, or if the graph is not faster than eager execution. Errors of the
+    function and of the capture are raised unchanged.
     """
     begun = time.perf_counter()
     seen, reachable = request.examined.seen, request.examined.reachable

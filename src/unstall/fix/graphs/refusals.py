@@ -23,7 +23,7 @@ class UserLine:
         line: The line number.
         function: The name of the function that contains the line.
         library: The innermost line of an installed package that the user's line called, such as
-            "transformers/masking_utils.py:812". Frameworks such as torch do not count. "" if there is none.
+            "transformers/masking_utils.py:812". Frameworks such as torch do not count. "" if there is no such line.
     """
 
     file: str
@@ -43,7 +43,7 @@ class Refusal:
     Attributes:
         reason: The reason, as a clause.
         place: The line of the user's program. None if no Python line was running, as in a backward pass.
-        remedy: What the user can do; "" if nothing is known.
+        remedy: What the user can do, or "" if no remedy is known.
         waits: Whether the reason is a wait of the host for the device. Some functions do not wait while they are
             captured.
         gainless: Whether a graph is possible but not faster.
@@ -61,8 +61,8 @@ class Refusal:
 
 
 def changing(what: str) -> Refusal:
-    """Returns a Refusal for a function that relies on changing state. `what` describes what has changed between two
-    calls."""
+    """Returns a Refusal for a function that relies on state that changes between calls. `what` describes a change
+    between two calls."""
     remedy = "pass it in as a tensor, or write into the same one; keep gradients with zero_grad(set_to_none=False)"
     if "param_groups" in what:
         remedy = "make it a tensor, as by lr=torch.tensor(0.001, device='cuda'): schedulers write into that"
@@ -70,11 +70,11 @@ def changing(what: str) -> Refusal:
 
 
 def always_new(calls: int, before: Shapes, now: Shapes) -> Refusal:
-    """Returns a Refusal which says that each of the function's last calls had new arguments.
+    """Returns a Refusal which says that each of the function's last `calls` calls had new arguments.
 
     Args:
-        calls: The number of these calls.
-        before: The shapes of the tensors in the last call but one.
+        calls: The number of consecutive calls with new arguments.
+        before: The shapes of the tensors in the second-to-last call.
         now: The shapes of the tensors in the last call.
     """
     pairs = zip(before, now, strict=False)
@@ -96,7 +96,7 @@ def _sizes(shape: tuple[int, ...]) -> str:
 
 
 class Refused(Exception):  # noqa: N818 - it never leaves fix/graphs
-    """Ends an observation, a capture or a proof. `refusals` has the reasons."""
+    """Ends an observation, a capture or a check of a graph. `refusals` has the reasons."""
 
     def __init__(self, *refusals: Refusal) -> None:
         super().__init__("; ".join(map(str, refusals)))
@@ -104,8 +104,8 @@ class Refused(Exception):  # noqa: N818 - it never leaves fix/graphs
 
 
 class ReportedRefusals:
-    """Reports the reasons why calls of a function run eagerly. Each reason is shown once as a warning, or raised if
-    `strict`. `name` is the name of the function in these messages."""
+    """Reports the reasons why calls of a function run eagerly. Each reason is shown once as a warning, or raised as an
+    error if `strict` is True. `name` is the name of the function in the messages."""
 
     def __init__(self, name: str, *, strict: bool) -> None:
         self.reasons: list[Refusal] = []
@@ -116,7 +116,7 @@ class ReportedRefusals:
         """Warns that no graph is used. Warns only once for each reason.
 
         Raises:
-            GraphedError: `strict` was set. If a graph is possible but not faster, this is a warning even then.
+            GraphedError: `strict` was set. Not raised if a graph is possible but not faster: this is always a warning.
         """
         known = refusal in self.reasons
         if not known:
@@ -141,7 +141,7 @@ class ReportedRefusals:
 
 
 def calling_place() -> UserLine | None:
-    """Returns the innermost line of the user's code on the stack of this thread; None if there is none."""
+    """Returns the innermost line of the user's code on this thread's stack, or None if there is no such line."""
     frame: FrameType | None = sys._getframe(1)
     library = ""
     while frame is not None:
@@ -155,8 +155,8 @@ def calling_place() -> UserLine | None:
 
 
 def raising_place(error: BaseException) -> UserLine | None:
-    """Returns the innermost line of the user's code in the traceback of an error; None if there is none. Its `library`
-    is the innermost library line that it called."""
+    """Returns the innermost line of the user's code in the traceback of an error, or None if there is no such line. The
+    attribute `library` of the result is the innermost library line that the user's line called."""
     found: UserLine | None = None
     trace: TracebackType | None = error.__traceback__
     while trace is not None:

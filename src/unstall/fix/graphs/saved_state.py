@@ -1,4 +1,4 @@
-"""Saves and restores the state that a function changes beside its result, so that the function can run again."""
+"""Saves and restores the state that a function changes as a side effect, so that the function can run again."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from unstall.fix.tensors.storages import storage_of
 
 
 class SavedState:
-    """Saves what a function changes besides its result: the contents of storages, the states of random generators, and
-    which tensors are in `.grad`."""
+    """The saved state that a function changes as a side effect: the contents of storages, the states of random
+    generators, and the tensors in `.grad`."""
 
     def __init__(
         self, tensors: list[torch.Tensor], generators: list[torch.Generator], leaves: list[torch.Tensor]
@@ -33,7 +33,7 @@ class SavedState:
                 leaf.grad = grad
 
     def now(self) -> list[torch.Tensor]:
-        """Returns copies of the present contents of the saved storages."""
+        """Returns copies of the current contents of the saved storages."""
         return [memory.clone() for memory, _ in self._memory]
 
     def memory(self) -> list[torch.Tensor]:
@@ -41,8 +41,8 @@ class SavedState:
 
 
 def whole_storage(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the whole storage of a tensor as a flat tensor. It has the tensor's dtype, or uint8 if the size of the
-    storage is not a multiple of the element size."""
+    """Returns the whole storage of a tensor as a flat tensor. The flat tensor has the dtype of `tensor`, or uint8 if
+    the size of the storage is not a multiple of the element size."""
     storage = tensor.untyped_storage()
     size, rest = divmod(storage.nbytes(), tensor.element_size())
     dtype, size = (torch.uint8, storage.nbytes()) if rest else (tensor.dtype, size)

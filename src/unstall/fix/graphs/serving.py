@@ -26,16 +26,16 @@ from unstall.guest.step_replay import repeat_boundaries
 from unstall.guest.steps import proving
 
 _MOST_NEW = 8
-"""Calls in a row with arguments of other sizes or values that are each observed. After that a call is observed only if
-its arguments come again: an observed call takes twice as long."""
+"""How many consecutive calls with new arguments (other sizes or values) are observed. After that, a call is observed
+only if its arguments have occurred before, because an observed call takes twice as long."""
 _TELLING = 16  # such calls in a row, with no call served so far, after which that is told
 
 Answer = tuple[bool, Any]
-"""(True, result) if the call was served or run. (False, None) if it must still be run eagerly."""
+"""(True, result) if the call was served or run. (False, None) if the call must still be run eagerly."""
 
 
 class GraphServer:
-    """Answers the calls of one function: by a replay, or by an eager run that it observes."""
+    """Serves the calls of one function, either by a replay of a graph or by an observed eager run."""
 
     def __init__(
         self,
@@ -81,8 +81,8 @@ class GraphServer:
         return self._capture(device, entry, call)
 
     def _is_new_again(self, entry: CacheEntry) -> bool:
-        """Returns whether these arguments are new, and the arguments of at least eight calls in a row before were new
-        as well."""
+        """Returns whether the arguments of this call are new, and the arguments of each of the last eight calls were
+        new too."""
         before, self._shapes = self._shapes, entry.shapes
         entry.calls += 1
         self._new_in_a_row = self._new_in_a_row + 1 if entry.calls == 1 else 0
@@ -136,8 +136,8 @@ class GraphServer:
         return True
 
     def _observe(self, device: CaptureDevice, entry: CacheEntry, call: CallArguments) -> Any:
-        """Runs a call eagerly and observes it. The observation of a function's first call is not used, because that
-        call may create state that later calls reuse."""
+        """Runs a call eagerly and observes the run. The observation of a function's first call is not used, because the
+        first call may create state that later calls reuse."""
         with proving():
             result, found = examined(device, self._function, call)
         if not self._warm:
@@ -192,8 +192,8 @@ class GraphServer:
 
     def _pool_for(self, device: CaptureDevice, kind: FunctionKind) -> Pool:
         """Returns the memory pool for a new graph. Graphs share one pool if their results are copied before another
-        graph is replayed. A graph that keeps tensors for a backward, or leaves gradients in `.grad`, has a pool of its
-        own."""
+        graph is replayed. A graph that keeps tensors for a backward, or leaves gradients in `.grad`, has a separate
+        pool."""
         pool = device.shared_pool() if kind is FunctionKind.PURE else device.new_pool()
         if pool not in self.pools:
             self.pools.append(pool)

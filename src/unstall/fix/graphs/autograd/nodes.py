@@ -14,8 +14,8 @@ _NOTHING = torch.empty(0)
 
 
 def node_of(tensor: torch.Tensor) -> Node | None:
-    """Returns the tensor's `grad_fn`. Returns None if autograd raises an error. It does so for a view that was made
-    with autograd off, once the base of the view has been written to."""
+    """Returns the tensor's `grad_fn`. Returns None if autograd raises an error. Autograd raises an error for a view
+    that was made with autograd off, if the base of the view has been written to since."""
     try:
         return tensor.grad_fn
     except RuntimeError:
@@ -23,18 +23,18 @@ def node_of(tensor: torch.Tensor) -> Node | None:
 
 
 def node_number(tensor: torch.Tensor) -> int | None:
-    """Returns the sequence number of the autograd node that made the tensor; None if no node made it. Newer nodes have
-    larger numbers.
+    """Returns the sequence number of the autograd node that made the tensor, or None if no node made the tensor. Newer
+    nodes have larger numbers.
 
-    Raises RuntimeError for a view that was made with autograd off, once the base of the view has been written to.
+    Raises RuntimeError for a view that was made with autograd off, if the base of the view has been written to since.
     """
     node = tensor.grad_fn
     return None if node is None else int(node._sequence_nr())
 
 
 def is_leaf(tensor: torch.Tensor) -> bool:
-    """Returns whether the tensor is a leaf of autograd. Returns false if `Tensor.is_leaf` raises an error, as it does
-    for some views."""
+    """Returns whether the tensor is a leaf of autograd. `Tensor.is_leaf` raises an error for some views. For these
+    views, returns False."""
     try:
         return bool(tensor.is_leaf)
     except RuntimeError:
@@ -42,8 +42,8 @@ def is_leaf(tensor: torch.Tensor) -> bool:
 
 
 def nodes_behind(tensors: Iterable[torch.Tensor]) -> Iterator[Node]:
-    """Yields all autograd nodes that the tensors depend on, each of them once. The tensors' own `grad_fn` are
-    included."""
+    """Yields all autograd nodes that the tensors depend on, including the tensors' own `grad_fn`. Yields each node
+    once."""
     todo = [node_of(tensor) for tensor in tensors]
     seen: set[Node] = set()
     while todo:
@@ -57,13 +57,13 @@ def nodes_behind(tensors: Iterable[torch.Tensor]) -> Iterator[Node]:
 @dataclass(frozen=True, slots=True)
 class SavedForBackward:
     """The tensors that autograd saved for the backward of a call. In eager execution, autograd raises an error if one
-    of them is written to before the backward.
+    of these tensors is written to before the backward.
 
     Attributes:
-        inputs: The indices of those inputs of the call that were saved.
-        results: The indices of those differentiable results of the call that were saved.
+        inputs: The indices of the call's inputs that were saved.
+        results: The indices of the call's differentiable results that were saved.
         outside: The saved tensors that the call neither received as inputs nor made.
-        anything: Whether any tensor was saved. If not, eager execution can run a backward twice.
+        anything: Whether at least one tensor was saved. If False, eager execution can run a backward twice.
     """
 
     inputs: tuple[int, ...] = ()
@@ -72,8 +72,8 @@ class SavedForBackward:
     anything: bool = False
 
     def of(self, inputs: list[torch.Tensor], results: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Returns the tensors to pass to `ctx.save_for_backward` in a later call, which has these inputs and
-        results."""
+        """Returns the tensors to pass to `ctx.save_for_backward` in a later call. `inputs` and `results` are those of
+        the later call."""
         found = [*(inputs[place] for place in self.inputs), *self.outside, *(results[place] for place in self.results)]
         return found or [_NOTHING] if self.anything else []
 
@@ -98,8 +98,8 @@ def saved_for_backward(
 
 
 def _saved_tensors(outputs: list[torch.Tensor]) -> Iterator[torch.Tensor | None]:
-    """Yields the tensors that autograd saved for a backward, as it stores them. Does not run unpack hooks, such as
-    those of checkpoints."""
+    """Yields the tensors that autograd saved for a backward, in the form in which autograd stores them. Does not run
+    unpack hooks, such as the hooks of checkpointing."""
     for node in nodes_behind(outputs):
         for name in dir(node):
             if name.startswith("_raw_saved_"):

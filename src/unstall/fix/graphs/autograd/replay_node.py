@@ -39,7 +39,7 @@ class _Replay(torch.autograd.Function):
 
         Args:
             graph: The graph that was replayed.
-            pending: An object that only this node refers to. As long as it is alive, a backward may still follow.
+            pending: An object that only this node refers to. As long as the object is alive, a backward may follow.
             called_in: The result of `modes()` at the call.
             inputs: The inputs of the call.
             outputs: The results of the call that require gradients.
@@ -84,14 +84,14 @@ _replay_node: Callable[..., tuple[torch.Tensor, ...]] = _Replay.apply
 
 
 def _is_kept() -> bool:
-    """Returns whether another backward through the same autograd graph may follow the current one
+    """Returns whether another backward through the same autograd graph may follow the current backward
     (`retain_graph=True`)."""
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
 
 
 def _backward_of_another_run(ctx: Any, grads: tuple[torch.Tensor | None, ...]) -> Any:
-    """Runs the function again to compute gradients that the CUDA graph cannot give, such as those of a second
-    backward."""
+    """Runs the function again to compute gradients that the CUDA graph cannot compute, such as the gradients of a
+    second backward."""
     graph: GuardedGraph = ctx.graph
     static_call = graph.static_call
     if not static_call.can_run_again:
@@ -106,7 +106,7 @@ def _backward_of_another_run(ctx: Any, grads: tuple[torch.Tensor | None, ...]) -
 
 def replayed_through_autograd(graph: GuardedGraph, inputs: list[torch.Tensor]) -> Any:
     """Replays the graph for a call, and returns the call's result. Gradients can flow from the result to the inputs,
-    and to parameters that the function uses. The static inputs must be filled before."""
+    and to parameters that the function uses. The caller must fill the graph's static inputs first."""
     pending = PendingBackward()
     graph.pending = weakref.ref(pending)
     wanted = graph.static_call.wanted_of(inputs)

@@ -1,4 +1,4 @@
-"""Silences torch's warning about AccumulateGrad nodes of the capture stream, and finds out which nodes these are.
+"""Silences torch's warning about AccumulateGrad nodes of the capture stream, and finds these nodes.
 
 The first calls of a function run on the capture stream. A leaf has one AccumulateGrad node. The node belongs to the
 stream that was current when the node was made, and lives as long as an autograd graph refers to it.
@@ -87,8 +87,8 @@ class _Lifetime:
 
 
 def silence_nodes_of(results: Iterable[torch.Tensor]) -> None:
-    """Hides torch's warning about AccumulateGrad nodes until all such nodes that the results depend on have been
-    freed."""
+    """Hides torch's warning about AccumulateGrad nodes until all AccumulateGrad nodes that the results depend on have
+    been freed."""
     for node in nodes_behind(results):
         if not hasattr(node, "variable"):
             continue

@@ -1,1 +1,1 @@
-"""Captures on one stream and on several, and the device interface that they need."""
+"""Captures graphs on one stream and on several streams, and has the device interface that captures need."""

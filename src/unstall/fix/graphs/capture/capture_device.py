@@ -1,4 +1,4 @@
-"""The device interface that `graphed` uses: graphs, the capture stream, lanes to fork into, the RNG, and timing."""
+"""The device interface that `graphed` uses: graphs, the capture stream, additional streams, the RNG, and timing."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class CaptureDevice(Protocol):
         """Whether timing events that are recorded within a capture can be read after a replay."""
 
     def capture_stream(self) -> AbstractContextManager[None]:
-        """Makes the capture stream current during the block. Work on it runs after earlier work of the previously
-        current stream, and before later work of that stream."""
+        """Makes the capture stream current during the block. Work of the block runs after earlier work, and before
+        later work, of the stream that is current outside of the block."""
 
     def on_capture_stream(self) -> AbstractContextManager[object]:
         """Makes the capture stream current during the block, without ordering its work. For code that launches no
@@ -62,17 +62,17 @@ class CaptureDevice(Protocol):
     ) -> tuple[ReplayableGraph, _T, int | None]:
         """Captures the work of `run` as a graph.
 
-        Returns (graph, result, nodes): the graph; the result of `run`; the number of nodes of the graph, or None if it
-        is not known.
+        Returns (graph, result, nodes): the graph, the result of `run`, and the graph's number of nodes. The number is
+        None if it is unknown.
         """
 
     def lanes(self, count: int) -> CaptureLanes: ...
 
     def nodes_captured(self) -> int | None:
-        """Returns how many nodes the capture on the current stream has so far; None if that is not known."""
+        """Returns how many nodes the capture on the current stream has so far, or None if the number is unknown."""
 
     def is_on_its_stream(self) -> bool:
-        """Returns whether the current stream is the one on which the capture began. Call this within a capture."""
+        """Returns whether the current stream is the stream on which the capture began. Call this within a capture."""
 
     def timing_event(self) -> Any:
         """Records a timing event on the current stream, within a capture. Returns the event."""
@@ -91,8 +91,8 @@ class CaptureDevice(Protocol):
     def free_bytes(self) -> int: ...
 
     def order(self) -> None:
-        """Makes the current stream wait for the stream that was current at the last call of `order`, if that is
-        another one."""
+        """Makes the current stream wait for the stream that was current at the last call of `order`. Does nothing if
+        the current stream is still the same."""
 
     def generator(self) -> torch.Generator: ...
 
@@ -174,12 +174,12 @@ class CudaDevice:
         return graph, result, nodes
 
     def _take_workspaces(self) -> None:
-        """Allocates cuBLAS workspaces in a memory pool of their own, which is never freed.
+        """Allocates cuBLAS workspaces in a separate memory pool, which is never freed.
 
-        torch keeps one workspace for each thread and stream until something clears the workspaces, as torch.compile
-        does. The allocator may then reuse their memory while graphs still write to it. A workspace that is allocated
+        torch keeps one workspace for each thread and stream. If the workspaces are cleared (torch.compile does this),
+        the allocator may reuse their memory while graphs still write to this memory. A workspace that is allocated
         within a capture lies in the memory pool of the capture. So each of our threads and streams first allocates its
-        workspace in a capture that only does this.
+        workspace in a separate capture, which does nothing else.
 
         A thread cannot create its cuBLAS handle within a capture. So the first matrix product of a thread runs outside
         of captures, on the program's stream.
@@ -300,7 +300,7 @@ class CudaDevice:
 @lru_cache(maxsize=1)
 def _nodes_call() -> Callable[[int], int | None] | None:
     """Returns a function from a stream's handle to the number of nodes that the capture on this stream has. Returns
-    None if the driver does not offer that."""
+    None if the driver cannot report the number."""
     driver = nvidia_driver()
     try:
         info, nodes_of = driver.cuStreamGetCaptureInfo_v2, driver.cuGraphGetNodes
@@ -330,8 +330,8 @@ _devices: dict[int, CudaDevice] = {}
 
 
 def device_for(tensors: list[torch.Tensor]) -> CudaDevice | None:
-    """Returns the device of the CUDA tensors among `tensors`. If they are on several devices, or if there are none,
-    returns the current device. Returns None if torch has no CUDA device."""
+    """Returns the device of the CUDA tensors among `tensors`. If the CUDA tensors are on several devices, or if there
+    are no CUDA tensors, returns the current device. Returns None if torch has no CUDA device."""
     if not torch.cuda.is_available():
         return None
     indices = {tensor.device.index for tensor in tensors if tensor.device.type == "cuda"}

@@ -1,4 +1,5 @@
-"""Captures a function at one shape as a CUDA graph: on one stream, or on several if that is predicted to be faster."""
+"""Captures a function at one shape as a CUDA graph: on one stream, or on several streams if they are predicted to be
+faster."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from unstall.fix.graphs.capture.parallel import CannotFork, Forking, Trace, Trac
 from unstall.fix.graphs.capture.stream_plan import Plan, plan
 
 Segment = Callable[[list[Any]], Callable[[], Any]]
-"""A function that returns the function to capture. It is called with the results of earlier segments, outside of a
-capture."""
+"""A function that returns the function to capture. It is called outside of a capture, with the list of the results of
+earlier segments."""
 
 _WORTH = 0.98  # a plan is captured only if it takes at most this share of the serial time
 _LANES = (2, 4)
@@ -30,8 +31,8 @@ class Captured:
         lanes: How many streams the graphs use.
         graphs: The graphs, in the order in which they are replayed.
         results: The result of each segment. Its tensors are in the memory of the graphs.
-        nodes: How many nodes all graphs have together; None if that is not known.
-        waits: How often one stream waits for another.
+        nodes: The total number of nodes of all graphs, or None if the number is unknown.
+        waits: How often one stream waits for another stream.
     """
 
     lanes: int
@@ -72,11 +73,12 @@ def capture_parallel(
         pool: The memory pool of the graphs.
         generators: The random generators that the function may use.
         segments: The parts of the function that are captured one after the other.
-        counts: The numbers of streams to try. None to try 2 and 4, if they are predicted to be faster than one stream.
-        restore: Undoes what a replay changes.
+        counts: The numbers of streams to try. If None, tries 2 and 4 streams, if a prediction says that they are faster
+            than one stream.
+        restore: A function that undoes the changes of a replay.
 
     Raises:
-        CannotFork: Several streams would not be safe.
+        CannotFork: A capture on several streams would not be safe.
     """
     try:
         traces = _traces(device, generators, segments, restore if device.measures_operators else None)
@@ -106,8 +108,8 @@ def _traces(
     segments: list[Segment],
     restore: Callable[[], None] | None,
 ) -> list[Trace]:
-    """Captures each segment on one stream, and returns its operators with their dependencies. If `restore` is given,
-    replays the captures twice to measure how long each operator takes."""
+    """Captures each segment on one stream, and returns the segment's operators with their dependencies. If `restore` is
+    not None, replays the captures twice to measure how long each operator takes."""
     modes: list[Tracing] = []
 
     def tracing(_: int) -> AbstractContextManager[object]:

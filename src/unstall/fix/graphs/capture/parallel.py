@@ -1,8 +1,10 @@
-"""Dispatch modes for captures: one traces dependencies between operators, the other puts operators on several streams.
+"""Two dispatch modes for captures. `Tracing` finds dependencies between operators. `Forking` puts operators on several
+streams.
 
-Both see each operator's storages (`storages.py`), and both keep every tensor until the capture ends. So an address
-means the same storage all the time, and memory that one stream may still read is not given to another stream. Operators
-run in the program's order, so that random operators give the same numbers as in a capture on one stream.
+Both modes find the storages that each operator uses (`storages.py`), and keep all tensors alive until the capture ends.
+So an address always belongs to the same storage, and memory that one stream may still read is not reused by another
+stream. Operators run in the program's order, so that random operators give the same numbers as in a capture on one
+stream.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ class CannotFork(Exception):  # noqa: N818 - a decision, not an error
 class Dependencies:
     """Finds dependencies between operators: read after write, write after read, write after write.
 
-    For each storage, keeps the operator that wrote to it last, and the operators that have read it since.
+    For each storage, stores the last operator that wrote to the storage, and the operators that read the storage after
+    this write.
     """
 
     def __init__(self) -> None:
@@ -39,8 +42,8 @@ class Dependencies:
         self._count = 0
 
     def before(self, touched: Touched) -> tuple[int, ...]:
-        """Adds the next operator. Returns the indices of the operators that it must wait for. `touched` has the
-        storages that it reads and writes."""
+        """Adds the next operator. Returns the indices of the operators that the next operator must wait for. `touched`
+        has the storages that the next operator reads and writes."""
         place = self._count
         self._count += 1
         if touched.barrier:
@@ -63,8 +66,8 @@ class Dependencies:
         return tuple(sorted(after))
 
     def made(self, touched: Touched, place: int = -1) -> None:
-        """Notes that the storages in `touched.fresh` are new. `place` is the index of the operator that wrote to them;
-        -1 if no operator did."""
+        """Records that the storages in `touched.fresh` are new. `place` is the index of the operator that wrote to
+        these storages, or -1 if no operator wrote to them."""
         for storage in touched.fresh:
             self._readers.pop(storage, None)
             if place >= 0:
@@ -102,7 +105,7 @@ class Trace:
 
     Attributes:
         names: The names of all operators, in order.
-        launched: For each of these operators, its index in `ops`; -1 if it put no work on a stream.
+        launched: For each operator in `names`, its index in `ops`, or -1 if the operator put no work on a stream.
         ops: The operators that put work on a stream, in order.
     """
 
@@ -112,8 +115,8 @@ class Trace:
 
 
 class Tracing(_CaptureMode):
-    """A dispatch mode for a capture on one stream. It notes which operators depend on which and, if `timed`, how long
-    each takes."""
+    """A dispatch mode for a capture on one stream. It records the dependencies between operators. If `timed` is True,
+    it also measures how long each operator takes."""
 
     def __init__(self, device: CaptureDevice, *, timed: bool) -> None:
         super().__init__(device)
@@ -150,8 +153,8 @@ class Tracing(_CaptureMode):
             return result
 
     def trace(self) -> Trace:
-        """Returns all operators, with their times in the last replay. If times were not measured, each is one
-        second."""
+        """Returns all operators, with their times in the last replay. If no times were measured, each operator has the
+        time of one second."""
         times = [self._device.seconds_between(one, other) for one, other in pairwise(self._ends)]
         times = times or [1.0] * len(self._ops)
         ops = [Traced(after, took, barrier) for (after, barrier), took in zip(self._ops, times, strict=True)]
@@ -160,7 +163,7 @@ class Tracing(_CaptureMode):
 
 class Forking(_CaptureMode):
     """A dispatch mode for a capture on several streams. It runs each operator on the stream (lane) that the plan
-    names. After each operator it records an event, which other streams can wait for."""
+    names. After each operator, it records an event, so that other streams can wait for the operator."""
 
     def __init__(self, device: CaptureDevice, trace: Trace, plan: Plan) -> None:
         super().__init__(device)
@@ -216,8 +219,8 @@ class Forking(_CaptureMode):
         return result
 
     def _follow(self, lane: int, place: int) -> None:
-        """Makes a lane wait for the operator with index `place`, unless the lane has already waited for that operator
-        or a later one of the same lane."""
+        """Makes a lane wait for the operator with the index `place`. The operator is on another lane. Does nothing if
+        the lane has already waited for this operator, or for a later operator on the operator's lane."""
         other = self._plan.lanes[place]
         if other != lane and self._waited[lane][other] < place:
             self._lanes.wait_event(lane, self._events[place])

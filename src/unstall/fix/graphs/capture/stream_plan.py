@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 HOP_SECONDS = 1.0e-6
 """Extra latency of a dependency between streams, in s. In one graph on an H200, tiny kernels start every 0.97 to
-1.15 µs. A kernel that depends on another stream starts about one such interval later."""
+1.15 µs. A kernel that depends on another stream starts later by about one of these intervals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,9 +14,10 @@ class Traced:
     """One operator that puts work on a stream.
 
     Attributes:
-        after: The indices of the operators that it waits for.
-        seconds: How long it takes.
-        barrier: Whether all earlier operators end before it starts, and all later ones start after its end.
+        after: The indices of the operators that this operator waits for.
+        seconds: How long this operator takes, in s.
+        barrier: Whether all earlier operators end before this operator starts, and all later operators start after this
+            operator ends.
     """
 
     after: tuple[int, ...]
@@ -44,9 +45,9 @@ class Plan:
 def plan(trace: list[Traced], count: int) -> Plan:
     """Assigns the operators of a trace to `count` lanes.
 
-    Goes through the operators in the program's order. Puts each on the lane on which it can start earliest. That lane
-    is then reserved for one operator: of all operators that wait for this one, the one with the longest path to the
-    end.
+    Goes through the operators in the program's order. Puts each operator on the lane on which it can start earliest,
+    and then reserves this lane for one successor. Among the operators that wait for the operator, the successor is the
+    one with the longest path to the end of the trace.
     """
     way = _ways(trace)
     heirs = _heirs(trace, way)
@@ -105,9 +106,9 @@ def _ways(trace: list[Traced]) -> list[float]:
 
 
 def _heirs(trace: list[Traced], way: list[float]) -> list[int]:
-    """Finds one successor of each operator: of the operators that wait for it, the one with the longest path to the
-    end of the trace. Returns the indices of the successors, with -1 for an operator for which none waits. `way` has
-    the times of the paths."""
+    """Finds one successor of each operator: among the operators that wait for it, the one with the longest path to the
+    end of the trace. Returns the index of each operator's successor, or -1 if no operator waits for it. `way` has the
+    lengths of the paths, in s."""
     heirs = [-1] * len(trace)
     for place, op in enumerate(trace):
         for before in op.after:

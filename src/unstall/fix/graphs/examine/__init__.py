@@ -1,1 +1,1 @@
-"""Observes one call, finds reasons against a graph of it, and makes the graph's guards."""
+"""Observes one call, finds reasons why a graph of the call is not possible, and makes the graph's guards."""

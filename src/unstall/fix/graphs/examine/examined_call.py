@@ -1,4 +1,4 @@
-"""Runs one call eagerly and finds all reasons against a graph of it."""
+"""Runs one call eagerly and finds all reasons why a graph of the call is not possible."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SIMPLE_OF_TORCH = (torch.dtype, torch.device, torch.Size, torch.memory_format, 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What was found when one call ran eagerly.
+    """The findings about one call that ran eagerly.
 
     Attributes:
         seen: The reads, writes and side effects of the call.
@@ -57,8 +57,8 @@ class _Before:
 
 
 def examined(device: CaptureDevice, function: Callable[..., Any], call: CallArguments) -> tuple[Any, Examined]:
-    """Runs a call eagerly, and finds what a graph of it would need and what speaks against one. Returns (result of the
-    call, findings).
+    """Runs a call eagerly. Finds what a graph of the call would need, and why a graph may not be possible. Returns
+    (result of the call, findings).
 
     The call runs on the capture stream. A capture can then use the workspaces that the call allocates.
     """
@@ -143,8 +143,8 @@ def _of_arguments(device: CaptureDevice, call: CallArguments, before: _Before) -
 
 
 def _of_state(reachable: ReachableState, call: CallArguments, kind: FunctionKind) -> list[Refusal]:
-    """Returns reasons against a graph that follow from Python-side state. `reachable` is all state that the code could
-    read."""
+    """Returns the reasons against a graph that come from Python-side state. `reachable` is all state that the code
+    could read."""
     if not reachable.complete:
         return [Refusal("it reaches more Python values than can be checked before each call")]
     found: list[Refusal] = []
@@ -183,10 +183,10 @@ def _of_result(device: CaptureDevice, result: object, call: CallArguments, reach
 def _of_autograd(
     made: list[torch.Tensor], call: CallArguments, seen: ObservedCall, kind: FunctionKind
 ) -> list[Refusal]:
-    """Returns reasons against a graph that follow from autograd.
+    """Returns the reasons against a graph that come from autograd.
 
-    In eager execution, autograd knows that an in-place write to one view changes other views. For the results of a
-    CUDA graph it does not know that, because it sees them as unrelated tensors.
+    In eager execution, autograd knows that an in-place write to one view changes other views. Autograd does not know
+    this for the results of a CUDA graph, because it sees the results as unrelated tensors.
     """
     outside = set(map(storage_of, seen.externals))
     taken = outside.union(map(storage_of, call.tensors))
@@ -204,8 +204,8 @@ def _of_autograd(
 
 
 def _stranger(value: object, reachable: ReachableState) -> object:
-    """Returns the first object in a result that a graph could not reproduce: one that the call made, and that is
-    neither a tensor, a plain value nor a container. Returns None if there is none."""
+    """Returns the first object in a result that a graph could not reproduce, or None if there is no such object. The
+    call made such an object, and the object is neither a tensor, a plain value nor a container."""
     if isinstance(value, (torch.Tensor, *_SIMPLE, *_SIMPLE_OF_TORCH)) or id(value) in reachable.known:
         return None
     items: list[object]
@@ -230,11 +230,11 @@ def _stranger(value: object, reachable: ReachableState) -> object:
 def _seen_in_a_capture(
     device: CaptureDevice, function: Callable[..., Any], call: CallArguments, seen: ObservedCall
 ) -> ObservedCall | None:
-    """Observes a call again, within a capture. Some functions skip waits while they are captured. Called if waits are
-    the only reasons against a graph.
+    """Observes a call again, within a capture. Called if waits for the device are the only reasons against a graph,
+    because some functions skip such waits while they are captured.
 
-    Returns None if the function does not ask whether it is captured, or waits even in the capture. In the second case,
-    removes the waits that were skipped from the refusals of `seen`.
+    Returns None if the function does not check whether it is captured. Also returns None if the function waits even in
+    the capture. In this case, removes the waits that the function skipped from `seen.refusals`.
     """
     if not seen.asks_whether_captured:
         return None

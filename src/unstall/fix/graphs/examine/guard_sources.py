@@ -1,7 +1,7 @@
-"""Key-value views of guarded state other than dicts and lists: closures, `__slots__`, contents.
+"""Key-value views of guarded state that is not in a dict or a list: closures, `__slots__`, and whole contents.
 
-Guards compare identities. If reading contents makes a new object each time, `Contents` returns the same object as long
-as the contents are equal.
+Guards compare the identities of objects. Reading the contents of an object may make a new object each time. So
+`Contents` returns the same object as long as the contents are equal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST_ITEMS = 20_000
 
 
 class Cells:
-    """The closure of a function as a mapping, by the names of its variables."""
+    """The closure of a function, as a mapping from the names of the closure's variables to their values."""
 
     def __init__(self, function: types.FunctionType) -> None:
         self.function = function
@@ -40,7 +40,7 @@ class Cells:
 
 
 class Attributes:
-    """The attributes of an object that are in `__slots__`, as a mapping by name."""
+    """The attributes of an object that are in `__slots__`, as a mapping from names to values."""
 
     def __init__(self, value: object) -> None:
         self._value = value
@@ -80,10 +80,11 @@ class Contents:
 
 
 def contents_of(value: object, *, of_host_tensors: bool) -> Contents | None:
-    """Returns a view of an object whose contents guards compare as a whole, such as a set. Returns None for objects of
+    """Returns a view of an object, such as a set, whose contents guards compare as a whole. Returns None for objects of
     other types, and for objects that are too large to be compared before each call.
 
-    If `of_host_tensors`, the contents of a CPU tensor are its version counter. Otherwise CPU tensors have no view.
+    If `of_host_tensors` is True, the contents of a CPU tensor are its version counter. If False, returns None for CPU
+    tensors.
     """
     if isinstance(value, torch.Tensor):
         guarded = of_host_tensors and value.device.type == "cpu" and not value.is_inference()

@@ -1,6 +1,7 @@
-"""Guards: facts about a program's objects that must hold before a replay. Each call checks hundreds of them.
+"""Guards: facts about a program's objects that must hold before a replay. Each call checks hundreds of facts.
 
-`_guards.c` checks them. `ReferenceGuards` defines their meaning, and checks them if the C extension was not built.
+The C extension `_guards.c` checks the facts. `ReferenceGuards` defines the meaning of the facts, and checks them if the
+C extension was not built.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ EXCHANGE = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
 _GONE = object()
 
 Item = tuple[Any, Any, object]
-"""A container, a key, and the object that is there."""
+"""A container, a key, and the object that the container has under this key."""
 Size = tuple[Sized, int]
 Attribute = tuple[object, str, object]
 """An object, an attribute's name, and its value."""
@@ -30,8 +31,8 @@ Count = tuple[object, str, int]
 
 class Guards(Protocol):
     def hold(self) -> bool:
-        """Returns whether all facts hold. If looking up an item raises KeyError or IndexError, its fact does not hold.
-        Other errors of the program's own code are raised."""
+        """Returns whether all facts hold. If the lookup of an item raises KeyError or IndexError, the fact about this
+        item does not hold. Other errors of the program's own code are raised."""
 
     def expect(self, place: int, value: object) -> None:
         """Replaces the expected value of the item with index `place`. Raises IndexError if there is no such item."""
@@ -85,22 +86,22 @@ def guards_of(
     counts: Iterable[Count] = (),
     tensors: Iterable[torch.Tensor] = (),
 ) -> Guards:
-    """Returns guards that note the present state of the given objects. Later they check whether it is the same.
+    """Returns guards that store the current state of these objects, and later check whether the state is unchanged.
 
     Args:
-        items: Items of containers. Each must stay the same object.
-        sizes: Containers. Each must keep its number of items.
-        attributes: Attributes of objects. Each must stay the same object.
-        counts: Attributes that hold containers. Each container must keep its number of items.
-        tensors: Tensors. Each must keep its address, shape, strides, dtype and device.
+        items: Items of containers. Each item must remain the same object.
+        sizes: Containers. The number of items of each container must not change.
+        attributes: Attributes of objects. The value of each attribute must remain the same object.
+        counts: Attributes whose values are containers. The number of items of each container must not change.
+        tensors: Tensors. The address, shape, strides, dtype and device of each tensor must not change.
     """
     facts = tuple(items), tuple(sizes), tuple(attributes), tuple(counts), tuple(tensors)
     return ReferenceGuards(*facts) if _guards is None else _guards.Guards(*facts, layout_of, EXCHANGE)
 
 
 def item_of(container: Any, key: Any) -> Any:
-    """Returns `container[key]`. Raises KeyError or IndexError if there is no such item, and does not add one to a
-    defaultdict."""
+    """Returns `container[key]`. Raises KeyError or IndexError if there is no such item, also for a defaultdict, to
+    which no item is added."""
     if isinstance(container, dict) and type(container).__getitem__ is dict.__getitem__:
         value = dict.get(container, key, _GONE)
         if value is _GONE:
@@ -110,12 +111,13 @@ def item_of(container: Any, key: Any) -> Any:
 
 
 def count_of(value: object, name: str) -> int:
-    """Returns the number of items of the attribute `name`; 0 if the attribute is None."""
+    """Returns the number of items of the attribute `name`, or 0 if the attribute is None."""
     held = getattr(value, name)
     return 0 if held is None else len(held)
 
 
 def layout_of(tensor: torch.Tensor) -> tuple[object, ...]:
-    """Returns the address of a tensor, and how its memory is read. The kernels of a graph rely on both."""
+    """Returns the address of a tensor, and the properties that say how its memory is read, such as the strides. The
+    kernels of a graph rely on these values."""
     read_as = tensor.dtype, tensor.is_conj(), tensor.is_neg()
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.device, read_as

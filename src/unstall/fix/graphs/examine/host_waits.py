@@ -14,7 +14,7 @@ from torch._ops import OpOverload
 from unstall.fix.graphs.examine.warnings_raised import always_warning
 
 SYNCHRONIZING = "synchronizing CUDA operation"
-"""A phrase in torch's own warnings of waits."""
+"""A phrase in torch's own warnings about waits."""
 
 _HOST_READS = "the host reads a value from the device and waits for it"
 _SHAPES = "how large its result is depends on values, so the host waits for them"
@@ -34,8 +34,8 @@ _MASKED = {"index", "index_put", "index_put_", "_unsafe_index", "_index_put_impl
 
 
 def wait_of(name: str, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str] | None:
-    """Returns (reason, remedy) if a call of this operator makes the host wait for the device. Returns None if its name
-    and arguments show no wait."""
+    """Returns (reason, remedy) if a call of this operator makes the host wait for the device. Returns None if the
+    operator's name and arguments show no wait."""
     if name in _WAITS:
         return _WAITS[name]
     if name in _MASKED and any(
@@ -49,8 +49,8 @@ def wait_of(name: str, operator: OpOverload, args: tuple[Any, ...], kwargs: dict
 
 @contextmanager
 def waits_named(note: Callable[[], None], device_type: str) -> Iterator[None]:
-    """During the block, makes torch warn of waits that no operator shows. Calls of this thread that only wait, such as
-    `torch.cuda.synchronize`, first call `note`."""
+    """During the block, makes torch warn about waits that are not visible as operators. If this thread calls a function
+    that only waits, such as `torch.cuda.synchronize`, the function first calls `note`."""
     if device_type != "cuda":
         yield
         return

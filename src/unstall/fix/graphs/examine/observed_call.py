@@ -16,8 +16,8 @@ from unstall.guest.step_replay import Boundary
 class ObservedCall:
     """The effects of one eager run of a function.
 
-    `externals` are tensors that the run used, and that it neither received as arguments nor made. A graph reads and
-    writes them in place.
+    `externals` are the tensors that the run used, but neither received as arguments nor made. A graph reads and writes
+    these tensors in place.
     """
 
     externals: list[torch.Tensor] = field(default_factory=list)
@@ -46,13 +46,13 @@ class ObservedCall:
 
     @property
     def only_waits(self) -> bool:
-        """Whether there are reasons against a graph, and all of them are waits. A function may skip such waits while
-        it is captured."""
+        """Whether there are reasons against a graph, and all these reasons are waits. A function may skip such waits
+        while it is captured."""
         return bool(self.refusals) and all(refusal.waits for refusal in self.refusals)
 
     def note_grads(self, entry: dict[int, torch.Tensor | None]) -> None:
-        """Notes which `.grad` the call neither used nor replaced. Call this after the call. `entry` has the `.grad` of
-        each leaf before the call, by the leaf's id."""
+        """Records the leaves whose `.grad` the observed call neither used nor replaced. Must be used after the observed
+        call. `entry` maps the id of each leaf to its `.grad` before the observed call."""
         self.entry_grads = [entry.get(id(leaf)) for leaf in self.leaves]
         used = self.memory()
         self.left_alone = {
@@ -72,8 +72,8 @@ class ObservedCall:
         return self.backward_ran or any(lies_in(grad, read) for grad in self.entry_grads if grad is not None)
 
     def grads_as_seen(self) -> bool:
-        """Returns whether each `.grad` is still as it was before the observed call: the same tensor if the function
-        reads it, or still None."""
+        """Returns whether the leaves' `.grad` are as they were before the observed call. A `.grad` that was None must
+        be None. A `.grad` that the function reads must be the same tensor. Any other `.grad` may have changed."""
         read = self.memory()
         pairs = zip(self.leaves, self.entry_grads, strict=True)
         return all(leaf.grad is grad for leaf, grad in pairs if grad is None or lies_in(grad, read))

@@ -1,4 +1,5 @@
-"""Observes every operator of one eager run: the memory it touches, and any reason against a CUDA graph of it."""
+"""Observes each operator of one eager run: the memory that the operator reads and writes, and each reason why a CUDA
+graph of the run is not possible."""
 
 from __future__ import annotations
 
@@ -46,14 +47,14 @@ _ASSERTS = {"_assert_async", "_functional_assert_async", "binary_cross_entropy",
 
 
 class ObserverMode(TorchDispatchMode):
-    """A dispatch mode that notes which memory each operator reads and writes, and all reasons against a graph with
-    their lines.
+    """A dispatch mode that records which memory each operator reads and writes. It also records all reasons against a
+    graph, with their source lines.
 
     Args:
         inputs: The input tensors of the call.
-        device_type: The type of the device whose tensors a graph can hold.
-        index: The index of that device.
-        rng_use: Notes which random generators are used.
+        device_type: The type of the device whose tensors a graph can use.
+        index: The index of the device.
+        rng_use: An object that records which random generators are used.
         stops: Whether to raise `Refused` instead of waiting for the device.
     """
 
@@ -97,8 +98,8 @@ class ObserverMode(TorchDispatchMode):
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
-        """Catches errors of the observation itself during the block, so that the program does not see them. Notes each
-        as a reason against a graph."""
+        """Catches errors of the observation itself during the block, so that the program does not get these errors.
+        Records each error as a reason against a graph."""
         try:
             yield
         except Exception as error:
@@ -134,8 +135,8 @@ class ObserverMode(TorchDispatchMode):
             raise Refused(*self.seen.refusals)
 
     def refuse(self, reason: str, remedy: str = "", *, waits: bool = False) -> None:
-        """Notes a reason against a graph, with the user's line that is running. The same reason is noted only once for
-        each line."""
+        """Records a reason against a graph, with the user's line that is running. The same reason is recorded only once
+        for each line."""
         place = calling_place()
         if place is not None and place.library and waits:
             remedy = _IN_TRANSFORMERS.get(place.library.partition(":")[0], _IN_A_LIBRARY)
@@ -144,16 +145,17 @@ class ObserverMode(TorchDispatchMode):
             self.seen.refusals.append(Refusal(reason if place else f"{reason} (in backward)", place, remedy, waits))
 
     def note_wait(self) -> None:
-        """Notes that the host is about to wait for the device in a function that does nothing else, such as
+        """Records that the host is about to wait for the device, in a function that only waits, such as
         `torch.cuda.synchronize`."""
         self.refuse("synchronize() waits for the device", "wait after the call, not inside", waits=True)
         self.stop_if_refused()
 
     def is_programs_warning(self, warning: str, again: bool) -> bool:
-        """Returns whether a warning is the program's own. If so, and if each call would show it (`again`), notes the
-        warning.
+        """Returns whether a warning is the program's own. If each call would show a warning of the program (`again`),
+        records the warning.
 
-        torch's warnings of waits are not the program's own. They are turned on only to find the line that waits.
+        torch's warnings about waits are not the program's own. These warnings are turned on only to find the line that
+        waits.
         """
         if SYNCHRONIZING not in warning:
             self.seen.warns = self.seen.warns or (warning if again else "")
@@ -187,8 +189,8 @@ class ObserverMode(TorchDispatchMode):
         self.addresses.clear()
 
     def note_handed_out(self, results: list[torch.Tensor]) -> None:
-        """Notes results of the call as externals if no operator has read or written their memory. Other results are at
-        most new views of memory that is already noted."""
+        """Records results of the call as external tensors if no operator has read or written their memory. The memory
+        of all other results is already recorded."""
         for tensor in results:
             if storage_of(tensor) not in self._external:
                 self.note_external(tensor)

@@ -1,4 +1,4 @@
-"""Runs a function once, eagerly, and observes it."""
+"""Runs a function once, eagerly, and observes the run."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ _PRINTS = {"print", "open", "input", "write", "writelines"}
 def observed(
     run: Callable[[], _T], inputs: list[torch.Tensor], device: CaptureDevice, *, stops: bool = False
 ) -> tuple[_T, ObservedCall]:
-    """Calls `run` and observes it. Returns (result of `run`, its effects). Errors of `run` are raised unchanged. If
-    `stops`, raises `Refused` instead of waiting for the device. `inputs` are the input tensors of the call."""
+    """Calls `run` and observes the call. Returns (result of `run`, effects of the call). Errors of `run` are raised
+    unchanged. If `stops` is True, raises `Refused` instead of waiting for the device. `inputs` are the input tensors of
+    the call."""
     device_type = device.type
     profiled = sys.getprofile() is not None
     rng_use = RngUse(follows=not profiled)
@@ -80,8 +81,8 @@ def observed(
 
 
 def _names_in(codes: Iterable[CodeType]) -> frozenset[str] | None:
-    """Returns all names in the code. Returns None if the user's code may compute names at run time, as with
-    `getattr`."""
+    """Returns all names in the code objects. Returns None if the user's code may compute names at run time, for example
+    with `getattr`."""
     names: set[str] = set()
     for code in codes:
         if is_users_code(code) and not _COMPUTES_NAMES.isdisjoint(code.co_names):
@@ -108,7 +109,7 @@ def _prints(called: object) -> bool:
 
 
 def _is_asked_by_user(frame: FrameType | None) -> bool:
-    """Returns whether the user's code made this call directly, or through modules of Python's standard library only."""
+    """Returns whether the user's code made this call, either directly or only through Python's standard library."""
     while frame is not None:
         if is_users_code(frame.f_code):
             return True

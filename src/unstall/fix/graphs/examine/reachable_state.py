@@ -1,8 +1,8 @@
-"""Finds the Python-side state that a function can reach, and guards it, since a graph keeps the values of its capture.
+"""Finds the Python-side state that a function can reach, and guards this state: a graph has the values of its capture.
 
-The walk reaches closures, globals that the code names, `self`, the user's classes and modules and, again and again,
-their contents. It guards those parts that the executed code has names for. A guarded item is an attribute, an item or a
-closure cell. It consists of a container and a key in the container.
+The search visits closures, globals that the code names, `self`, the user's classes and modules and, recursively, their
+contents. Guards are made for the parts of the state that the executed code has names for. A guarded item is an
+attribute, an item of a container or a closure cell. It is described by a container and a key in the container.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)  # for example a b
 
 @dataclass(frozen=True, slots=True)
 class CodeWithGlobals:
-    """Code that ran. `names` are its global variables."""
+    """A code object that ran. `names` has its global variables."""
 
     code: types.CodeType
     names: dict[str, Any]
@@ -50,8 +50,9 @@ Named = tuple[str, object]
 
 
 class ReachableState:
-    """The Python-side state that can be reached from `roots`: items of containers, with their values. Keeps the values
-    alive, so that no id is reused. `of_host_tensors` says whether the contents of CPU tensors belong to the state."""
+    """The Python-side state that can be reached from `roots`: items of containers, with their values. This object keeps
+    the values alive, so that no id is reused. `of_host_tensors` says whether the contents of CPU tensors belong to the
+    state."""
 
     def __init__(self, roots: Sequence[object], *, of_host_tensors: bool = False) -> None:
         self.complete = True
@@ -120,8 +121,8 @@ class ReachableState:
         return self._guards.hold() or not self.changes(first=True)
 
     def changes(self, *, first: bool = False) -> list[str]:
-        """Returns a description of each change of the state. If `first`, stops after the first change. An object that
-        was replaced by an equal number, string or other plain value has not changed."""
+        """Returns a description of each change of the state. If `first` is True, stops after the first change. If a
+        number, a string or another plain value was replaced by an equal value, this is not a change."""
         found: list[str] = []
         for place, (container, key) in enumerate(zip(self._containers, self._keys, strict=True)):
             old = self._values[place]
@@ -315,14 +316,14 @@ def _hooks_of(label: str, tensor: torch.Tensor) -> list[Named]:
 
 
 def _names_of(code: types.CodeType) -> set[str]:
-    """Returns all names of globals, attributes and closure variables in the code, and in code nested in it."""
+    """Returns all names of globals, attributes and closure variables in the code object and its nested code objects."""
     names = {*code.co_names, *code.co_freevars}
     return names.union(*map(_names_of, _codes_in(code)))
 
 
 @functools.lru_cache(maxsize=1024)
 def _globals_of(code: types.CodeType) -> frozenset[str]:
-    """Returns the names that the code reads as globals, not as attributes. Includes code nested in it."""
+    """Returns the names that the code object, or a code object nested in it, reads as globals and not as attributes."""
     names = {each.argval for each in dis.get_instructions(code) if each.opname in _READS_GLOBAL}
     return frozenset(names).union(*map(_globals_of, _codes_in(code)))
 

@@ -1,8 +1,8 @@
-"""Finds out whether a call used the host's RNGs, or whether another thread used them during the call.
+"""Finds out whether a call, or another thread during the call, used the host's random number generators (RNGs).
 
 An RNG's state shows that the RNG was used, but not by which thread. All operators of the call and of its backward are
-observed. So the call used torch's CPU RNG if such an operator uses it. C code may use the RNGs of Python or NumPy
-unobserved. So if there are other threads, it is uncertain whether the call used these two.
+observed. So the call used torch's CPU RNG if one of these operators uses this RNG. C code may use the RNGs of Python
+and NumPy unobserved. So if there are other threads, it is uncertain whether the call used the RNGs of Python and NumPy.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class RngUse:
             self._hidden = True
 
     def found(self, codes: Iterable[CodeType], *, beside: str = "") -> tuple[list[Refusal], list[Refusal]]:
-        """Returns (certain, uncertain): the reasons against a graph that are certain; and those that are uncertain,
-        because another thread may have used the generator.
+        """Returns (certain, uncertain): the certain and the uncertain reasons against a graph. A reason is uncertain
+        if another thread may have used the generator.
 
         Args:
             codes: All Python code that ran in the call.

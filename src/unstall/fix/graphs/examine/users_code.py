@@ -1,4 +1,4 @@
-"""Tells whether code, classes and modules are the user's or a library's."""
+"""Decides whether code, classes and modules belong to the user or to a library."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def is_users_file(file: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_library_file(file: str) -> bool:
-    """Returns whether the file belongs to an installed package other than frameworks such as torch."""
+    """Returns whether the file belongs to an installed package. Frameworks, such as torch, and unstall do not count."""
     return not (file.startswith(OURS) or is_framework(file)) and not is_users_file(file)
 
 

@@ -1,6 +1,6 @@
-"""Notes Python warnings while a function runs, and hides warnings of runs that the user did not ask for.
+"""Records Python warnings while a function runs, and hides the warnings of runs that only check a function.
 
-`warnings.catch_warnings` is not used: Python would forget which warnings it has shown, and show them again.
+`warnings.catch_warnings` is not used, because Python would forget which warnings it has shown, and show them again.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ def listening_to_warnings(is_shown: Callable[[str, bool], bool]) -> Iterator[Non
 
 
 def _is_noted(text: str, category: type[Warning], filename: str, line: int) -> bool:
-    """Returns whether Python has noted that it shows this warning. If so, it will not show the warning again.
+    """Returns whether Python has recorded that it shows this warning. Python does not show a recorded warning again.
 
-    Unless a filter says `always`, Python notes a warning in `__warningregistry__` of the module that warns. Libraries
-    make Python forget these notes, for instance by `warnings.catch_warnings`. Python then shows the warning again.
+    Python records a warning in `__warningregistry__` of the module that warns, except if the filter's action is
+    `always`. Libraries make Python forget its records, for example by `warnings.catch_warnings`. Python then shows the
+    warning again.
     """
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename != filename:
@@ -62,7 +63,7 @@ def _is_noted(text: str, category: type[Warning], filename: str, line: int) -> b
 def always_warning(message: str, *, beside: str = "") -> Iterator[None]:
     """During the block, shows every warning that matches `message`, and hides every warning that matches `beside`.
 
-    Both are regular expressions. If `beside` is empty, no warnings are hidden.
+    `message` and `beside` are regular expressions. If `beside` is empty, no warnings are hidden.
     """
     added: list[Any] = [("always", re.compile(message), Warning, None, 0)]
     if beside:
@@ -79,7 +80,7 @@ def always_warning(message: str, *, beside: str = "") -> Iterator[None]:
 
 @contextmanager
 def silent_proof() -> Iterator[None]:
-    """Hides warnings and ignores step boundaries during the block: in it, the user's function runs only to be
-    checked."""
+    """Hides warnings and ignores step boundaries during the block. The block runs the user's function only to check
+    it."""
     with listening_to_warnings(lambda *_: False), ignoring_steps():
         yield
