@@ -62,7 +62,8 @@ def warm_up(fn: Callable[..., object], *largest_inputs: object) -> WarmUpStats:
             only argument. The tensors in an input may have any shape and dtype, and may be in nested containers.
 
     Returns:
-        Statistics: the bytes that are reserved, the bytes that would be reserved if the smallest input came first, and
+        Statistics: the reserved bytes with the largest input first, the reserved bytes if the smallest input came
+            first, and
         the peak of allocated bytes.
 
     Raises:
