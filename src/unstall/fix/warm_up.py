@@ -62,9 +62,8 @@ def warm_up(fn: Callable[..., object], *largest_inputs: object) -> WarmUpStats:
             only argument. The tensors in an input may have any shape and dtype, and may be in nested containers.
 
     Returns:
-        Statistics: the reserved bytes with the largest input first, the reserved bytes if the smallest input came
-            first, and
-        the peak of allocated bytes.
+        Statistics: the reserved bytes with the largest input first, the reserved bytes with the smallest input first,
+        and the peak of the allocated bytes.
 
     Raises:
         UsageError: `fn` cannot be called, or there are no inputs.
