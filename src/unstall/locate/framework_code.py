@@ -24,9 +24,9 @@ _OF_LAUNCHES = ("launch-bound", "tiny-kernels")
 
 @dataclass(frozen=True, eq=False)
 class FrameworkCode:
-    """Tells the user's frames from the frames of frameworks, and finds framework options that address a finding.
+    """Distinguishes the user's frames from the frames of frameworks. Finds framework options that address a finding.
 
-    Caches the answers.
+    Caches the results.
     """
 
     places: Places

@@ -1,14 +1,14 @@
 """Arms a program before its first line: unstall then records the program, or gives it a virtual GPU.
 
-When the program's first line runs, the environment, `sys.path` and `sys.modules` are as without unstall. Child
-processes of the program are not armed. The two exceptions are the environment variables UNSTALL_ARM_ALL and
-UNSTALL_ARM_CHILDREN.
+When the program's first line runs, the environment, `sys.path` and `sys.modules` are as they would be without unstall.
+Child processes of the program are not armed. The exceptions are UNSTALL_ARM_ALL and UNSTALL_ARM_CHILDREN, see below.
 
-An environment variable names the module whose function `arm(settings)` arms the program: UNSTALL_ARM for this process
-only, or UNSTALL_ARM_ALL for its children too. With UNSTALL_ARM_ALL, this variable and PYTHONPATH stay set.
+An environment variable names the module whose function `arm(settings)` arms the program. UNSTALL_ARM names a module for
+this process only. UNSTALL_ARM_ALL names a module for this process and its child processes. If it is set,
+UNSTALL_ARM_ALL and PYTHONPATH stay set.
 
-UNSTALL_ARM_CHILDREN stays set, too. It names the module for processes for which the other variables name none. If that
-module fails, the process runs without being armed.
+UNSTALL_ARM_CHILDREN names a module for every process that has neither of the other two variables. It stays set, too. If
+the call of its `arm` fails, the process runs unarmed.
 """
 
 from __future__ import annotations
