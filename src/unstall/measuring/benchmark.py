@@ -3,21 +3,25 @@
 A call of `bench` does this, in order:
 
  1. It times the first call separately. The other figures do not include the loading, tuning and compiling of the first
- call. 2. It finds the adapter for the framework of the arrays (`adapters/`). The adapter knows how to wait for results,
- and whether there is a device. 3. It warms up: it calls the function until the calls no longer get faster. 4. It
- inspects one call (`calls/inspection.py`): the side effects of the call, work that continues after the call returns,
- and the values of the inputs. 5. It measures `host` and `wall` by single calls on an idle device. It waits for the
- results of each call. 6. It measures `device` by single calls, from the device's own records: CUPTI's, or the virtual
- GPU's simulation.
-    Without records, it uses events in a queue that is filled while the device is held back.
- 7. It measures `throughput` by calls back to back. It waits only once, after the last call. 8. It derives verdicts from
- the results of steps 1 to 7.
+    call.
+ 2. It finds the adapter for the framework of the arrays (`adapters/`). The adapter knows how to wait for results, and
+    whether there is a device.
+ 3. It warms up: it calls the function until the calls no longer get faster.
+ 4. It inspects one call (`calls/inspection.py`): the side effects of the call, work that continues after the call
+    returns, and the values of the inputs.
+ 5. It measures `host` and `wall` by single calls on an idle device. It waits for the results of each call.
+ 6. It measures `device` by single calls, from records of the work on the device. CUPTI or the virtual GPU makes these
+    records. If there are no records, it uses events: it puts them into a queue while the device is held back.
+ 7. It measures `throughput` by calls back to back. It waits only once, after the last call.
+ 8. It derives verdicts from the results of steps 1 to 7.
 
 Each of the steps 5 to 7 stops when the confidence interval of the median is narrow enough, when more samples would add
 no information, or when the step's share of `max_seconds` has passed. If cache="cold", the cache is flushed before each
 sample of steps 5 and 6. A function that never uses a device is measured as Python code: each sample has several calls,
-and the cache is hot. Time limits are measured by the machine's clock. The times in the result are measured by the
-program's clock. On a virtual GPU, the program's clock is virtual.
+and the cache is hot.
+
+Time limits are measured by the machine's clock. The times in the result are measured by the program's clock. On a
+virtual GPU, the program's clock is virtual.
 
 If calls are so long that steps 3 to 7 do not fit into `max_seconds`, one call serves several steps. The inspected call
 (step 4) is also the first timed call (step 5), and step 6 needs the device records of only one call.
@@ -111,8 +115,8 @@ def bench(
         cache: The content of the device's L2 cache when a call begins. On the CPU, it is the content of the last-level
             cache. "cold": no data of the call. "hot": data of the previous call. "rotate": data of a call with other
             inputs; for this, the arguments are copied. The default is "cold" on a device and "hot" on the CPU.
-        rel_ci: The precision at which to stop. Measuring stops when the 95 % confidence interval of the median is at
-            most this fraction of the median wide. A number such as 0.01, or a text such as "1%".
+        rel_ci: The precision at which the measurement stops, as a fraction of the median: a number such as 0.01, or a
+            text such as "1%". With 0.01, it stops when the median is known to ± 1 % with 95 % confidence.
         max_seconds: The time limit in s. The first call does not count.
         bytes: The bytes that one call moves: a number, or a text such as "64MiB". If `bytes` is not None, the bandwidth
             is reported.

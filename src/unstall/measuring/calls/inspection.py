@@ -161,9 +161,10 @@ def _same(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
 
 
 def _zeros(inputs: tuple[Array, ...], values: list[NDArray[np.generic]]) -> tuple[str, ...]:
-    """Returns the names of the inputs that are all zero, if they make up at least a quarter of the bytes of all inputs.
+    """Returns the names of the inputs in which nearly all values are zero, if these inputs have at least a quarter of
+    the bytes of all inputs. Otherwise returns ().
 
-    Biases that are zero are less than that.
+    Biases are often zero, but they have fewer bytes.
     """
     found = [array for array, value in zip(inputs, values, strict=True) if _all_zero(value)]
     much = sum(array.bytes for array in found) >= _MUCH * sum(array.bytes for array in inputs)
