@@ -50,7 +50,8 @@ MODULE_CALL = re.compile(r"torch/nn/modules/module\.py: (Module\.)?_(wrapped_)?c
 """Matches a text "file: function" of a frame in torch that calls a module's `forward`. Since torch 2.1, each call of a
 module has two of these frames."""
 PREFETCH_WAIT = "enumerate(DataLoader)#unstall.prefetch.__next__"
-"""The name of a wait for a batch that `unstall.prefetch` fetches on its thread: like that of torch's DataLoader."""
+"""The name of the annotation around a wait for a batch of `unstall.prefetch`. It begins like the name that torch's
+DataLoader uses."""
 _INSTALLED = re.compile(r"^.{0,4096}(?:site-packages|dist-packages|lib/python\d+\.\d+)/")
 
 

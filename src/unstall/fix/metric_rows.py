@@ -24,9 +24,9 @@ class ScalarBlock:
     """Holds the scalars of a few steps, one row for each step. The rows are packed on the device. One copy then moves
     all rows to pinned host memory.
 
-    If a step has only one scalar, the scalar is copied to pinned memory immediately. All work on a block must be on one
-    stream. Otherwise the block's device memory might still be in use on another stream, by tensors that have been
-    freed.
+    If a step has only one scalar, the scalar is copied to pinned memory immediately. All work on a block must be on the
+    stream of the block. On another stream, the block's device memory might still be in use by earlier tensors, which
+    were freed on the stream of the block.
     """
 
     __slots__ = ("_host", "_packed", "_pinned", "_rows", "_used", "kind", "stream")
@@ -67,7 +67,8 @@ class ScalarBlock:
 
 
 class MetricBatch:
-    """Consecutive steps whose scalars are copied to the host together, once there are `limit` steps."""
+    """Consecutive steps whose scalars are copied to the host together. They are copied when the batch has `limit`
+    steps."""
 
     __slots__ = ("_blocks", "_pool", "_read", "_streams", "behind", "first", "limit", "sent", "sent_ns", "unready_ns")
 
@@ -166,8 +167,8 @@ class ScalarPool:
 
 
 def read_ns(accelerator: Accelerator) -> int:
-    """Measures one `.item()` on an idle device. Returns its time in ns, which includes the call, the copy and the
-    wake-up of the host."""
+    """Measures five calls of `.item()` on an idle device. Returns the shortest time in ns. This time includes the call,
+    the copy and the wake-up of the host."""
     took = []
     with torch.no_grad(), accelerator.on(accelerator.stream("reads")):
         scalar = torch.zeros((), device=accelerator.device)

@@ -112,8 +112,8 @@ class MetricBuffer:
     Args:
         deliver: A function that `add`, `take` and `flush` call with each `MetricRow`. If None, `take` returns the rows.
         max_lag: The largest number of steps between `add` and delivery.
-        stop_on_nan: Whether to raise FloatingPointError when a NaN arrives. This is at most `max_lag` steps after the
-            step that computed the NaN.
+        stop_on_nan: Whether to raise FloatingPointError when a NaN arrives. A NaN arrives at most `max_lag` steps after
+            the step that computed the NaN.
 
     Raises:
         UsageError: An argument is invalid.
@@ -148,7 +148,7 @@ class MetricBuffer:
         """Adds one step's metrics by name.
 
         Args:
-            **metrics: Numbers, or tensors of one element. Any dtype and shape will do.
+            **metrics: Numbers, or tensors of one element. The tensors may have any dtype and shape.
 
         Raises:
             ValueError: A tensor does not have exactly one element.
@@ -219,8 +219,8 @@ class MetricBuffer:
             self._raise_on_nan()
 
     def stats(self) -> MetricStats:
-        """Returns statistics. The first call measures the time of one `.item()` on a separate stream. This measurement
-        takes about 0.1 ms."""
+        """Returns statistics of all steps so far. The first call measures the time of one `.item()` on a separate
+        stream. This measurement takes about 0.1 ms."""
         note = "" if self._reads or not self._steps else "nothing was on a device: values were read at once"
         with self._lock:
             if self._read_ns is None and self._accelerator is not None and not self._accelerator.capturing():

@@ -24,7 +24,7 @@ class Printed:
 
 
 def wrapped(text: str, width: int | None = None) -> str:
-    """Wraps each line of `text` at `width` columns, but not below 40 or above 120.
+    """Wraps each line of `text` at `width` columns. A width below 40 counts as 40, and a width above 120 counts as 120.
 
     If `width` is None, the width is the value of the environment variable `COLUMNS`. If `COLUMNS` is not set, the width
     is the terminal's, or 80 without a terminal. Continuation lines are indented more than the first line. Words are not

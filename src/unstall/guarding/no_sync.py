@@ -22,8 +22,8 @@ def _never() -> bool:
 
 
 is_compiling: Callable[[], bool] = _never
-"""After torch is imported: `torch.compiler.is_compiling`. torch.compile knows the result of this function, and so does
-not trace the code that it excludes."""
+"""After torch is imported: `torch.compiler.is_compiling`. torch.compile treats the result of this function as a
+constant. So it does not trace code that runs only outside of compilation."""
 
 
 def _torch_is_imported() -> None:
@@ -72,7 +72,7 @@ class no_sync(_Block, Guard):  # noqa: N801 - used like a function
     Until its block is left, a guard is active in its thread, in the asyncio tasks that are created in the block, and in
     the backward passes that are called in the block. Guards can be nested; only the innermost guard acts on a wait.
     `unstall.allow_sync` suspends all guards. A call that waits for the GPU is reported even if the GPU happens to have
-    finished its work, because that depends on timing.
+    finished its work, because whether the GPU has finished depends on timing.
 
     In code that torch.compile compiles, a guard does nothing. Put the guard around the call of the compiled function.
 

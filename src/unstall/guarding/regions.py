@@ -94,8 +94,8 @@ def _no_caller() -> Region | None:
 
 
 caller: Callable[[], Region | None] = _no_caller
-"""A function for autograd threads. It returns the innermost region at the call of backward() that the current thread
-runs, or None in another thread. `backward.py` sets this variable."""
+"""A function. If the current thread is an autograd thread, it returns the region that was the innermost one when
+backward() was called. In any other thread, it returns None. `backward.py` sets this variable."""
 
 
 def innermost() -> Region | None:

@@ -13,8 +13,8 @@ The search for this line starts at the caller's frame and goes outward. If the t
 an autograd thread, the search starts at the frame that called backward().
 
 `on_wait` and `waited` never wait for the GPU or for another thread, because a source may call them in the middle of a
-driver call. If a wait contains another one, such as the synchronization that ends a blocking copy, a source reports
-only the outer wait.
+driver call. A wait may contain another wait. For example, a blocking copy ends with a synchronization. In this case, a
+source reports only the outer wait.
 """
 
 from __future__ import annotations

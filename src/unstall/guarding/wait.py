@@ -32,7 +32,7 @@ class Wait:
             Otherwise "".
         code: The source text of the call that waits, such as "loss.item()". "" if the text is not known.
         rule: The name of the rule by which `unstall explain` finds waits of this sort.
-        advice: What to do instead in most cases.
+        advice: What the user can do instead of the wait, in most cases.
         duration_ns: The length of the wait. None if the length is not known, if the wait was refused, or if the wait
             has not ended.
     """

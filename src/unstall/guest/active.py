@@ -16,10 +16,10 @@ from unstall.guest.interrupts import remember_interrupt
 
 
 class Active(Protocol):
-    """A recording of this process that waits for its first step or is running."""
+    """A recording of this process. It either waits for the first step or is running."""
 
     under_way: str
-    """The error message for a second recording while this one is active."""
+    """The error message if a second recording is started while this recording is active."""
 
     def step_boundary(self, kind: str, who: int = 0) -> None: ...
 
@@ -59,7 +59,7 @@ _slot = _Slot()
 
 
 def activate(recording: Active) -> None:
-    """Makes a recording the active one of this process. Ends the recording when the process exits.
+    """Makes a recording the active recording of this process. Ends the recording when the process exits.
 
     Raises:
         UsageError: Another recording is active.

@@ -109,8 +109,8 @@ def wait_to_leave() -> None:
 
 
 def asked_for() -> dict[str, bool]:
-    """Returns whether torch is imported ("torch"), whether CUDA is initialised ("cuda"), and whether the last uncaught
-    exception mentions CUDA ("failed_for_cuda"). Call this when the program ends."""
+    """Returns a dict with three booleans: whether torch is imported ("torch"), whether CUDA is initialised ("cuda"),
+    and whether the last uncaught exception mentions CUDA ("failed_for_cuda"). Call this when the program ends."""
     error = getattr(sys, "last_value", None)
     said = ""
     with suppress(Exception):  # without `traceback`: the program may have a module of that name
@@ -128,7 +128,7 @@ def profiler_is_on() -> bool:
 
 
 def grad_enabled() -> bool:
-    """Returns whether autograd records operations in this thread. True if torch is not imported."""
+    """Returns whether autograd records operations in this thread. Returns True if torch is not imported."""
     enabled = getattr(sys.modules.get("torch"), "is_grad_enabled", None)
     return enabled is None or bool(enabled())
 

@@ -1,4 +1,4 @@
-"""Ends the program as `sys.exit()` would: `with` and `finally` blocks end in order, and exit handlers run.
+"""Ends the program as `sys.exit()` would: `with` and `finally` blocks are left in order, and exit handlers run.
 
 SystemExit is raised at a step boundary, inside the program's call of `optimizer.step()`, `next(loader)`, `model(...)`
 or `unstall.step()`. At another moment, SystemExit might interrupt the program while it writes a file. If the program

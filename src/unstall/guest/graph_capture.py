@@ -65,12 +65,13 @@ def capture(graph: Any, run: Callable[[], _T], pool: Any, stream: Any, generator
 
 
 def is_sound(pool: Any) -> bool:
-    """Returns whether the memory pool can still be used for captures. A failed capture may have made it unusable."""
+    """Returns whether the memory pool can still be used for captures. A failed capture may have made the pool
+    unusable."""
     return pool not in _broken
 
 
 def _abandon(graph: Any, pool: Any, stream: Any, generators: Sequence[Any]) -> None:
-    """Ends a capture after `run` raised an exception, or after the begin of the capture failed. The driver may have
+    """Ends a capture after `run` raised an exception, or after the start of the capture failed. The driver may have
     ended the capture already."""
     try:
         graph.capture_end()

@@ -38,8 +38,8 @@ def wrap(owner: Any, name: str, call: Callable[..., Any]) -> Callable[[], None]:
 
 
 def wrap_after(owner: Any, name: str, after: Callable[..., object]) -> Callable[[], None]:
-    """Patches `owner.name`. Each time a call of it returns, `after(*args, **kwargs)` is called with the arguments of
-    this call. Returns a function that removes the patch.
+    """Patches `owner.name`. Each time a call of `owner.name` returns, `after(*args, **kwargs)` is called with the
+    arguments of this call. Returns a function that removes the patch.
 
     If the C extension was built, the patch does not appear in the traceback of an exception that the original function
     raises.

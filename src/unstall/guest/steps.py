@@ -20,7 +20,7 @@ class HandedOn:
     """Wraps the iterator from which a function such as `unstall.prefetch` takes items for the program. Each item counts
     as one step.
 
-    `unstall.prefetch` itself sets the step boundary (`item_handed_on`) when the program receives an item. So no step
+    This function itself sets the step boundary (`item_handed_on`) when the program receives an item. So no step
     boundary is set when an item is taken from the wrapped iterator, even if this happens earlier and on another thread.
     """
 

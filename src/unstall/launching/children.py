@@ -21,7 +21,7 @@ def armed(environ: Mapping[str, str], module: str, settings: str, path0: str) ->
 
     Args:
         environ: The environment that is extended.
-        module: The name of the module that has `arm`.
+        module: The name of the module that has the function `arm`.
         settings: The argument for `arm`.
         path0: The first entry of `sys.path` in the program.
     """
@@ -48,7 +48,7 @@ class arming_children(ExitStack):  # noqa: N801 - used like a function
     block, all environment variables are restored.
 
     Args:
-        module: The name of the module that has `arm`.
+        module: The name of the module that has the function `arm`.
         environment: Environment variables for the child processes. The code of `module` reads them.
         optional: Whether a process may run without the call of `arm(None)`. If True, a process runs without it in three
             cases: if the call fails, if the process uses another version of Python, or if the process calls `arm` of

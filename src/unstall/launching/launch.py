@@ -52,7 +52,7 @@ def launch(
 
     Args:
         program: The command line after `python`: SCRIPT ARGS…, or -m MODULE ARGS….
-        module: The name of the module that has `arm`.
+        module: The name of the module that has the function `arm`.
         settings: The argument for `arm`.
         stdout_to_stderr: Whether the program's stdout is redirected to stderr.
         stderr: A file descriptor that the program gets as its stderr. If None, the program gets the stderr of this
@@ -94,7 +94,7 @@ def launch(
 
 def leave_as(ended: Exit) -> int:
     """Returns the program's exit code, so that this process can end with the same code. If a signal killed the program,
-    does not return: sends the same signal to this process, which kills it."""
+    kills this process by the same signal instead."""
     if ended.signal is not None:
         _flush()
         with suppress(ValueError, OSError):

@@ -77,10 +77,10 @@ _INSTALLED = re.compile(r"^.*/(?:site-packages|dist-packages)/|^.*/lib/python3\.
 
 
 class Shortened(dict[str, str]):
-    """Maps each path to a short path. In the short path, the folder in which the program started is left out. So is the
-    folder of installed packages.
+    """Maps each path to a short path. A path below the folder in which the program started is made relative to this
+    folder. A path below a folder of installed packages is made relative to that folder.
 
-    If the short path of a user's file looked like the path of a framework's file, the path is not shortened.
+    If the short path of a user's file would look like the path of a framework's file, the path is not shortened.
     """
 
     def __init__(self, started_in: str) -> None:

@@ -7,8 +7,8 @@ example, the name of the kernel `void deep_ep::intranode::combine<__nv_bfloat16,
 library that neither communicate nor wait for another GPU.
 
 Some kernels compute a matrix product and send it to other GPUs. They count as computation, because they mostly compute.
-No row that communicates matches their names. Kernels that do an all-reduce and then a norm or a quantisation count as
-communication.
+Only rows of the kind LOCAL may match their names. Kernels that do an all-reduce and then a norm or a quantisation count
+as communication.
 """
 
 from __future__ import annotations

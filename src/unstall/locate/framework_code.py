@@ -73,7 +73,7 @@ class FrameworkCode:
         return outermost, replace(AROUND_A_GRAPHED_MODEL, rules=best.rules, frame=best.frame) if captured else best
 
     def shortens(self, framework: Framework, option: Option, rows: I64) -> bool:
-        """Returns whether this option makes a step shorter if the user sets it. `rows` are the host rows of a
+        """Returns whether a step becomes shorter if the user follows `option`. `rows` are the host rows of a
         finding."""
         if not option.own_loop or framework.loop is None:
             return option.shortens

@@ -56,8 +56,8 @@ def named_functions(timeline: Timeline, pattern: re.Pattern[str]) -> Bool:
 
 @remembered
 def functions(timeline: Timeline) -> Functions:
-    """Returns the function of each row of `timeline.stacks`. If two different functions call the same function, it
-    counts as two functions."""
+    """Returns the function of each row of `timeline.stacks`. If two functions call the same function, the called
+    function counts as two functions, one for each caller."""
     stacks, lines, function = timeline.stacks, timeline.lines, function_of(timeline)
     row = np.arange(len(stacks), dtype=np.int32)
     depth = depths(stacks.parent)

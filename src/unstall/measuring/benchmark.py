@@ -11,7 +11,8 @@ A call of `bench` does this, in order:
     returns, and the values of the inputs.
  5. It measures `host` and `wall` by single calls on an idle device. It waits for the results of each call.
  6. It measures `device` by single calls, from records of the work on the device. CUPTI or the virtual GPU makes these
-    records. If there are no records, it uses events: it puts them into a queue while the device is held back.
+    records. If there are no records, it uses events around each call. It puts calls and events into the launch
+    queue while the stream is blocked.
  7. It measures `throughput` by calls back to back. It waits only once, after the last call.
  8. It derives verdicts from the results of steps 1 to 7.
 
@@ -177,8 +178,8 @@ class _First(NamedTuple):
 
 @contextmanager
 def _unawaited(result: object) -> Iterator[None]:
-    """If `result` is a coroutine, closes it. During the block, then suppresses Python's warnings about coroutines that
-    were never awaited, because a verdict reports them.
+    """If `result` is a coroutine, closes it. In this case, also suppresses Python's warnings about coroutines that were
+    never awaited during the block, because a verdict reports them.
     """
     if not inspect.iscoroutine(result):
         del result  # a reference here would keep its memory
@@ -281,9 +282,9 @@ class _Run:
 
     def _is_steady(self, second_s: float) -> bool:
         """Returns whether the second call took about as long as the first call. If the two differ, makes a third call,
-        and returns whether the second call was not much slower than the third call.
+        and returns whether the second call took less than twice as long as the third call.
 
-        The times differ if one is at least twice as long as the other.
+        Two calls differ if one takes at least twice as long as the other.
         """
         if max(second_s, self.first.done_s) < _UNSTEADY * min(second_s, self.first.done_s):
             return True

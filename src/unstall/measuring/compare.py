@@ -97,8 +97,8 @@ def compare(
         *args: Positional arguments of every call. They may be arrays of torch, CuPy, JAX or NumPy, of any shape and
             dtype, or any other objects.
         inputs: Several inputs with which to compare the functions: a mapping from names to inputs, or a sequence of
-            inputs. An input is added to the arguments `args`. If it is a tuple, each of its items is one argument. Any
-            other input is one argument.
+            inputs. An input is added to the arguments `args`. If an input is a tuple, each of its items is one
+            argument. Any other input is one argument.
         kwargs: Keyword arguments of every call.
         by: The time that is compared. "device": the time on the device. "wall": the time of a call including the wait
             for its results. "throughput": the time per call if many calls follow each other without waits. "auto":

@@ -135,8 +135,8 @@ class StaticCall:
         return found
 
     def timed_eager(self, inputs: list[torch.Tensor], saved: SavedState) -> float:
-        """Returns the time in s of one eager run that starts from the saved state. From another state, a function that
-        counts its calls could index out of bounds."""
+        """Returns the time in s of one eager run that starts from the saved state. If the run started from another
+        state, a function that counts its calls could index out of bounds."""
         copies = copies_of(inputs)
 
         def run() -> None:
@@ -214,8 +214,8 @@ def _grads(
 
 
 def _probe(output: torch.Tensor) -> torch.Tensor:
-    """Returns a gradient of `output`, from which a trial backward starts. The elements of the gradient differ. No
-    random number generator is used."""
+    """Returns a gradient of `output`, from which a trial backward starts. The gradient has varying elements, which are
+    made without a random number generator."""
     steps = torch.arange(output.numel(), device=output.device, dtype=torch.float32)
     return ((steps % 7 - 3) / 4 + 0.5).to(output.dtype).reshape(output.shape)
 

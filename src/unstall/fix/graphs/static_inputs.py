@@ -71,7 +71,7 @@ def _overlaps(tensor: torch.Tensor) -> bool:
 
 
 def _each_once(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a view of an expanded tensor in which each element of its memory occurs once."""
+    """Returns a view of an expanded tensor. Each element of the tensor's memory occurs exactly once in the view."""
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if stride == 0 and size > 1:
             tensor = tensor.narrow(dim, 0, 1)
@@ -132,7 +132,7 @@ class Clones:
         self._alone = [place for place in range(len(tensors)) if place not in together]
 
     def made(self) -> list[torch.Tensor]:
-        """Returns clones of all tensors, made on the current stream. They are detached from autograd."""
+        """Clones all tensors on the current stream. Returns the clones, which are detached from autograd."""
         clones = list(self.tensors)
         with torch.no_grad():
             for places, tensors in self._together:
@@ -157,8 +157,8 @@ class Sharing:
         self._read = set(map(storage_of, seen.externals)) if self._places else set()
 
     def is_safe(self, inputs: list[torch.Tensor]) -> bool:
-        """Returns whether the arguments share no memory that the call writes to, with each other or with tensors that
-        are not arguments."""
+        """Returns False if the call writes to memory that an argument shares with another argument, or with a tensor
+        that is not an argument. Otherwise returns True."""
         if not self._places and not self._written:
             return True
         found = list(map(storage_of, inputs))

@@ -90,7 +90,7 @@ def _by_order(
     """Returns whether the difference between eager runs and a replay is at most the difference between replays.
 
     Three eager runs are compared with the replay. For each element, only the eager value that is nearest to the
-    replay's value counts. A few elements may be far off in one run.
+    replay's value counts, because in a single run a few elements may be far off.
     """
     nearest = eager.tensors()
     for _ in range(_EAGER - 1):
@@ -99,8 +99,8 @@ def _by_order(
 
 
 def _nearer(to: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Returns a tensor that has, for each element, the value of `one` or of `other`: the one that is nearer to the
-    value of `to`."""
+    """Compares `one` and `other` with `to`, element by element. Returns, for each element, the value that is nearer to
+    the value of `to`. If the shapes differ, or if `to` has no floating-point values, returns `one`."""
     if not to.is_floating_point() or not to.shape == one.shape == other.shape:
         return one
     near = (other.double() - to.double()).abs() < (one.double() - to.double()).abs()

@@ -18,8 +18,8 @@ _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
 
 class Accelerator:
-    """One device that has streams. Each device has one `Accelerator`. It keeps the device's streams until the process
-    ends."""
+    """One device that has streams. Each device has one `Accelerator`, which keeps the device's streams until the
+    process ends."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

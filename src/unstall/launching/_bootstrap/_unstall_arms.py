@@ -4,11 +4,11 @@ When the program's first line runs, the environment, `sys.path` and `sys.modules
 Child processes of the program are not armed. The exceptions are UNSTALL_ARM_ALL and UNSTALL_ARM_CHILDREN, see below.
 
 An environment variable names the module whose function `arm(settings)` arms the program. UNSTALL_ARM names a module for
-this process only. UNSTALL_ARM_ALL names a module for this process and its child processes. If it is set,
-UNSTALL_ARM_ALL and PYTHONPATH stay set.
+this process only. UNSTALL_ARM_ALL names a module for this process and its child processes. UNSTALL_ARM_ALL stays set,
+and so does PYTHONPATH.
 
-UNSTALL_ARM_CHILDREN names a module for every process that has neither of the other two variables. It stays set, too. If
-the call of its `arm` fails, the process runs unarmed.
+UNSTALL_ARM_CHILDREN names a module for every process that has neither of the other two variables. UNSTALL_ARM_CHILDREN
+stays set, too. If the call of `arm` fails, the process runs unarmed.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ def _die_with(supervisor: int) -> None:
 
 
 def _interrupted() -> None:
-    """Ends this process by SIGINT, as Ctrl-C ends plain Python. Otherwise Python would report a fatal error in
-    `site`."""
+    """Ends this process by SIGINT, as Ctrl-C ends plain Python. Without this function, Python would report a fatal
+    error in `site`."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,5 +1,5 @@
-"""Finds the lines that wait for the device, by warnings of torch. It is used if there are no records of the work on the
-device."""
+"""Finds the lines that wait for the device, by warnings of torch. This method is used if there are no records of the
+work on the device."""
 
 from __future__ import annotations
 

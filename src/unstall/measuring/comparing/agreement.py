@@ -36,7 +36,7 @@ class Agreement:
         ulp: The largest difference between two values, in units in the last place of the less precise dtype. None if
             the results contain no numbers.
         relative: The largest difference between two values, divided by the largest magnitude in the reference's array.
-            If this array has only zeros, the quotient is 1. None if the results contain no numbers.
+            If this array has only zeros, any difference counts as 1. None if the results contain no numbers.
         error: The relative difference between the function's result and the float64 result of the reference function.
             None if there is no float64 result.
         reference_error: The relative difference between the reference's result and the float64 result of the reference
