@@ -101,7 +101,7 @@ class MetricBuffer:
                 metrics.add(loss=step(batch))
 
     `add` packs a step's scalars with one kernel for each dtype. One copy to the host takes the scalars of up to eight
-    steps, but at most `max_lag / 4` steps. If the device is behind, each step has its own copy. `add` waits only if
+    steps, but at most `max_lag / 4` steps. If the device is behind, each step is copied separately. `add` waits only if
     more than `max_lag` steps are pending. It then waits for the oldest step. Meanwhile the device still has later steps
     to compute.
 

@@ -34,7 +34,8 @@ def prefetch(
     Fetching ahead never changes what the program computes. The thread that runs the program's loop fetches the first
     batches. In the following cases it also fetches all later batches, so that only copies overlap:
 
-    - Fetching draws from a global random number generator. Transforms do so in a DataLoader without workers.
+    - Fetching draws from a global random number generator. Transforms in a DataLoader without workers, for example, may
+      draw from one.
     - The loader creates tensors on the device.
     - Another iteration over the loader has not ended.
     - The loop runs inside a torch mode, such as `with torch.device(...)`.
@@ -45,7 +46,7 @@ def prefetch(
     Args:
         loader: A DataLoader, or any other iterable. Its batches are tensors of any shape and dtype, or nested tuples,
             lists, mappings and dataclasses of tensors.
-        device: The device that batches are copied to. If torch has no such device, batches are passed through
+        device: The device that batches are copied to. If torch does not have this device, batches are passed through
             unchanged.
         depth: The number of batches to fetch ahead, 0 to 64. "auto" measures the first batches. It does not fetch ahead
             if fetching ahead could hide less than 2 % of a batch's time, or if fetching ahead turns out to be slower.

@@ -62,7 +62,7 @@ def stream_map(
         fn: The function. It takes an item whose tensors are on the device, and returns tensors.
         items: An iterable. Its items are tensors of any shape and dtype, or nested tuples, lists, mappings and
             dataclasses of tensors. Results of `fn` may have the same forms.
-        device: The device that items are copied to. If torch has no such device, `fn` gets the items unchanged.
+        device: The device that items are copied to. If torch does not have this device, `fn` gets the items unchanged.
         in_flight: How many items may be in flight at a time, at least 1. "auto": 5, or fewer if memory is short.
         strategy: "engines": one stream copies items in, a second one computes, and a third one copies results out.
             "streams": each item uses one of several streams for its copies and its computation, so that small kernels

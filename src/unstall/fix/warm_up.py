@@ -1,5 +1,5 @@
-"""`warm_up`: runs the largest inputs first. The caching allocator then has reserved memory in which all smaller inputs
-fit."""
+"""`warm_up`: runs the largest inputs first. The memory that the caching allocator reserves for these inputs is large
+enough for all smaller inputs."""
 
 from __future__ import annotations
 

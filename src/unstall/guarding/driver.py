@@ -70,9 +70,9 @@ FUNCTIONS = {
     "cuMemcpyDtoHAsync_v2": (_TO_HOST_ASYNC, 3020),
     "cuMemcpyAsync": (_ANY_ASYNC, 4000),
 }
-"""Functions of CUDA's driver. Most of them make the host wait, or may do so. The others are needed to tell these calls
-apart. Each value is (the kind of call as in `_hooks.c`, the CUDA version that introduced this form of the function).
-The versions are from cuda.h and cudaTypedefs.h of CUDA 12 and 13."""
+"""Functions of CUDA's driver. Most of these functions make the host wait, or may make it wait. The other functions are
+needed to distinguish these calls. Each value is (the kind of call as in `_hooks.c`, the CUDA version that introduced
+this form of the function). The versions are from cuda.h and cudaTypedefs.h of CUDA 12 and 13."""
 
 
 _NEEDED = {_STREAM, _TO_HOST_ASYNC}

@@ -110,8 +110,8 @@ def innermost() -> Region | None:
 
 
 def hold_in_all_contexts() -> None:
-    """Makes the innermost region also apply in those contexts of this thread in which no region was entered. An example
-    is the context of a task that was created before the region was entered."""
+    """Makes the innermost region also apply in contexts of this thread in which no region was entered. An example is
+    the context of a task that was created before the region was entered."""
     region = _own()
     if region is not None:
         region.in_all_contexts = True
@@ -125,8 +125,8 @@ def innermost_of(thread: int) -> Region | None:
     """Returns the innermost active region of the thread `thread`, or None. `thread` is the `threading.get_ident()` of
     another thread.
 
-    Does not find a region that an asyncio task of this thread inherited from the task that created it. Such a region is
-    stored only in the task's context, and a context can be read only in its own thread.
+    Does not find a region that an asyncio task of this thread inherited from the task that created it. Only the task's
+    context shows which regions the task inherited, and other threads cannot read this context.
     """
     entered = _threads.get(thread)
     if entered is None:

@@ -147,7 +147,7 @@ def _wait(kind: Kind, operators: tuple[str, ...], place: Place) -> Wait:
 
 @lru_cache(4096)
 def _way(kind: Kind, operators: tuple[str, ...], frames: str) -> tuple[Way, str]:
-    """Returns (way, operator). `way` is the known way of waiting that matches the wait; it contains the advice for the
+    """Returns (way, operator). `way` is the matching entry of the table of known waits. It contains the advice for the
     user. `operator` is the operator that waits.
 
     `operator` is the outermost operator that is known to wait. If no operator is known to wait, it is the outermost

@@ -34,10 +34,10 @@ def when_imported(name: str, act: Callable[[], None]) -> Cancel:
 def around_import(name: str, before: Callable[[], None], after: Callable[[], None]) -> None:
     """Calls `before` right before the module `name` is created, and `after` right after its code has run.
 
-    The module must not be imported yet. A mere query for the module's spec, such as `importlib.util.find_spec`, calls
-    neither function. If `before` raises an exception, the import statement raises this exception, and the next import
-    of the module calls `before` again. If `before` calls `when_imported` for the same module, the callback of
-    `when_imported` runs before `after`.
+    The module must not be imported yet. A query for the module's spec, such as `importlib.util.find_spec`, does not
+    import the module and calls neither function. If `before` raises an exception, the import statement raises this
+    exception, and the next import of the module calls `before` again. If `before` calls `when_imported` for the same
+    module, the callback of `when_imported` runs before `after`.
     """
     sys.meta_path.insert(0, _AroundFinder(name, before, after))
 

@@ -44,8 +44,8 @@ def _with_bootstrap(path: str | None) -> str:
 
 class arming_children(ExitStack):  # noqa: N801 - used like a function
     """A context manager that sets environment variables. Every Python process that starts during the block calls
-    `arm(None)` of `module` before its first line. Child processes of these processes do so, too. At the end of the
-    block, all environment variables are restored.
+    `arm(None)` of `module` before its first line. Child processes of these processes also call `arm(None)`. At the end
+    of the block, all environment variables are restored.
 
     Args:
         module: The name of the module that has the function `arm`.

@@ -149,9 +149,9 @@ def in_agreement(timeline: Timeline, found: Steps) -> Steps:
     """Compares steps with an annotation that encloses nearly all launches. If several annotations do, uses the one that
     encloses the most. If no annotation does, returns `found` unchanged.
 
-    If the annotation occurs as often as the steps in `found`, or once more, returns the annotations as steps. If it
-    occurs more or less often, returns `found`, with the name of the annotation as the `hint`. An annotation around a
-    layer or an epoch, for example, occurs more or less often than steps.
+    If the annotation occurs as often as the steps in `found`, or has one occurrence more, returns the annotations as
+    steps. Otherwise returns `found`, with the name of the annotation as the `hint`. An annotation around a layer or an
+    epoch, for example, does not occur as often as steps.
     """
     launched = launch_times(timeline)
     best, most = None, 0.0

@@ -61,7 +61,7 @@ def _calls_per_step(timeline: Timeline, optimizer: I64) -> int:
 
     `optimizer` has the host rows of the optimizer calls, which all have the same name. For each number n, the launches
     after each call are compared with the launches after the call that is n calls later. The order of the launches is
-    ignored. The result is the smallest n for which at least 90 % of the launches are the same. There is one more
+    ignored. The result is the smallest n for which at least 90 % of the launches are the same. There is a second
     condition: for each smaller n, at least twice as many launches must differ. If this is not so, the result is 1.
 
     Measured on an H200: The two nets of a DCGAN have 78 % of their launches in common, and successive steps have 97 %

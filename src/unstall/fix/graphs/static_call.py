@@ -189,10 +189,10 @@ def reached_from(outputs: list[torch.Tensor], wanted: list[torch.Tensor]) -> lis
 def own_autocast_cache() -> Iterator[None]:
     """Clears autocast's cache before and after the block.
 
-    Autocast keeps casts of weights until its context ends. If the cache were not cleared, a CUDA graph would reuse the
-    casts of an earlier step although the weights have changed. An eager run would reuse the casts that a capture made.
-    Within the block the cache works as in eager execution: the gradients of all uses of a weight are added up in the
-    lower precision.
+    Autocast keeps casts of weights until the autocast context ends. If the cache were not cleared, a CUDA graph would
+    reuse the casts of an earlier step although the weights have changed. An eager run would reuse the casts that a
+    capture made. Within the block the cache works as in eager execution: the gradients of all uses of a weight are
+    added up in the lower precision.
     """
     torch.clear_autocast_cache()
     try:

@@ -45,7 +45,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Median times in s of an eager run and of replays. The runs and the replays were measured in turn."""
+    """Median times in s of an eager run and of replays. Eager runs and replays were measured alternately."""
 
     eager: float
     serial: float
@@ -218,8 +218,8 @@ def agree(
 def fastest(
     static_call: StaticCall, serial: Captured, parallel: list[Captured], inputs: list[torch.Tensor], saved: SavedState
 ) -> tuple[Captured, Times]:
-    """Times an eager run and a replay of each capture in turn. Each run starts from the saved state. Returns the
-    fastest capture and the times. Does not restore the program's state."""
+    """Times eager runs and replays of all captures, alternately in several rounds. Each run starts from the saved
+    state. Returns the fastest capture and the times. Does not restore the program's state."""
 
     def timed_eager() -> float:
         return static_call.timed_eager(inputs, saved)

@@ -1,4 +1,4 @@
-"""Maps small items as in a plain loop: each result is complete before the next call.
+"""Maps small items as in an ordinary loop: each result is complete before the next call.
 
 Loops over small items are bound by the host, so every µs of overhead counts.
 """

@@ -125,8 +125,8 @@ def device_of(device: torch.device | str | int) -> torch.device:
 
 
 def accelerator_for(device: torch.device | str | int) -> Accelerator | None:
-    """Returns the `Accelerator` of a device. Returns None if torch has no such device, or if the device has no streams
-    (CPU, MPS)."""
+    """Returns the `Accelerator` of a device. Returns None if torch does not have this device, or if the device has no
+    streams (CPU, MPS)."""
     wanted = torch.device(device)
     try:
         module = torch.get_device_module(wanted)
@@ -153,7 +153,7 @@ def accelerator_of(device: torch.device) -> Accelerator | None:
 
 
 def is_there(device: torch.device) -> bool:
-    """Returns whether tensors can be put on the device. The device need not have streams."""
+    """Returns whether tensors can be put on the device. This also works for devices without streams."""
     if device.type == "cpu":
         return True
     try:

@@ -247,8 +247,8 @@ class _Spare:
         self._made = made[::-1]
 
     def take(self, tensor: torch.Tensor, stream: torch.Stream) -> torch.Tensor | None:
-        """Returns the next spare tensor. Returns None if there is none, if its shape or dtype differs from that of
-        `tensor`, or if it was allocated on another stream than `stream`."""
+        """Returns the next spare tensor, if it has the shape and dtype of `tensor` and was allocated on `stream`.
+        Otherwise returns None."""
         if not self._made or stream != self._stream:
             return None
         spare = self._made[-1]

@@ -158,8 +158,8 @@ def decomposed(
     """In inference mode, runs the parts of a composite operator under `mode`, and returns the result. Returns
     NotImplemented outside of inference mode, and if the operator is not composite.
 
-    In inference mode, a dispatch mode sees a composite operator as one call. The schema of the composite operator does
-    not declare what its parts write to.
+    In inference mode, a dispatch mode receives a composite operator as one call. The schema of the composite operator
+    does not declare what its parts write to.
     """
     if not torch.is_inference_mode_enabled() or torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "CUDA"):
         return NotImplemented

@@ -178,8 +178,8 @@ class Adapter:
         return None
 
     def ops_in_a_row(self, run: Callable[[], object]) -> int | None:
-        """Returns the number of kernels, copies and memsets that `run` launches, if none of these ops can overlap with
-        another one.
+        """Returns the number of kernels, copies and memsets that `run` launches, if these ops run strictly one after
+        another.
 
         Returns None if some of the ops could overlap, or if their number is not known. Calls `run` at most once. If a
         number is returned, the device has executed the ops once.

@@ -1,4 +1,5 @@
-"""The adapter to torch on devices other than CUDA: Intel's (xpu), Apple's (mps), and others."""
+"""The adapter to torch on devices that are neither the CPU nor CUDA devices: Intel's (xpu), Apple's (mps), and
+others."""
 
 from __future__ import annotations
 
