@@ -1,6 +1,7 @@
-"""Tells whose code a file is: the user's, ours, or that of torch, related packages and the standard library.
+"""Classifies a source file: code of the user, code of unstall, or code of torch, related packages and the standard
+library.
 
-Recorders import this into the recorded program, so it imports next to nothing.
+Recorders import this module into the recorded program, so the module imports very little.
 """
 
 from __future__ import annotations
@@ -46,23 +47,27 @@ _FORMER_STDLIB = frozenset({"asynchat", "asyncore", "distutils", "imp", "lib2to3
 # Code typed into IPython has a file name in angle brackets too, but is the user's.
 _GENERATED = re.compile(r"(^|/)torchinductor_|(^|/)\.?triton/cache/|^<(?!ipython-input-)")
 MODULE_CALL = re.compile(r"torch/nn/modules/module\.py: (Module\.)?_(wrapped_)?call_impl$")
-"""Matches "file: function" of torch's frames around a module's own `forward`. torch 2.1 and later have two of them."""
+"""Matches a text "file: function" of a frame in torch that calls a module's `forward`. Since torch 2.1, each call of a
+module has two of these frames."""
 PREFETCH_WAIT = "enumerate(DataLoader)#unstall.prefetch.__next__"
-"""The name of a wait for a batch that `unstall.prefetch` fetches on its thread: like that of torch's DataLoader."""
+"""The name of the annotation around a wait for a batch of `unstall.prefetch`. It begins like the name that torch's
+DataLoader uses."""
 _INSTALLED = re.compile(r"^.{0,4096}(?:site-packages|dist-packages|lib/python\d+\.\d+)/")
 
 
 def is_left_out_of_stacks(path: str) -> bool:
     """Returns whether stacks omit frames of this file.
 
-    Stacks omit frames of unstall's own files, except the helpers that programs call (`unstall.fix`).
+    Stacks omit frames of unstall's files, except the files of `unstall.fix` and `unstall.measuring`, which programs
+    call.
     """
     return path.startswith(OURS) and not path.startswith(_HELPERS)
 
 
 @lru_cache(4096)
 def is_users(path: str) -> bool:
-    """Returns whether a user edits this file: it belongs neither to unstall nor to an installed package."""
+    """Returns whether this is a file that the user edits. Such a file belongs neither to unstall nor to an installed
+    package."""
     return not path.startswith(OURS) and not is_installed(path)
 
 
@@ -73,10 +78,10 @@ def top_module(path: str) -> str:
 
 
 def is_installed(path: str) -> bool:
-    """Returns whether this file belongs to a framework or to another installed package, which a user does not edit.
+    """Returns whether this file belongs to a framework or to another installed package. Users do not edit such files.
 
-    A path below a library folder (such as site-packages) belongs to a package. In a trace that has stripped the
-    `sys.path` prefix from paths, only the names of well-known packages are recognized.
+    A path below a library folder (such as site-packages) belongs to a package. Some traces strip the `sys.path` prefix
+    from paths. In these traces, only well-known packages are recognized, by name.
     """
     return bool(_INSTALLED.match(path.replace("\\", "/"))) or top_module(path) in LIBRARIES or is_framework(path)
 
@@ -85,8 +90,8 @@ def is_framework(path: str) -> bool:
     """Returns whether this file is generated code, or belongs to torch, a related package, numpy or the standard
     library.
 
-    Traces strip `sys.path` prefixes, so the name of the top-level module decides. An absolute path outside of library
-    folders is the user's.
+    Traces strip `sys.path` prefixes from paths, so the name of the top-level module decides. An absolute path outside
+    of library folders belongs to the user.
     """
     if not path or _GENERATED.search(path):
         return True

@@ -1,6 +1,7 @@
-"""Files of JSON lines that survive if the program is killed.
+"""Appends lines to JSON Lines files. If the program is killed, all lines written so far remain in the file.
 
-This is not a part of `files.py`, since it is imported into the recorded program before the program's first line.
+This module is not a part of `files.py`, because it is imported into the recorded program before the program's first
+line.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from collections.abc import Sequence
 
 
 def append_json_lines(path: str, entries: Sequence[dict[str, object]]) -> None:
-    """Appends entries to a file, one per line, with one write system call. Values that JSON lacks are stored as text.
+    """Appends entries to a file, one entry per line, by one `write` system call. A value whose type JSON does not have
+    is stored as text.
 
     Raises:
-        OSError: The disk is full. In this case none of the entries is kept, since half a line would spoil the next
-            line.
+        OSError: The disk is full. In this case none of the entries remains in the file, because half a line would spoil
+            the next line.
     """
     if not entries:
         return

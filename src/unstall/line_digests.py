@@ -1,4 +1,5 @@
-"""Digests of source lines. A comparison uses them to recognise a line that was moved. No text of the source is kept."""
+"""Computes digests of source lines. A comparison of two runs recognises a line that was moved by its digest. The text
+of the source is not stored."""
 
 from __future__ import annotations
 
@@ -15,24 +16,25 @@ UNKNOWN = -1
 
 
 def digest_of(line: bytes) -> int:
-    """Returns a digest of the line without the white space around it; -1 if the line is blank."""
+    """Returns a digest of the line. White space at the beginning and the end of the line is ignored. Returns -1 if the
+    line is blank."""
     text = line.strip()
     return int.from_bytes(hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest()) if text else UNKNOWN
 
 
 class LineDigests:
-    """Maps (file, line number) to the digest of this line's text, or to -1 if the line has no digest.
+    """A function from (file, line number) to the digest of the line's text. It returns -1 if the line has no digest.
 
-    Lines of frameworks have no digest. Lines of a file that changed after the program began have none either, since
-    such a file may not be the one that ran.
+    Lines in files of frameworks have no digest. Lines of a file that changed after the program began have no digest
+    either, because the program may have run an earlier version of the file.
     """
 
     def __init__(self, folder: str, began_s: float) -> None:
-        """Makes digests for one program.
+        """Creates the function for one run of a program.
 
         Args:
             folder: The folder in which the program was started.
-            began_s: When the program was started, as `time.time` gives it.
+            began_s: The time at which the program was started, in s, as `time.time` returns it.
         """
         self._folder = folder
         self._began_s = began_s

@@ -1,4 +1,4 @@
-"""Copies scalars to the host: one kernel packs all scalars of a step, and one copy moves those of several steps."""
+"""Copies scalars to the host. One kernel packs all scalars of a step. One copy moves the scalars of several steps."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ScalarKind = tuple[torch.device, torch.dtype, int]
-"""The device and dtype of a step's scalars, and their number."""
+"""The device, the dtype and the number of a step's scalars."""
 
 _BLOCKS = 2  # blocks allocated at a time
 _READS = 5  # reads that are timed
 
 
 class ScalarBlock:
-    """Holds the scalars of a few steps, one row for each step. The rows are packed on the device and then copied to
-    pinned host memory together.
+    """Holds the scalars of a few steps, one row for each step. The rows are packed on the device. One copy then moves
+    all rows to pinned host memory.
 
-    If a step has only one scalar, the scalar is copied to pinned memory immediately. All work on a block must be on
-    one stream, because its device memory might still be in use by tensors that were freed on another stream.
+    If a step has only one scalar, the scalar is copied to pinned memory immediately. All work on a block must be on the
+    stream of the block. On another stream, the block's device memory might still be in use by earlier tensors, which
+    were freed on the stream of the block.
     """
 
     __slots__ = ("_host", "_packed", "_pinned", "_rows", "_used", "kind", "stream")
@@ -66,7 +67,8 @@ class ScalarBlock:
 
 
 class MetricBatch:
-    """Consecutive steps whose scalars are copied to the host together, once there are `limit` steps."""
+    """Consecutive steps whose scalars are copied to the host together. They are copied when the batch has `limit`
+    steps."""
 
     __slots__ = ("_blocks", "_pool", "_read", "_streams", "behind", "first", "limit", "sent", "sent_ns", "unready_ns")
 
@@ -81,8 +83,8 @@ class MetricBatch:
         self.sent_ns = self.unready_ns = 0  # time of sending, and how long after that it was last seen pending
 
     def fits(self, accelerator: Accelerator, stream: torch.Stream) -> bool:
-        """Returns whether all rows of this batch on that accelerator were made on that stream. True if there are none
-        yet."""
+        """Returns whether all rows of this batch on `accelerator` were made on `stream`. Also returns True if the batch
+        has no row on `accelerator` yet; `stream` is then stored as the stream of these rows."""
         return bool(self._streams.setdefault(accelerator, stream) == stream)
 
     def put(self, kind: ScalarKind, scalars: list[torch.Tensor]) -> int:
@@ -130,8 +132,8 @@ class MetricBatch:
             event.synchronize()
 
     def row(self, kind: ScalarKind, number: int) -> list[float]:
-        """Returns a row that was copied to the host. The first call reads all rows and returns their blocks to the
-        pool."""
+        """Returns a row that was copied to the host. The first call reads all rows of the batch and returns the blocks
+        to the pool."""
         if self._read is None:
             self._read = {kind: block.read() for kind, block in self._blocks.items()}
             self._pool.take_back(list(self._blocks.values()), list(self._streams), self.sent or [])
@@ -139,7 +141,7 @@ class MetricBatch:
 
 
 class ScalarPool:
-    """Blocks and events that can be used again."""
+    """A pool of blocks and events that are used again."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -165,8 +167,8 @@ class ScalarPool:
 
 
 def read_ns(accelerator: Accelerator) -> int:
-    """Measures one `.item()` on an idle device. Returns its time in ns, which includes the call, the copy and the
-    wake-up of the host."""
+    """Measures five calls of `.item()` on an idle device. Returns the shortest time in ns. This time includes the call,
+    the copy and the wake-up of the host."""
     took = []
     with torch.no_grad(), accelerator.on(accelerator.stream("reads")):
         scalar = torch.zeros((), device=accelerator.device)

@@ -1,4 +1,4 @@
-"""`MetricBuffer`: losses and accuracies of each step, without waiting for them."""
+"""`MetricBuffer`: reads the losses and accuracies of each step without a wait for the device."""
 
 from __future__ import annotations
 
@@ -51,9 +51,10 @@ class MetricStats(Printed):
 
     @property
     def gain_ns(self) -> int | None:
-        """A lower bound of the time that was saved, compared with reading each value in its own step.
+        """A lower bound of the time saved. The comparison is with a program that reads each value in the step that
+        computes the value.
 
-        Negative if time was lost. None if that was not measured.
+        Negative if time was lost. None if the gain was not measured.
         """
         return None if self.calls_ns is None else self.spared_ns + self.calls_ns - self.add_ns
 
@@ -80,7 +81,7 @@ _Groups = dict[tuple[torch.device, torch.dtype], tuple[list[str], list[torch.Ten
 class _Pending:
     """A step whose values have not been delivered yet.
 
-    Values on the device are in rows of `batch`. `batch` is None if all values were on the host.
+    Values that were on a device are in rows of `batch`. `batch` is None if all values were on the host.
     """
 
     __slots__ = ("batch", "rows", "step", "values")
@@ -93,24 +94,26 @@ class _Pending:
 
 
 class MetricBuffer:
-    """Takes each step's metrics as tensors on the device. Delivers them as numbers, in order, some steps later.
+    """Takes each step's metrics as tensors on the device. Delivers the metrics as numbers, in order, some steps later.
 
         with unstall.MetricBuffer(print) as metrics:
             for batch in loader:
                 metrics.add(loss=step(batch))
 
     `add` packs a step's scalars with one kernel for each dtype. One copy to the host takes the scalars of up to eight
-    steps, but of at most a quarter of `max_lag` steps. If the device is behind, each step has its own copy. `add`
-    waits only if more than `max_lag` steps are pending. It then waits for the oldest step, while the device still has
-    later steps to compute.
+    steps, but at most `max_lag / 4` steps. If the device is behind, each step is copied separately. `add` waits only if
+    more than `max_lag` steps are pending. It then waits for the oldest step. Meanwhile the device still has later steps
+    to compute.
 
-    Pending values are delivered when the `with` block ends, even by an exception, and when the interpreter exits.
-    `os._exit` and fatal signals lose them. A forked process starts without pending values.
+    Pending values are delivered when the `with` block ends, even if it ends by an exception. They are also delivered
+    when the interpreter exits. If the process ends by `os._exit` or a fatal signal, pending values are lost. A forked
+    process starts without pending values.
 
     Args:
-        deliver: Called with each `MetricRow`, within `add` and `flush`. Without it, `take` returns the rows.
-        max_lag: The most steps between `add` and delivery.
-        stop_on_nan: Raise FloatingPointError when a NaN arrives, at most `max_lag` steps late.
+        deliver: A function that `add`, `take` and `flush` call with each `MetricRow`. If None, `take` returns the rows.
+        max_lag: The largest number of steps between `add` and delivery.
+        stop_on_nan: Whether to raise FloatingPointError when a NaN arrives. A NaN arrives at most `max_lag` steps after
+            the step that computed the NaN.
 
     Raises:
         UsageError: An argument is invalid.
@@ -145,7 +148,7 @@ class MetricBuffer:
         """Adds one step's metrics by name.
 
         Args:
-            **metrics: Tensors of one element, of any dtype and shape, or numbers.
+            **metrics: Numbers, or tensors of one element. The tensors may have any dtype and shape.
 
         Raises:
             ValueError: A tensor does not have exactly one element.
@@ -205,7 +208,7 @@ class MetricBuffer:
             return rows
 
     def flush(self) -> None:
-        """Waits for all values that were added, and delivers them.
+        """Waits for all pending values, and delivers them.
 
         Raises:
             FloatingPointError: `stop_on_nan` is True, and a NaN has arrived.
@@ -216,8 +219,8 @@ class MetricBuffer:
             self._raise_on_nan()
 
     def stats(self) -> MetricStats:
-        """Returns statistics. The first call measures the time of one `.item()` on a separate stream, which takes
-        about 0.1 ms."""
+        """Returns statistics of all steps so far. The first call measures the time of one `.item()` on a separate
+        stream. This measurement takes about 0.1 ms."""
         note = "" if self._reads or not self._steps else "nothing was on a device: values were read at once"
         with self._lock:
             if self._read_ns is None and self._accelerator is not None and not self._accelerator.capturing():
@@ -277,7 +280,7 @@ class MetricBuffer:
 
     def _next_batch(self) -> MetricBatch:
         """Returns a new batch, for the next steps. If the device is behind, the batch takes one step only. The host
-        then has time for a copy in each step, and `add` never waits for more than one step."""
+        then has time for one copy in each step. A call of `add` then never waits for more than one step."""
         behind = self._last is not None and not self._last.is_there()
         return MetricBatch(self._pool, self._steps, 1 if behind else self._at_once, behind=behind)
 
@@ -288,8 +291,8 @@ class MetricBuffer:
             self._last = batch
 
     def _catch_up(self) -> None:
-        """Delivers all steps that the device has finished. Copies their values to the host first, if that has not
-        happened yet."""
+        """Delivers all steps that the device has finished. If the values of these steps are not on the host yet, copies
+        them first."""
         batch = self._batch
         if batch is not None and batch.may_send():
             computed = batch.is_computed()
@@ -352,7 +355,7 @@ class MetricBuffer:
             raise FloatingPointError(reason)
 
     def _finish(self) -> None:
-        """Delivers all pending steps without raising exceptions, because another exception is being raised or the
+        """Delivers all pending steps. Raises no exception, because another exception is already being raised or the
         interpreter is exiting."""
         with self._lock:
             refused: list[str] = []

@@ -1,4 +1,4 @@
-"""`prefetch`: batches on the device before the program asks for them."""
+"""`prefetch`: copies batches to the device before the program asks for them."""
 
 from __future__ import annotations
 
@@ -28,31 +28,34 @@ def prefetch(
 
         for images, labels in unstall.prefetch(loader): ...
 
-    A thread fetches up to `depth` batches ahead. It copies them to pinned buffers, unless they are pinned, and then to
-    the device on a separate stream. The program may keep the batches.
+    A thread fetches up to `depth` batches ahead, and copies them to the device on a separate stream. A batch that is
+    not in pinned memory is first copied to a pinned buffer. The program may keep references to the batches.
 
-    Fetching ahead never changes what the program computes. The program's own thread fetches the first batches. It also
-    fetches all other batches, so that only copies overlap, if
+    Fetching ahead never changes what the program computes. The thread that runs the program's loop fetches the first
+    batches. In the following cases it also fetches all later batches, so that only copies overlap:
 
-    - fetching uses a global random generator, as transforms do in a DataLoader without workers;
-    - the loader makes tensors on the device itself;
-    - another iteration of the loader is under way;
-    - the loop runs inside a torch mode, such as `with torch.device(...)`.
+    - Fetching draws from a global random number generator. Transforms in a DataLoader without workers, for example, may
+      draw from one.
+    - The loader creates tensors on the device.
+    - Another iteration over the loader has not ended.
+    - The loop runs inside a torch mode, such as `with torch.device(...)`.
 
-    The loader must not depend on the thread that fetches, or on a step being done before the next fetch.
+    The loader must not depend on which thread fetches. It must not require that a step ends before the next batch is
+    fetched.
 
     Args:
-        loader: A DataLoader, or any iterable. Its batches are tensors, or tensors in tuples, lists, mappings and
-            dataclasses, of any shape and dtype, nested at will.
-        device: Where the tensors go. If torch has no such device, batches are passed through unchanged.
-        depth: Batches to fetch ahead, 0 to 64. "auto" measures the first batches. It does not fetch ahead if less than
-            2 % of a batch's time could be hidden, or if fetching ahead turns out slower.
+        loader: A DataLoader, or any other iterable. Its batches are tensors of any shape and dtype, or nested tuples,
+            lists, mappings and dataclasses of tensors.
+        device: The device that batches are copied to. If torch does not have this device, batches are passed through
+            unchanged.
+        depth: The number of batches to fetch ahead, 0 to 64. "auto" measures the first batches. It does not fetch ahead
+            if fetching ahead could hide less than 2 % of a batch's time, or if fetching ahead turns out to be slower.
 
     Returns:
-        An iterable that has the loader's attributes and length. `.stats()` returns a `PrefetchStats`.
+        An iterable with the loader's attributes and length. Its method `stats` returns a `PrefetchStats`.
 
     Raises:
-        UsageError: `depth` is out of range, or torch has no device of that name or number.
+        UsageError: `depth` is out of range, or torch has no device with this name or number.
     """
     if depth != "auto" and not (isinstance(depth, int) and 0 <= depth <= _DEEPEST):
         raise UsageError(f"depth is 'auto' or a number of batches from 0 to {_DEEPEST}, not {depth!r}")
@@ -60,8 +63,8 @@ def prefetch(
 
 
 class Prefetch(Generic[Item]):
-    """The iterable that `prefetch` returns. Except for `stats`, reading or setting an attribute reads or sets that
-    attribute of the loader."""
+    """The iterable that `prefetch` returns. `stats` is an attribute of this class. To read or set any other attribute
+    is to read or set the loader's attribute."""
 
     def __init__(self, loader: Iterable[Item], device: torch.device, depth: int | Literal["auto"]) -> None:
         self._loader = loader
@@ -114,5 +117,5 @@ class Prefetch(Generic[Item]):
         cast(StatefulLoader, self._loader).load_state_dict(state)
 
     def stats(self) -> PrefetchStats:
-        """Returns statistics of all batches so far."""
+        """Returns statistics of all batches that the program has received so far."""
         return self._passes.stats()

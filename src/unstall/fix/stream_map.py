@@ -1,4 +1,5 @@
-"""`stream_map`: copies items to the device, computes, and copies results back. All three overlap."""
+"""`stream_map`: copies items to the device, computes, and copies results back. The three activities overlap for
+different items."""
 
 from __future__ import annotations
 
@@ -48,29 +49,31 @@ def stream_map(
     strategy: Strategy = "auto",
     out: Out = "pinned",
 ) -> StreamMap[Result]:
-    """Maps `fn` over items. Copying items to the device, calling `fn` and copying results back overlap.
+    """Maps `fn` over items. The copy of one item to the device overlaps with the computation of another item and with
+    the copy of a third item's result to the host.
 
         for scores in unstall.stream_map(model, batches): ...
 
-    `fn` is called in this thread, once for each item, in order. The calls run up to `in_flight` items ahead of the
-    results that the program has taken. If memory runs out, fewer items are in flight, and the item's call is repeated
-    with the same random state.
+    `fn` is called in the caller's thread, once for each item, in order. Up to `in_flight` items are in flight: `fn` was
+    called with them, and the program has not taken their results. If device memory runs out, the number of items in
+    flight is reduced. The call that ran out of memory is then repeated with the same random state.
 
     Args:
-        fn: Takes an item with its tensors on the device, and returns tensors.
-        items: An iterable of tensors, or of tensors in tuples, lists, mappings and dataclasses, of any shape and
-            dtype, nested at will. Results may have the same forms.
-        device: Where `fn` computes. If torch has no such device, items are passed through unchanged.
+        fn: The function. It takes an item whose tensors are on the device, and returns tensors.
+        items: An iterable. Its items are tensors of any shape and dtype, or nested tuples, lists, mappings and
+            dataclasses of tensors. Results of `fn` may have the same forms.
+        device: The device that items are copied to. If torch does not have this device, `fn` gets the items unchanged.
         in_flight: How many items may be in flight at a time, at least 1. "auto": 5, or fewer if memory is short.
-        strategy: "engines": one stream copies in, one computes, one copies out. "streams": each item uses one of
-            several streams for everything, so that small kernels of several items run side by side. "auto": measures
-            both on the first items. It does not try "streams" if `fn` writes to tensors that outlive a call, because
-            the order of calls then matters. For items of up to 8 MiB it also tries "plain": everything on the
-            program's own stream.
-        out: Where results go. "pinned": pinned host memory. "cpu": pageable host memory. "device": they stay there.
+        strategy: "engines": one stream copies items in, a second one computes, and a third one copies results out.
+            "streams": each item uses one of several streams for its copies and its computation, so that small kernels
+            of several items run at the same time. "auto": measures both on the first items. It does not try "streams"
+            if `fn` writes to tensors that outlive a call, because the order of calls then matters. For items of up to 8
+            MiB, "auto" also tries "plain": copies and computation on the program's current stream.
+        out: The memory that results are returned in. "pinned": pinned host memory. "cpu": pageable host memory.
+            "device": device memory, without a copy to the host.
 
     Returns:
-        An iterator over the results, in order. `.stats()` returns a `StreamMapStats`.
+        An iterator over the results, in order. Its method `stats` returns a `StreamMapStats`.
 
     Raises:
         UsageError: An argument is invalid.
@@ -96,8 +99,8 @@ _IN_ORDER = "the function writes to tensors that outlive a call, so its calls st
 
 
 class StreamMap(Generic[Result]):
-    """The iterator that `stream_map` returns. It passes over the items once. If it is closed or dropped, the items in
-    flight are dropped too."""
+    """The iterator that `stream_map` returns. It can be iterated over once. If the iterator is closed or deleted, the
+    results of the items in flight are dropped."""
 
     def __init__(
         self,
@@ -179,8 +182,8 @@ class StreamMap(Generic[Result]):
         return unpinned(flight.result) if self._out == "cpu" else flight.result
 
     def _advance(self, accelerator: Accelerator) -> None:
-        """Sends one more item to the device. If that raises an exception, the exception is raised after the results of
-        earlier items."""
+        """Sends the next item to the device. If this raises an exception, the program gets the results of earlier items
+        first. The exception is raised after them."""
         try:
             self._sender.wait_until_read()
             try:
@@ -261,8 +264,8 @@ class StreamMap(Generic[Result]):
             self._trial = Trial(self._candidates(), self._sent, self._window)
 
     def _sent_off(self, accelerator: Accelerator, item: object, calls: Calls, strategy: str) -> Flight[Result] | None:
-        """Sends an item to the device. If device memory runs out, halves the number of items in flight and tries
-        again. Returns None if the program must take results before the item can be sent."""
+        """Sends an item to the device. If device memory runs out, halves the number of items in flight and tries again.
+        Returns None if the item can be sent only after the program has taken results."""
         before = RandomStates({"torch", *self._rng_used}, [accelerator.device])
         while True:
             try:
@@ -328,7 +331,7 @@ class StreamMap(Generic[Result]):
         return Flight(self._sent, result, on_device, end, strategy)
 
     def _in_place(self, accelerator: Accelerator, item: object, calls: Calls) -> Flight[Result]:
-        """Computes an item on the program's own stream, after all items in flight."""
+        """Computes an item on the program's current stream, after all items in flight."""
         device, current = accelerator.device, accelerator.current()
         if self._flights and self._flights[-1].strategy != "plain":
             for flight in self._flights:
@@ -357,8 +360,9 @@ class StreamMap(Generic[Result]):
         return copy
 
     def _watched(self, calls: Calls, item: object, inputs: list[torch.Tensor]) -> Result:
-        """Calls the function, in one of the first two calls for items of these shapes. Notes which random generators
-        it uses, and whether it writes to tensors that existed before the call and are not its inputs."""
+        """Calls the function and observes it. This is one of the first two calls with items of these shapes. Stores
+        which random number generators the function uses. Also stores whether the function writes to tensors that
+        existed before the call and are not inputs of the call."""
         states = random_states()
         with OutsideWrites(inputs) as outside:
             result = self._fn(item)
@@ -374,9 +378,10 @@ class StreamMap(Generic[Result]):
         return result
 
     def _fit(self, accelerator: Accelerator) -> None:
-        """Limits how many items are in flight, so that items of the mean size so far fit into the free memory.
+        """Limits the number of items in flight, so that they fit into the free device memory. The size of an item is
+        taken as the mean of the items so far.
 
-        Finds out whether they also fit if each has a stream of its own.
+        Finds out whether the items in flight also fit into memory if each of them has a separate stream.
         """
         each = self._counters.bytes_in // _WATCHED
         self._each = each + self._counters.bytes_out // _WATCHED
@@ -416,7 +421,7 @@ class StreamMap(Generic[Result]):
                 self._alone = self._out != "device" and self._each <= _WAITED_BYTES
 
     def _copying_ns(self) -> float:
-        """Returns the time of an item's copy in or copy out, whichever is longer, in ns. Returns 0 if that is not
+        """Returns the longer of two times in ns: an item's copy in and its copy out. Returns 0 if the times are not
         known yet."""
         copies = [self._spans[place] for place in (0, 2) if place < len(self._spans)]
         return max((milliseconds(*span) * 1e6 for span in copies if span[1].query()), default=0.0)

@@ -1,4 +1,4 @@
-"""`to_host`: copies values to the host without waiting for them."""
+"""`to_host`: starts copies of tensors to the host, and does not wait for the copies."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class CopyStats(Printed):
 
 
 class HostFuture(Generic[Nest]):
-    """The future that `to_host` returns. `result()` or `await` returns the value on the host, once it has been
-    copied."""
+    """The future that `to_host` returns. `result()` or `await` waits until the value has been copied, and returns the
+    value on the host."""
 
     def __init__(self, value: Nest, events: list[torch.Event], size_bytes: int, by: str) -> None:
         self._value = value
@@ -94,12 +94,12 @@ def to_host(value: Nest) -> HostFuture[Nest]:
         print(loss_on_host.result().item())
 
     Args:
-        value: A tensor of any shape and dtype, or tensors in tuples, lists, mappings and dataclasses, nested at will.
+        value: A tensor of any shape and dtype, or nested tuples, lists, mappings and dataclasses of tensors.
 
     Returns:
-        A future. `.result()` returns `value` with all tensors on the CPU. They are detached from autograd. They have
-        the same shapes and dtypes, and the strides that `.cpu()` gives. Copies from a device are in pinned memory,
-        which torch reuses once they are freed. Tensors that were on the CPU are cloned.
+        A future. Its method `result` returns `value` with all tensors on the CPU. These tensors are detached from
+        autograd. They have the same shapes and dtypes, and the strides that `.cpu()` gives. Copies of device tensors
+        are in pinned memory. When a copy is freed, torch reuses its memory. Tensors that were on the CPU are cloned.
 
     Raises:
         UsageError: A CUDA graph is being captured.

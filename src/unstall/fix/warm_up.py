@@ -1,5 +1,5 @@
-"""`warm_up`: runs the largest inputs first. The memory that these leave in the caching allocator fits all smaller
-inputs."""
+"""`warm_up`: runs the largest inputs first. The memory that the caching allocator reserves for these inputs is large
+enough for all smaller inputs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from unstall.guest.rng import RandomStates
 from unstall.virtual import Block, CachingAllocator, OutOfMemoryError
 
 Trace = list[tuple[str, int, int, int]]
-"""One call's requests to the allocator, in order: ("alloc" or "free", address, bytes, stream)."""
+"""The requests of one call to the caching allocator, in order. Each request is ("alloc" or "free", address, bytes,
+stream)."""
 
 
 @dataclass(frozen=True, slots=True)
 class WarmUpStats(Printed):
-    """Statistics of a `warm_up`. The allocator model predicts the reserved memory, starting with an empty cache. A
-    figure is None if memory was not recorded, or if memory runs out in the model."""
+    """Statistics of a `warm_up`. A model of the caching allocator predicts the reserved memory. The model starts with
+    an empty cache. A prediction is None if memory was not recorded, or if memory runs out in the model."""
 
     calls: int
     largest_bytes: int  # size of the largest call's inputs
@@ -47,22 +48,22 @@ class WarmUpStats(Printed):
 
 
 def warm_up(fn: Callable[..., object], *largest_inputs: object) -> WarmUpStats:
-    """Calls `fn` with each input, the largest first. Predicts how much memory that reserves, and how much the opposite
-    order would reserve.
+    """Calls `fn` with each input, the largest first. Predicts the bytes that the caching allocator reserves in this
+    order, and in the opposite order.
 
         print(unstall.warm_up(forward_and_backward, longest_batch, usual_batch))
 
-    The states of random generators are restored afterwards. All other effects of `fn` stay, so pass a step without
-    lasting effects: forward and backward, without the optimizer.
+    The states of the random number generators are restored afterwards. All other side effects of `fn` remain. So pass a
+    step without lasting side effects: forward and backward, without the optimizer.
 
     Args:
         fn: The function to call.
-        *largest_inputs: One input for each call: a tuple of all arguments, or the only argument. Tensors in it may be
-            nested and of any shape and dtype.
+        *largest_inputs: One input for each call of `fn`. A tuple has all positional arguments; any other object is the
+            only argument. The tensors in an input may have any shape and dtype, and may be in nested containers.
 
     Returns:
-        Statistics: the bytes that are reserved, the bytes that would be reserved if the smallest input came first, and
-        the peak of allocated bytes.
+        Statistics: the reserved bytes with the largest input first, the reserved bytes with the smallest input first,
+        and the peak of the allocated bytes.
 
     Raises:
         UsageError: `fn` cannot be called, or there are no inputs.
@@ -97,10 +98,10 @@ def warm_up(fn: Callable[..., object], *largest_inputs: object) -> WarmUpStats:
 
 
 def replay_reserved(traces: list[Trace], total_bytes: int) -> tuple[int | None, int | None]:
-    """Replays the memory requests of calls in the allocator model, in the order of `traces`.
+    """Replays the memory requests of several calls in the model of the caching allocator, in the order of `traces`.
 
-    Returns (reserved, peak): the bytes that are reserved at the end, and the peak of allocated bytes. Returns (None,
-    None) if memory runs out in this order.
+    Returns (reserved, peak): the bytes that are reserved at the end, and the peak of the allocated bytes. Returns
+    (None, None) if memory runs out in the model.
     """
     allocator = CachingAllocator(total_bytes)
     held: dict[tuple[int, int], Block] = {}
@@ -119,7 +120,8 @@ def replay_reserved(traces: list[Trace], total_bytes: int) -> tuple[int | None, 
 
 
 def _recorded(fn: Callable[..., object], value: object, device: torch.device) -> Trace:
-    """Calls `fn` and returns its memory requests. Memory that `fn` keeps is never freed in these requests."""
+    """Calls `fn` and returns the memory requests of the call. If `fn` keeps some memory, the requests do not free
+    it."""
     torch.cuda.synchronize(device)
     torch.cuda.memory._record_memory_history("all", context=None, stacks="python", max_entries=10_000_000)
     try:
@@ -145,8 +147,8 @@ def _bytes_of(value: object) -> int:
 
 
 def _all_like(device: torch.device) -> list[torch.device]:
-    """Returns all devices of the same type as `device`. The function that is warmed up may use the random generators
-    of any of them."""
+    """Returns all devices of the same type as `device`. The warmed-up function may use the random number generator of
+    any of these devices."""
     if not is_there(device):
         return []
     count = torch.get_device_module(device).device_count()

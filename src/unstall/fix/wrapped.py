@@ -1,4 +1,4 @@
-"""Wraps the helpers' printed output to the terminal's width, as reports do."""
+"""Wraps the printed output of `unstall.fix` to the terminal's width. Reports are wrapped in the same way."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _INDENT = "    "  # of continuation lines
 
 
 class Printed:
-    """Base class of statistics. Printing them shows `text`, wrapped to the terminal's width."""
+    """Base class of statistics. `print` shows their `text`, wrapped to the terminal's width."""
 
     __slots__ = ()
 
@@ -24,10 +24,11 @@ class Printed:
 
 
 def wrapped(text: str, width: int | None = None) -> str:
-    """Wraps each line of `text` at `width` columns, but not below 40 or above 120.
+    """Wraps each line of `text` at `width` columns. A width below 40 counts as 40, and a width above 120 counts as 120.
 
-    If `width` is None, the width is that of the terminal, or of the environment variable `COLUMNS` if it is set, or 80
-    without both. Continuation lines are indented more than the first line. Words stay whole.
+    If `width` is None, the width is the value of the environment variable `COLUMNS`. If `COLUMNS` is not set, the width
+    is the terminal's, or 80 without a terminal. Continuation lines are indented more than the first line. Words are not
+    broken.
     """
     columns = shutil.get_terminal_size((80, 24)).columns if width is None else width
     columns = max(_LEAST, min(columns, _WIDEST))

@@ -1,4 +1,5 @@
 """Guards of a program against waits for the GPU: `no_sync`, `allow_sync`.
 
-`regions.py` knows which guard is active in this thread and task, `state.py` is what a source of waits calls.
+`regions.py` finds the guard that is active in the current thread and asyncio task. `state.py` has the functions that a
+source of waits calls.
 """

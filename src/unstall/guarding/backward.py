@@ -1,8 +1,8 @@
-"""Carries the caller's guard into the threads in which autograd runs a backward pass for it.
+"""Activates the guard of a backward pass's caller in the autograd threads that run the backward pass.
 
-torch copies objects of `torch._C._stash_obj_in_tls` from the thread that calls backward() into the threads of autograd
-that work for it. They are stashed for the length of one backward(), because what is active depends on the asyncio task
-too, and torch only knows threads.
+`torch._C._stash_obj_in_tls` stores an object for the current thread. When this thread calls backward(), torch copies
+the object into the autograd threads that run the backward pass. The guard is stored for the length of one backward()
+only: the active guard depends on the asyncio task too, and torch distinguishes only threads.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ _running: list[Caller] = []
 
 def carry(torch: ModuleType) -> None:
     """Patches torch's autograd engine, so that a guard (`no_sync`) covers the backward passes that are called in its
-    block. The guard is then also active in the threads in which autograd runs these passes.
+    block. The guard is then also active in the autograd threads that run these backward passes.
 
-    Does nothing if this version of torch copies no objects into autograd's threads. Call this once torch is imported.
+    Does nothing if this version of torch copies no objects into autograd's threads. Call this after torch has been
+    imported.
     """
     torch_c: Any = torch._C
     if not hasattr(torch_c, "_stash_obj_in_tls"):
@@ -50,8 +51,8 @@ def carry(torch: ModuleType) -> None:
     stash = _stash(torch_c)
 
     class Engine(torch_c._ImperativeEngine):  # type: ignore[misc]
-        """torch's autograd engine with one addition: a backward pass carries its caller's guard into autograd's
-        threads."""
+        """torch's autograd engine with one addition: the guard that is active at the call of backward() is also active
+        in the autograd threads."""
 
         def run_backward(self, *args: Any, **kwargs: Any) -> Any:
             region = regions.innermost()
@@ -82,12 +83,12 @@ def carry(torch: ModuleType) -> None:
 
 
 def _stash(torch_c: Any) -> Callable[[object], None]:
-    """Returns a function that stores an object in torch's thread-local storage, from which autograd's threads get a
-    copy.
+    """Returns a function that stores an object in torch's thread-local storage. Autograd threads get a copy of this
+    storage.
 
-    torch releases a stored object when it is replaced. Some versions, such as 2.11, release it without having taken a
-    reference when it was stored. The object would then be freed while it is in use. For these versions, the returned
-    function takes the reference.
+    When a stored object is replaced, torch releases one reference to it. Some versions of torch, such as 2.11, took no
+    reference when the object was stored. The object would then be freed while it is in use. For these versions, the
+    returned function takes the reference.
     """
     probe = object()
     before = sys.getrefcount(probe)
@@ -105,10 +106,10 @@ def _stash(torch_c: Any) -> Callable[[object], None]:
 
 
 def caller_of(thread: int) -> Caller | None:
-    """Returns the caller of the backward pass that another thread runs, or None if the caller is not certain. `thread`
-    is the other thread's `threading.get_ident()`.
+    """Returns the caller of the backward pass that the thread `thread` runs, or None if the caller is not certain.
+    `thread` is the `threading.get_ident()` of another thread.
 
-    The caller is certain if only one backward pass runs, and Python's `threading` did not start the thread.
+    The caller is certain if exactly one guarded backward pass runs, and Python's `threading` did not start the thread.
     """
     if len(_running) != 1 or any(own.ident == thread for own in threading.enumerate()):
         return None
@@ -116,8 +117,8 @@ def caller_of(thread: int) -> Caller | None:
 
 
 def place() -> Place | None:
-    """Returns the line that called backward(), if this thread is one of autograd's and runs that pass. Otherwise
-    returns None."""
+    """Returns the line that called backward(), if the current thread runs a guarded backward pass. Otherwise returns
+    None."""
     found = _caller()
     return place_of(found.frame) if found is not None else None
 

@@ -1,4 +1,5 @@
-"""Makes each call of a function run in a block. Async functions stay async, and generators stay generators."""
+"""Decorates a function so that each call runs in a `with` block. A decorated async function is an async function, and a
+decorated generator function is a generator function."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ Block = Callable[[], AbstractContextManager[object]]
 def decorated(function: Function, block: Block) -> Function:
     """Returns a function that calls `function` in a `with` block. `block` returns a new context manager for each call.
 
-    An async function stays async, and a generator function stays a generator function. In a generator, the block is
-    entered whenever the generator resumes, and left whenever the generator yields.
+    If `function` is an async function or a generator function, the returned function is one, too. In a generator, the
+    block is entered each time the generator resumes, and left each time the generator yields.
 
     Raises UsageError if `function` is not callable.
     """

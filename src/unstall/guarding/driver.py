@@ -1,8 +1,9 @@
-"""The waits of a real GPU: calls of CUDA's driver, which `_hooks.c` announces before they are made.
+"""Waits of the host for a real GPU. A wait is a call of CUDA's driver. `_hooks.c` reports each of these calls before
+the driver runs it.
 
-If a wait is refused, the driver's call returns CUDA_ERROR_NOT_PERMITTED to torch, or to the library that called it. The
-caller then raises an error of its own. When the block of `no_sync` is left, the guard's SyncError replaces that error.
-It is raised even if the other error was caught.
+If a guard refuses a wait, the driver call returns CUDA_ERROR_NOT_PERMITTED to its caller: torch or another library. The
+caller then raises an error. At the end of the `no_sync` block, the guard raises its SyncError in place of the caller's
+error. The guard raises the SyncError even if the program caught the caller's error.
 """
 
 from __future__ import annotations
@@ -69,8 +70,9 @@ FUNCTIONS = {
     "cuMemcpyDtoHAsync_v2": (_TO_HOST_ASYNC, 3020),
     "cuMemcpyAsync": (_ANY_ASYNC, 4000),
 }
-"""The driver's functions that make the host wait, or may, or tell such calls apart, with the version of CUDA that this
-form came with (cuda.h and cudaTypedefs.h of CUDA 12 and 13)."""
+"""Functions of CUDA's driver. Most of these functions make the host wait, or may make it wait. The other functions are
+needed to distinguish these calls. Each value is (the kind of call as in `_hooks.c`, the CUDA version that introduced
+this form of the function). The versions are from cuda.h and cudaTypedefs.h of CUDA 12 and 13."""
 
 
 _NEEDED = {_STREAM, _TO_HOST_ASYNC}
@@ -86,19 +88,19 @@ _MISSED = (
 
 
 class DriverWaits:
-    """Reports waits of the CPU for a real GPU to the active guard (`no_sync`). While any thread is guarded, the hooks
-    in CUDA's driver (`_hooks.c`) call `before` and `after`."""
+    """Reports waits of the CPU for a real GPU to the active guard (`no_sync`). While a guard is active in any thread,
+    the hooks in CUDA's driver (`_hooks.c`) call `before` and `after`."""
 
     def __init__(
         self, library: str = LIBRARY, operators: Callable[[], Sequence[str]] = tuple, *, own_allocator: bool = True
     ) -> None:
-        """Installs no hooks yet: `switch(True)` does that.
+        """Stores the arguments. The first call of `switch(True)` installs the hooks.
 
         Args:
             library: The file name of CUDA's driver.
-            operators: Returns the names of all operators of torch, such as "aten::index.Tensor".
-            own_allocator: Whether torch allocates device memory by its own allocator, not by one that the user plugged
-                in.
+            operators: A function that returns the names of all operators of torch, such as "aten::index.Tensor".
+            own_allocator: Whether torch allocates device memory with one of its built-in allocators. False if the user
+                plugged in an allocator.
         """
         self._library = library
         self._operators = operators
@@ -110,16 +112,16 @@ class DriverWaits:
         self._lock = threading.Lock()
 
     def switch(self, on: bool) -> None:
-        """If `on`, makes the hooks in CUDA's driver (`_hooks.c`) call `before` at each wait. Otherwise stops that.
-        Raises UsageError if the hooks cannot see waits on this machine."""
+        """Switches the hooks in CUDA's driver (`_hooks.c`) on or off. While they are on, they call `before` at each
+        wait. Raises UsageError if the hooks cannot observe waits on this machine."""
         if on:
             self._install()
         if self._installed:
             _hooks.switch(on)
 
     def settle(self) -> None:
-        """Reports the waits that have ended and were not reported yet. Warns of each wait that the hooks in CUDA's
-        driver missed."""
+        """Reports each wait that has ended and was not reported yet. Issues a SyncWarning for each wait that the hooks
+        in CUDA's driver missed."""
         ended, missed = _hooks.finished() if self._installed else ([], 0)
         errors = []
         for number, duration_ns in ended:
@@ -135,17 +137,17 @@ class DriverWaits:
     def before(
         self, kind: int, operators: Sequence[str], size_bytes: int, is_pinned: int, thread: int, here: int
     ) -> int:
-        """Called by the hooks in CUDA's driver (`_hooks.c`) before a wait. Returns 0 to ignore the wait, -1 to refuse
-        it, or else a number for `after`.
+        """The hooks in CUDA's driver (`_hooks.c`) call this method before a wait. Returns 0 if the wait is to be
+        ignored, -1 if it is refused, or else a positive number, which identifies the wait in the call of `after`.
 
         Args:
             kind: The number of the kind of driver call, as in `_hooks.c`.
             operators: The torch operators that run in the waiting thread, by their C++ names, outermost first.
-            size_bytes: The size of a copy.
-            is_pinned: Whether the host memory of a copy is pinned.
+            size_bytes: The size in bytes, if the driver call is a copy.
+            is_pinned: Whether the host memory is pinned, if the driver call is a copy.
             thread: The `threading.get_ident()` of the waiting thread.
-            here: Whether the current thread is the waiting one, and the call does not come from torch's memory
-                allocator.
+            here: Whether the current thread is the waiting thread. False also if the driver call comes from torch's
+                caching allocator.
         """
         meant = _KINDS[kind]
         if meant == "download" and size_bytes <= VALUE_BYTES:
@@ -171,11 +173,12 @@ class DriverWaits:
         return number
 
     def after(self, number: int, duration_ns: int) -> int:
-        """Called by the hooks in CUDA's driver (`_hooks.c`) after a wait, to report it. Returns 0.
+        """The hooks in CUDA's driver (`_hooks.c`) call this method after a wait. Reports the wait to its guard. Returns
+        0.
 
         Args:
             number: The number that `before` returned for the wait.
-            duration_ns: The length of the wait. -1 if the hooks called `before` too late; the wait is then not
+            duration_ns: The length of the wait in ns. -1 if the hooks called `before` too late. The wait is then not
                 reported.
         """
         pending = self._pending.pop(number, None)
@@ -208,7 +211,7 @@ def is_refusal(error: BaseException | None) -> bool:
 
 
 def connect(torch: ModuleType) -> None:
-    """Makes guards see waits for a real GPU, once CUDA is initialized.
+    """Lets guards observe waits for a real GPU from the moment at which CUDA is initialized.
 
     Does nothing on a virtual GPU, or if this version of torch has no CUDA.
     """

@@ -1,4 +1,4 @@
-"""`Guard`: the mode of a guard, and the waits that it saw."""
+"""`Guard`: the mode of a guard, and the waits that the guard has observed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Guard:
     """Collects the waits that occur under one guard.
 
     Attributes:
-        mode: What happens at a wait. "error": an error is raised. "warn": a warning is shown. "count": the wait is
-            only counted.
+        mode: What a guard does at a wait. "error": it raises an error. "warn": it shows a warning. "count": it only
+            counts the wait.
         waits: The first 10,000 waits, in order.
         count: The number of all waits.
     """
@@ -35,12 +35,12 @@ class Guard:
         self.refused: SyncError | None = None  # the first that the driver was made to return in its own words
 
     def note(self, wait: Wait) -> None:
-        """Adds a wait to `waits` and `count`."""
+        """Adds one to `count`. Appends the wait to `waits` if `waits` has fewer than 10,000 waits."""
         self.count += 1
         if self.count <= MOST_KEPT:
             self.waits.append(wait)
 
     def refuse(self, wait: Wait) -> SyncError:
-        """Adds a wait as `note` does. Returns the SyncError for the wait, and does not raise it."""
+        """Counts and stores a wait as `note` does. Returns a SyncError for the wait, which the caller raises."""
         self.note(wait)
         return SyncError(str(wait), wait)

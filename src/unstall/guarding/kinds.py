@@ -1,4 +1,4 @@
-"""The kinds of waits, by what the CPU waits for."""
+"""The kinds of waits. The kind says what the CPU waits for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True, slots=True)
 class KindWords:
-    """The words for one kind of wait in messages."""
+    """The words that messages use for one kind of wait."""
 
     does: str  # after an arrow: "aten::item → copy to the CPU"
     call: str  # the runtime's call, as `ways_to_wait` knows it

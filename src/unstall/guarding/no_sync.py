@@ -22,7 +22,8 @@ def _never() -> bool:
 
 
 is_compiling: Callable[[], bool] = _never
-"""torch.compiler.is_compiling, once torch is imported. torch.compile knows what that returns, and traces no further."""
+"""After torch is imported: `torch.compiler.is_compiling`. torch.compile treats the result of this function as a
+constant. So it does not trace code that runs only outside of compilation."""
 
 
 def _torch_is_imported() -> None:
@@ -37,8 +38,8 @@ when_imported("torch", _torch_is_imported)
 
 
 class _Block:
-    """A context manager that marks its `with` block as entered and left. The same object can be entered again before
-    it is left."""
+    """A context manager that registers when its `with` block is entered and left. The same object can be entered
+    several times before it is left."""
 
     def __init__(self) -> None:
         self._entered: list[regions.Region] = []
@@ -68,26 +69,29 @@ class no_sync(_Block, Guard):  # noqa: N801 - used like a function
             step(batch)
         print(guard.count, guard.waits)
 
-    Until its block is left, a guard holds for its thread, for the asyncio tasks that are created in the block, and for
-    the backward passes that are called in the block. Guards nest, and the innermost decides. `unstall.allow_sync`
-    suspends them. A call that waits is reported even if the GPU happens to be done, because that depends on timing.
+    Until its block is left, a guard is active in its thread, in the asyncio tasks that are created in the block, and in
+    the backward passes that are called in the block. Guards can be nested; only the innermost guard acts on a wait.
+    `unstall.allow_sync` suspends all guards. A call that waits for the GPU is reported even if the GPU happens to have
+    finished its work, because whether the GPU has finished depends on timing.
 
-    In code that torch.compile compiles, a guard does nothing. Put it around the call of the compiled function.
+    In code that torch.compile compiles, a guard does nothing. Put the guard around the call of the compiled function.
 
-    As a decorator, it guards each call. Async functions stay async, and generators stay generators. A generator is
-    guarded only while it runs, not between its values. A `with` block in a generator also guards the code that uses the
-    values.
+    As a decorator, `no_sync` guards each call of the function. A decorated async function is an async function, and a
+    decorated generator function is a generator function. A decorated generator is guarded only while it runs, not while
+    it is suspended at a `yield`. If a `with` block in a generator contains a `yield`, it also guards the code that uses
+    the yielded values.
 
     Args:
-        mode: "error" raises SyncError before the wait. "warn" warns with SyncWarning at the line that waits, and says
-            how long the wait took. "count" only collects waits.
+        mode: "error" raises SyncError before the wait. "warn" issues a SyncWarning at the line that waits. The warning
+            says how long the wait took. "count" only collects waits.
 
     Attributes:
         waits: The waits so far, in order. Only the first 10,000 are kept.
         count: The number of all waits.
 
     Raises:
-        UsageError: There is no such mode. Or, on entering the block, waits cannot be seen on this machine.
+        UsageError: `mode` is not one of the three modes. Entering the block raises UsageError if waits cannot be
+            observed on this machine.
     """
 
     def __init__(self, mode: Mode = "error") -> None:
@@ -114,10 +118,11 @@ class allow_sync(_Block):  # noqa: N801 - used like a function
         with unstall.allow_sync("the loss is logged every 100 steps"):
             log(loss.item())
 
-    Like `no_sync`, it is a context manager and a decorator. A `no_sync` inside its block guards again.
+    Like `no_sync`, `allow_sync` is a context manager and a decorator. A `no_sync` block inside an `allow_sync` block
+    guards again.
 
     Args:
-        reason: Why waiting is right here. Read by people only.
+        reason: Why the wait is acceptable. The reason is for readers of the code; it has no effect.
 
     Raises:
         UsageError: `reason` is missing or empty.

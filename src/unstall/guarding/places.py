@@ -1,4 +1,5 @@
-"""The line that waits: the user's innermost frame, the frames between it and the wait, and the source of its call."""
+"""Finds the line that waits: the innermost frame of the user's code, the frames between this frame and the wait, and
+the source of the frame's call."""
 
 from __future__ import annotations
 
@@ -21,22 +22,22 @@ _MOST_FRAMES = 64
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a wait is in the program's source. The frame of the wait is the innermost Python frame that belongs
+    """The position of a wait in the program's source. The frame of the wait is the innermost Python frame that belongs
     neither to a framework nor to unstall. If there is no such frame, it is the innermost Python frame.
 
     Attributes:
-        file: The file of that frame, as reports print it.
-        line: The line that the frame executes.
-        function: The name of the frame's function.
-        called_from: "FILE:LINE" of the innermost frame in the program's own code, if the frame of the wait is in an
-            installed package; else "".
-        code: The source of the call that the frame makes; "" if that is not known.
-        frames: The frames between the frame of the wait and the wait itself, innermost first, one "FILE: FUNCTION" per
-            line. A built-in function that the innermost of these frames calls is the first line. A built-in function
-            that the frame of the wait calls is the last line. Built-in functions have the names that a profiler gives
-            them.
+        file: The file of the frame of the wait, as reports print it.
+        line: The line that the frame of the wait executes.
+        function: The name of the function of the frame of the wait.
+        called_from: If the frame of the wait is in an installed package: "FILE:LINE" of the innermost frame in the
+            user's code. Otherwise "".
+        code: The source text of the call that the frame of the wait makes. "" if the text is not known.
+        frames: The frames between the frame of the wait and the wait itself, one "FILE: FUNCTION" per line, innermost
+            frame first. If the innermost of these frames calls a function, this function is in the first line. If the
+            frame of the wait calls a function, this function is in the last line. Both are written as a profiler writes
+            built-in functions: "<built-in method NAME>".
         path: The full path of the file.
-        names: The global variables of the frame. They are kept instead of the frame, because the frame would keep the
+        names: The global variables of the frame of the wait. The frame itself is not stored, because it would keep the
             program's tensors alive.
     """
 
@@ -55,7 +56,7 @@ NOWHERE = Place("", 0, "", "", "", "", "unstall", {})
 
 def place_of(frame: FrameType | None) -> Place:
     """Returns the place of a wait. `frame` is the innermost Python frame at the time of the wait. Returns NOWHERE if
-    the only frames are those of guards and of the virtual GPU."""
+    all frames belong to the guards or to the virtual GPU."""
     while frame is not None and frame.f_code.co_filename.startswith(_SOURCES):
         frame = frame.f_back
     if frame is None:
@@ -113,7 +114,7 @@ def _short() -> Shortened:
 @lru_cache(4096)
 def _call_at(code: CodeType, instruction: int) -> tuple[str, str]:
     """Returns (source, name): the source text of the call that a bytecode instruction belongs to, and the name of the
-    function that is called. Each is "" if it is not known."""
+    called function. A text or name that is not known is ""."""
     start, end, column, end_column = next(islice(code.co_positions(), instruction // 2, None), (None,) * 4)
     if start is None or end is None or column is None or end_column is None:
         return "", ""
@@ -135,8 +136,8 @@ def _expression(text: str) -> ast.expr | None:
 
 
 def _called_name(expression: ast.expr | None) -> str:
-    """Returns the name of the function that an expression calls: "item" for "loss.item()". Returns "" if the
-    expression is no call."""
+    """Returns the name of the function that an expression calls, such as "item" for "loss.item()". Returns "" if the
+    expression is not a call."""
     function = expression.func if isinstance(expression, ast.Call) else None
     if isinstance(function, ast.Attribute):
         return function.attr

@@ -1,11 +1,12 @@
-"""Finds the active guard of a thread and asyncio task. In autograd's threads, it is the guard of the thread that called
-backward().
+"""Finds the active guard of a thread and asyncio task. In an autograd thread, this is the guard of the thread that
+called backward().
 
-A region lasts from entering a block to leaving it. A context variable holds the innermost region. A new task copies the
-context, so it has the regions of the task that created it, as long as they are active. Threads that run in a copy of
-another thread's context, such as those of asyncio.to_thread, see regions of that other thread, which do not count. A
-region may be left in another context than it was entered in, for example when a generator is dropped in the middle. So
-leaving a region marks the region itself.
+A region is an entered `with` block. It begins when the block is entered, and ends when the block is left. A context
+variable holds the innermost region. A new asyncio task copies the context, so the regions of the task that created it
+also apply in the new task, as long as they are active. Some threads run in a copy of another thread's context, such as
+the threads of asyncio.to_thread. The regions of the other thread do not apply in them. A region may be left in another
+context than the one in which it was entered, for example if a generator is deleted before it ends. So the end of a
+region is stored in the region, not in the context.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ if TYPE_CHECKING:
 
 
 class Region:
-    """A `with` block of `no_sync` or `allow_sync` that has been entered.
+    """A `with` block of `no_sync` or `allow_sync` that the program has entered.
 
     Attributes:
-        guard: The guard that gets the waits of the block; None if the block allows waits.
-        outer: The region that was the innermost one when this region was entered; None if there was none.
-        siblings: The active regions of the thread in which this region was entered.
-        task: The asyncio task in which this region was entered; None outside of tasks.
-        active: Whether the block has not been left yet.
-        in_all_contexts: Whether the region also holds in those contexts (`contextvars`) of its thread that have no
-            region.
+        guard: The guard that waits in the block are reported to. None if the block allows waits.
+        outer: The innermost active region at the time this region was entered. None if no region was active.
+        siblings: All active regions that were entered in the same thread as this region.
+        task: The asyncio task in which this region was entered. None if the region was entered outside of tasks.
+        active: True until the block is left.
+        in_all_contexts: Whether the region also applies in contexts (`contextvars`) of its thread in which no region
+            was entered.
     """
 
     __slots__ = ("__weakref__", "active", "guard", "in_all_contexts", "outer", "siblings", "task")
@@ -50,25 +51,28 @@ class Region:
 
 
 class _Entered(list["weakref.ref[Region]"]):
-    """The active regions that were entered in one thread, in order. The references are weak: contexts and blocks own
-    the regions."""
+    """The active regions that were entered in one thread, in order. The references are weak, so that only contexts and
+    blocks keep the regions alive."""
 
     __slots__ = ("__weakref__",)
 
 
 class Source(Protocol):
-    """Reports waits of the CPU for the GPU to guards. The docstring of `state.py` says how."""
+    """Reports waits of the CPU for the GPU to guards. The docstring of `state.py` describes how a source reports a
+    wait."""
 
     def switch(self, on: bool) -> None:
-        """Called with True when the first thread becomes guarded, and with False when no thread is guarded any more.
-        Raises UsageError if the source cannot see waits."""
+        """Called with True when a guard becomes active and no guard was active before. Called with False when no guard
+        is active in any thread any more. Raises UsageError if the source cannot observe waits."""
 
     def settle(self) -> None:
-        """Called when a guarded block is left. Reports the waits that have ended and were not reported yet."""
+        """Called when a guarded block is left. Reports all waits that have ended and that the source has not reported
+        yet."""
 
 
 class _Here(threading.local):
-    """Holds the regions of the current thread. If a region is never left, it ends with its thread."""
+    """Holds the regions that were entered in the current thread. If a region is never left, it ends when its thread
+    ends."""
 
     def __init__(self) -> None:
         self.entered = _Entered()
@@ -90,12 +94,13 @@ def _no_caller() -> Region | None:
 
 
 caller: Callable[[], Region | None] = _no_caller
-"""Returns the region for which this thread works, if it is one of autograd's. `backward.py` sets it."""
+"""A function. If the current thread is an autograd thread, it returns the region that was the innermost one when
+backward() was called. In any other thread, it returns None. `backward.py` sets this variable."""
 
 
 def innermost() -> Region | None:
-    """Returns the innermost active region for this thread and asyncio task, or None if there is none. In a thread of
-    autograd, this is the innermost active region of the thread that called backward()."""
+    """Returns the innermost active region of the current thread and asyncio task, or None if no region is active. In an
+    autograd thread, returns the innermost active region of the thread that called backward()."""
     region = _own()
     if region is None:
         region = caller()
@@ -105,8 +110,8 @@ def innermost() -> Region | None:
 
 
 def hold_in_all_contexts() -> None:
-    """Extends the innermost region to contexts of this thread that have no region, such as those of tasks that were
-    created before the region was entered."""
+    """Makes the innermost region also apply in contexts of this thread in which no region was entered. An example is
+    the context of a task that was created before the region was entered."""
     region = _own()
     if region is not None:
         region.in_all_contexts = True
@@ -117,11 +122,11 @@ def _of_all_contexts() -> Region | None:
 
 
 def innermost_of(thread: int) -> Region | None:
-    """Returns the innermost active region of another thread, or None. `thread` is the other thread's
-    `threading.get_ident()`.
+    """Returns the innermost active region of the thread `thread`, or None. `thread` is the `threading.get_ident()` of
+    another thread.
 
-    Does not find regions that an asyncio task of the other thread inherited from the task that created it, because a
-    context can be read only in its own thread.
+    Does not find a region that an asyncio task of this thread inherited from the task that created it. Only the task's
+    context shows which regions the task inherited, and other threads cannot read this context.
     """
     entered = _threads.get(thread)
     if entered is None:
@@ -137,14 +142,14 @@ def _innermost_first(entered: _Entered) -> Iterator[Region]:
 
 
 def is_guarded() -> bool:
-    """Returns whether a wait of this thread and asyncio task would be reported to a guard."""
+    """Returns whether a wait in the current thread and asyncio task would be reported to a guard."""
     region = innermost()
     return region is not None and region.guard is not None
 
 
 def enter(guard: Guard | None) -> Region:
     """Begins a region inside the innermost region. If `guard` is None, the new region allows waits. Raises UsageError
-    if waits cannot be seen on this machine."""
+    if waits cannot be observed on this machine."""
     entered, outer = _here.entered, _own()
     region = Region(guard, outer, entered, _task())
     _innermost.set(region)
@@ -162,10 +167,10 @@ def enter(guard: Guard | None) -> Region:
 
 
 def leave(region: Region) -> None:
-    """Ends a region. May be called in any thread and context. Does nothing if the region has already ended.
+    """Ends a region. It may be called in any thread and context. Does nothing if the region has already ended.
 
-    Sources report their last waits when a region ends. If the program turns warnings into errors, a source's warning
-    is raised here.
+    Sources report their last waits when a region ends. If the program turns warnings into errors, `leave` raises the
+    warnings of the sources.
     """
     if not region.active:
         return
@@ -182,8 +187,8 @@ def leave(region: Region) -> None:
 
 
 def leave_one_of(entered: list[Region]) -> None:
-    """Ends one region of `entered` and removes it from the list. It is the innermost one that the current context has,
-    or the last one of the list if the current context has none of them."""
+    """Ends one region of `entered` and removes the region from the list. If the current context has regions of the
+    list, ends the innermost of these. Otherwise, ends the last region of the list."""
     region = _innermost.get()
     if entered and region is not entered[-1]:
         while region is not None and region not in entered:
@@ -195,7 +200,7 @@ def leave_one_of(entered: list[Region]) -> None:
 
 
 def add_source(source: Source) -> None:
-    """Adds a source of waits. If a thread is guarded now, switches the source on immediately."""
+    """Adds a source of waits. If a guard is active in any thread, switches the source on immediately."""
     _sources.append(source)
     when_switched(source.switch)
 
@@ -208,8 +213,9 @@ def remove_source(source: Source) -> None:
 
 
 def when_switched(switch: Callable[[bool], None]) -> None:
-    """Registers a callback. `switch(True)` is called when the first thread becomes guarded, and `switch(False)` when
-    no thread is guarded any more. If a thread is guarded now, `switch(True)` is called immediately."""
+    """Registers a callback. `switch(True)` is called when a guard becomes active and no guard was active before.
+    `switch(False)` is called when no guard is active in any thread any more. If a guard is active now, `switch(True)`
+    is called immediately."""
     with _lock:
         _switches.append(switch)
         if _is_on:
@@ -234,8 +240,8 @@ def has_source() -> bool:
 
 
 def _own() -> Region | None:
-    """Returns the innermost active region in the current context that was entered in this thread, or None. The current
-    context of an asyncio task also has the regions that were active when the task was created."""
+    """Returns the innermost active region of the current context that was entered in the current thread, or None. The
+    context of an asyncio task also contains the regions that were active when the task was created."""
     region = _innermost.get()
     while region is not None and not (region.active and region.siblings is _here.entered):
         region = region.outer
@@ -248,8 +254,9 @@ def _forget(number: int) -> None:
 
 
 def _switch() -> None:
-    """Calls the registered callbacks with True if the first thread has become guarded, and with False if no thread is
-    guarded any more. If a callback raises an exception, calls all of them with False."""
+    """Calls the registered callbacks with True if a guard has become active and no guard was active before. Calls the
+    callbacks with False if no guard is active any more. If a callback raises an exception, calls all callbacks with
+    False."""
     global _is_on
     with _lock:  # until all are told: another thread that enters a guard meanwhile waits for that
         while _is_on != bool(_guarded):

@@ -1,20 +1,20 @@
 """The functions that a source of waits calls. A source is the virtual GPU, or hooks in a real GPU's driver.
 
-A source adds itself by `regions.add_source` and calls `on_wait` only while it is switched on. For each wait, in
-the thread that waits, with the GIL:
+A source adds itself by `regions.add_source` and calls `on_wait` only while it is switched on. For each wait, the source
+runs the following code in the thread that waits. The thread must have the GIL.
 
     pending = on_wait(kind, operator)  # right before the wait; may raise SyncError: then do not wait, raise it
     ...  # the wait
     if pending is not None:
         pending.waited(duration_ns)  # right after; may raise, if the program turns warnings into errors
 
-`kind` is one of `kinds.KINDS`. If the operator is not known, it is inferred from the call in the user's line. The line
-is found from the caller's frame outward. If the thread runs no Python, the search begins at the call of backward() for
-which the thread works.
+`kind` is one of `kinds.KINDS`. If the operator is not known, it is inferred from the call in the user's source line.
+The search for this line starts at the caller's frame and goes outward. If the thread runs no Python code because it is
+an autograd thread, the search starts at the frame that called backward().
 
-`on_wait` and `waited` never wait for the GPU or for another thread, because a source may call them in the middle of the
-driver's call. If a wait contains another one, such as the synchronization that ends a blocking copy, a source reports
-only the outer wait.
+`on_wait` and `waited` never wait for the GPU or for another thread, because a source may call them in the middle of a
+driver call. A wait may contain another wait. For example, a blocking copy ends with a synchronization. In this case, a
+source reports only the outer wait.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Guarded:
     place: Place
 
     def begin(self, kind: Kind, operator: str | Sequence[str]) -> Pending | None:
-        """Reports that the CPU is about to wait at `place`. Arguments, return value and exceptions are those of
-        `on_wait`."""
+        """Reports that the CPU is about to wait at `place`. The arguments, the return value and the exceptions are the
+        same as those of `on_wait`."""
         if kind in self.guard.ignored or is_ours(self.place.frames):
             return None
         wait = _wait(kind, (operator,) if isinstance(operator, str) else tuple(operator), self.place)
@@ -85,8 +85,8 @@ class Guarded:
 
 
 def guarded() -> Guarded | None:
-    """Returns the guard that is active in this thread and asyncio task, and the place in the source from which this
-    function is called. Returns None if no guard is active."""
+    """Returns the guard that is active in the current thread and asyncio task, and the source line that is about to
+    wait. Returns None if no guard is active."""
     region = regions.innermost()
     if region is None or region.guard is None:
         return None
@@ -97,9 +97,10 @@ def guarded() -> Guarded | None:
 
 
 def guarded_other(thread: int) -> Guarded | None:
-    """Returns what `guarded` would return in another thread. `thread` is the other thread's `threading.get_ident()`.
+    """Returns what `guarded` would return in the thread `thread`. `thread` is the `threading.get_ident()` of another
+    thread.
 
-    The other thread must not run during the call.
+    The thread `thread` must not run during the call.
     """
     region, frame = regions.innermost_of(thread), sys._current_frames().get(thread)
     if region is None and (caller := backward.caller_of(thread)) is not None:
@@ -110,16 +111,17 @@ def guarded_other(thread: int) -> Guarded | None:
 
 
 def on_wait(kind: Kind, operator: str | Sequence[str] = "") -> Pending | None:
-    """Tells the active guard of this thread and asyncio task that the CPU is about to wait.
+    """Reports to the active guard of the current thread and asyncio task that the CPU is about to wait.
 
     Args:
-        kind: What the CPU waits for.
-        operator: The operator of torch that waits, such as "aten::item". If several operators are running in this
-            thread, all of them, outermost first. "" if none is known.
+        kind: What the CPU waits for: one of `kinds.KINDS`.
+        operator: The torch operator that waits, such as "aten::item". If several nested operators are running in this
+            thread, a sequence of all of them, outermost first. "" if no operator is known.
 
     Returns:
-        An object whose `waited(duration_ns)` must be called after the wait. None if the wait is not reported, because
-        no guard is active, the guard ignores waits of this kind, or unstall's own code waits.
+        An object whose `waited(duration_ns)` must be called after the wait. None if the wait is not reported. This is
+        the case if no guard is active, if the guard ignores waits of this kind, or if the code that waits belongs to
+        unstall.
 
     Raises:
         SyncError: The guard forbids waits. The caller must not wait.
@@ -145,11 +147,11 @@ def _wait(kind: Kind, operators: tuple[str, ...], place: Place) -> Wait:
 
 @lru_cache(4096)
 def _way(kind: Kind, operators: tuple[str, ...], frames: str) -> tuple[Way, str]:
-    """Returns (way, operator): the known way of waiting that fits, which has the advice for the user; and the operator
-    that waits.
+    """Returns (way, operator). `way` is the matching entry of the table of known waits. It contains the advice for the
+    user. `operator` is the operator that waits.
 
-    The operator is the outermost one that is known to wait. If none is known to wait, it is the outermost one that is
-    not a part of autograd.
+    `operator` is the outermost operator that is known to wait. If no operator is known to wait, it is the outermost
+    operator that is not a part of autograd.
     """
     known = [name for name in operators if name]
     outermost = next((name for name in known if not _ENGINE.match(name)), "".join(known[:1]))

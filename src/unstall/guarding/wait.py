@@ -1,4 +1,4 @@
-"""`Wait`: one wait of the CPU for the GPU, and the sentence that says so."""
+"""`Wait`: one wait of the CPU for the GPU, and the sentence that describes the wait."""
 
 from __future__ import annotations
 
@@ -24,15 +24,17 @@ class Wait:
     Attributes:
         kind: What the CPU waits for: one of `unstall.guarding.kinds.KINDS`.
         operator: The operator or function that waits: "aten::item", "torch.cuda.synchronize".
-        file: The file of the innermost frame that is not a framework's, as reports print it; "" if that is not known.
-        line: The line in `file`; 0 if that is not known.
-        function: The name of the function that contains the line.
-        called_from: "FILE:LINE" of the innermost frame in the program's own code, if `file` belongs to an installed
-            package; else "".
-        code: The source of the call that waits: "loss.item()"; "" if that is not known.
-        rule: The name of the rule by which `unstall explain` finds such waits.
-        advice: What to do instead in most cases.
-        duration_ns: How long the wait was; None if that is not known, or the wait was refused or has not ended.
+        file: The file of the innermost frame that does not belong to a framework, as reports print it. "" if the file
+            is not known.
+        line: The line in `file` that waits. 0 if the line is not known.
+        function: The name of the function that contains `line`.
+        called_from: If `file` belongs to an installed package: "FILE:LINE" of the innermost frame in the user's code.
+            Otherwise "".
+        code: The source text of the call that waits, such as "loss.item()". "" if the text is not known.
+        rule: The name of the rule by which `unstall explain` finds waits of this sort.
+        advice: What the user can do instead of the wait, in most cases.
+        duration_ns: The length of the wait. None if the length is not known, if the wait was refused, or if the wait
+            has not ended.
     """
 
     kind: Kind
@@ -48,7 +50,7 @@ class Wait:
 
     @property
     def where(self) -> str:
-        """The line as "FILE:LINE"."""
+        """The line that waits, as "FILE:LINE"."""
         return f"{self.file}:{self.line}" if self.file else "a thread without Python code"
 
     def __str__(self) -> str:
@@ -62,8 +64,8 @@ class Wait:
 
 
 def _about(ns: int) -> str:
-    """Formats a duration, rounded to 1 or 3 times a power of ten. With exact durations, the warnings of a line would
-    all have different texts, and Python would show each of them."""
+    """Formats a duration, rounded to 1 or 3 times a power of ten. If durations were exact, all warnings of a line would
+    have different texts, and Python would show every one. With rounded durations, Python shows equal warnings once."""
     power = int(10 ** (len(str(ns)) - 1))
     times = ns / power
     rounded = power if times < 2 else 3 * power if times < 6.5 else 10 * power

@@ -1,7 +1,8 @@
-"""The one recording of this process. The recording ends when the process ends, and forked children drop it.
+"""Holds the active recording of this process; there is at most one. The recording ends when the process ends. A forked
+child process has no active recording.
 
-Most programs that call `unstall.step()` are not being recorded, so this module imports nothing that only a recording
-needs.
+Most programs that call `unstall.step()` are not being recorded. So this module does not import modules that only a
+recording needs.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from unstall.guest.interrupts import remember_interrupt
 
 
 class Active(Protocol):
-    """A recording of this process that waits for its first step or is running."""
+    """A recording of this process. It either waits for the first step or is running."""
 
     under_way: str
-    """The error message for a second recording while this one is active."""
+    """The error message if a second recording is started while this recording is active."""
 
     def step_boundary(self, kind: str, who: int = 0) -> None: ...
 
@@ -34,8 +35,8 @@ RECORDING = (
 
 
 class _Slot:
-    """Holds the active recording of this process. Registers one fork callback that stays registered, because Python
-    cannot unregister it."""
+    """Holds the active recording of this process. Registers at most one fork callback, because Python cannot unregister
+    fork callbacks."""
 
     def __init__(self) -> None:
         self.recording: Active | None = None
@@ -58,7 +59,7 @@ _slot = _Slot()
 
 
 def activate(recording: Active) -> None:
-    """Makes a recording the active one of this process. Ends the recording when the process exits.
+    """Makes a recording the active recording of this process. Ends the recording when the process exits.
 
     Raises:
         UsageError: Another recording is active.
@@ -71,8 +72,8 @@ def activate(recording: Active) -> None:
 
 
 def deactivate(recording: Active) -> None:
-    """Removes the active recording, so that another one may begin. Does nothing if `recording` is not the active
-    one."""
+    """Removes the active recording, so that another recording may begin. Does nothing if `recording` is not the active
+    recording."""
     if _slot.recording is recording:
         _slot.recording = None
         atexit.unregister(_exit)
@@ -84,12 +85,13 @@ def current() -> Active | None:
 
 
 def refuse_recordings(why: str) -> None:
-    """Makes this process refuse, from now on, to be recorded by a `with` block. `why` is the error message."""
+    """From now on, recordings by a `with` block are refused in this process. `why` is the error message."""
     _slot.refusal = why
 
 
 def refusal() -> str | None:
-    """Returns the error message if this process refuses to be recorded by a `with` block; None if it allows that."""
+    """Returns the error message if recordings by a `with` block are refused in this process. Returns None if they are
+    allowed."""
     return _slot.refusal
 
 

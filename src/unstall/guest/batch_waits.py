@@ -1,4 +1,5 @@
-"""Waits for batches that a helper of `unstall.fix` fetches on another thread. Recordings show them as data loading."""
+"""Marks the waits for batches that a function of `unstall.fix` fetches on another thread. Recordings show these waits
+as data loading."""
 
 from __future__ import annotations
 
@@ -13,10 +14,12 @@ Batch = TypeVar("Batch")
 
 
 def waited_for(take: Callable[[], Batch]) -> Batch:
-    """Calls `take`, which waits for a batch, and returns the batch. Recordings then show the call as data loading.
+    """Calls `take`, which waits for a batch, and returns the batch. Recordings show the time of the call as data
+    loading.
 
-    `torch.profiler` and the virtual GPU see the wait by a `record_function` annotation that is named like that of
-    torch's DataLoader. The recorder `cupti` patches this function, so each caller must look it up in this module.
+    A `record_function` annotation shows the wait to `torch.profiler` and to the virtual GPU. Its name is similar to the
+    name of the DataLoader's annotation. The recorder `cupti` replaces this function in this module. So a caller must
+    use `batch_waits.waited_for`, not an imported reference to the function.
     """
     with torch.autograd.profiler.record_function(PREFETCH_WAIT):
         return take()

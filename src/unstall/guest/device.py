@@ -1,4 +1,4 @@
-"""Queries torch about the device. Nothing here imports torch or initialises CUDA. Only `synchronize` and
+"""Queries torch about the device. This module does not import torch or initialise CUDA. Only `synchronize` and
 `wait_to_leave` wait for the device.
 """
 
@@ -30,7 +30,7 @@ _PROPERTIES = ("name", "uuid", "pci_domain_id", "pci_bus_id", "pci_device_id", "
 
 
 class TimingEvent(Protocol):
-    """The methods of `torch.cuda.Event(enable_timing=True)` that are used here."""
+    """The methods of `torch.cuda.Event(enable_timing=True)` that unstall uses."""
 
     def query(self) -> bool: ...
 
@@ -44,8 +44,8 @@ def cuda() -> Any | None:
 
 
 def when_initialised(act: Callable[[], None]) -> Callable[[], None]:
-    """Calls `act` when CUDA is initialised, or immediately if CUDA already is. torch must be imported, and `act` must
-    not raise an exception.
+    """Calls `act` when CUDA is initialised, or immediately if CUDA is already initialised. torch must be imported.
+    `act` must not raise an exception.
 
     Returns a function that cancels the callback.
     """
@@ -61,8 +61,8 @@ def when_initialised(act: Callable[[], None]) -> Callable[[], None]:
 
 
 def may_be_in_use() -> bool:
-    """Returns whether the program's work may be on a device. This is true if CUDA is initialised. It is also true
-    without NVIDIA's driver, because the machine may have a device of another kind."""
+    """Returns whether the program may use a device. Returns True if CUDA is initialised. Also returns True if the
+    machine does not have NVIDIA's driver, because it may have a device of another kind."""
     return cuda() is not None or not has_driver()
 
 
@@ -100,7 +100,8 @@ def synchronize() -> None:
 
 def wait_to_leave() -> None:
     """Waits up to 5 seconds until this thread's current stream has finished its work. The time is limited because a
-    device may never finish, for example if the other ranks have ended. The program must then still be able to end."""
+    device may never finish, for example if the other ranks have ended. In this case, too, the program must be able to
+    end."""
     event = timing_event()
     until = time.monotonic() + _LEAVING_WAITS_S
     while event is not None and not event.query() and time.monotonic() < until:
@@ -108,8 +109,8 @@ def wait_to_leave() -> None:
 
 
 def asked_for() -> dict[str, bool]:
-    """Returns whether torch is imported ("torch"), whether CUDA is initialised ("cuda"), and whether the last uncaught
-    exception mentions CUDA ("failed_for_cuda"). Call this when the program ends."""
+    """Returns a dict with three booleans: whether torch is imported ("torch"), whether CUDA is initialised ("cuda"),
+    and whether the last uncaught exception mentions CUDA ("failed_for_cuda"). Call this when the program ends."""
     error = getattr(sys, "last_value", None)
     said = ""
     with suppress(Exception):  # without `traceback`: the program may have a module of that name
@@ -127,14 +128,15 @@ def profiler_is_on() -> bool:
 
 
 def grad_enabled() -> bool:
-    """Returns whether autograd records operations in this thread. True if torch is not imported."""
+    """Returns whether autograd records operations in this thread. Returns True if torch is not imported."""
     enabled = getattr(sys.modules.get("torch"), "is_grad_enabled", None)
     return enabled is None or bool(enabled())
 
 
 def memory() -> dict[str, int]:
-    """Returns counters of the current device's caching allocator; {} if CUDA is not initialised. The peak of reserved
-    memory is not the current device's: it is the highest peak of all devices that this process uses."""
+    """Returns counters of the current device's caching allocator. Returns {} if CUDA is not initialised. One counter is
+    not for the current device alone: the peak of reserved memory is the highest peak of all devices that this process
+    uses."""
     module = cuda()
     if module is None:
         return {}
@@ -145,15 +147,15 @@ def memory() -> dict[str, int]:
 
 
 def allocations() -> int:
-    """Returns how many blocks the current device's caching allocator has handed out so far; 0 if CUDA is not
-    initialised. The number grows while the device is used."""
+    """Returns the number of allocations that the current device's caching allocator has made so far. Returns 0 if CUDA
+    is not initialised. The number grows while the program uses the device."""
     module = cuda()
     return int(module.memory_stats().get("allocation.all.allocated", 0)) if module is not None else 0
 
 
 def machine() -> dict[str, object]:
-    """Returns facts about the machine for a recording: versions of the software, devices in use, and this process's
-    rank."""
+    """Returns facts for a recording: software versions, the devices that this process uses, and the rank of this
+    process."""
     torch = sys.modules.get("torch")
     module = cuda()
     return {

@@ -1,8 +1,8 @@
-"""Ends the program as `sys.exit()` would: `with` and `finally` blocks end in order, and exit handlers run.
+"""Ends the program as `sys.exit()` would: `with` and `finally` blocks are left in order, and exit handlers run.
 
-SystemExit is raised at a step boundary, in the program's own call of `optimizer.step()`, `next(loader)`, `model(...)`
-or `unstall.step()`. Raised anywhere else, SystemExit might cut off a file that the program is writing. If the
-program catches SystemExit, it continues.
+SystemExit is raised at a step boundary, inside the program's call of `optimizer.step()`, `next(loader)`, `model(...)`
+or `unstall.step()`. At another moment, SystemExit might interrupt the program while it writes a file. If the program
+catches SystemExit, the program continues.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import NoReturn
 def may_end_here() -> bool:
     """Returns whether `end_here` would end the program.
 
-    True in the main thread, and in a thread that the main thread is waiting for in `Thread.join`. In another thread,
-    `end_here` would end only that thread. Other threads might then wait forever, for example for batches from that
-    thread.
+    Returns True in the main thread, and in a thread for which the main thread is waiting in `Thread.join`. In any other
+    thread, `end_here` would end only this thread. Other threads might then wait forever, for example for batches from
+    the ended thread.
     """
     return threading.current_thread() is threading.main_thread() or _main_thread_joins(threading.current_thread())
 

@@ -1,5 +1,5 @@
-"""Captures CUDA graphs with torch. Cleans up after a failed capture, so that no memory pool keeps taking all
-allocations and no RNG stays in capture mode.
+"""Captures CUDA graphs with torch. Cleans up after a failed capture. Without the cleanup, the capture's memory pool
+would serve all later allocations, and the random number generators would stay in capture mode.
 
 The caller must have imported torch.
 """
@@ -23,15 +23,15 @@ _broken: set[Any] = set()
 def capture(graph: Any, run: Callable[[], _T], pool: Any, stream: Any, generators: Sequence[Any] = ()) -> _T:
     """Captures the device work of `run` into a CUDA graph. Returns the result of `run`.
 
-    `run` is called on `stream`, on the current device. Other threads may use the device meanwhile. torch.cuda.graph is
-    not used because it empties the program's memory cache.
+    `run` is called on `stream`, on the current device. Other threads may use the device during the capture.
+    torch.cuda.graph is not used, because it empties the cache of the caching allocator.
 
     Args:
         graph: An empty `torch.cuda.CUDAGraph`.
-        run: The function whose work is captured.
-        pool: The handle of the memory pool for the tensors of the graph.
+        run: The function whose work on the device is captured.
+        pool: The handle of the memory pool in which the graph's tensors are allocated.
         stream: The stream to capture on.
-        generators: The random generators that `run` may use on the device.
+        generators: The random number generators of the device that `run` may use.
 
     Raises:
         RuntimeError: `run` does something that cannot be captured. Exceptions of `run` are raised unchanged.
@@ -65,13 +65,14 @@ def capture(graph: Any, run: Callable[[], _T], pool: Any, stream: Any, generator
 
 
 def is_sound(pool: Any) -> bool:
-    """Returns whether the memory pool can still be used for captures. A failed capture may have made it unusable."""
+    """Returns whether the memory pool can still be used for captures. A failed capture may have made the pool
+    unusable."""
     return pool not in _broken
 
 
 def _abandon(graph: Any, pool: Any, stream: Any, generators: Sequence[Any]) -> None:
-    """Ends a capture after `run` raised an exception, or after the capture did not begin. The driver may have ended
-    the capture already."""
+    """Ends a capture after `run` raised an exception, or after the start of the capture failed. The driver may have
+    ended the capture already."""
     try:
         graph.capture_end()
     except RuntimeError:
@@ -83,9 +84,10 @@ def _abandon(graph: Any, pool: Any, stream: Any, generators: Sequence[Any]) -> N
 def _let_go(graph: Any, pool: Any, stream: Any, generators: Sequence[Any]) -> None:
     """Cleans up after a capture that failed.
 
-    Without this, the graph's memory pool would accept no other capture, would serve all later allocations, and would
-    never be freed. The generators would stay in capture mode until a capture that uses them succeeds, so a small graph
-    is captured with them. The state objects of the generators are kept, because earlier graphs use them.
+    Without this cleanup, the graph's memory pool could not be used for another capture. The pool would also serve all
+    later allocations, and would never be freed. The random number generators would stay in capture mode until a capture
+    that uses them succeeds. So this function captures a small graph that uses the generators. It does not replace the
+    state objects of the generators, because earlier graphs use these objects.
     """
     import torch
 
@@ -107,8 +109,8 @@ def _let_go(graph: Any, pool: Any, stream: Any, generators: Sequence[Any]) -> No
 
 
 def own_stream(index: int) -> Any:
-    """Returns a new stream that only unstall uses, created by NVIDIA's driver. Without that driver, returns a stream
-    from torch's pool of streams, which other code may share."""
+    """Creates a stream by a call of NVIDIA's driver, and returns it. Only unstall uses this stream. If the driver
+    cannot create a stream, returns a stream from torch's pool, which other code may also use."""
     import torch
 
     driver = nvidia_driver()

@@ -1,4 +1,4 @@
-"""Runs callbacks before and after a module is imported. Does not import the module earlier than the program does."""
+"""Runs callbacks before and after the program imports a module. Does not import the module itself."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Cancel = Callable[[], None]
 def when_imported(name: str, act: Callable[[], None]) -> Cancel:
     """Calls `act` after the code of the module `name` has run, or immediately if the module is already imported.
 
-    Returns a function that cancels the callback. If the import fails, it raises as usual, and the callback is
-    cancelled.
+    Returns a function that cancels the callback. If the import fails, the import raises its exception as usual, and the
+    callback is cancelled.
     """
     if name in sys.modules:
         act()
@@ -34,9 +34,10 @@ def when_imported(name: str, act: Callable[[], None]) -> Cancel:
 def around_import(name: str, before: Callable[[], None], after: Callable[[], None]) -> None:
     """Calls `before` right before the module `name` is created, and `after` right after its code has run.
 
-    The module must not be imported yet. A query for the module's spec, which imports nothing, calls neither function.
-    If `before` raises an exception, the import raises it, and the next import calls `before` again. If `before` calls
-    `when_imported` for the same module, the callback of `when_imported` runs before `after`.
+    The module must not be imported yet. A query for the module's spec, such as `importlib.util.find_spec`, does not
+    import the module and calls neither function. If `before` raises an exception, the import statement raises this
+    exception, and the next import of the module calls `before` again. If `before` calls `when_imported` for the same
+    module, the callback of `when_imported` runs before `after`.
     """
     sys.meta_path.insert(0, _AroundFinder(name, before, after))
 
@@ -47,16 +48,16 @@ def _waiting_for(name: str) -> list[_Finder]:
 
 
 def _finders_behind(own: object) -> list[MetaPathFinderProtocol]:
-    """Returns the finders after `own` in `sys.meta_path`. Two finders for one module would recurse forever if each
-    asked all others."""
+    """Returns the finders after `own` in `sys.meta_path`. A finder asks only these finders for a spec. If two finders
+    for one module asked all other finders, they would call each other forever."""
     finders = list(sys.meta_path)
     behind = finders[finders.index(own) + 1 :] if own in finders else finders
     return [finder for finder in behind if hasattr(finder, "find_spec")]
 
 
 class _Finder:
-    """An import finder for one module. It asks the other finders for the module's spec, and makes the loader call
-    `act` after the module's code has run."""
+    """An import finder for one module. It asks the finders after it in `sys.meta_path` for the module's spec. It makes
+    the module's loader call `act` after the module's code has run."""
 
     def __init__(self, name: str, act: Callable[[], None]) -> None:
         self.name = name
@@ -105,8 +106,9 @@ class _Finder:
 
 
 class _AroundFinder:
-    """An import finder for one module. It asks the other finders for the module's spec. It makes the loader call
-    `before` when the module is created, and `after` when the module's code has run."""
+    """An import finder for one module. It asks the finders after it in `sys.meta_path` for the module's spec. It makes
+    the module's loader call `before` right before the module is created, and `after` right after the module's code has
+    run."""
 
     def __init__(self, name: str, before: Callable[[], None], after: Callable[[], None]) -> None:
         self._name = name

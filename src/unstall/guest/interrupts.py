@@ -1,4 +1,5 @@
-"""Preserves an uncaught Ctrl-C: code that runs at exit must not change the exit status of the program."""
+"""Preserves the exit status of a program that ended by an uncaught Ctrl-C. Code that runs at exit must not change this
+status."""
 
 from __future__ import annotations
 
@@ -7,13 +8,14 @@ from contextlib import suppress
 
 
 def remember_interrupt() -> None:
-    """Makes Python end by SIGINT if an uncaught KeyboardInterrupt ended the program. Must be the last call of the code
-    that runs at exit.
+    """If an uncaught KeyboardInterrupt ended the program, makes the process end by SIGINT. This must be the last call
+    in the code that runs at exit.
 
-    CPython sets a flag if the code that it last compiled from text ended by KeyboardInterrupt. It reads this flag at
-    the very end (`run_eval_code_obj` in Python/pythonrun.c, 3.8 to 3.14). Code that is compiled from text at exit
-    clears the flag, for example if an imported module defines a namedtuple or a dataclass. The program would then end
-    with exit code 1.
+    Suppose that CPython compiles code from text and runs it. If KeyboardInterrupt ends this code, CPython sets a flag;
+    otherwise it clears the flag. CPython reads the flag when the process ends (`run_eval_code_obj` in
+    Python/pythonrun.c, 3.8 to 3.14). Code that runs at exit may clear the flag. For example, it may import a module
+    that defines a namedtuple or a dataclass, which compiles code from text. The program would then end with exit code
+    1.
     """
     if getattr(sys, "last_type", None) is KeyboardInterrupt and _is_of_the_program():
         with suppress(KeyboardInterrupt):
@@ -21,7 +23,7 @@ def remember_interrupt() -> None:
 
 
 def _is_of_the_program() -> bool:
-    """Returns whether the last uncaught exception ended the program. False at an interactive prompt, which continues
-    after exceptions."""
+    """Returns whether the last uncaught exception ended the program. Returns False at an interactive prompt, because a
+    prompt continues after an exception."""
     traceback = getattr(sys, "last_traceback", None)
     return traceback is not None and traceback.tb_frame.f_back is None and not hasattr(sys, "ps1")

@@ -1,4 +1,5 @@
-"""Detects calls of a program's outermost module as step boundaries, by sys.monitoring (Python 3.12 and newer)."""
+"""Reports calls of a program's outermost `torch.nn.Module` as step boundaries. Uses sys.monitoring (Python 3.12 and
+newer)."""
 
 from __future__ import annotations
 
@@ -18,11 +19,12 @@ assert sys.version_info >= (3, 12)
 
 
 class ModelCallHooks:
-    """Calls `on_boundary` whenever the program calls a module of torch that no other module is calling.
+    """Calls `on_boundary` at each call of an outermost `torch.nn.Module`: a call that is not made inside the call of
+    another module.
 
-    Watching all modules costs a few tenths of a microsecond for each call of a module. `follow` limits the watch to
-    one module. If two calls of that module run its `forward` the same number of times, only the code of `forward` is
-    watched from then on.
+    To watch all modules costs a few tenths of a microsecond for each call of a module. `follow` limits the watch to one
+    module. If two successive calls of this module run its `forward` the same number of times, only the code of
+    `forward` is watched from then on.
     """
 
     def __init__(self, on_boundary: Callable[[str, int], None]) -> None:
@@ -42,7 +44,8 @@ class ModelCallHooks:
             self._watch(self._call)
 
     def follow(self, source: StepSource | None) -> None:
-        """Watches only the calls of the module that `source` names, or the calls of all modules if `source` is None."""
+        """If `source` is None, watches the calls of all modules. Otherwise watches only the calls of the module whose
+        `id` is `source.who`."""
         if self._tool is None:
             return
         if self._forward is not None:

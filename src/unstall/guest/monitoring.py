@@ -14,7 +14,7 @@ _IDS = (5, 4, 3)
 
 
 def take(name: str) -> int:
-    """Reserves a free tool id of sys.monitoring under the given name, and returns the id. Raises UnstallError if no id
+    """Reserves a free tool id of sys.monitoring for a tool named `name`. Returns the id. Raises UnstallError if no id
     is free, or if Python is older than 3.12."""
     if sys.version_info < (3, 12):
         raise UnstallError("sys.monitoring is there from Python 3.12 on")
@@ -26,8 +26,8 @@ def take(name: str) -> int:
 
 
 def let_go(tool: int, watched: Iterable[CodeType]) -> None:
-    """Removes all events and callbacks of a tool id of sys.monitoring, and frees the id. `watched` are the code
-    objects that have local events."""
+    """Removes all events and callbacks of a tool id of sys.monitoring, and frees the id. `watched` are the code objects
+    for which the tool has set local events."""
     if sys.version_info < (3, 12):
         return
     monitoring = sys.monitoring

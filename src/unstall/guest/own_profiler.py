@@ -1,4 +1,5 @@
-"""Detects the program's own `torch.profiler`. torch allows only one, and fails or crashes if another begins."""
+"""Detects whether the program uses `torch.profiler`. torch allows only one profiler at a time. It fails or crashes if a
+second one begins."""
 
 from __future__ import annotations
 
@@ -14,19 +15,19 @@ from unstall.guest.patching import wrap
 
 
 class OwnProfiler:
-    """Detects when the program starts a profiler of torch, and whether one is running (`is_on`). Ignores profilers
-    that start within `steps.ignoring_steps()`."""
+    """Detects when the program starts a profiler of torch, and whether a profiler is running (`is_on`). Ignores
+    profilers that start inside a block of `steps.ignoring_steps()`."""
 
     def __init__(self, begins: Callable[[], None]) -> None:
-        """`begins` is called before a profiler begins, even if it only warms up. `begins` must not raise an
-        exception."""
+        """`begins` is called before a profiler begins, even if the profiler only begins its warm-up. `begins` must not
+        raise an exception."""
         self.is_on = False
         self._may_have_begun = "torch" in sys.modules
         self._begins = begins
         self._undo = ExitStack()
 
     def watch(self) -> None:
-        """Starts to watch. Also checks whether a profiler is already running. torch must be imported."""
+        """Starts to watch for profilers. Also checks whether a profiler is already running. torch must be imported."""
 
         def begin(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             if steps.steps_are_ignored():
@@ -56,8 +57,8 @@ class OwnProfiler:
 
 
 def _is_under_way(profiler: Any) -> bool:
-    """Returns whether a profiler of torch has begun and not ended. torch itself does not report a profiler that is
-    warming up."""
+    """Returns whether a profiler of torch has begun and has not ended. This includes a profiler that is warming up,
+    which torch itself does not report."""
     profile = getattr(profiler, "profile", None)
     # Compares types because isinstance would run the program's own __class__ properties.
     profiles = [each for each in gc.get_objects() if type(each) is profile]

@@ -19,7 +19,8 @@ def wrap(owner: Any, name: str, call: Callable[..., Any]) -> Callable[[], None]:
     """Replaces `owner.name` by a wrapper that calls `call(original, *args, **kwargs)`. Returns a function that
     restores `owner.name`.
 
-    Other code may still hold the wrapper after that. The wrapper then just calls the original.
+    After `owner.name` is restored, other code may still have a reference to the wrapper. The wrapper then only calls
+    the original.
     """
     original = getattr(owner, name)
     armed = True
@@ -37,10 +38,11 @@ def wrap(owner: Any, name: str, call: Callable[..., Any]) -> Callable[[], None]:
 
 
 def wrap_after(owner: Any, name: str, after: Callable[..., object]) -> Callable[[], None]:
-    """Patches `owner.name`, so that each call that returns is followed by `after(*args, **kwargs)`. Returns a function
-    that removes the patch.
+    """Patches `owner.name`. Each time a call of `owner.name` returns, `after(*args, **kwargs)` is called with the
+    arguments of this call. Returns a function that removes the patch.
 
-    If the C extension was built, the patch does not appear in tracebacks of exceptions that the original raises.
+    If the C extension was built, the patch does not appear in the traceback of an exception that the original function
+    raises.
     """
     if _after is None:
         return wrap(owner, name, _and_then(after))
@@ -51,8 +53,8 @@ def wrap_after(owner: Any, name: str, after: Callable[..., object]) -> Callable[
 
 
 def followed(original: Callable[..., Any], after: Callable[..., object]) -> Callable[..., Any]:
-    """Returns a function that calls `original` and then, if `original` returned, calls `after` with the same
-    arguments.
+    """Returns a function that calls `original`. If `original` returns without an exception, the function then calls
+    `after` with the same arguments.
 
     If the C extension was built, the returned function does not appear in tracebacks of exceptions that `original`
     raises.
@@ -91,8 +93,8 @@ def in_turn(*calls: Callable[..., object]) -> Callable[..., Any]:
 
 
 def _put(wrapper: Any, owner: Any, name: str, disarm: Callable[[], None]) -> Callable[[], None]:
-    """Sets `owner.name` to the wrapper. Returns a function that calls `disarm`, and restores `owner.name` unless other
-    code has replaced the wrapper since."""
+    """Sets `owner.name` to the wrapper. Returns a function that calls `disarm`. If `owner.name` is still the wrapper,
+    this function also restores `owner.name`."""
     original = getattr(owner, name)
     setattr(owner, name, wrapper)
 
@@ -105,8 +107,8 @@ def _put(wrapper: Any, owner: Any, name: str, disarm: Callable[[], None]) -> Cal
 
 
 def _keep_from_compilers(*functions: Any) -> None:
-    """Makes torch.compile skip the given functions, as it skips the torch functions that they replace. Otherwise
-    torch.compile would trace them and warn about them."""
+    """Makes torch.compile skip the functions `functions`. They replace functions of torch that torch.compile skips,
+    too. Otherwise torch.compile would trace `functions` and warn about them."""
     torch = sys.modules.get("torch")
     for function in functions:
         function._torchdynamo_disable = True  # for calls from code that it traces
@@ -120,8 +122,8 @@ def _keep_from_compilers(*functions: Any) -> None:
 
 
 def unwrapped(function: object) -> FunctionType | None:
-    """Returns the function inside all wrappers that `functools.wraps` made. Returns None if it is not a Python
-    function."""
+    """Removes all wrappers that `functools.wraps` made, and returns the innermost function. Returns None if this is not
+    a Python function."""
     seen = set()
     while id(function) not in seen and hasattr(function, "__wrapped__"):
         seen.add(id(function))

@@ -1,4 +1,5 @@
-"""The global random generators: detects which of them were used between two moments, and restores their states.
+"""The global random number generators. Detects which generators were used between two moments. Saves and restores the
+states of generators.
 
 Generators of NumPy and torch are included only if the program has imported NumPy and torch.
 """
@@ -14,10 +15,10 @@ HOST = frozenset(("torch", "random", "numpy.random"))
 
 
 def random_states() -> dict[str, Any]:
-    """Returns a value for each random generator on the host, by the generator's name. A value changes when its
-    generator is used.
+    """Returns a value for each random number generator on the host, by the generator's name. When a generator is used,
+    its value changes.
 
-    Takes 30 to 90 µs, mostly for NumPy.
+    A call takes 30 to 90 µs, mostly for NumPy's generator.
     """
     states: dict[str, Any] = {"random": random.getstate()}
     torch, numpy_random = _torch(), sys.modules.get("numpy.random")
@@ -30,17 +31,17 @@ def random_states() -> dict[str, Any]:
 
 
 def drawn_from(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
-    """Compares two results of `random_states`. Returns the names of the generators that were used or seeded in
-    between."""
+    """Compares two results of `random_states`. Returns the names of the generators that were used or seeded between the
+    two calls."""
     return {name for name, state in after.items() if before.get(name, state) != state}
 
 
 class RandomStates:
-    """Saves the current states of random generators. `put_back` restores them.
+    """Saves the current states of random number generators. `put_back` restores the states.
 
     Args:
-        host: The names of the generators on the host to save: "torch", "random", "numpy.random".
-        devices: The torch devices whose generators are saved.
+        host: The names of the host generators whose states are saved: "torch", "random", "numpy.random".
+        devices: The torch devices whose generator states are saved.
     """
 
     def __init__(self, host: Collection[str] = HOST, devices: Iterable[Any] = ()) -> None:
@@ -62,7 +63,7 @@ class RandomStates:
 
 
 def devices_in_use() -> list[Any]:
-    """Returns the torch devices whose random generators the program may use. The CPU is not among them."""
+    """Returns the torch devices, without the CPU, whose random number generators the program may use."""
     torch = _torch()
     if torch is None:
         return []
@@ -80,6 +81,6 @@ def _torch() -> Any | None:
 
 def _module_of(device: Any) -> tuple[Any, tuple[Any, ...]]:
     """Returns (module, arguments): torch's module for this type of device, and the arguments that select the device in
-    calls of that module. The arguments are empty for MPS, which has one device."""
+    calls of that module. There are no arguments for MPS, because MPS has only one device."""
     module = sys.modules["torch"].get_device_module(device)
     return module, () if device.type == "mps" else (device,)

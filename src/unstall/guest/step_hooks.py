@@ -1,7 +1,8 @@
-"""Installs hooks on torch's optimizers, DataLoaders and modules that detect a program's steps, and removes the hooks.
+"""Installs and removes hooks on torch's optimizers, DataLoaders and modules. The hooks detect a program's step
+boundaries.
 
-The helpers of `unstall.fix` set boundaries themselves: for items that they pass on, and for calls replaced by graph
-replays.
+`unstall.fix` sets step boundaries itself in two cases: when it passes an item to the program, and when it replaces a
+call by a graph replay.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from unstall.guest.patching import wrap_after
 from unstall.guest.step_source import FORWARD, LOADER, OPTIMIZER, StepSource
 
 OnBoundary = Callable[[str, int], None]
-"""Called at each step boundary with its kind, and the `id` of its optimizer, data set or module. Never raises."""
+"""A function that is called at each step boundary. Its arguments are the kind of the boundary's source, and the `id` of
+the optimizer, data set or module. It must not raise an exception."""
 
 
 class StepHooks(Protocol):
     """The hooks that `install` has installed in torch."""
 
     def follow(self, source: StepSource | None) -> None:
-        """Watches only the step boundaries of one source, which costs less. Watches those of all sources if `source`
-        is None."""
+        """Watches only the step boundaries of the source `source`. This costs less than to watch all sources. If
+        `source` is None, watches the step boundaries of all sources."""
 
     def remove(self) -> None:
         """Removes the hooks from torch."""

@@ -1,4 +1,5 @@
-"""Repeats the step boundaries of a graphed function: a replay does not run the optimizer that set them."""
+"""Repeats the step boundaries of a graphed function. A replay of the graph does not run the Python code that sets the
+boundaries, such as the optimizer's `step`."""
 
 from __future__ import annotations
 
@@ -18,9 +19,10 @@ class Boundary(NamedTuple):
     """One step boundary.
 
     Attributes:
-        kind: The kind of source that set it, such as "optimizer" (`step_source.KINDS`).
-        who: The `id` of the optimizer, data set or module; 0 for `unstall.step()`.
-        grad_was_enabled: Whether autograd was on. If it was, a call of a model may be part of a training step.
+        kind: The kind of the source that set the boundary, such as "optimizer". One of `step_source.KINDS`.
+        who: The `id` of the optimizer, data set or module that set the boundary. 0 for `unstall.step()`.
+        grad_was_enabled: Whether autograd was enabled at the boundary. If True, a call of a model may be part of a
+            training step.
     """
 
     kind: str
@@ -30,8 +32,8 @@ class Boundary(NamedTuple):
 
 @contextmanager
 def observed_boundaries() -> Iterator[list[Boundary]]:
-    """Yields a list to which each step boundary of this thread is appended during the block. The program need not be
-    recorded."""
+    """Yields a list. During the block, each step boundary of the current thread is appended to the list. This works
+    whether or not the program is being recorded."""
     found: list[Boundary] = []
     thread = threading.get_ident()
 
@@ -48,8 +50,8 @@ def observed_boundaries() -> Iterator[list[Boundary]]:
 
 
 def repeat_boundaries(steps: Sequence[Boundary]) -> None:
-    """Tells the active recording the step boundaries of a call that was replaced by a graph replay. The replay itself
-    does not run the code that sets them."""
+    """Passes step boundaries to the active recording. `steps` are the boundaries of a call that was replaced by a graph
+    replay. The replay does not run the code that sets the boundaries."""
     recording = active.current()
     if recording is not None:
         for kind, who, grad_was_enabled in steps:

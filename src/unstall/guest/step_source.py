@@ -1,4 +1,4 @@
-"""Decides which step boundaries count as the program's steps: its optimizer's, its DataLoader's, its model's, or
+"""Decides which step boundaries count as the program's steps: those of an optimizer, of a DataLoader, of a model, or of
 `unstall.step()`.
 """
 
@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 EXPLICIT, OPTIMIZER, LOADER, FORWARD = KINDS = ("explicit", "optimizer", "loader", "forward")
-"""In order of preference."""
+"""The kinds of sources of step boundaries, in order of preference."""
 AT_THE_END = (EXPLICIT, OPTIMIZER)
-"""Kinds whose boundary ends a step; boundaries of the other kinds begin one."""
+"""The kinds whose boundary is at the end of a step. A boundary of another kind is at the beginning of a step."""
 
 _PATIENCE = {OPTIMIZER: 200, LOADER: 50, FORWARD: 200}  # boundaries of others until a source counts as silent
 _WITHOUT_OPTIMIZER = 50
@@ -26,8 +26,8 @@ class StepSource(NamedTuple):
 class StepSources:
     """Counts step boundaries by their source.
 
-    If autograd is on, a boundary of a loader or a model may be part of a training step. It is then counted only if no
-    optimizer has stepped for a long time.
+    If autograd is enabled, a boundary of a loader or a model may be part of a training step. This boundary is then
+    counted only if no optimizer has stepped for a long time.
     """
 
     def __init__(self) -> None:
@@ -37,10 +37,10 @@ class StepSources:
         self._since_optimizer = dict.fromkeys((LOADER, FORWARD), 0)
 
     def add(self, source: StepSource, *, may_train: bool = False) -> bool:
-        """Counts a boundary of `source`. Returns whether it is the first one of this source that is counted.
+        """Counts a boundary of `source`. Returns whether this is the first counted boundary of `source`.
 
-        With `may_train`, the first 50 boundaries of loaders after an optimizer's step are not counted, and neither are
-        the first 50 of models.
+        If `may_train` is true, the first 50 loader boundaries after an optimizer's step are not counted. The first 50
+        model boundaries after an optimizer's step are not counted either.
         """
         if source.kind == OPTIMIZER:
             self._since_optimizer = dict.fromkeys(self._since_optimizer, 0)
@@ -54,7 +54,7 @@ class StepSources:
         return self._counts[source] == 1
 
     def count(self, source: StepSource) -> int:
-        """Returns how many boundaries of this source have been counted."""
+        """Returns the number of counted boundaries of `source`."""
         return self._counts.get(source, 0)
 
     def counts(self) -> dict[StepSource, int]:
@@ -62,19 +62,20 @@ class StepSources:
         return dict(self._counts)
 
     def silent(self, source: StepSource) -> bool:
-        """Returns whether this source has stopped setting boundaries while other sources continued. Always false for
-        `unstall.step()`."""
+        """Returns whether `source` has stopped setting boundaries while other sources have continued. Always returns
+        False for `unstall.step()`."""
         if source.kind == EXPLICIT:
             return False
         return self._total - self._last[source] > _PATIENCE[source.kind] * max(2, len(self._counts))
 
     def leader(self, latest: StepSource | None = None) -> StepSource | None:
-        """Returns the source whose boundaries are taken as the program's steps; None if no boundary has been counted.
+        """Returns the source whose boundaries count as the program's steps. Returns None if no boundary has been
+        counted.
 
-        Of several optimizers, this is the one that steps least often. For example, a GAN's discriminator often steps
-        several times for each step of its generator. Of several loaders or models, it is the one with the most
-        boundaries. If several have the same count, it is `latest`, the source of the newest boundary, because the
-        others have already had their boundary in this step.
+        If there are several optimizers, returns the optimizer that steps least often. For example, a GAN's
+        discriminator often steps several times for each step of the GAN's generator. If there are several loaders or
+        models, returns the one with the most boundaries. If two sources have the same count, returns `latest`, the
+        source of the newest boundary, because the other source has already set its boundary in this step.
         """
         for kind in KINDS:
             live = [source for source in self._counts if source.kind == kind and not self.silent(source)]

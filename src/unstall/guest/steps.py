@@ -1,6 +1,7 @@
-"""Step boundaries that a program sets itself by `unstall.step()`, or that our helpers set for the program.
+"""Step boundaries that the program sets by `unstall.step()`, or that `unstall.fix` sets for the program.
 
-`step_hooks.py` finds boundaries at torch's functions. `step_source.py` decides which boundaries count as steps.
+`step_hooks.py` finds step boundaries in calls of torch's functions. `step_source.py` decides which boundaries count as
+steps.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from unstall.guest.step_source import EXPLICIT, LOADER
 
 
 class HandedOn:
-    """Wraps the iterator from which a helper such as `unstall.prefetch` takes items for the program. One item is one
-    step.
+    """Wraps the iterator from which a function such as `unstall.prefetch` takes items for the program. Each item counts
+    as one step.
 
-    The helper sets the step boundary itself (`item_handed_on`) when the program receives an item. So the wrapped
-    iterator sets no boundaries, even if it prefetches on other threads.
+    This function itself sets the step boundary (`item_handed_on`) when the program receives an item. So no step
+    boundary is set when an item is taken from the wrapped iterator, even if this happens earlier and on another thread.
     """
 
     def __init__(self, items: Iterator[Any]) -> None:
@@ -40,13 +41,13 @@ class HandedOn:
 
 
 def is_fetching() -> bool:
-    """Returns whether this thread is taking an item from a `HandedOn`."""
+    """Returns whether the current thread is taking an item from a `HandedOn` iterator."""
     return getattr(_fetching, "depth", 0) > 0
 
 
 def item_handed_on(source: object) -> None:
-    """Sets a step boundary, because a helper passes the next item to the program. `source` is the loader or mapped
-    function that the item comes from."""
+    """Sets a step boundary. Call this when a function such as `unstall.prefetch` passes the next item to the program.
+    `source` is the loader or the mapped function that the item comes from."""
     recording = active.current()
     if recording is not None and not is_fetching():  # otherwise the outer iterator sets the boundary
         recording.step_boundary(LOADER, id(source))
@@ -56,7 +57,7 @@ def step() -> None:
     """End a step of the program here.
 
     Call this function once per step, after the step's work. If a program calls `unstall.step()`, only these calls end
-    its steps. If the program is not being recorded, the call does nothing.
+    the program's steps. If the program is not being recorded, the call does nothing.
     """
     if steps_are_ignored():
         return
@@ -71,7 +72,7 @@ def step() -> None:
 def observing_steps(observe: Callable[[str, int], None]) -> Iterator[None]:
     """Calls `observe(kind, who)` whenever this thread calls `step` during the block.
 
-    The program need not be recorded.
+    This works whether or not the program is being recorded.
     """
     before = getattr(_observing, "steps", ())
     _observing.steps = (*before, observe)
@@ -83,8 +84,8 @@ def observing_steps(observe: Callable[[str, int], None]) -> Iterator[None]:
 
 @contextmanager
 def ignoring_steps() -> Iterator[None]:
-    """Ignores all step boundaries of this thread during the block. Used around work of unstall's own, for example a
-    trial run of one of the program's functions."""
+    """Ignores all step boundaries of the current thread during the block. Use it around work that unstall does for
+    itself, for example a trial run of one of the program's functions."""
     _ignoring.depth = getattr(_ignoring, "depth", 0) + 1
     try:
         yield
@@ -93,16 +94,16 @@ def ignoring_steps() -> Iterator[None]:
 
 
 def steps_are_ignored() -> bool:
-    """Returns whether this thread is in a block of `ignoring_steps()`."""
+    """Returns whether the current thread is in a block of `ignoring_steps()`."""
     return getattr(_ignoring, "depth", 0) > 0
 
 
 @contextmanager
 def proving() -> Iterator[None]:
-    """Marks a block in which a helper such as `unstall.graphed` tests something that later calls reuse, for example a
+    """Marks a block in which a function such as `unstall.graphed` tests something that later calls reuse, for example a
     captured graph.
 
-    A recording waits for steps without such blocks, because the test takes extra time.
+    A recording waits for steps that do not contain a block of `proving()`, because the test takes extra time.
     """
     global _proofs
     _proofs += 1
@@ -113,14 +114,14 @@ def proving() -> Iterator[None]:
 
 
 def proofs() -> int:
-    """Returns a number that changes when a `proving()` block begins or ends. If it has not changed, there was no such
-    block."""
+    """Returns a number that changes when a `proving()` block begins or ends. If two calls return the same number, no
+    block began or ended between the calls."""
     return _proofs
 
 
 def is_outermost(frame: FrameType) -> bool:
-    """Returns whether no caller of this frame runs the same code as the frame. If one does, as when an optimizer steps
-    within another optimizer's step, the frame belongs to the caller's step."""
+    """Returns True if none of the frame's callers runs the same code as the frame. If a caller runs the same code, the
+    frame belongs to the caller's step. For example, an optimizer may step within another optimizer's step."""
     caller = frame.f_back
     while caller is not None and caller.f_code is not frame.f_code:
         caller = caller.f_back

@@ -1,4 +1,4 @@
-"""Starts unstall's own threads in the program's process."""
+"""Starts threads of unstall in the program's process."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from contextlib import suppress
 
 
 def start_thread(run: Callable[[], None]) -> None:
-    """Runs `run` in a daemon thread. If Python cannot start a thread, does nothing.
+    """Calls `run` in a new daemon thread. If Python cannot start a thread, does nothing.
 
-    Python 3.12 starts no thread after the main thread has ended, although other threads of the program may run for
-    hours.
+    Python 3.12 cannot start a thread after the main thread has ended. Other threads of the program may still run for
+    hours after that.
     """
     with suppress(RuntimeError):
         threading.Thread(target=run, name="unstall", daemon=True).start()

@@ -1,1 +1,2 @@
-"""Starts a program as a child process, in which unstall's code runs before the program's first line (it is armed)."""
+"""Starts a program as a child process. The child process is armed: code of unstall runs in it before the program's
+first line."""

@@ -1,4 +1,5 @@
-"""The environment that arms Python processes before their first line. `_bootstrap/` reads this environment."""
+"""Makes environment variables that arm Python processes before their first line. The code in `_bootstrap/` reads these
+variables."""
 
 from __future__ import annotations
 
@@ -14,12 +15,13 @@ _BOOTSTRAP = str(Path(__file__).parent.absolute() / "_bootstrap")
 def armed(environ: Mapping[str, str], module: str, settings: str, path0: str) -> dict[str, str]:
     """Returns an environment in which a Python process calls `arm(settings)` of `module` before its first line.
 
-    Python processes that the new process starts do not call it. If `environ` comes from `arming_children`, it names a
-    module for all processes. The new process then calls `arm(settings)` of that module instead.
+    Child processes of the new process do not call `arm`. There is one exception: inside a block of `arming_children`
+    that is not optional, `environ` already names a module for all processes. The new process then calls `arm(settings)`
+    of this other module instead.
 
     Args:
-        environ: The environment to extend.
-        module: The name of the module that has `arm`.
+        environ: The environment that is extended.
+        module: The name of the module that has the function `arm`.
         settings: The argument for `arm`.
         path0: The first entry of `sys.path` in the program.
     """
@@ -41,15 +43,16 @@ def _with_bootstrap(path: str | None) -> str:
 
 
 class arming_children(ExitStack):  # noqa: N801 - used like a function
-    """A context manager. Every Python process that starts during the block calls `arm(None)` of `module` before its
-    first line, and so do the processes that it starts. At the end of the block, all environment variables are
-    restored.
+    """A context manager that sets environment variables. Every Python process that starts during the block calls
+    `arm(None)` of `module` before its first line. Child processes of these processes also call `arm(None)`. At the end
+    of the block, all environment variables are restored.
 
     Args:
-        module: The name of the module that has `arm`.
-        environment: Environment variables for the child processes. `module` reads them.
-        optional: Whether a process may run without this call. It does if the call fails, if it uses another version of
-            Python, or if it calls `arm` of another module.
+        module: The name of the module that has the function `arm`.
+        environment: Environment variables for the child processes. The code of `module` reads them.
+        optional: Whether a process may run without the call of `arm(None)`. If True, a process runs without it in three
+            cases: if the call fails, if the process uses another version of Python, or if the process calls `arm` of
+            another module.
     """
 
     def __init__(self, module: str, environment: Mapping[str, str], *, optional: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Starts a program that is armed before its first line, and waits for the program as a shell would. Needs Linux."""
+"""Starts a program that is armed before its first line. Waits until the program ends, as a shell does. Needs Linux."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Exit:
     """How a program ended.
 
     Attributes:
-        code: The exit code; 128 + the signal's number if a signal killed the program.
-        signal: The number of the signal that killed the program; None if no signal killed it.
+        code: The exit code of the program. If a signal killed the program: 128 plus the number of the signal.
+        signal: The number of the signal that killed the program. None if no signal killed the program.
     """
 
     code: int
@@ -44,23 +44,25 @@ def launch(
     variables: Mapping[str, str] | None = None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Exit:
-    """Runs `program` in a new Python process that calls `arm(settings)` of `module` first. Waits until the program has
-    ended.
+    """Runs `program` in a new Python process. The process calls `arm(settings)` of `module` before the program's first
+    line. Waits until the program has ended.
 
-    The program gets our streams, our interpreter flags, and the signals that are sent to us.
+    The program gets the standard streams and the interpreter flags of this process. Signals that are sent to this
+    process are forwarded to the program.
 
     Args:
         program: The command line after `python`: SCRIPT ARGS…, or -m MODULE ARGS….
-        module: The name of the module that has `arm`.
+        module: The name of the module that has the function `arm`.
         settings: The argument for `arm`.
-        stdout_to_stderr: Whether what the program writes to stdout goes to stderr.
-        stderr: A file descriptor that replaces our stderr in the program.
-        variables: Environment variables for the program, in addition to ours.
-        meanwhile: Called about five times per second while the program runs.
+        stdout_to_stderr: Whether the program's stdout is redirected to stderr.
+        stderr: A file descriptor that the program gets as its stderr. If None, the program gets the stderr of this
+            process.
+        variables: Environment variables for the program, in addition to those of this process.
+        meanwhile: A function that is called about five times per second while the program runs.
 
     Raises:
-        UsageError: The program cannot be started, or this Python was started with flags that prevent the call of
-            `arm`.
+        UsageError: The program cannot be started, or this Python process was started with flags that prevent the call
+            of `arm`.
     """
     check_interpreter()
     command = [sys.executable, *interpreter_flags(sys.orig_argv), *program]
@@ -91,8 +93,8 @@ def launch(
 
 
 def leave_as(ended: Exit) -> int:
-    """Returns the program's exit code, for this process to end with. If a signal killed the program, kills this
-    process by the same signal instead."""
+    """Returns the program's exit code, so that this process can end with the same code. If a signal killed the program,
+    kills this process by the same signal instead."""
     if ended.signal is not None:
         _flush()
         with suppress(ValueError, OSError):
@@ -104,14 +106,15 @@ def leave_as(ended: Exit) -> int:
 
 
 def check_interpreter() -> None:
-    """Raises UsageError if this Python was started with -I, -E or -S. These flags turn PYTHONPATH or sitecustomize
-    off, and unstall needs both to get into the program."""
+    """Raises UsageError if this Python was started with -I, -E or -S. These flags turn off PYTHONPATH or sitecustomize.
+    Unstall needs both to run its code in the program."""
     if sys.flags.isolated or sys.flags.ignore_environment or sys.flags.no_site:
         raise UsageError("a program cannot be recorded under python's -I, -E or -S: leave that flag out")
 
 
 def interpreter_flags(orig_argv: Sequence[str]) -> list[str]:
-    """Returns Python's own flags in a command line: -u -X dev for `python -u -X dev -m unstall run train.py`."""
+    """Returns the flags of the Python interpreter in a command line. For example, returns ["-u", "-X", "dev"] for
+    `python -u -X dev -m unstall run train.py`."""
     flags: list[str] = []
     words = iter(orig_argv[1:])
     for word in words:
@@ -132,10 +135,10 @@ def interpreter_flags(orig_argv: Sequence[str]) -> list[str]:
 
 
 def first_on_path(program: Sequence[str]) -> str:
-    """Returns the first entry that `sys.path` has in a program. `program` is its command line after `python`.
+    """Returns the first entry of `sys.path` in a program. `program` is the program's command line after `python`.
 
-    For a script, returns the script's folder. For a folder that is run as a script, returns that folder. For a module,
-    returns the current folder.
+    For a script, returns the script's folder. For a folder that is run as a script, returns the folder itself. For a
+    module, returns the current folder.
     """
     name = Path(program[0])
     if program[0].startswith("-"):
@@ -145,10 +148,10 @@ def first_on_path(program: Sequence[str]) -> str:
 
 @contextmanager
 def _told_of_children() -> Iterator[None]:
-    """Makes SIGCHLD reach this process during the block, even if the process was started with SIGCHLD ignored.
+    """Ensures that this process receives SIGCHLD during the block, even if it was started with SIGCHLD ignored.
 
-    Enter the block after the program was started, so that SIGCHLD stays ignored in the program. The program cannot end
-    before the block is entered, because starting Python takes longer.
+    Enter the block after the program was started, so that SIGCHLD stays ignored in the program. The program does not
+    end before the block is entered, because the start of Python takes longer than the entry.
     """
     before = signal.getsignal(signal.SIGCHLD)
     if before is signal.SIG_IGN:
@@ -162,11 +165,12 @@ def _told_of_children() -> Iterator[None]:
 
 @contextmanager
 def _caught_elsewhere() -> Iterator[list[int]]:
-    """Yields a list. If another thread of this process receives a signal, the number of the signal is appended to the
-    list.
+    """Yields a list. If another thread of this process receives a signal during the block, the number of the signal is
+    appended to the list.
 
     Threads of libraries such as numpy do not block signals. Without this function, a signal that reaches such a thread
-    would end this process. Ctrl-C is not appended, because the program has received it too.
+    would end this process. SIGINT (Ctrl-C) and SIGQUIT are not appended, because the terminal sends them to the
+    program, too.
     """
     caught: list[int] = []
     numbers = _FORWARDED - {signal.SIGINT, signal.SIGQUIT}
@@ -181,7 +185,7 @@ def _caught_elsewhere() -> Iterator[list[int]]:
 
 
 def _wait(pid: int, meanwhile: Callable[[], None], caught_elsewhere: list[int]) -> Exit:
-    """Forwards signals to the program until it has ended. Returns how it ended."""
+    """Forwards signals to the program until the program has ended. Returns how the program ended."""
     while True:
         while caught_elsewhere:
             os.kill(pid, caught_elsewhere.pop())
@@ -197,17 +201,18 @@ def _wait(pid: int, meanwhile: Callable[[], None], caught_elsewhere: list[int]) 
 
 
 def _has_it(pid: int, caught: signal.struct_siginfo) -> bool:
-    """Returns whether the program received the signal `caught` directly: from the terminal, or because the program
-    itself sent the signal to its process group.
+    """Returns whether the program itself received the signal `caught`, so that it need not be forwarded. This is true
+    in two cases: the kernel sent the signal (for example for Ctrl-C), or the program sent the signal to its process
+    group.
 
-    If another process sent the signal, it may have sent it to this process only or to the whole process group. Returns
-    false in both cases.
+    If another process sent the signal, it is not known whether it was sent to this process only or to the whole process
+    group. Returns False in both cases.
     """
     return caught.si_code == _SENT_BY_THE_KERNEL or caught.si_pid == pid
 
 
 def _flush() -> None:
-    """Writes our buffered output now, because another process will write to the same streams."""
+    """Flushes stdout and stderr of this process, because another process will write to the same streams."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()

@@ -1,4 +1,5 @@
-"""Passes a program's stderr to ours while the program runs, and calls a function with each piece of it."""
+"""Forwards a program's stderr to the stderr of this process while the program runs. Calls a function with each piece of
+the output."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ _CHUNK = 1 << 16
 
 @contextmanager
 def passed_on(see: Callable[[bytes], None]) -> Iterator[int]:
-    """Yields a file descriptor for the program's stderr. What is written to it goes to our stderr and then, as bytes,
-    to `see`.
+    """Yields a file descriptor for the program's stderr. Output that is written to this file descriptor is forwarded to
+    the stderr of this process. Then `see` is called with the same output, as bytes.
 
-    The file descriptor is a terminal if our stderr is one, so that the program behaves as if it wrote to our stderr.
-    At the end of the block, everything that the program wrote has been passed on. Child processes that the program
-    leaves running lose their stderr.
+    If the stderr of this process is a terminal, the file descriptor is a terminal, too. The program then behaves as if
+    it wrote to the stderr of this process. At the end of the block, all output of the program has been forwarded. If
+    child processes of the program are still running after the block, they lose their stderr.
     """
     reads, writes = _terminal() if os.isatty(2) else os.pipe()
     thread = threading.Thread(target=_pass_on, args=(reads, see), daemon=True)
@@ -37,8 +38,8 @@ def passed_on(see: Callable[[bytes], None]) -> Iterator[int]:
 
 
 def _terminal() -> tuple[int, int]:
-    """Returns (read end, write end) of a terminal in raw mode, which passes all bytes unchanged. It has the size of
-    the terminal at our stderr."""
+    """Opens a pseudo-terminal in raw mode, which passes all bytes unchanged. Its size is the size of the terminal at
+    the stderr of this process. Returns (read end, write end)."""
     reads, writes = pty.openpty()
     tty.setraw(writes)
     with suppress(OSError, termios.error):

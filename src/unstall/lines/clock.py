@@ -1,16 +1,18 @@
-"""The line clock: records which line of the user's code each thread is on at any time.
+"""The line clock: records which line of the user's code each thread executes at any time.
 
-The clock gives exact lines to the recorder `torch`, also with shapes, and to `cupti` on Python versions that
-`_frames.c` does not support. torch.profiler's own stacks have only the first lines of functions. A step takes 1.49 to
-1.75 times as long with the profiler's stacks, and 1.27 to 1.42 times as long with this clock (`python -m
-benchmarks.recording`, host-bound programs).
+The recorder `torch` uses this clock to get the exact line of each frame, even when it records shapes. The recorder
+`cupti` uses the clock on Python versions that `_frames.c` does not support. The stacks of torch.profiler have only the
+first lines of functions. With the profiler's stacks, a step takes 1.49 to 1.75 times as long as without recording. With
+this clock, it takes 1.27 to 1.42 times as long (`python -m benchmarks.recording`, host-bound programs).
 
-From Python 3.12 on, `sys.monitoring` calls back for each line, call and return of the user's functions only. Older
-versions use `sys.settrace`, which costs more. Callbacks are in C if the extension was built.
+From Python 3.12 on, the clock uses `sys.monitoring`. It then gets a callback for each line, call and return in the
+user's functions, and no callbacks for other functions. On older versions, the clock uses `sys.settrace`, which costs
+more time. The callbacks run in C if the extension was built.
 
-`lines.bin` is a header of 4096 bytes (magic, capacity, entries written in all) and a ring of entries of 16 bytes: time
-in ns (CLOCK_MONOTONIC), place, thread, depth of the stack. From the entry's time on, the thread is at the place. Place
--1 is outside the user's code. `places.jsonl` describes places and threads, in lines of JSON.
+`lines.bin` has a header of 4096 bytes (magic, capacity, total number of entries written) and a ring buffer of entries.
+Each entry has 16 bytes: time in ns (CLOCK_MONOTONIC), place, thread, depth of the stack. From the time of an entry on,
+the thread of the entry is at the place of the entry. Place -1 means outside the user's code. `places.jsonl` describes
+places and threads, in lines of JSON.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ def available() -> Mode:
 
 
 class LineClock:
-    """Records which line of the user's code each thread is on, from `start` to `stop`, into two files in `folder`."""
+    """Records which line of the user's code each thread executes, from the call of `start` to the call of `stop`.
+    Writes two files in `folder`."""
 
     name: str
     any_thread: bool
@@ -54,13 +57,14 @@ class LineClock:
     def __init__(
         self, folder: Path, mode: Mode, wants: Callable[[str], bool], *, capacity: int = CAPACITY, in_c: bool = True
     ) -> None:
-        """Prepares the clock. `start` starts it.
+        """Prepares the clock. Call `start` to start recording.
 
         Args:
             folder: The folder for the files `lines.bin` and `places.jsonl`.
-            mode: "monitoring" for sys.monitoring, or "settrace" for sys.settrace.
-            wants: Returns whether a file belongs to the user. Its argument is the file's name.
-            capacity: The number of entries that `lines.bin` can hold. Later entries overwrite the oldest ones.
+            mode: The interface to use: "monitoring" for sys.monitoring, or "settrace" for sys.settrace.
+            wants: A function that returns whether a file belongs to the user. Its argument is the file's name.
+            capacity: The number of entries that `lines.bin` can hold. If the file is full, new entries overwrite the
+                oldest entries.
             in_c: Whether to use the C extension, if it was built.
         """
         self.name, self.any_thread = mode, mode == "monitoring"
@@ -112,17 +116,17 @@ class LineClock:
         self._written = self._engine.stop()
 
     def flush(self) -> None:
-        """Does nothing: the files are memory-mapped, so nothing is buffered."""
+        """Does nothing. The clock buffers no data: `lines.bin` is memory-mapped."""
 
     def facts(self) -> dict[str, object]:
-        """Returns a dict: `entries` is the number of entries written, and `capacity` is the number that the file can
-        hold. If an error ended the clock early, `ended_by` is its message.
+        """Returns a dict. `entries` is the number of entries written. `capacity` is the number of entries that the file
+        can hold. If an error stopped the clock early, `ended_by` is the message of the error.
         """
         ended = {} if self._ended_by is None else {"ended_by": self._ended_by}
         return {"entries": self._written, "capacity": self._capacity, **ended}
 
     def forked(self) -> None:
-        """Stops the clock in a forked child: writes no more entries, and removes the callbacks."""
+        """Stops the clock in a forked child process: writes no more entries, and removes the callbacks."""
         self._engine.pause()
         self._undo()
 
@@ -186,8 +190,8 @@ class LineClock:
         self._write({"thread": index, "id": native_id, "name": name})
 
     def _write(self, what: dict[str, object]) -> None:
-        """Writes the description of a line or a thread to `places.jsonl`. If the disk is full, ends the clock, but not
-        the program.
+        """Writes the description of a line or a thread to `places.jsonl`. If the disk is full, stops the clock; the
+        program continues.
         """
         try:
             append_json_lines(self._places_path, [what])
@@ -199,8 +203,8 @@ class LineClock:
 
 
 def _running_stacks() -> list[tuple[int, list[tuple[CodeType, int]]]]:
-    """Returns (native thread id, frames) for every thread that runs Python. Frames are pairs (code, line), outermost
-    first, without the frames of this file.
+    """Returns a pair (native thread id, frames) for every thread that runs Python. `frames` is a list of pairs (code,
+    line), outermost frame first. It does not include the frames of this file.
     """
     native = {thread.ident: thread.native_id for thread in threading.enumerate()}
     stacks = []
@@ -213,7 +217,8 @@ def _running_stacks() -> list[tuple[int, list[tuple[CodeType, int]]]]:
 
 
 def running_frames() -> Iterator[FrameType]:
-    """Yields all frames of every thread that runs Python, from the innermost frame of a thread to its outermost."""
+    """Yields all frames of every thread that runs Python, one thread after the other. The frames of a thread come in
+    order, from the innermost to the outermost."""
     for innermost in sys._current_frames().values():
         yield from _outward(innermost)
 
@@ -225,8 +230,8 @@ def _outward(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def line_at(code: CodeType, offset: int) -> int:
-    """Returns the source line of the bytecode instruction at this offset, or the function's first line if the
-    instruction has none.
+    """Returns the source line of the bytecode instruction at `offset`. If this instruction has no source line, returns
+    the first line of the function.
     """
     for start, end, line in code.co_lines():
         if start <= offset < end and line is not None:

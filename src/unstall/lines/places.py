@@ -1,4 +1,4 @@
-"""Reads `places.jsonl`: which stack, line or thread each number in a recording stands for."""
+"""Reads `places.jsonl`. This file lists the stacks, lines and threads of a recording by their numbers."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from unstall.frameworks import OURS, is_framework
 from unstall.lines.clock import PLACES
 
 Frame = tuple[str, int, str]
-"""File, line, function."""
+"""A frame: (file, line, function)."""
 
 
 @dataclass(slots=True)
 class LinePlaces:
-    """The stacks, lines and threads that the numbers in a recording stand for.
+    """The stacks, annotated spans, lines and threads of a recording. Other files of the recording refer to them by
+    number.
 
     Paths are relative to the folder in which the program started.
 
     Attributes:
-        stacks: The frames of each stack, innermost first, by the stack's number.
-        spans: The name of each annotated span, by the span's number.
-        lines: The file, the line and the function of each line that ran, by its number.
-        clocked: The native id of each thread that the line clock followed, by the clock's number for the thread.
-        threads: The name of each Python thread, by its native id.
+        stacks: Maps the number of a stack to the frames of the stack, innermost frame first.
+        spans: Maps the number of an annotated span to the name of the span.
+        lines: Maps the number of a line that ran to (file, line, function).
+        clocked: Maps the line clock's number of a thread to the native id of the thread.
+        threads: Maps the native id of a Python thread to the name of the thread.
     """
 
     stacks: dict[int, tuple[Frame, ...]] = field(default_factory=dict)  # innermost first
@@ -38,9 +39,10 @@ class LinePlaces:
 
 
 def read_places(folder: Path, started_in: str) -> LinePlaces:
-    """Reads `places.jsonl` in `folder`: all stacks, lines and threads of a recording. Skips an entry that was cut off.
+    """Reads `places.jsonl` in `folder`: all stacks, spans, lines and threads of a recording. Skips an entry that is
+    incomplete because the program was killed.
 
-    `started_in` is the folder in which the program started; paths become relative to it.
+    `started_in` is the folder in which the program started. Paths are made relative to this folder.
     """
     places, short = LinePlaces(), Shortened(started_in)
     try:
@@ -75,8 +77,8 @@ _INSTALLED = re.compile(r"^.*/(?:site-packages|dist-packages)/|^.*/lib/python3\.
 
 
 class Shortened(dict[str, str]):
-    """Maps each path to a shorter path. The short path leaves out the folder in which the program started, or the
-    folder of installed packages.
+    """Maps each path to a short path. A path below the folder in which the program started is made relative to this
+    folder. A path below a folder of installed packages is made relative to that folder.
 
     If the short path of a user's file would look like the path of a framework's file, the path is not shortened.
     """

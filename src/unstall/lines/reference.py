@@ -22,16 +22,17 @@ _WRITTEN_AT = 16
 _MOST_DEPTH = 2**16 - 1
 
 Stack = tuple[int, list[tuple[CodeType, int]]]
-"""A thread's native id and its frames: code and line, outermost first."""
+"""(native id of a thread, frames). `frames` is a list of pairs (code, line), outermost frame first."""
 
 
 class ReferenceLineClock:
-    """Follows which line of the user's code each thread runs. Its methods are callbacks for sys.monitoring and
+    """Records which line of the user's code each thread executes. Its methods are callbacks for sys.monitoring and
     sys.settrace.
 
-    It keeps a stack of the user's frames for each thread. When the innermost line of a thread changes, it writes an
-    entry with the time and the place. A place is a pair (code, number). The number is a line, or 0 at the start of the
-    function. If a generator resumes, the number is -1 minus the offset of the bytecode instruction.
+    For each thread, the clock stores a stack of the user's frames. When the line of the innermost frame changes, the
+    clock writes an entry with the time and the place. A place is a pair (code, number). The number is a line number, or
+    0 at the start of a function. When a generator resumes, the number is `-1 - offset`; `offset` is the offset of the
+    bytecode instruction.
     """
 
     def __init__(self) -> None:
@@ -56,13 +57,16 @@ class ReferenceLineClock:
         """Starts to write entries to a new file.
 
         Args:
-            path: The file. It must not exist.
-            capacity: The number of entries that the file keeps. Later entries overwrite the oldest ones.
-            stacks: The stacks of the threads that run already.
-            wants: Returns whether code is the user's. It is called once per code object.
-            describe: Called with (index, code, number) for each new place, which is the pair (code, number).
-            new_thread: Called with (index, native id) for each new thread.
-            disable: The value that callbacks return to sys.monitoring if they need not be called again.
+            path: The path of the file. The file must not exist yet.
+            capacity: The number of entries that the file can hold. If the file is full, new entries overwrite the
+                oldest entries.
+            stacks: The stacks of the threads that are already running.
+            wants: A function that returns whether a code object belongs to the user. It is called once per code object.
+            describe: A function that is called with (index, code, number) for each new place. The place is the pair
+                (code, number).
+            new_thread: A function that is called with (index, native id) for each new thread.
+            disable: `sys.monitoring.DISABLE`. A callback returns this value if it need not be called again for the same
+                code.
         """
         if self._map is not None:
             raise RuntimeError("the line clock is running already")
@@ -95,7 +99,8 @@ class ReferenceLineClock:
         return self._written
 
     def pause(self) -> None:
-        """Stops writing, but keeps the file open, since a forked child shares the file with its parent."""
+        """Stops writing entries. Does not close the file, because a forked child process shares the file with its
+        parent process."""
         self._on = False
 
     def py_start(self, code: CodeType, offset: int) -> object:
@@ -120,7 +125,7 @@ class ReferenceLineClock:
             self._leave(code)
 
     def trace(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """The callback for sys.settrace. Once the clock has stopped, removes itself from the calling thread."""
+        """The callback for sys.settrace. After the clock has stopped, removes itself from the thread that calls it."""
         if not self._on:
             if sys.gettrace() == self.trace:
                 sys.settrace(None)
@@ -147,8 +152,8 @@ class ReferenceLineClock:
         return None
 
     def _go_to(self, code: CodeType, line: int) -> None:
-        """Sets the line of the innermost frame that runs `code`, and removes the frames inside it, which must have
-        ended.
+        """Sets the line of the innermost frame that runs `code`. Removes all frames inside this frame, because they
+        must have ended.
         """
         native_id = threading.get_native_id()
         stack = self._stack(native_id)
@@ -166,8 +171,8 @@ class ReferenceLineClock:
 
     @staticmethod
     def _depth(stack: list[tuple[CodeType, int]], code: CodeType) -> int:
-        """Returns the depth of the innermost frame that runs `code`, where 1 is the outermost frame, or 0 if no frame
-        does.
+        """Returns the depth of the innermost frame that runs `code`. The outermost frame has depth 1. Returns 0 if no
+        frame runs `code`.
         """
         return next((depth for depth in range(len(stack), 0, -1) if stack[depth - 1][0] is code), 0)
 
@@ -187,8 +192,8 @@ class ReferenceLineClock:
         return place
 
     def _number(self, code: CodeType) -> int:
-        """Returns a number for the code object: its id(). Keeps the object alive, so that no other object gets the same
-        id.
+        """Returns a number for the code object: its `id()`. Keeps the code object alive, so that no other object gets
+        the same `id()`.
         """
         self._codes.setdefault(id(code), code)
         return id(code)

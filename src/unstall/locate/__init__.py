@@ -1,1 +1,1 @@
-"""Where events belong: steps in time, places in source."""
+"""Finds out where events belong: to which step in time, and to which place in the source."""

@@ -1,11 +1,14 @@
-"""A table of the names of kernels that communicate with other GPUs. Each row is one way in which a library names them.
+"""A table of the names of kernels that communicate with other GPUs. Each row is a pattern for kernel names of a
+library.
 
-To teach unstall a library, add a row. For a name such as `void deep_ep::intranode::combine<__nv_bfloat16, 8>(int4*)`, a
-row sees the function with its namespaces: `deep_ep::intranode::combine`. The first row that fits decides. A row with
-the kind LOCAL is for kernels that a library runs beside its communication, without waiting for another GPU.
+To support another library, add a row. The pattern must match the whole name of the function with its namespaces. For
+example, the name of the kernel `void deep_ep::intranode::combine<__nv_bfloat16, 8>(int4*)` is
+`deep_ep::intranode::combine`. If several rows match, the first of them counts. The kind LOCAL is for kernels of a
+library that neither communicate nor wait for another GPU.
 
-Kernels that compute a matrix product and send it count as computation, because they mostly compute. Their names fit no
-row. Kernels that add a norm or a quantisation to an all-reduce count as communication.
+Some kernels compute a matrix product and send it to other GPUs. They count as computation, because they mostly compute.
+Only rows of the kind LOCAL may match their names. Kernels that do an all-reduce and then a norm or a quantisation count
+as communication.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import NamedTuple
 
 
 class Kind(Enum):
-    """The kinds of collectives. Each value is the collective's usual name."""
+    """The kinds of collectives. The value of each kind is the usual name of the collective."""
 
     ALL_REDUCE = "all-reduce"
     FUSED_ALL_REDUCE = "fused all-reduce"  # and a norm, or a quantisation
@@ -128,9 +131,9 @@ _LENGTH = re.compile(r"\d{1,4}")
 
 @lru_cache(8192)
 def kind_of_kernel(name: str) -> Kind | None:
-    """Returns the kind of a kernel, judged by the kernel's name.
+    """Returns the kind of collective that a kernel with this name runs.
 
-    Returns LOCAL for a kernel that is known not to communicate, and None for a name that the table does not contain.
+    Returns LOCAL if the kernel is known not to communicate. Returns None if no row of the table matches the name.
     """
     text = _UNNAMED.sub("", name[:_LONGEST])
     function = _function(text)
@@ -144,7 +147,8 @@ def kind_of_kernel(name: str) -> Kind | None:
 
 
 def kind_of_operation(name: str) -> Kind:
-    """Returns the kind of a collective operation, judged by a name such as `allreduce_coalesced` or `send`."""
+    """Returns the kind of a collective operation, according to a name such as `allreduce_coalesced` or `send`. Returns
+    OTHER if the name says nothing about the kind."""
     return next((kind for pattern, kind in _WORDS if pattern.search(name, 0, _LONGEST)), Kind.OTHER)
 
 
@@ -158,9 +162,10 @@ def _function(text: str) -> str:
 
 
 def _mangled_parts(text: str, at: int) -> list[str]:
-    """Returns the names in a mangled C++ symbol (Itanium ABI) that begins with `_ZN`.
+    """Returns the parts of the name in a mangled C++ symbol (Itanium ABI), such as `_ZN3foo3barE`.
 
-    Each name follows its length in digits. `at` is the position of the first length.
+    In the symbol, each part comes after its length, which is written in digits. `at` is the position of the first
+    length.
     """
     parts: list[str] = []
     while length := _LENGTH.match(text, at):

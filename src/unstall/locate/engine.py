@@ -1,5 +1,5 @@
-"""Work of autograd's engine that belongs to no forward operator, such as sums of gradients. If operators were not
-recorded, that is the whole backward pass."""
+"""Finds work of the autograd engine that belongs to no forward operator, such as sums of gradients. If operators were
+not recorded, this work is the whole backward pass."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ _LEAF = re.compile(r"\bAccumulateGrad$")
 
 @remembered
 def models(places: Places) -> I32:
-    """Finds, for each frame in `timeline.stacks`, the `forward` method of the model that is running at that frame.
+    """Finds, for each row of `timeline.stacks` (a frame), the `forward` method of the model that runs this frame.
 
-    Returns the row of that method's frame in `timeline.stacks`, or -1 if no model is running. A `forward` method counts
-    if it is the user's own and runs inside a call of a torch module. If several such methods are on the stack, the
-    outermost one counts, because its module contains the others.
+    Returns an array with one element for each frame: the row of the `forward` method's frame in `timeline.stacks`, or
+    -1 if no model runs the frame. A `forward` method counts if the user wrote it and if it runs inside a call of a
+    torch module. If several of these methods are on the stack, the outermost method counts, because its module contains
+    the other modules.
     """
     timeline, stacks = places.timeline, places.timeline.stacks
     called = nearest(stacks.parent, named_functions(timeline, MODULE_CALL)[stacks.line]) >= 0
@@ -35,18 +36,19 @@ def models(places: Places) -> I32:
 
 
 def of_the_engine(places: Places, chosen: Bool, function: Bool) -> Bool:
-    """Returns a mask of the host events that belong to a function's backward pass, but to no backward operator.
+    """Returns a mask of the host events that belong to a function's backward pass, but not to a backward operator.
 
-    Autograd's engine does such work, for example when it sums gradients. Between two backward operators of the
-    function, the engine's work belongs to the function. Accumulating gradients into `.grad` does not, because these
-    gradients are the result of the function's backward pass. If the run has no known backward operators, the whole
-    backward pass belongs to the model that ran last before it.
+    These events are work of the autograd engine, for example sums of gradients. Work that the engine does between two
+    backward operators of the function belongs to the function. There is one exception: the accumulation of gradients
+    into `.grad` does not belong to the function, because these gradients are the result of the function's backward
+    pass. If the run has no known backward operators, the whole backward pass belongs to the model that ran last before
+    the backward pass.
 
     Args:
         places: The source places of the run's host events.
-        chosen: A mask of the host events that belong to the function, including the backward operators of its
-            operators.
-        function: A mask of the rows of `timeline.stacks` that are frames of the function itself.
+        chosen: A mask of the host events that belong to the function. It includes the backward operators of the
+            function's operators.
+        function: A mask of the rows of `timeline.stacks` whose frame runs the function itself.
     """
     timeline, host = places.timeline, places.timeline.host
     found = np.zeros(len(host), dtype=np.bool_)
@@ -67,9 +69,10 @@ def of_the_engine(places: Places, chosen: Bool, function: Bool) -> Bool:
 
 
 def _between(places: Places, mine: I64, chosen: Bool) -> Bool:
-    """Returns a mask over `mine`, the host rows of one thread in order of time.
+    """Returns a mask over `mine`. `mine` are the host rows of one thread, in order of time.
 
-    An event is selected if it has no forward operator and is between two events that have one and are in `chosen`.
+    An event is selected if it has no forward operator, and if the events with a forward operator just before and just
+    after it are in `chosen`. Accumulation of gradients into `.grad` is not selected.
     """
     timeline, host = places.timeline, places.timeline.host
     linked = host.forward[mine] >= 0
@@ -87,10 +90,10 @@ def _between(places: Places, mine: I64, chosen: Bool) -> Bool:
 
 
 def _of_the_last_model(places: Places, mine: I64, function: Bool) -> Bool:
-    """Returns a mask over `mine`, the host rows of one autograd thread.
+    """Returns a mask over `mine`. `mine` are the host rows of one autograd thread, in order of time.
 
-    An event is selected if the model that launched last before the event is in `function`, a mask of the rows of
-    `timeline.stacks`.
+    For each event, the last launch that a model made before the event is found. The event is selected if the `forward`
+    frame of this model is in `function`, a mask of the rows of `timeline.stacks`.
     """
     host = places.timeline.host
     launches = np.flatnonzero((host.kind == HostKind.LAUNCH) & (host.stack >= 0))

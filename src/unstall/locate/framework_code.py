@@ -1,4 +1,4 @@
-"""Whose code the frames of a run are, and which option of a framework helps there."""
+"""Finds out to whom the code of a frame belongs, and which option of a framework addresses a finding."""
 
 from __future__ import annotations
 
@@ -24,27 +24,29 @@ _OF_LAUNCHES = ("launch-bound", "tiny-kernels")
 
 @dataclass(frozen=True, eq=False)
 class FrameworkCode:
-    """Tells the user's frames from the frames of frameworks, and finds framework options that address a finding.
+    """Distinguishes the user's frames from the frames of frameworks. Finds framework options that address a finding.
 
-    Caches the answers.
+    Caches the results.
     """
 
     places: Places
     _found: dict[str, Bool] = field(default_factory=dict)
 
     def option_for(self, rule: str, place: int, rows: I64) -> tuple[Framework, Option] | None:
-        """Returns a framework and its option that addresses a finding of `rule` at `place`, or None if no option does.
+        """Returns a framework and an option of this framework. The option addresses a finding of `rule` at `place`.
+        Returns None if there is no option for the finding.
 
-        The option must apply to most of `rows`, the host rows of the finding. For an option that captures the model as
-        a CUDA graph, a tenth of the rows is enough.
+        The option must apply to more than half of `rows`, the host rows of the finding. For an option that captures the
+        model as a CUDA graph, more than a tenth of the rows is enough.
 
-        If one framework calls another, as the Trainer calls Accelerate, only the outermost framework's options count.
-        If several of these apply, the one whose pattern matches the innermost frame is returned. The framework's code
-        must be between the event and the user's code. A user's callback that the framework calls is the user's code.
-        Launches belong to the framework even if the user wrote the model, because the framework's loop calls the model.
+        If one framework calls another, as the Trainer calls Accelerate, only the options of the outermost framework
+        count. If several of these options apply, returns the option whose pattern matches the innermost frame. Code of
+        the framework must be between the event and the user's code. If the framework calls a callback that the user
+        wrote, the callback is the user's code. Launches in a model belong to the framework even if the user wrote the
+        model, because the framework's loop calls the model.
 
-        If the option captures the model as a CUDA graph, and the model already runs as a graph, the returned option
-        says what else the user can do.
+        If the option captures the model as a CUDA graph, but the model already runs as a CUDA graph, the returned
+        option gives different advice.
         """
         places, stacks = self.places, self.places.timeline.stacks
         options = [(each, option) for each in FRAMEWORKS for option in each.options if re.fullmatch(option.rules, rule)]
@@ -71,7 +73,8 @@ class FrameworkCode:
         return outermost, replace(AROUND_A_GRAPHED_MODEL, rules=best.rules, frame=best.frame) if captured else best
 
     def shortens(self, framework: Framework, option: Option, rows: I64) -> bool:
-        """Returns whether setting this option makes a step shorter, judged by `rows`, the host rows of a finding."""
+        """Returns whether a step becomes shorter if the user follows `option`. `rows` are the host rows of a
+        finding."""
         if not option.own_loop or framework.loop is None:
             return option.shortens
         stacks = self.places.timeline.stacks
@@ -79,9 +82,10 @@ class FrameworkCode:
         return option.shortens and bool(inside[self.places.timeline.host.stack[rows]].mean() <= _MOSTLY)
 
     def package_of(self, file: str | None) -> str | None:
-        """Returns the name of the installed package that contains a file, or None if the file is the user's own.
+        """Returns the name of the installed package that contains a file. Returns None if the file belongs to the user.
 
-        The program's own file is always the user's. If the user named files by globs, every file counts as the user's.
+        The script of the program always belongs to the user. If the user named the user's files by globs, returns None
+        for every file.
         """
         if file is None or self.places.are_named or file in self._programs or not is_installed(file):
             return None
@@ -103,8 +107,8 @@ class FrameworkCode:
 
     @cached_property
     def _own(self) -> Bool:
-        """A mask of the rows of `timeline.stacks` (frames) whose code is neither a framework's nor in an installed
-        package."""
+        """A mask of the rows of `timeline.stacks` (frames) whose code belongs neither to a framework nor to an
+        installed package."""
         timeline = self.places.timeline
         own = by_text(timeline.lines.file, lambda index: self.package_of(timeline.text(index)) is None) == 1
         mine: Bool = self.places.is_user_frame & own[timeline.stacks.line]

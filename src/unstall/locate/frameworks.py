@@ -1,6 +1,7 @@
-"""Training and inference frameworks: what a step is in each, and which of its options do what a finding asks for.
+"""A table of training and inference frameworks. It says what a step is in each framework, and which options of the
+framework address which findings.
 
-To add a framework, add rows to `FRAMEWORKS`. Tests look for each option in the installed package.
+To add a framework, add an entry to `FRAMEWORKS`. Tests check that the installed package has each option.
 """
 
 from __future__ import annotations
@@ -14,22 +15,25 @@ _UPLOADS = r"pageable-copy|blocking-copy|blocking-pinned-copy|data-loading"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A way to address findings with what a framework offers.
+    """An option or a call of a framework that addresses findings.
 
     Attributes:
         rules: A regular expression that matches the whole name of each rule whose findings the option addresses.
-        frame: A regular expression that finds a frame between the event and the user's line. A frame is written as
-            "file: function".
-        do: What to do, by options or calls of the framework.
+        frame: A regular expression that is searched in frames, written as "file: function". It must match a frame
+            between the event and the user's line.
+        do: The advice to the user: which options or calls of the framework to use.
         safe_if: The condition under which `do` keeps the program correct.
-        names: The objects that `do` relies on, as "module:object", or "module:object(parameter)".
-        directly: Whether `frame` must match the innermost frame outside of torch. If so, the option does not apply to
-            events inside a model that the framework's loop calls.
-        of_model: Whether `do` advises a graph that holds only the model's forward and backward passes, because the
-            framework's own work around the model cannot be captured.
-        shortens: Whether following `do` makes a step shorter, as the replay of the finding predicts.
-        at_the_line: Whether `do` changes the finding's own line, or the arguments that this line passes.
-        own_loop: Whether `do` can be followed only if the user's own loop, not the framework's, runs the steps.
+        names: The objects that the advice in `do` needs. Each is written as "module:object" or
+            "module:object(parameter)".
+        directly: Whether `frame` must match the innermost frame that is outside of torch. If True, the option does not
+            apply to events inside a model that the framework's loop calls.
+        of_model: Whether `do` advises to capture only the model's forward and backward passes as a CUDA graph. This is
+            the case if the framework's work around the model cannot be captured.
+        shortens: Whether a step becomes shorter, as the replay of the finding predicts, if the user follows `do`.
+        at_the_line: Whether the user must change the line of the finding, or the arguments in this line, to follow
+            `do`.
+        own_loop: Whether the user can follow `do` only if the steps run in a loop in the user's code, not in the
+            framework's loop.
     """
 
     rules: str
@@ -50,12 +54,13 @@ class Framework:
 
     Attributes:
         name: The framework's name.
-        step: What a step is, in words.
-        users_line: The call of the framework in the user's program, as text.
+        step: A description of a step in this framework.
+        users_line: The source text of the user's call of the framework, such as "trainer.train()".
         options: The framework's options that address findings.
-        has_loop: Whether the framework, and not the user's code, has the loop over the steps.
-        loop: A regular expression that finds the function with that loop in texts of the form "file: function". Without
-            an optimizer, each call of a model from that function is a step.
+        has_loop: Whether the loop over the steps is in the framework. If False, the loop is in the user's code.
+        loop: A regular expression for the function that contains the loop over the steps. It is searched in texts of
+            the form "file: function". If no optimizer steps, each call of a model by this function is a step. None if
+            the function is not known.
     """
 
     name: str
@@ -70,7 +75,8 @@ _TRAINERS_LOOP = (
     r"transformers/trainer\.py: .*\b(train|_inner_training_loop|_run_epoch|training_step|_prepare_inputs?)$"
 )
 LEAVES_WAITS_OUT = re.compile(r"(?:.*/)?transformers/masking_utils\.py")
-"""Files of libraries that ask whether they are captured, and then do not wait."""
+"""Matches paths of library files whose code checks whether a graph capture is running. During a capture, this code does
+not wait for the device."""
 _SHAPES = "shapes recur, and the host reads nothing within the model"
 
 AROUND_A_GRAPHED_MODEL = Option(
@@ -81,7 +87,7 @@ AROUND_A_GRAPHED_MODEL = Option(
     "—",
     shortens=False,
 )
-"""Stands for an option that captures the model alone, if the model is captured already."""
+"""The option that replaces an option with `of_model` if the model already runs as a CUDA graph."""
 
 FRAMEWORKS = (
     Framework(

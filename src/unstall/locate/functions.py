@@ -1,7 +1,7 @@
 """Groups call stacks by function.
 
-A recorder may give each frame the line that ran. Then the frames of one function differ by line, and are
-grouped here.
+A recorder may store, for each frame, the line that ran. One function then has several frames, one for each line. This
+module groups them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONGEST = 4096  # characters of a file and a function that are looked at
 class Functions:
     """Groups the rows of `timeline.stacks` (frames of call stacks) by function.
 
-    If the recorder knew only the `def` line of each function, every row is its own function.
+    If the recorder stored only the `def` line of each function, every row is a separate function.
     """
 
     row: I32  # by row: the first row with the same function and the same calling function
@@ -32,9 +32,10 @@ class Functions:
 
 @remembered
 def function_of(timeline: Timeline) -> I64:
-    """Returns a number from 0 on for each row of `timeline.lines`.
+    """Returns a function number, from 0 on, for each row of `timeline.lines`.
 
-    Lines of one function share a number if they are lines that ran. The `def` line of a function has its own number.
+    All lines of a function that ran have the same number. If a row has only the `def` line of a function, because the
+    line that ran is not known, the row has a separate number.
     """
     lines = timeline.lines
     named = lines.file.astype(np.int64) * (len(timeline.strings) + 1) + lines.function
@@ -55,8 +56,8 @@ def named_functions(timeline: Timeline, pattern: re.Pattern[str]) -> Bool:
 
 @remembered
 def functions(timeline: Timeline) -> Functions:
-    """Returns the function of each row of `timeline.stacks`. Calls of one function from two callers count as two
-    functions."""
+    """Returns the function of each row of `timeline.stacks`. If two functions call the same function, the called
+    function counts as two functions, one for each caller."""
     stacks, lines, function = timeline.stacks, timeline.lines, function_of(timeline)
     row = np.arange(len(stacks), dtype=np.int32)
     depth = depths(stacks.parent)

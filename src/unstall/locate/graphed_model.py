@@ -1,4 +1,4 @@
-"""Tells whether the model that a framework's code calls already runs by `unstall.graphed`."""
+"""Finds out whether the model that a framework calls already runs as a CUDA graph of `unstall.graphed`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _SOME = 0.1  # of the launches: as much of another model is worth a graph of its
 
 
 def is_around_a_graphed_model(places: Places, rows: I64) -> bool:
-    """Returns whether `unstall.graphed` runs a model as a graph, and these host rows are outside of any other model.
+    """Returns whether both of these are true: `unstall.graphed` runs a model as a CUDA graph, and the host rows `rows`
+    are not inside another model.
 
-    Up to a tenth of the rows may be in a model that `unstall.graphed` does not run.
+    Up to a tenth of the rows may be inside a model that `unstall.graphed` does not run.
     """
     timeline = places.timeline
     host, stacks = timeline.host, timeline.stacks

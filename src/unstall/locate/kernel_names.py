@@ -1,4 +1,4 @@
-"""Kernels' names as a person reads them."""
+"""Shortens the names of kernels, so that people can read them easily."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ _BRACKETS = {"(": ")", "<": ">", "[": "]", "{": "}"}
 
 
 def plain(kernel: str) -> str:
-    """Returns a kernel's name without return type, template arguments and parameters, such as "cutlass::Kernel2"."""
+    """Returns the name of a kernel without the return type, the template arguments and the parameters, such as
+    "cutlass::Kernel2"."""
     name, opened = "", [""]
     for letter in re.sub(r"^void |\(anonymous namespace\)::", "", kernel):
         if letter == _BRACKETS.get(opened[-1]):

@@ -1,4 +1,5 @@
-"""Classifies events by name: kernels as collectives, host events as data loading, recorder's work and others."""
+"""Classifies events by name. Kernels are classified as collectives. Host events are classified as data loading, sleep,
+the recorder's work, and others."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ _LONGEST = 4096  # characters of a name that are looked at
 
 
 def is_collective(strings: Sequence[str], names: I32) -> Bool:
-    """Returns a mask of the names that belong to kernels that communicate, by the table in `collectives.py`.
+    """Returns a mask of the names that belong to communication kernels, according to the table in `collectives.py`.
 
     Each name is an index into `strings`. For a timeline, `is_communication` is more accurate.
     """
@@ -48,11 +49,12 @@ def is_collective(strings: Sequence[str], names: I32) -> Bool:
 
 @remembered
 def is_communication(timeline: Timeline) -> Bool:
-    """Returns a mask of the device ops that communicate with other GPUs, by their names or by marks in the trace.
+    """Returns a mask of the device ops that communicate with other GPUs, according to their names or to marks in the
+    trace.
 
-    A kernel that a call of torch.distributed launches directly is a collective, unless the table of names has it as
-    LOCAL. A kernel of an operator inside that call, such as a copy into a buffer, is not. Copies count only if they go
-    to another device.
+    A kernel that a call of torch.distributed launches directly is a collective. The only exception is a kernel that is
+    LOCAL in the table of names. If an operator inside the call launches a kernel, such as a copy into a buffer, this
+    kernel is not a collective. Copies of memory count only if they go to another device.
     """
     device, told = timeline.device, timeline.collectives
     found: Bool = (device.kind == DeviceKind.KERNEL) & is_collective(timeline.strings, device.name)
@@ -64,7 +66,7 @@ def is_communication(timeline: Timeline) -> Bool:
 
 
 def named(timeline: Timeline, pattern: re.Pattern[str], names: I32) -> Bool:
-    """Returns a mask of the names that begin with a match of the pattern. Each name is an index into
+    """Returns a mask of the names whose beginning matches the pattern. Each name is an index into
     `timeline.strings`."""
     return by_text(names, lambda index: pattern.match(timeline.text(index), 0, _LONGEST) is not None).astype(np.bool_)
 
@@ -89,7 +91,7 @@ def is_prefetch_wait(timeline: Timeline) -> Bool:
 def is_host_collective(timeline: Timeline) -> Bool:
     """Returns a mask of the host events that are collectives on the host, by gloo, MPI or UCC.
 
-    NCCL does not count, because its host events only launch kernels.
+    Collectives of NCCL do not count, because their host events only launch kernels.
     """
     host = timeline.host
     may: Bool = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP)
@@ -100,7 +102,7 @@ def is_host_collective(timeline: Timeline) -> Bool:
 def is_asleep(timeline: Timeline) -> Bool:
     """Returns a mask of the host events that sleep, or that wait for another process, a connection or a file.
 
-    Faster code does not shorten such events. They are known only on the virtual GPU, or if the recorder recorded the
+    Faster code does not shorten these events. They are known only on the virtual GPU, or if the recorder recorded the
     frames of built-in functions.
     """
     frames: Bool = timeline.host.kind == HostKind.PYTHON
@@ -108,7 +110,7 @@ def is_asleep(timeline: Timeline) -> Bool:
 
 
 def is_waiting_for_thread(timeline: Timeline) -> Bool:
-    """Returns a mask of the host events that wait for another thread's lock, queue item or future."""
+    """Returns a mask of the host events that wait for another thread: for a lock, a queue item or a future."""
     frames: Bool = timeline.host.kind == HostKind.PYTHON
     return frames & named(timeline, _OF_THREADS, timeline.host.name)
 
@@ -117,16 +119,17 @@ def is_waiting_for_thread(timeline: Timeline) -> Bool:
 def is_no_code(timeline: Timeline) -> Bool:
     """Returns a mask of the host events that faster host code would not shorten.
 
-    These are data loading, sleep, waits for files and other processes, collectives on the host, and the driver's work.
+    These events are data loading, sleep, waits for files and other processes, collectives on the host, and the driver's
+    work.
     """
     others: Bool = is_data_loading(timeline) | is_asleep(timeline) | is_host_collective(timeline)
     return others | np.isin(timeline.host.kind, OF_THE_DRIVER)
 
 
 def is_recorder_at_work(timeline: Timeline, *, amid: bool = False) -> Bool:
-    """Returns a mask of the host events that are the recorder's own work.
+    """Returns a mask of the host events that are work of the recorder.
 
-    With `amid`, only events on the program's threads count.
+    If `amid` is true, only events on the program's threads count.
     """
     host = timeline.host
     rows = np.flatnonzero(host.kind == HostKind.OVERHEAD)

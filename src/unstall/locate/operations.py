@@ -1,4 +1,5 @@
-"""Groups host calls by operation: an operator or, if none were recorded, a copy and the wait for it."""
+"""Groups host calls by operation. An operation is an operator. If no operators were recorded, it is a copy with the
+wait for this copy."""
 
 from __future__ import annotations
 
@@ -7,22 +8,24 @@ import numpy as np
 from unstall.timeline.columns import I32, HostKind, Timeline, WaitKind
 
 _AT_ONCE_NS = 20_000
-"""Longest time from the end of a copy's call to the wait for it, if torch makes both: 0.2 to 9 us on an H200's host
-while recording. Two Python statements may be as close, but they are on different lines."""
+"""The longest time in ns from the end of a copy call to the wait for the copy, if the same function of torch makes
+both. On an H200's host, this time is 0.2 to 9 us while recording. Two separate Python statements may be as close in
+time, but they are on different lines."""
 
 
 def has_operators(timeline: Timeline) -> bool:
-    """Returns whether the run has operators. Recorders of CUDA calls alone do not record operators."""
+    """Returns whether operators were recorded. A recorder that records only CUDA calls does not record operators."""
     return bool((timeline.host.kind == HostKind.OP).any())
 
 
 def operations(timeline: Timeline, operator: I32) -> I32:
-    """Returns a number for each host row, or -1 for a row outside of any operation. Rows of one operation share a
-    number.
+    """Returns a number for each host row. All rows of one operation have the same number. A row outside of all
+    operations has -1.
 
-    If operators were recorded, the result is `operator`, which gives the row of the operator around each host row.
-    If not, there is one kind of operation: a copy, together with a wait for the copy's stream that follows at once, on
-    the same thread and line. Its number is the copy's row.
+    If operators were recorded, returns `operator`, which has the row of the operator around each host row. If no
+    operators were recorded, there is only one kind of operation: a copy, together with a wait for the copy's stream.
+    The wait must follow immediately, on the same thread and in the same line. The number of the operation is the row of
+    the copy.
     """
     if has_operators(timeline):
         return operator

@@ -23,11 +23,12 @@ _CELL = re.compile(r"In\[\d+\]$")  # as `answers/cells.py` names a notebook's ce
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Places:
-    """The place in the source of every host event.
+    """The place of every host event in the source.
 
-    A place is a number. If the event's stack has a line of the user's, the place is a row of `timeline.lines`.
-    Otherwise it is `len(timeline.lines)` plus the index of a name in `timeline.strings`: the name of the annotation
-    around the event, or of the outermost operator. If there is no such name, the place is -1.
+    A place is a number. If the event's call stack has a line of the user's code, the place is the row of this line in
+    `timeline.lines`. Otherwise the place stands for a name: the name of the annotation around the event, or the name of
+    the outermost operator. It is then `len(timeline.lines)` plus the index of the name in `timeline.strings`. If the
+    event has neither a line nor a name, the place is -1.
     """
 
     timeline: Timeline
@@ -42,9 +43,10 @@ class Places:
     unmatched: tuple[str, ...] = ()  # the user's globs that match no recorded file
 
     def where(self, place: int, rows: I64 | int, op: str | None) -> Where:
-        """Returns a place in the form that reports print, with the caller that is most common among the host rows.
+        """Returns a place in the form that reports print. The result includes the place's caller: the most common
+        caller among the host rows `rows`.
 
-        `rows` may contain -1, which stands for no row. `op` is the operator's name that is put into the result.
+        Elements of `rows` that are -1 are ignored. `op` is the name of the operator, which is put into the result.
         """
         timeline = self.timeline
         lines = timeline.lines
@@ -70,11 +72,12 @@ class Places:
         )
 
     def _usual_caller(self, place: int, rows: I64) -> int:
-        """Returns the line that calls the place in most of these host rows, as a row of `timeline.lines`, or -1.
+        """Returns the line that calls the place in most of the host rows `rows`. The line is a row of `timeline.lines`,
+        or -1 if it is not known.
 
-        Some rows may be in functions that the place calls, so that their own caller is the place itself. For these
-        rows, the place's frame is looked up in their stack, and the caller of that frame counts. The caller of a
-        backward operator is backward(), so backward operators count only if all rows are backward operators.
+        Some rows may be in functions that the place calls. If all rows are, the place's frame is looked up in the stack
+        of each row, and the caller of the place's frame counts. The caller of a backward operator is backward(), so
+        backward operators count only if all rows are backward operators.
         """
         at = rows[self.place[rows] == place]
         if len(at):
@@ -85,7 +88,8 @@ class Places:
         return _most_common(np.repeat(_at(self.outside, own), counts))
 
     def around(self, place: int, frame: int) -> int:
-        """Returns the innermost frame of the place's function, at `frame` or further out, or -1 if there is none.
+        """Searches the call stack from `frame` outward for a frame of the place's function. Returns the first frame
+        that it finds, or -1.
 
         Frames are rows of `timeline.stacks`.
         """
@@ -107,13 +111,13 @@ class Places:
 def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None = None) -> Places:
     """Attributes every host event to a place in the source.
 
-    A backward operator is at the line of its forward operator. While `unstall.graphed` checks a new graph, events are
-    at a line of unstall, not at the user's line that runs meanwhile.
+    The place of a backward operator is the line of its forward operator. While `unstall.graphed` checks a new graph,
+    the place of an event is a line of unstall, not the line of the user's code that runs during the check.
 
     Args:
         timeline: A recorded run.
-        user: Globs of files. If there are any, only the files that match count as the user's code.
-        step: The name of the annotation around each step. This annotation is not a place.
+        user: Globs of file names. If `user` is not empty, only files that match a glob count as the user's code.
+        step: The name of the annotation around each step. This annotation is never the place of an event.
     """
     host = timeline.host
     mine = _user_lines(timeline, user)
@@ -154,9 +158,10 @@ def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None =
 
 
 def _callers(timeline: Timeline, is_user_frame: Bool, user_node: I32) -> I32:
-    """Returns the calling frame of each row of `timeline.stacks`, or -1: the next frame outward that is the user's.
+    """Returns the caller of each row (frame) of `timeline.stacks`, as another row, or -1 if there is no caller.
 
-    For a frame outside of the program's own file, it is the next frame outward that is in that file.
+    The caller is the next frame outward whose code belongs to the user. If the frame itself is outside of the program's
+    script, the caller is the next frame outward that is in the script.
     """
     stacks = timeline.stacks
     outside = stacks.parent
@@ -171,17 +176,18 @@ def _callers(timeline: Timeline, is_user_frame: Bool, user_node: I32) -> I32:
 
 
 def _most_common(lines: I32) -> int:
-    """Returns the most common row number in `lines`, the first of equally common ones, or -1 if all are negative."""
+    """Returns the most common number in `lines` that is not negative. If several numbers are equally common, returns
+    the first of them. Returns -1 if all numbers are negative."""
     found, first, counts = np.unique(lines[lines >= 0], return_index=True, return_counts=True)
     return int(found[np.lexsort((first, -counts))[0]]) if len(found) else -1
 
 
 def programs(timeline: Timeline) -> set[int]:
-    """Returns the files that ran as the program, as indices into `timeline.strings`. For a notebook, these are its
-    cells.
+    """Returns the files that ran as the program, as indices into `timeline.strings`. For a notebook, these files are
+    the cells of the notebook.
 
-    A file ran as the program if the outermost frame of some stack is the file's `<module>`. The file is the user's,
-    even if it is named like a library module, such as profile.py.
+    A file ran as the program if the outermost frame of some stack is the file's `<module>`. The file belongs to the
+    user, even if its name is the name of a library module, such as profile.py.
     """
     cells = by_text(timeline.lines.file, lambda index: _CELL.match(timeline.strings[index]) is not None) == 1
     if cells.any():
@@ -193,7 +199,7 @@ def programs(timeline: Timeline) -> set[int]:
 
 
 def _at(values: I32, index: I32 | I64) -> I32:
-    """Returns values[index], and -1 where the index is -1."""
+    """Returns `values[index]`. If an index is -1, its element of the result is -1."""
     if not len(values):
         return np.full(len(index), -1, dtype=np.int32)
     return np.where(index >= 0, values[np.maximum(index, 0)], -1).astype(np.int32)
@@ -225,8 +231,8 @@ def _unmatched(timeline: Timeline, user: Sequence[str]) -> tuple[str, ...]:
 def _outermost_operators(timeline: Timeline, mine: Bool) -> I32:
     """Returns the row of the outermost operator around each host event, or -1.
 
-    Only operators inside the user's innermost frame count. `mine` is a mask of the rows of `timeline.lines` that are
-    the user's.
+    Only operators that are called inside the user's innermost frame count. `mine` is a mask of the rows of
+    `timeline.lines` that are in the user's files.
     """
     host = timeline.host
     line = _at(timeline.stacks.line, host.stack)
@@ -239,8 +245,8 @@ def _outermost_operators(timeline: Timeline, mine: Bool) -> I32:
 def _fallback(timeline: Timeline, source: I64, top_op: I32, step: str | None) -> I64:
     """Returns a name for each host event, as an index into `timeline.strings`, or -1.
 
-    The name is that of the innermost annotation around the event that does not mark a step. Without such an annotation,
-    it is the name of the outermost operator.
+    This is the name of the innermost annotation around the event that does not mark a step. If there is no such
+    annotation, it is the name of the outermost operator around the event.
     """
     host = timeline.host
     annotation = host.kind == HostKind.ANNOTATION

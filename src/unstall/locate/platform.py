@@ -1,4 +1,4 @@
-"""The terms of each platform: CUDA on NVIDIA's cards, HIP on AMD's, SYCL and Level Zero on Intel's."""
+"""The terms of each platform: CUDA on NVIDIA's cards, HIP on AMD's cards, SYCL and Level Zero on Intel's cards."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ _COUNTERPARTS = {
 
 
 def platform(timeline: Timeline) -> Platform:
-    """Returns the platform that a run's calls belong to. It is CUDA if no call belongs to another platform."""
+    """Returns the platform to which the calls of a run belong. Returns "cuda" if no call belongs to another
+    platform."""
     host = timeline.host
     calls = (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL)
     names = [timeline.text(int(index)) for index in np.unique(host.name[calls])]
@@ -58,14 +59,14 @@ def platform(timeline: Timeline) -> Platform:
 
 
 def in_words_of(key: Platform, text: str) -> str:
-    """Replaces CUDA's terms in a text by the terms of a platform."""
+    """Returns the text, with the terms of the platform `key` in place of CUDA's terms."""
     for pattern, word in _WORDS[key]:
         text = pattern.sub(word, text)
     return text
 
 
 def counterpart(name: str) -> str:
-    """Returns the CUDA name of a HIP call, and any other name unchanged."""
+    """Returns the CUDA name of a HIP call. If `name` is not the name of a HIP call, returns `name` unchanged."""
     if not re.match(r"hip[A-Z]", name):
         return name
     return _COUNTERPARTS.get(name, "cuda" + name[len("hip") :])

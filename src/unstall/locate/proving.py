@@ -1,5 +1,5 @@
-"""Finds where `unstall.graphed` proves its graphs. To do so, it observes, captures and compares a function's first
-calls, which no graph serves."""
+"""Finds the times at which `unstall.graphed` proves its graphs. To prove a graph, it observes, captures and compares
+the first calls of a function. These calls are not replaced by a graph replay."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from unstall.timeline.grouping import by_text
 from unstall.timeline.intervals import Intervals
 
 METHODS = ("_capture", "_observe", "_checked")
-"""Methods of `GraphServer` that observe, capture or compare. They serve no call."""
+"""The methods of `GraphServer` that capture, observe or compare a call. They do not replace a call by a graph
+replay."""
 
 PROVING_FILE = re.compile(r"(.*/)?unstall/fix/graphs/serving\.py$")
 _METHOD = re.compile(rf"(\w+\.)*({'|'.join(METHODS)})$")
 
 
 def proving_frames(timeline: Timeline) -> I32:
-    """Finds the host events that happen while `unstall.graphed` checks a graph: it observes, captures and compares
-    calls.
+    """Finds the host events that happen while `unstall.graphed` checks a graph. During a check it observes, captures or
+    compares calls.
 
-    Returns, for each host event, the row in `timeline.stacks` of the method that does the check (see `METHODS`), or -1.
+    Returns a number for each host event: the row of `timeline.stacks` for the method that does the check (see
+    `METHODS`). The number is -1 if the event happens outside of checks.
     """
     stacks, lines, stack = timeline.stacks, timeline.lines, timeline.host.stack
     frames = np.full(len(stack), -1, dtype=np.int32)
@@ -47,10 +49,11 @@ def proving_times(timeline: Timeline) -> Intervals:
 
 
 def without_proving(timeline: Timeline, steps: Steps) -> Steps:
-    """Returns the longest stretch of steps in which `unstall.graphed` checks no graph: the program's steady state.
+    """Returns the longest series of consecutive steps in which `unstall.graphed` does not check graphs. This is the
+    program's steady state.
 
-    Of equally long stretches, the last is returned. If every step has such checks, or no step has, all steps are
-    returned.
+    If several series are equally long, returns the last of them. If every step has checks, or if no step has checks,
+    returns all steps.
     """
     proofs = proving_times(timeline)
     if not len(proofs):

@@ -1,4 +1,5 @@
-"""First use: what is set up once, such as the CUDA context, modules and the choice of kernels."""
+"""Finds first uses: work that is done only once, such as to create the CUDA context, to load modules and to choose
+kernels."""
 
 from __future__ import annotations
 
@@ -27,13 +28,13 @@ _FIRST_FACTOR = 20
 def startup_rows(timeline: Timeline, ours: Bool, second_step: int | None) -> I64:
     """Returns the host rows of first uses: imports, compilation, module loading, context creation and first launches.
 
-    A first launch counts if it takes long, because it loads its kernel. The recorder's own work, such as making room
-    for events, counts as well.
+    The first launch of a kernel counts if it takes long, because it then loads the kernel. Work of the recorder, such
+    as the allocation of buffers for events, counts, too.
 
     Args:
         timeline: A recorded run.
-        ours: A mask of the host events on threads that launch.
-        second_step: When the second step begins, in ns, or None if the run has only one step.
+        ours: A mask of the host events on threads that launch kernels.
+        second_step: The time in ns at which the second step begins. None if the run has only one step.
     """
     host = timeline.host
     recording = is_recorder_at_work(timeline)
@@ -56,10 +57,10 @@ def startup_rows(timeline: Timeline, ours: Bool, second_step: int | None) -> I64
 
 
 def _slow_firsts(timeline: Timeline, ours: Bool, second_step: int | None, recorder: Intervals) -> I64:
-    """Returns the rows of operators that take far longer in the first step than later.
+    """Returns the rows of operators that take far longer in the first step than in later steps.
 
-    In such operators, libraries are set up and algorithms are chosen. If the run has only one step, the first operator
-    of each name is compared with later operators of that name.
+    Such an operator initialises a library or chooses an algorithm. If the run has only one step, the first call of each
+    operator is compared with later calls of the same operator.
     """
     host = timeline.host
     everything = np.ones(len(host), dtype=np.bool_)
@@ -90,7 +91,8 @@ def _medians(group: I64, values: I64, groups: int) -> I64:
 
 
 def _slow_first_launches(timeline: Timeline, ours: Bool) -> I64:
-    """Returns the rows of launches that are the first of their kernel and take far longer than the median launch."""
+    """Returns the rows of slow first launches. Such a launch is the first launch of its kernel, and takes far longer
+    than the median launch."""
     host, device = timeline.host, timeline.device
     known = np.flatnonzero(device.launch >= 0)
     if not len(known):

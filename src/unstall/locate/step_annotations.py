@@ -1,4 +1,5 @@
-"""Finds steps by annotations: those of the recorder, those of known programs, and those whose names count up."""
+"""Finds steps by annotations: annotations of the recorder, annotations of known programs, and annotations with numbers
+that count up."""
 
 from __future__ import annotations
 
@@ -20,13 +21,15 @@ _KNOWN = re.compile(
     r"|(train(ing)?[ _])?iteration$",  # Megatron and its kin
     re.IGNORECASE,
 )
-"""Annotations that programs put around one step. What follows one, such as sampling, belongs to its step."""
+"""Matches the names of annotations that known programs put around one step. Work after the annotation, such as
+sampling, belongs to the same step."""
 
 _OF_STEPS = re.compile(r"(?<![a-z])(train|eval|valid|test|step|iter|iteration|batch|token|decode|prefill|frame)", re.I)
 _OF_PARTS = re.compile(
     r"layer|block|stage|micro|module|expert|head|bucket|chunk|shard|param|rank|stream|loss|ward", re.I
 )
-"""Words of parts: layers and blocks, micro-batches, forward and backward passes."""
+"""Matches names that suggest a part of a step, such as a layer, a block, a micro-batch, a forward or a backward
+pass."""
 
 _NUMBER = re.compile(r"\d+")
 _MOST_REPEATS = 10_000  # more are no steps
@@ -47,7 +50,8 @@ def is_annotation(timeline: Timeline) -> Bool:
 def annotated(timeline: Timeline, wanted: Callable[[str], bool]) -> I64:
     """Returns the host rows of the annotations whose names `wanted` accepts.
 
-    Annotations inside others are left out. Only the thread with the most such annotations counts.
+    If one of these annotations is inside another one, only the outer one is returned. Only the thread with the most of
+    these annotations counts.
     """
     host = timeline.host
     candidates = np.flatnonzero((host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP))
@@ -65,7 +69,7 @@ def annotated(timeline: Timeline, wanted: Callable[[str], bool]) -> I64:
 def by_known_programs(timeline: Timeline) -> Steps | None:
     """Finds steps by the annotations that known programs, such as vLLM, put around a step.
 
-    Returns None if such annotations do not span nearly all launches.
+    Returns None if these annotations do not enclose nearly all launches, or if they are parts of steps.
     """
     rows = annotated(timeline, named(_KNOWN))
     if len(rows) < 2 or len(rows) > _MOST_REPEATS:
@@ -86,12 +90,12 @@ _MOST_NUMBER = 1e18  # a name is anything that a file says
 def by_counter(timeline: Timeline, but: re.Pattern[str]) -> tuple[Steps | None, str | None]:
     """Finds steps by annotations whose names differ only in a number that counts up.
 
-    The annotations must enclose nearly all launches. Names that match `but` do not count. A name that suggests layers
-    marks no steps, even if it counts up. If several names fit, such as epochs and their batches, the shortest
-    annotations are the steps.
+    The annotations must enclose nearly all launches. Names that match `but` do not count. If a name suggests layers,
+    the annotations do not mark steps, even if their numbers count up. If annotations with different names qualify, such
+    as epochs and batches, the most frequent annotations are the steps.
 
-    Returns (steps, hint): the steps, or None if no annotations fit; the name of other annotations that might mark
-    steps, or None.
+    Returns (steps, hint). `steps` are the steps, or None if no annotations qualify. `hint` is the name of other
+    annotations that might mark steps, or None.
     """
     launched = launch_times(timeline)
     best, hint = None, None
@@ -109,9 +113,11 @@ def by_counter(timeline: Timeline, but: re.Pattern[str]) -> tuple[Steps | None, 
 
 
 def _counted(timeline: Timeline, but: re.Pattern[str]) -> Iterator[tuple[str, I64]]:
-    """Yields (pattern, rows) for annotations that count up.
+    """Finds annotations whose names differ only in numbers, and whose numbers count up. Yields (pattern, rows) for each
+    group of such annotations.
 
-    The pattern is the annotations' name with "*" for each number. The rows are their host rows in order of time.
+    `pattern` is the common name, with "*" in place of each number. `rows` are the host rows of the annotations in order
+    of time.
     """
     host = timeline.host
     of: dict[tuple[str, int], list[int]] = {}
@@ -140,10 +146,12 @@ def _numbers(name: str) -> list[float]:
 
 
 def in_agreement(timeline: Timeline, found: Steps) -> Steps:
-    """Returns steps by an annotation that encloses nearly all launches, if it occurs as often as the steps in `found`.
+    """Compares steps with an annotation that encloses nearly all launches. If several annotations do, uses the one that
+    encloses the most. If no annotation does, returns `found` unchanged.
 
-    Otherwise returns `found`. If the annotation occurs more or less often, as one around a layer or an epoch does, the
-    `hint` of the returned steps names the annotation.
+    If the annotation occurs as often as the steps in `found`, or has one occurrence more, returns the annotations as
+    steps. Otherwise returns `found`, with the name of the annotation as the `hint`. An annotation around a layer or an
+    epoch, for example, does not occur as often as steps.
     """
     launched = launch_times(timeline)
     best, most = None, 0.0
@@ -161,6 +169,7 @@ def in_agreement(timeline: Timeline, found: Steps) -> Steps:
 
 
 def _covered(launched: I64, start: I64, end: I64) -> float:
-    """Returns the share of launches that are within the spans, or 0 if a span has no launches."""
+    """Returns the share of the launches that are inside the spans [start, end). Returns 0 if any span has no
+    launches."""
     within = np.searchsorted(launched, end) - np.searchsorted(launched, start)
     return int(within.sum()) / max(len(launched), 1) if (within > 0).all() else 0.0

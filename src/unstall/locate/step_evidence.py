@@ -1,13 +1,14 @@
-"""Tells steps from parts of a step, such as layers, since both repeat.
+"""Decides whether repetitions in a run are steps or parts of a step. Layers, for example, are parts of a step that
+repeat, too.
 
 The evidence, strongest first:
 
-- repetitions that only copy, or only print a tensor;
+- repetitions that only copy data, or only print a tensor;
 - one call that encloses several repetitions;
 - the modules that each repetition calls;
 - a forward and a backward pass, or an embedding, in each repetition;
-- an annotation around several repetitions;
-- the launches around the repetitions, if a file has only launches.
+- an annotation that encloses several repetitions;
+- the launches before, after and between the repetitions, if only launches were recorded.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from unstall.timeline.columns import I64, Bool, DeviceKind, HostKind, Timeline
 
 
 class Nature(Enum):
-    """Whether a repeating stretch of a run is a step or a part of a step."""
+    """Whether the repetitions in a run are steps or parts of steps."""
 
     STEP = "a step"
     PART = "a part of a step"
@@ -33,18 +34,20 @@ class Nature(Enum):
 
 
 _MODULE_CALL = re.compile(r"nn\.Module: .*_\d+$")
-"""torch's profiler numbers the instances of a class, so this is the name of one instance of a module."""
+"""Matches the names that torch's profiler gives to calls of modules, such as "nn.Module: Linear_3". The profiler
+numbers the instances of each class, so a name belongs to one instance of a module."""
 
 _CALL_OF_A_STEP = re.compile(
     r"nn\.Module: "
     r"|.*: (forward|backward|training_step|train_step|train_batch|execute_model)$"
     r"|<built-in (method|function) run_backward\b"
 )
-"""Frames that are entered once a step, or more often, by torch, Lightning, transformers, DeepSpeed, Megatron and vLLM:
-no loop over steps is within."""
+"""Matches frames that torch, Lightning, transformers, DeepSpeed, Megatron or vLLM enter at least once per step. The
+loop over the steps is never inside such a frame."""
 
 _OPERATOR = re.compile(r"\w+::|\w+Backward\d*$|(## Call )?CompiledF|Torch-Compiled Region")
-"""Operators, autograd nodes and compiled functions. Old versions of torch wrote annotations as operators, too."""
+"""Matches the names of operators, autograd nodes and compiled functions. The kind of an event is not enough to find
+them, because old versions of torch recorded annotations as operators, too."""
 
 _BACKWARD = re.compile(r"autograd::engine::evaluate_function")
 _EMBEDDING = re.compile(r"aten::embedding(_bag)?$")
@@ -55,9 +58,9 @@ _MOST = 0.5  # a majority
 
 
 def nature_of(timeline: Timeline, start: I64, end: I64) -> Nature:
-    """Returns whether repeating spans [start, end) of the host's time are steps or parts of steps.
+    """Returns whether repeating spans [start, end) of time on the host are steps or parts of steps.
 
-    Times are ascending, in ns.
+    `start` and `end` are ascending times in ns.
     """
     if len(start) < 2 or _compute_nothing(timeline, start, end) or within_one_call(timeline, start):
         return Nature.PART
@@ -70,7 +73,7 @@ def nature_of(timeline: Timeline, start: I64, end: I64) -> Nature:
 
 
 def _compute_nothing(timeline: Timeline, start: I64, end: I64) -> bool:
-    """Returns whether nearly all spans launch nothing but copies and what prints a tensor."""
+    """Returns whether more than a few of the spans compute nothing. Such a span only copies data or prints a tensor."""
     device, host = timeline.device, timeline.host
     stacks, lines = timeline.stacks, timeline.lines
     launch = device.launch[(device.kind == DeviceKind.KERNEL) & (device.launch >= 0)]
@@ -80,10 +83,10 @@ def _compute_nothing(timeline: Timeline, start: I64, end: I64) -> bool:
 
 
 def within_one_call(timeline: Timeline, start: I64) -> bool:
-    """Returns whether most spans begin in the same call as the span before them. Then the spans are parts of a step.
+    """Returns whether most spans begin in the same call as the previous span. If so, the spans are parts of a step.
 
-    The call is one of a module, a compiled function or an operator, since such a call is a step or a part of a step.
-    `start` has the times at which the spans begin, ascending, in ns.
+    Only calls of a module, a compiled function or an operator count, because each of them is a step or a part of a
+    step. `start` has the times in ns at which the spans begin, in ascending order.
     """
     calls = _named(timeline, (HostKind.OP, HostKind.ANNOTATION), _OPERATOR)
     if not timeline.meta.frames_at_calls:  # those of several calls may be one
@@ -92,10 +95,11 @@ def within_one_call(timeline: Timeline, start: I64) -> bool:
 
 
 def _enclose(timeline: Timeline, start: I64, chosen: Bool, most: int | None = None) -> bool:
-    """Returns whether, for most pairs of successive times in `start`, one event in the mask `chosen` spans both times.
+    """Returns whether, for most pairs of successive times in `start`, some event contains both times of the pair.
+    `chosen` is a mask of the host events that count.
 
-    Only events on threads that launch count. Events that span more than `most` times do not count, because such an
-    event may be a call of the function with the loop over the steps.
+    Of these events, only events on threads that launch count. Events that contain more than `most` times do not count,
+    because such an event may be a call of the function with the loop over the steps.
     """
     host, device = timeline.host, timeline.device
     if len(start) < 2:
@@ -112,9 +116,10 @@ def _enclose(timeline: Timeline, start: I64, chosen: Bool, most: int | None = No
 
 
 def _called_together(timeline: Timeline, start: I64, end: I64) -> bool:
-    """Returns whether functions that are called repeatedly enclose several spans in each call.
+    """Returns whether, for most pairs of successive spans, some call of a Python function encloses both spans. A call
+    that encloses all spans does not count.
 
-    Returns False if nearly all spans launch a graph. Such a span is a whole pass of the model.
+    Returns False if nearly all spans launch a CUDA graph, because each of them is then a whole pass of the model.
     """
     host = timeline.host
     if timeline.meta.frames_at_calls or _in_most(host.start[host.kind == HostKind.GRAPH_LAUNCH], start, end):
@@ -123,9 +128,9 @@ def _called_together(timeline: Timeline, start: I64, end: I64) -> bool:
 
 
 def _waited_for_together(timeline: Timeline, start: I64, end: I64) -> bool:
-    """Returns whether the host waits for the device repeatedly, but only in few of the spans.
+    """Returns whether the host waits for the device several times, but only in a minority of the spans.
 
-    Such waits are at the ends of steps, and each step has several spans.
+    Such waits suggest that the host waits at the end of each step, and that each step has several spans.
     """
     span = _span_of(timeline.host.start[timeline.host.kind == HostKind.SYNC], start, end)
     waited = len(np.unique(span[span >= 0]))
@@ -133,9 +138,10 @@ def _waited_for_together(timeline: Timeline, start: I64, end: I64) -> bool:
 
 
 def _of_modules(timeline: Timeline, start: I64, end: I64) -> Nature | None:
-    """Judges spans by the modules that they call, or returns None if some spans call no module.
+    """Judges spans by the modules that they call. Returns None if more than a few of the spans call no module.
 
-    A step calls the same module instances as the step before. A layer calls its own instances.
+    A step calls the same module instances as the previous step. A layer calls other module instances than the previous
+    layer.
     """
     host = timeline.host
     rows = np.flatnonzero(_named(timeline, (HostKind.PYTHON,), _MODULE_CALL))
@@ -152,10 +158,11 @@ def _of_modules(timeline: Timeline, start: I64, end: I64) -> Nature | None:
 
 
 def _of_passes(timeline: Timeline, start: I64, end: I64) -> Nature | None:
-    """Judges spans by forward and backward passes, or returns None if most spans have no backward pass.
+    """Judges spans by forward and backward passes. Returns None if more than a few of the spans have no backward pass.
 
-    A step of training has launches by autograd's engine, and other launches. If an optimizer steps in only few of the
-    spans, the spans are micro-batches. If the spans have only a backward pass, they are parts of a backward pass.
+    A training step has launches by the autograd engine and launches by other code. If an optimizer steps in some of the
+    spans, but not in nearly all, the spans are micro-batches. If all launches in the spans belong to a backward pass,
+    the spans are parts of a backward pass.
     """
     host, device = timeline.host, timeline.device
     backward = _named(timeline, (HostKind.OP,), _BACKWARD)
@@ -175,7 +182,8 @@ def _of_embeddings(timeline: Timeline, start: I64, end: I64) -> Nature | None:
     """Returns STEP if nearly all spans look up an embedding, and no embedding is looked up outside of the spans.
 
     A model looks up its embeddings once a step, before its layers. Some models also have an embedding in each layer,
-    such as UMT5's relative positions. Then the lookup before the layers is outside of the spans.
+    such as UMT5 for its relative positions. If the spans are layers of such a model, the lookup before the layers is
+    outside of the spans.
     """
     looked_up = timeline.host.end[_named(timeline, (HostKind.OP,), _EMBEDDING)]
     outside = bool((_span_of(looked_up, start, end) < 0).any())
@@ -183,45 +191,45 @@ def _of_embeddings(timeline: Timeline, start: I64, end: I64) -> Nature | None:
 
 
 def _in_most(times: I64, start: I64, end: I64) -> bool:
-    """Returns whether nearly all spans contain at least one of `times`."""
+    """Returns whether nearly all spans contain at least one of the times `times`."""
     span = _span_of(np.asarray(times), start, end)
     return _nearly_all(len(np.unique(span[span >= 0])), len(start))
 
 
 def _nearly_all(count: int, spans: int) -> bool:
-    """Returns whether `count` is nearly `spans`, the number of all spans.
+    """Returns whether `count` spans are nearly all of `spans` spans.
 
-    One span may be missing, because a recording may cut off the last one.
+    One span may always be missing, because the recording may have ended within the last span.
     """
     return count >= min(ALIKE * spans, spans - 1)
 
 
 def _span_of(times: I64, start: I64, end: I64) -> I64:
-    """Returns, for each time, the index of the span that contains the time, or -1."""
+    """Returns a number for each time: the index of the span that contains the time, or -1 if no span contains it."""
     span = np.searchsorted(start, times, side="right") - 1
     inside: I64 = np.where((span >= 0) & (times < end[np.maximum(span, 0)]), span, -1)
     return inside
 
 
 def _named(timeline: Timeline, kinds: tuple[HostKind, ...], pattern: re.Pattern[str]) -> Bool:
-    """Returns a mask of the host events of these kinds whose names begin with a match of `pattern`."""
+    """Returns a mask of the host events of the kinds `kinds` whose names begin with a match of `pattern`."""
     chosen: Bool = np.isin(timeline.host.kind, kinds)
     chosen[chosen] = named(timeline, pattern, timeline.host.name[chosen])
     return chosen
 
 
 def stands_out(timeline: Timeline, calls: I64, tokens: I64, starts: I64, period: int) -> bool:
-    """Returns whether other kernels run around or between the repetitions, as an embedding and a head run around
-    layers.
+    """Returns whether other kernels run before, after or between the repetitions. For example, an embedding runs before
+    the layers of a model, and a head runs after them.
 
-    Only kernels that do not repeat count; copies do not count. If such kernels are only before the first repetition,
-    the result is False, because they may be preparation. If they are only at one point between repetitions, the result
-    is False too, because they may be a coincidence.
+    Only kernels that do not repeat count; copies do not count. If all these kernels run before the first repetition,
+    the result is usually False, because they may be preparation. If all these kernels run at one point between
+    repetitions, the result is also False, because they may be a coincidence.
 
     Args:
         timeline: A recorded run.
-        calls: The host rows of the launches, in order of time.
-        tokens: A number for the kernel of each launch. Equal numbers stand for equal kernels.
+        calls: The host rows of all launches, in order of time.
+        tokens: For each launch, a number for its kernel. Equal numbers mean the same kernel.
         starts: The indices in `calls` at which repetitions begin.
         period: The number of launches in a repetition.
     """

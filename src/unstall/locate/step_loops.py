@@ -1,4 +1,5 @@
-"""Steps of inference: calls of a model from a framework's loop, such as the tokens of `generate`."""
+"""Finds steps of inference: the calls of a model by the loop of a framework. For example, `generate` of transformers
+calls the model once for each token."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from unstall.timeline.columns import I64, HostKind, Timeline
 
 
 def calls_from_loops(timeline: Timeline) -> I64:
-    """Returns when the host began each call of a model from a framework's loop, in ns, ascending.
+    """Returns the times in ns, ascending, at which the host began each call of a model by the loop of a framework.
 
-    If a loop calls several models, only the one that is called most often counts. Stacks do not distinguish two calls
-    from one line. So two calls count as one if nothing runs between them. Loops do run something between calls: they
-    choose a token, or step a scheduler.
+    If the loop calls several models, only the model that is called most often counts. Call stacks do not distinguish
+    two calls in the same line. So two calls count as one if no event outside of the calls is between them. In practice
+    the loop does other work between two calls: it chooses a token, or steps a scheduler.
     """
     host, stacks, lines = timeline.host, timeline.stacks, timeline.lines
     none = np.zeros(0, np.int64)

@@ -25,11 +25,11 @@ _MOST_OPTIMIZERS = 8
 
 
 def by_optimizer(timeline: Timeline) -> Steps | None:
-    """Finds steps that last from the end of one optimizer step to the end of the next.
+    """Finds steps. Each step lasts from the end of one optimizer step to the end of the next optimizer step.
 
-    Returns None if there are fewer than two optimizer steps, or if several optimizers step within one backward pass,
-    each for its own parameters. The part before the first optimizer step counts as a step too if it has as many
-    launches as later steps.
+    Returns None if there are fewer than two optimizer steps. Also returns None if several optimizers step within one
+    backward pass, each for some of the parameters. The part of the run before the first optimizer step counts as a
+    step, too, if it has about as many launches as later steps.
     """
     rows = annotated(timeline, named(OPTIMIZER_STEP))
     # If several optimizers step in one iteration, the last one marks its end.
@@ -47,24 +47,27 @@ def by_optimizer(timeline: Timeline) -> Steps | None:
 
 
 def begins_with_a_step(timeline: Timeline, ends: I64) -> bool:
-    """Returns whether the part of the run before the first of `ends` has as many launches as a step.
+    """Returns whether the part of the run before the first time in `ends` has about as many launches as a step.
 
-    `ends` has the times at which steps end, in ns. With fewer than two, the result is False.
+    `ends` has the times in ns at which steps end. If there are fewer than two times, returns False.
     """
     work = np.diff(np.searchsorted(launch_times(timeline), ends), prepend=0)
     return bool(len(work) > 1 and work[0] and work[0] >= ALIKE * np.median(work[1:]))
 
 
 def _calls_per_step(timeline: Timeline, optimizer: I64) -> int:
-    """Returns how many optimizer calls make one step, such as two for a GAN with an Adam for each net.
+    """Returns the number of optimizer calls in one step. For a GAN with one Adam for each of its two nets, the number
+    is 2.
 
-    `optimizer` has the host rows of the calls, which all have the same name. The launches after each call are compared,
-    in any order, with those after the call that comes n calls later. The result is the smallest n for which they are
-    alike. For each smaller n, they must differ at least twice as much. Otherwise the result is 1.
+    `optimizer` has the host rows of the optimizer calls, which all have the same name. For each number n, the launches
+    after each call are compared with the launches after the call that is n calls later. The order of the launches is
+    ignored. The result is the smallest n for which at least 90 % of the launches are the same. There is a second
+    condition: for each smaller n, at least twice as many launches must differ. If this is not so, the result is 1.
 
     Measured on an H200: The two nets of a DCGAN have 78 % of their launches in common, and successive steps have 97 %
-    to 100 %. If one net has five calls for each call of the other, the launches after successive calls have 93 % in
-    common. The same holds for a program that does extra work every sixth step. Both give 1.
+    to 100 % in common. If the optimizer of one net has five calls for each call of the other optimizer, the launches
+    after successive calls have 93 % in common. The same is true of a program that does extra work in every sixth step.
+    In both cases the result is 1.
     """
     calls, tokens = launch_sequence(timeline)
     part = np.searchsorted(timeline.host.end[optimizer], timeline.host.start[calls], side="right") - 1
@@ -78,12 +81,13 @@ def _calls_per_step(timeline: Timeline, optimizer: I64) -> int:
 
 
 def _alike(part: I64, token: I64, distance: int) -> float:
-    """Returns which share of their launches two parts of the run have in common if they are `distance` parts apart.
+    """Compares each part of the run with the part that comes `distance` parts later. Returns the share of the launches
+    that the two parts have in common.
 
     Args:
-        part: For each launch, the number of the part that contains it. Parts are numbered in order of time.
-        token: For each launch, a number for its kernel. Equal numbers stand for equal kernels.
-        distance: A number of parts.
+        part: For each launch, the number of the part that contains the launch. Parts are numbered in order of time.
+        token: For each launch, a number for its kernel. Equal numbers mean the same kernel.
+        distance: How many parts apart the two compared parts are.
     """
     launches, width = np.bincount(part), int(token.max(initial=0)) + 1
     kinds, count = np.unique(part * width + token, return_counts=True)

@@ -1,4 +1,5 @@
-"""Finds steps by the period of the sequence of launches, if its repetitions are steps and not layers."""
+"""Finds steps by the period with which the sequence of launches repeats, if the repetitions are steps and not
+layers."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _LEAST_INSIDE = 0.5  # of the device's work: steps are most of what a program do
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Repetition:
-    """A period with which the sequence of launches repeats, and where the repetitions begin and end."""
+    """A period with which the sequence of launches repeats, and the points at which the repetitions begin and end."""
 
     period: int  # launches
     name: str  # of the kernel that tells it
@@ -28,17 +29,18 @@ class _Repetition:
 
 
 def by_period(timeline: Timeline) -> tuple[Steps | None, tuple[int, int] | None]:
-    """Finds steps from the period with which the sequence of launched kernels repeats.
+    """Finds steps by the period with which the sequence of launched kernels repeats.
 
-    Layers repeat within a step. If a run has only one call of the model, nothing but layers repeats. If several
-    periods are steps by the evidence, the shortest is used: a longer one is of several steps. Without evidence,
-    the longest is used, because layers are shorter than steps. It is not used if the launches around it suggest that it
-    is a layer.
+    Layers repeat within a step. If a run has only one call of the model, only layers repeat. If the evidence says for
+    several periods that their repetitions are steps, the shortest of these periods is used, because a longer period
+    contains several steps. If there is no evidence, the longest period is used, because layers are shorter than steps.
+    But this period is not used if the launches around its repetitions suggest that they are layers.
 
     Returns:
-        (steps, None) if steps are found.
-        (None, (launches in one repetition, number of repetitions)) if repetitions may be steps or layers.
-        (None, None) if nothing repeats.
+        (steps, None) if steps were found.
+        (None, (launches in one repetition, number of repetitions)) if it is not clear whether the repetitions are steps
+        or layers.
+        (None, None) if no period was found.
     """
     calls, tokens = launch_sequence(timeline)
     if len(tokens) < 2 * LEAST_PERIODS:
@@ -62,7 +64,8 @@ def by_period(timeline: Timeline) -> tuple[Steps | None, tuple[int, int] | None]
 
 
 def _inside(timeline: Timeline, found: _Repetition) -> float:
-    """Returns the share of the device's work, by time, that was launched during the repetitions."""
+    """Returns the share of the device's work that was launched during the repetitions. Work is measured by the
+    durations of the ops."""
     device = timeline.device
     rows = np.flatnonzero(device.launch >= 0)
     launched, length = timeline.host.start[device.launch[rows]], device.end[rows] - device.start[rows]
@@ -71,10 +74,10 @@ def _inside(timeline: Timeline, found: _Repetition) -> float:
 
 
 def _repetitions(timeline: Timeline, calls: I64, tokens: I64) -> Iterator[_Repetition]:
-    """Yields each period, in launches, after which nearly all launches repeat.
+    """Yields each period of the sequence of launches: after this number of launches, nearly all launches repeat.
 
-    Candidates are the distances between successive launches of the same kernel, for the kernels with the fewest
-    launches.
+    The candidates are the median distances between successive launches of the same kernel. Kernels with the fewest
+    launches are used.
     """
     distinct, first, counts = np.unique(tokens, return_index=True, return_counts=True)
     often = np.flatnonzero(counts >= LEAST_PERIODS)
@@ -94,9 +97,10 @@ def _repetitions(timeline: Timeline, calls: I64, tokens: I64) -> Iterator[_Repet
 
 
 def _where_it_holds(tokens: I64, period: int) -> tuple[int, int]:
-    """Returns the range (low, high) of launches that repeat with this period, or (0, 0) if there is none.
+    """Returns the range (low, high) of launches that repeat with the period `period`. Returns (0, 0) if there is no
+    such range.
 
-    The range contains most launches, and nearly all launches in it repeat.
+    At least half of all launches must repeat, and nearly all launches in the range repeat.
     """
     again = tokens[period:] == tokens[:-period]
     if again.mean() < _LEAST_INSIDE:
@@ -113,10 +117,11 @@ def _where_it_holds(tokens: I64, period: int) -> tuple[int, int]:
 
 
 def _starts(places: I64, period: int, low: int, high: int) -> I64:
-    """Returns the indices of launches between `low` and `high` at which repetitions begin. The first one begins at
-    `low`.
+    """Returns the indices of the launches in [`low`, `high`) at which repetitions begin. The first repetition begins at
+    `low`, or at a multiple of `period` launches after it.
 
-    `places` has the indices of a kernel that runs once per repetition. The last repetition has `period` launches.
+    `places` has the indices of the launches of a kernel that runs once per repetition. The last repetition also has
+    `period` launches before `high`.
     """
     places = places[(places >= low) & (places < high)]
     if not len(places):
@@ -127,9 +132,10 @@ def _starts(places: I64, period: int, low: int, high: int) -> I64:
 
 
 def _end_of_last(timeline: Timeline, calls: I64, starts: I64, period: int) -> int:
-    """Returns when the host ends the last step, in ns.
+    """Returns the time in ns at which the last step ends on the host.
 
-    The step ends after its last launch and as many waits as earlier steps have after their last launch.
+    The last step ends after its last launch and some waits. The number of waits is the median number of waits that
+    earlier steps have after their last launch.
     """
     host = timeline.host
     waits = np.flatnonzero(host.kind == HostKind.SYNC)

@@ -1,4 +1,4 @@
-"""`Steps`, and how they are made from spans of the host's time."""
+"""`Steps`, and functions that make `Steps` from spans of time on the host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from unstall.timeline.columns import I64, Bool, HostKind, StepsLeftOut, Timeline
 FoundBy = Literal["annotation", "optimizer", "period", "whole"]
 
 ALIKE = 0.9
-"""The share of launches that must agree for two things to count as the same: two steps, or steps and annotations."""
+"""The smallest share of launches that counts as nearly all. Two steps are alike if they have this share of launches in
+common. Annotations can be steps if they enclose this share of all launches."""
 
 LEAST_PERIODS = 3  # repetitions; two may be a coincidence
 
@@ -22,7 +23,8 @@ class Steps:
     """Steps in order of time. All times are in ns. The steps span the window [window_start, window_end).
 
     When the host begins the first step, the device may still have earlier work in its queue. The window starts after
-    that earlier work, so that the steps do not include it. The window ends when the device has finished the last step.
+    this earlier work, so that the window does not include it. The window ends when the device has finished the last
+    step.
     """
 
     found_by: FoundBy
@@ -33,7 +35,8 @@ class Steps:
     window_end: int  # the later of the last step's end and the end of its last device op
     hint: str | None = None  # an annotation that might mark the steps, if none was used
     repeats: tuple[int, int] | None = None
-    """Launches in one repetition, and how often it repeats, if these may be steps or layers and were not used."""
+    """(launches in one repetition, number of repetitions), if launches repeat, but it is not clear whether the
+    repetitions are steps or layers. The repetitions are then not used as steps."""
     left_out: StepsLeftOut | None = None
 
     def __len__(self) -> int:
@@ -41,7 +44,7 @@ class Steps:
 
     @property
     def unit(self) -> str:
-        """The unit that figures are given for: "a step", or "the run" if no steps were found."""
+        """What the figures of a report are per: "a step", or "the run" if no steps were found."""
         return "the run" if self.found_by == "whole" else "a step"
 
     @property
@@ -51,9 +54,9 @@ class Steps:
 
 
 def steps_of(timeline: Timeline, found_by: FoundBy, name: str, start: I64, end: I64) -> Steps:
-    """Makes Steps from spans of the host's time, and finds their window.
+    """Makes `Steps` from spans of time on the host, and finds the window of the steps.
 
-    Drops spans without launches, unless no span has launches.
+    Drops spans without launches. If no span has launches, keeps all spans.
     """
     launched = launch_times(timeline)
     work = np.searchsorted(launched, end, side="right") - np.searchsorted(launched, start, side="left")
@@ -63,7 +66,8 @@ def steps_of(timeline: Timeline, found_by: FoundBy, name: str, start: I64, end: 
 
 
 def narrowed(timeline: Timeline, steps: Steps, first: int, last: int) -> Steps:
-    """Returns the steps with the numbers from `first` to `last` - 1, and the window of only these steps."""
+    """Returns the steps with the indices from `first` to `last - 1`. The window of the result is the window of these
+    steps only."""
     start, end = steps.start[first:last], steps.end[first:last]
     window_start, window_end = _window(timeline, start, end)
     return replace(steps, start=start, end=end, window_start=window_start, window_end=window_end)
@@ -71,15 +75,15 @@ def narrowed(timeline: Timeline, steps: Steps, first: int, last: int) -> Steps:
 
 _LITTLE = 0.05  # of the launches
 LATE_NS = 1_000_000
-"""An op that starts so long after its launch had other work before it: on an idle device it starts within microseconds
-(benchmarks/results/device_delays_h200.json)."""
+"""A delay in ns. If an op starts at least this long after its launch, the device had other work to do before the op. On
+an idle device, an op starts within microseconds after its launch (benchmarks/results/device_delays_h200.json)."""
 
 
 def whole(timeline: Timeline) -> Steps:
-    """Returns one step that lasts from the first operator, call or device op to the last.
+    """Returns one step. It lasts from the start of the first operator, call or device op to the end of the last one.
 
-    If the device was still at work on launches from before the recording, the step begins when the device has finished
-    them.
+    If the device was still busy with work that was launched before the recording, the step begins when the device has
+    finished this work.
     """
     host, device = timeline.host, timeline.device
     start = int(min(host_start(timeline), device.start.min(initial=_FAR)))
@@ -91,9 +95,10 @@ def whole(timeline: Timeline) -> Steps:
 
 
 def _done_with_earlier_work(timeline: Timeline) -> int:
-    """Returns when the device finishes the work that was launched before the recording, in ns.
+    """Returns the time in ns at which the device finishes the work that was launched before the recording.
 
-    Returns 0 if the device had no such work, or if the host has made more than 5 % of its launches by that time.
+    Returns 0 if the device had no such work, or if the host has made more than 5 % of its launches by the time the work
+    is finished.
     """
     host, device = timeline.host, timeline.device
     first = int(device.start.argmin()) if len(device) else -1
@@ -106,21 +111,22 @@ def _done_with_earlier_work(timeline: Timeline) -> int:
 
 
 def host_start(timeline: Timeline) -> int:
-    """Returns when the host's first operator or call begins, in ns."""
+    """Returns the time in ns at which the first operator or call begins on the host."""
     return int(timeline.host.start[_is_working(timeline)].min(initial=_FAR))
 
 
 def launch_times(timeline: Timeline) -> I64:
-    """Returns when each device op was launched, in ns, ascending."""
+    """Returns the times in ns, ascending, at which the device ops were launched."""
     launch = timeline.device.launch
     return np.sort(timeline.host.start[launch[launch >= 0]])
 
 
 def launch_sequence(timeline: Timeline) -> tuple[I64, I64]:
-    """Returns (calls, tokens) for the host's launches, in order of time.
+    """Returns (calls, tokens) for the launches of the host, in order of time.
 
-    The calls are host rows. Each token is a number for the name and stream of the first op that the call launches.
-    Calls with equal tokens launch the same kernel on the same stream.
+    `calls` are the host rows of the launches. `tokens` has a number for each launch. The number stands for the name and
+    the stream of the first op that the call launches. Calls with equal tokens launch the same kernel on the same
+    stream.
     """
     device = timeline.device
     known = np.flatnonzero(device.launch >= 0)
@@ -132,13 +138,13 @@ def launch_sequence(timeline: Timeline) -> tuple[I64, I64]:
 
 
 def device_begins(host_ns: int, queued_ns: int, first_ns: int) -> int:
-    """Returns when the device begins the first step, in ns.
+    """Returns the time in ns at which the device begins the first step.
 
     Args:
-        host_ns: When the host begins the first step.
-        queued_ns: When the device finishes what was launched before the step. A time later than `first_ns` is ignored:
-            that work is on a stream of its own, and did not delay the step.
-        first_ns: When the device finishes the first step's work.
+        host_ns: The time at which the host begins the first step.
+        queued_ns: The time at which the device finishes the work that was launched before the step. It is ignored if it
+            is later than `first_ns`: the earlier work then runs on a separate stream, and did not delay the step.
+        first_ns: The time at which the device finishes the work of the first step.
     """
     return max(host_ns, queued_ns) if queued_ns <= first_ns else host_ns
 

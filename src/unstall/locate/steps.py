@@ -1,4 +1,5 @@
-"""Finds the steps: by an annotation, else by the optimizer, else by the period of launches, else one whole step."""
+"""Finds the steps of a run: by annotations, or else by the optimizer, or else by the period of the launches. If all of
+these fail, the whole run is one step."""
 
 from __future__ import annotations
 
@@ -25,20 +26,20 @@ __all__ = ["RECORDED_STEP", "FoundBy", "Steps", "begins_with_a_step", "device_be
 
 _PROFILER_STEP = re.compile(r"ProfilerStep(#\d+|\*)?$")
 RECORDED_STEP = "unstall.step"
-"""The name of the annotation that unstall's recorder puts around a step, without its number."""
+"""The name, without the number, of the annotation that unstall's recorder puts around each step."""
 
 _RECORDED_STEP = re.compile(r"unstall\.step(#\d+)?$")
 
 
 def find_steps(timeline: Timeline, name: str | None = None) -> Steps:
-    """Finds the steps of a run, without those in which `unstall.graphed` checks its graphs, since later steps do no
-    checks.
+    """Finds the steps of a run. If `unstall.graphed` checks graphs in some of the steps, returns only the longest
+    series of steps without these checks, because later steps do not have them.
 
-    `name` is the name of the annotation around each step, or a glob. The default is the name that the recorder was
-    given, if the timeline has such an annotation.
+    `name` is the name of the annotation around each step, or a glob. If `name` is None, the name that the recorder was
+    given is used, if the timeline has annotations with this name.
 
     Raises:
-        UsageError: No annotation has that name.
+        UsageError: There is no annotation with the name `name`.
     """
     return without_proving(timeline, _by_name(timeline, name) if name is not None else _found(timeline))
 
@@ -76,5 +77,5 @@ def _by_name(timeline: Timeline, name: str) -> Steps:
 
 
 def _called(timeline: Timeline, name: str) -> I64:
-    """Returns the host rows of the annotations that have this name, or that match it as a glob."""
+    """Returns the host rows of the annotations whose name is `name`, or whose name matches `name` as a glob."""
     return annotated(timeline, lambda text: text == name or fnmatch.fnmatchcase(text, name))

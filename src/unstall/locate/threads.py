@@ -1,4 +1,4 @@
-"""The roles of a run's threads: threads that launch, and threads that only get batches."""
+"""Finds the roles of a run's threads: threads that launch work, and threads that only get batches."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from unstall.timeline.columns import I32, I64, DeviceKind, Timeline
 
 
 def dispatch_threads(timeline: Timeline, launches: I32) -> I64:
-    """Returns the threads that launch. A thread counts if it has at least a fiftieth of the busiest thread's launches.
+    """Returns the threads that launch work. A thread counts if it has at least one fiftieth as many launches as the
+    thread with the most launches.
 
-    `launches` has the host rows of launches, and -1 for an op without a launch. If there are no launches, all threads
-    are returned.
+    `launches` has the host rows of launches. An element of -1 means an op without a launch. If there are no launches,
+    returns all threads.
     """
     counts = np.bincount(timeline.host.thread[launches[launches >= 0]], minlength=1)
     if not counts.any():
@@ -20,9 +21,10 @@ def dispatch_threads(timeline: Timeline, launches: I32) -> I64:
 
 
 def feeding_threads(timeline: Timeline, loading: I64) -> I64:
-    """Returns the threads that prefetch batches: they get batches from a DataLoader and launch no kernel.
+    """Returns the threads that prefetch batches. Such a thread gets batches from a DataLoader and does not launch
+    kernels. Returns no threads if no thread launches kernels.
 
-    `loading` has the host rows in which a DataLoader gets a batch.
+    `loading` has the host rows of the events in which a DataLoader gets a batch.
     """
     host, device = timeline.host, timeline.device
     kernels = np.unique(host.thread[device.launch[(device.launch >= 0) & (device.kind == DeviceKind.KERNEL)]])

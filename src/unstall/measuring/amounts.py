@@ -14,25 +14,26 @@ _NUMBER = r"\s*(\d+(?:\.\d*)?(?:[eE]\+?\d{1,2})?|\.\d+(?:[eE]\+?\d{1,2})?)\s*"
 
 
 def bytes_of(value: float | str) -> int:
-    """Returns a number of bytes. `value` is that number, or a text that `parse_bytes` accepts.
+    """Returns a number of bytes. `value` is the number itself, or a text that `parse_bytes` accepts.
 
-    Raises UsageError for anything else.
+    Raises UsageError for any other value.
     """
     return parse_bytes(value) if isinstance(value, str) else _count(value, "bytes", "16384 or 64MiB")
 
 
 def flops_of(value: float | str) -> int:
-    """Returns a number of floating-point operations. `value` is that number, or a text that `parse_flops` accepts.
+    """Returns a number of floating-point operations. `value` is the number itself, or a text that `parse_flops`
+    accepts.
 
-    Raises UsageError for anything else.
+    Raises UsageError for any other value.
     """
     return parse_flops(value) if isinstance(value, str) else _count(value, "flops", "2e9 or 2GFLOP")
 
 
 def share_of(value: float | str, name: str) -> float:
-    """Returns a fraction between 0 and 1. `value` is that fraction, or a text such as "5%".
+    """Returns a fraction between 0 and 1. `value` is the fraction itself, or a text such as "5%".
 
-    Raises UsageError for anything else. The error names the option `name`.
+    Raises UsageError for any other value. The message of the error contains `name`, the name of the option.
     """
     if isinstance(value, str):
         try:
@@ -45,7 +46,8 @@ def share_of(value: float | str, name: str) -> float:
 
 
 def seconds_of(value: float, name: str) -> float:
-    """Returns `value` if it is a positive number. Otherwise raises UsageError that names the option `name`."""
+    """Returns `value` as a float if it is a positive number. Otherwise raises a UsageError whose message contains
+    `name`, the name of the option."""
     if not is_number(value):
         raise UsageError(f"{name}={value!r} is no number of seconds: write it as 2.5")
     if not value > 0:

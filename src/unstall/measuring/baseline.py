@@ -1,7 +1,8 @@
-"""Reads and writes baselines: files of times (`unstall.bench-baseline/1`) that later times are compared with.
+"""Reads and writes baselines. A baseline is a file of measured times (`unstall.bench-baseline/1`). Later times are
+compared with these times.
 
-Old and new times both have an interval. But even on one machine, times of two runs differ by more than these intervals
-show. So a budget must allow for such a difference.
+Both the old and the new time have a confidence interval. But even on one machine, the times of two runs differ by more
+than these intervals show. So a limit for the new time must allow for this difference.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ _LEAST_NS = 0.01  # shorter times count as this, so that ratios exist
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One time in a baseline file, with its samples.
+    """One measured time in a baseline file, with its samples.
 
     Attributes:
-        by: Which time it is: "device", "wall" or "throughput".
+        by: Which time was measured: "device", "wall" or "throughput".
         cache: The state of the cache before each call: "cold", "hot" or "rotate".
         device: The name of the device.
-        version: The version of unstall that measured it.
+        version: The version of unstall that measured the time.
         median_ns: The median in ns.
         samples_ns: The samples in ns.
     """
@@ -44,7 +45,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """A baseline file. `entries` has the times by label."""
+    """A baseline file. `entries` maps a label to a measured time."""
 
     schema: Literal["unstall.bench-baseline/1"] = SCHEMA
     entries: dict[str, Entry]
@@ -52,8 +53,8 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A new time, compared with the old time of the same label in a baseline file. `ratio` is the new time over the old
-    time.
+    """A new time, compared with the old time of the same label in a baseline file. `ratio` is the new time divided by
+    the old time.
     """
 
     label: str
@@ -62,13 +63,14 @@ class Held:
     then_ns: float
 
     def is_slower(self, by: float) -> bool:
-        """Returns whether the median ratio is above 1 + `by`, and the lower end of its confidence interval above 1."""
+        """Returns whether the new time is slower: the median ratio is above `1 + by`, and the lower end of the ratio's
+        confidence interval is above 1."""
         return self.ratio.median > 1 + by and self.ratio.low > 1
 
 
 def entry(spread: Spread, *, by: str, cache: str, device: str) -> Entry:
-    """Makes an entry for a baseline file from measured times. Keeps at most 500 samples, evenly spaced in sorted
-    order.
+    """Makes an entry for a baseline file from measured times. The entry has at most 500 of the samples, evenly spaced
+    in sorted order.
     """
     samples = spread.samples[np.linspace(0, spread.n - 1, min(spread.n, _MOST)).round().astype(np.int64)]
     return Entry(
@@ -77,7 +79,7 @@ def entry(spread: Spread, *, by: str, cache: str, device: str) -> Entry:
 
 
 def read(path: str | Path) -> Baseline:
-    """Reads a baseline file. Raises TraceError if the file is missing or is no baseline."""
+    """Reads a baseline file. Raises TraceError if the file is missing or is not a baseline."""
     try:
         return msgspec.json.decode(Path(path).read_bytes(), type=Baseline)
     except OSError as error:
@@ -87,8 +89,8 @@ def read(path: str | Path) -> Baseline:
 
 
 def save(path: str | Path, entries: dict[str, Entry]) -> None:
-    """Adds entries to a baseline file, and replaces entries with the same labels. Raises TraceError if the file is no
-    baseline.
+    """Adds entries to a baseline file. Replaces an entry if it has the same label as a new entry. Raises TraceError if
+    the file exists and is not a baseline.
     """
     there = read(path).entries if Path(path).exists() else {}
     data = msgspec.json.encode(Baseline(entries={**there, **entries}), order="sorted")
@@ -98,7 +100,8 @@ def save(path: str | Path, entries: dict[str, Entry]) -> None:
 def held_against(path: str | Path, entries: dict[str, Entry]) -> list[Held]:
     """Compares each entry with the entry of the same label in a baseline file.
 
-    Raises TraceError if the file has no such entry, or if that entry has another kind of time, cache state or device.
+    Raises TraceError if the file has no entry with this label, or if the old entry has another kind of time, another
+    cache state or another device.
     """
     there = read(path).entries
     found = []

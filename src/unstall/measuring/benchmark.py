@@ -1,24 +1,31 @@
-"""`bench`: measures the times of one function, and derives verdicts on how to read them.
+"""`bench`: measures the times of one function, and derives verdicts that help to interpret the times.
 
 A call of `bench` does this, in order:
 
- 1. It times the first call separately. No other figure includes that call's loading, tuning or compiling.
- 2. It finds the framework of the arrays (`adapters/`), which knows how to wait, and whether there is a device.
- 3. It warms up: it calls the function until the last call is no faster than those before.
- 4. It inspects one call (`calls/inspection.py`): its side effects, work that it leaves running, values of its inputs.
- 5. It measures `host` and `wall` by single calls on an idle device. It waits for each call.
- 6. It measures `device` by single calls, from the device's own records: CUPTI's, or the virtual GPU's simulation.
-    Without records, it uses events in a queue that is filled while the device is held back.
- 7. It measures `throughput` by calls back to back. It waits once, at the end.
+ 1. It times the first call separately. The other figures do not include the loading, tuning and compiling of the first
+    call.
+ 2. It finds the adapter for the framework of the arrays (`adapters/`). The adapter knows how to wait for results, and
+    whether there is a device.
+ 3. It warms up: it calls the function until the calls no longer get faster.
+ 4. It inspects one call (`calls/inspection.py`): the side effects of the call, work that continues after the call
+    returns, and the values of the inputs.
+ 5. It measures `host` and `wall` by single calls on an idle device. It waits for the results of each call.
+ 6. It measures `device` by single calls, from records of the work on the device. CUPTI or the virtual GPU makes these
+    records. If there are no records, it uses events around each call. It puts calls and events into the launch
+    queue while the stream is blocked.
+ 7. It measures `throughput` by calls back to back. It waits only once, after the last call.
  8. It derives verdicts from the results of steps 1 to 7.
 
-Each of the steps 5 to 7 stops when the median's interval is narrow enough, when more samples would add no information,
-or when the step's share of `max_seconds` is over. With cache="cold", the cache is flushed before each sample of steps 5
-and 6. A function that never uses a device is measured as Python code: several calls for each sample, with a hot cache.
-Time limits use the machine's clock. Times use the program's clock, which is virtual on a virtual GPU.
+Each of the steps 5 to 7 stops when the confidence interval of the median is narrow enough, when more samples would add
+no information, or when the step's share of `max_seconds` has passed. If cache="cold", the cache is flushed before each
+sample of steps 5 and 6. A function that never uses a device is measured as Python code: each sample has several calls,
+and the cache is hot.
 
-If calls are so long that steps 3 to 7 do not fit into `max_seconds`, steps share calls: the inspected call (4) is also
-the first timed one (5), and one call's device records (6) suffice.
+Time limits are measured by the machine's clock. The times in the result are measured by the program's clock. On a
+virtual GPU, the program's clock is virtual.
+
+If calls are so long that steps 3 to 7 do not fit into `max_seconds`, one call serves several steps. The inspected call
+(step 4) is also the first timed call (step 5), and step 6 needs the device records of only one call.
 """
 
 from __future__ import annotations
@@ -65,7 +72,7 @@ _SHARES = {"warm up": 0.1, "wall": 0.25, "device": 0.45, "throughput": 0.2}  # o
 
 @dataclass(slots=True)
 class _Taken:
-    """The times measured so far. `device` and `throughput` are None if they were not measured."""
+    """The times that `bench` has measured so far. `device` and `throughput` are None if they were not measured."""
 
     host: Spread
     wall: Sampled
@@ -96,36 +103,37 @@ def bench(
 ) -> ShownMeasurement:
     """Measures how long `fn(*args, **kwargs)` takes.
 
-    Measures four times: the time on the device, the time on the host, the time until the results are ready, and the
-    time per call of calls back to back.
+    Measures four times of a call: the time on the device, the time on the host, the time until the results are ready,
+    and the time per call if calls follow each other without waits.
 
         print(unstall.bench(torch.mm, x, y, flops="2GFLOP"))
 
     Args:
-        fn: The function. Its arguments, closure and results may hold arrays of torch, CuPy, JAX or NumPy, of any shape
-            and dtype.
+        fn: The function. Its arguments, closure and results may contain arrays of torch, CuPy, JAX or NumPy, of any
+            shape and dtype.
         *args: Positional arguments of the function.
-        label: Name in the report. The default is the function's name.
-        cache: Content of the device's L2 (on the CPU: of the last-level cache) when a call begins. "cold": no data of
-            the call. "hot": data of the previous call. "rotate": data of a call with other inputs; for this, the
-            arguments are copied. The default is "cold" on a device and "hot" on the CPU.
-        rel_ci: Stop when the median is known to this fraction with 95 % confidence: a number such as 0.01, or a text
-            such as "1%".
-        max_seconds: Stop after this many seconds, not counting the first call.
-        bytes: Bytes that one call moves: a number, or a text such as "64MiB". If given, the bandwidth is reported.
-        flops: Floating-point operations of one call: a number, or a text such as "2GFLOP". If given, the rate of
-            floating-point operations is reported.
-        method: How to measure device time: "auto", "cupti", "events", "model" (the virtual GPU), or "host" (not at
-            all).
-        num_threads: Number of CPU threads. By default, the number stays as it is.
+        label: The name of the measurement in the report. The default is the name of the function.
+        cache: The content of the device's L2 cache when a call begins. On the CPU, it is the content of the last-level
+            cache. "cold": no data of the call. "hot": data of the previous call. "rotate": data of a call with other
+            inputs; for this, the arguments are copied. The default is "cold" on a device and "hot" on the CPU.
+        rel_ci: The precision at which the measurement stops, as a fraction of the median: a number such as 0.01, or a
+            text such as "1%". With 0.01, it stops when the median is known to ± 1 % with 95 % confidence.
+        max_seconds: The time limit in s. The first call does not count.
+        bytes: The bytes that one call moves: a number, or a text such as "64MiB". If `bytes` is not None, the bandwidth
+            is reported.
+        flops: The floating-point operations of one call: a number, or a text such as "2GFLOP". If `flops` is not None,
+            the rate of floating-point operations is reported.
+        method: How to measure the time on the device: "auto", "cupti", "events", "model" (the model of the virtual
+            GPU), or "host" (the time on the device is not measured).
+        num_threads: The number of CPU threads that torch or NumPy uses. By default, the number is not changed.
         **kwargs: Keyword arguments of the function.
 
     Returns:
-        All times in ns, with intervals and verdicts. `print` shows them as a report.
+        The four times in ns, with confidence intervals and verdicts. `print` shows the result as a report.
 
     Raises:
-        UsageError: An option makes no sense or does not work here.
-        Exception: Whatever `fn` raises.
+        UsageError: An option is invalid, or is not supported for this function or on this machine.
+        Exception: Exceptions of `fn` are raised unchanged.
     """
     if not callable(fn):
         raise UsageError(f"bench() takes a function, and {type(fn).__name__} cannot be called: bench(lambda: …)")
@@ -158,9 +166,9 @@ class _First(NamedTuple):
     """The times of the first call.
 
     Attributes:
-        program_ns: The time in ns until its results were ready, by the program's clock.
-        machine_ns: The time in ns until it returned, by the machine's clock.
-        done_s: The time in s until its results were ready, by the machine's clock.
+        program_ns: The time in ns until the results of the call were ready, by the program's clock.
+        machine_ns: The time in ns until the call returned, by the machine's clock.
+        done_s: The time in s until the results of the call were ready, by the machine's clock.
     """
 
     program_ns: int  # by the program's clock, until its results are there
@@ -170,8 +178,8 @@ class _First(NamedTuple):
 
 @contextmanager
 def _unawaited(result: object) -> Iterator[None]:
-    """Closes `result` if it is a coroutine. Within the block, suppresses Python's warnings of coroutines that nobody
-    awaited, since a verdict reports them.
+    """If `result` is a coroutine, closes it. In this case, also suppresses Python's warnings about coroutines that were
+    never awaited during the block, because a verdict reports them.
     """
     if not inspect.iscoroutine(result):
         del result  # a reference here would keep its memory
@@ -185,7 +193,7 @@ def _unawaited(result: object) -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Run:
-    """One call of `bench` in progress: its options, and what it has found so far."""
+    """One call of `bench` in progress: the options, and the findings so far."""
 
     label: str
     call: FunctionCall
@@ -262,10 +270,10 @@ class _Run:
         return inspect_call(self.call, self.adapter, self.at_first)
 
     def _is_as_any(self, alone: Alone) -> bool:
-        """Returns whether the time of the inspected call counts as a sample.
+        """Returns whether the time of the inspected call may be used as a sample.
 
-        It counts if the call began with the same cache state as timed calls. On a virtual GPU it never counts, since
-        the inspection slows the host down.
+        It may be used if the inspected call began with the same cache state as timed calls. On a virtual GPU it is
+        never used, because the inspection makes the host slower.
         """
         if self.adapter.virtual:
             return False
@@ -273,9 +281,10 @@ class _Run:
         return cold or self._cache() == "hot"
 
     def _is_steady(self, second_s: float) -> bool:
-        """Returns whether the second call took about as long as the first call, or as a third call.
+        """Returns whether the second call took about as long as the first call. If the two differ, makes a third call,
+        and returns whether the second call took less than twice as long as the third call.
 
-        Makes the third call only if the first two differ.
+        Two calls differ if one takes at least twice as long as the other.
         """
         if max(second_s, self.first.done_s) < _UNSTEADY * min(second_s, self.first.done_s):
             return True
@@ -287,8 +296,8 @@ class _Run:
         return (_CALLS_OF_MODEL if self.adapter.virtual else _CALLS) * seconds > self.max_seconds
 
     def _warm_up(self) -> float:
-        """Calls the function until calls get no faster. Returns the time of the fastest call by the machine's clock, in
-        s.
+        """Calls the function until the calls no longer get faster. Returns the time in s of the fastest call, by the
+        machine's clock.
         """
         until = time.monotonic() + _SHARES["warm up"] * self.max_seconds
         fastest = float("inf")
@@ -306,7 +315,8 @@ class _Run:
         return self.cache or ("cold" if self.adapter.asynchronous else "hot")
 
     def _on_device(self, caching: Caching) -> _Taken | None:
-        """Measures host, wall, device and throughput times. Returns None if the function puts no work on the device."""
+        """Measures host, wall, device and throughput times. Returns None if the function does not put work on the
+        device."""
         adapter = self.adapter
         begin("calls one by one")
         host, wall = synchronised(caching, adapter, self._until("wall"), self.alone)
@@ -339,8 +349,8 @@ class _Run:
         return taken
 
     def _has_no_time_for_several(self) -> bool:
-        """Returns whether no time is left to measure throughput. On a virtual GPU, the answer does not depend on the
-        clock.
+        """Returns whether there is too little time left to measure throughput. On a virtual GPU, the result depends
+        only on the time of one call, not on the time that has passed.
         """
         if self.adapter.virtual:
             return self.each_s > self.max_seconds
@@ -363,10 +373,10 @@ class _Run:
         return self.first.machine_ns if self.adapter.clock is time.monotonic_ns else self.first.program_ns
 
     def _until(self, what: str | None = None) -> Until:
-        """Returns when to stop sampling.
+        """Returns the condition at which sampling stops.
 
-        If `what` is given, sampling has the share of `max_seconds` that is reserved for this kind of time. Otherwise it
-        has all of `max_seconds` except the share of the warm-up.
+        If `what` is given, sampling may take the share of `max_seconds` that is reserved for this kind of time. If
+        `what` is None, sampling may take all of `max_seconds` except the share of the warm-up.
         """
         share = _SHARES[what] if what else 1 - _SHARES["warm up"]
         left = max(0.0, self.deadline - time.monotonic())
@@ -374,9 +384,9 @@ class _Run:
         return Until(self.rel_ci, seconds, self.each_s, alike=self._alike(), brief=self.brief)
 
     def _alike(self) -> int:
-        """Returns how many equal samples suffice on a virtual GPU, or 0 on a real one.
+        """Returns the number of equal samples that are enough on a virtual GPU. Returns 0 on other devices.
 
-        If there is time, the number is greater than two, to see whether calls differ.
+        If there is enough time, the number is greater than two, to find out whether calls differ.
         """
         if not self.adapter.virtual:
             return 0

@@ -1,5 +1,5 @@
-"""Sets the state of the caches before each sample: flushed (cold), as the last sample left them (hot), or filled by a
-call with other inputs (rotate)."""
+"""Sets the state of the caches before each sample. "cold": the caches are flushed. "hot": the caches contain data of
+the previous sample. "rotate": the caches contain data of a call with other inputs."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _LEAST_SETS, _MOST_SETS = 2, 64
 
 
 class Caching:
-    """A function call whose cache state is set before it is timed. Call `before()`, then time `run()`.
+    """A function call with a defined cache state. For each sample, call `before()`, and then time `run()`.
 
     Attributes:
         cache: The cache state: "cold", "hot" or "rotate".
-        run: Makes the call. With "rotate", each call uses another copy of the inputs.
+        run: A function that makes the call. If `cache` is "rotate", each call uses another copy of the inputs.
     """
 
     def __init__(self, call: FunctionCall, cache: Cache, adapter: Adapter) -> None:
-        """Prepares the cache state. Raises UsageError if the cache's size is not known, or if the call has no arrays to
-        rotate.
+        """Prepares the cache state. Raises UsageError if `cache` is "cold" and the size of the device's cache is not
+        known, if `cache` is "rotate" and the arguments of the call contain no arrays, or if `cache` is invalid.
         """
         self.cache = cache
         self._adapter = adapter
         self._flush: Callable[[], None] | None = None
         self.same: Callable[[], object] = call.bare()
-        """Makes the call with its original inputs every time, also with cache="rotate"."""
+        """A function that makes the call with the original inputs each time, even if `cache` is "rotate"."""
         self.run: Callable[[], object] = self.same
         if cache == "cold":
             self._flush = adapter.flusher()
@@ -48,7 +48,8 @@ class Caching:
             self._flush()
 
     def flushed(self) -> None:
-        """Flushes the cache, waits for the flush, and releases persisting L2 lines, if the cache state is "cold"."""
+        """If the cache state is "cold", flushes the cache, waits for the flush, and resets persisting L2 cache lines to
+        normal. Otherwise does nothing."""
         if self._flush is not None:
             self._flush()
             self._adapter.synchronize()

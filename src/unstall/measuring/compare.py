@@ -1,7 +1,8 @@
-"""`compare`: finds the fastest of several functions, and checks whether they compute the same.
+"""`compare`: finds the fastest of several functions, and checks whether their results agree.
 
-Results are compared first (`comparing/agreement.py`). Then the functions run in turn, in rounds of random order, until
-it is known whether each function's time is within a margin of the first one's (`comparing/rounds.py`).
+First, `compare` compares the results of the functions (`comparing/agreement.py`). Then it calls the functions in rounds
+(`comparing/rounds.py`). In each round, the functions run one after the other in random order. The rounds end when it is
+known for each function whether its time is within a margin of the first function's time.
 """
 
 from __future__ import annotations
@@ -80,41 +81,48 @@ def compare(
     seed: int = 0,
     label: str = "",
 ) -> ShownComparison | Comparisons:
-    """Calls functions with the same arguments. Compares their times and results with those of the first function.
+    """Calls several functions with the same arguments. Compares their times and results with the times and results of
+    the first function.
 
         print(unstall.compare({"softmax": f, "by hand": g}, x))
 
-    The functions run in turn, in rounds of random order, until it is known whether each function's time is within a
-    margin of the first function's time. The ratio of these two times has a 95 % interval. A function is SAME if the
-    interval lies within the margin. Otherwise, it is FAST if the interval lies below 1, SLOW if the interval lies above
-    1, and UNCLEAR if the interval contains 1 when the time runs out.
+    The functions run in rounds. In each round, they run one after the other in random order. The rounds end when it is
+    known for each function whether its time is within a margin of the first function's time. For each function, the
+    ratio of the two times has a 95 % confidence interval. If the interval lies within the margin, the function is SAME.
+    Otherwise, it is FAST if the interval lies below 1, and SLOW if the interval lies above 1. If the interval contains
+    1 when the time limit is reached, the function is UNCLEAR.
 
     Args:
-        functions: The functions by name. The first is the reference.
-        *args: Arguments of every call: arrays of torch, CuPy, JAX or NumPy, of any shape and dtype, or anything else.
-        inputs: Several inputs to compare at: a mapping by name, or a sequence. If an input is a tuple, its items are
-            further arguments of the call. Any other input is one further argument.
+        functions: A mapping from names to functions. The first function is the reference.
+        *args: Positional arguments of every call. They may be arrays of torch, CuPy, JAX or NumPy, of any shape and
+            dtype, or any other objects.
+        inputs: Several inputs with which to compare the functions: a mapping from names to inputs, or a sequence of
+            inputs. An input is added to the arguments `args`. If an input is a tuple, each of its items is one
+            argument. Any other input is one argument.
         kwargs: Keyword arguments of every call.
-        by: The time to compare. "device": the time on the device. "wall": the time of a call with the wait for its
-            results. "throughput": the time per call of many calls back to back. "auto": "wall" if no function uses a
-            device, "throughput" if only some do or if one is launch-bound, else "device".
-        cache: "cold", "hot" or "rotate", as in `bench`. "auto" is "cold" for the device's time, else "hot".
-        check: Compare results too. A function whose results do not agree is never the best.
-        rel_tolerance: Largest difference allowed, as a fraction of the largest magnitude in the array.
-        ulp: Largest difference allowed, in units in the last place. Without `ulp` and `rel_tolerance`, results agree if
-            rounding explains the difference.
-        same_within: The margin: a number such as 0.015, or a text such as "1.5%".
-        max_seconds: Stop after this many seconds for each input.
-        num_threads: Number of CPU threads. By default, the number stays as it is.
-        seed: Seed of the random order.
+        by: The time that is compared. "device": the time on the device. "wall": the time of a call including the wait
+            for its results. "throughput": the time per call if many calls follow each other without waits. "auto":
+            "wall" if no function uses a device; "throughput" if only some of the functions use a device, or if one of
+            them is launch-bound; "device" otherwise.
+        cache: The cache state before each call: "cold", "hot" or "rotate", as in `bench`. "auto" means "cold" if the
+            time on the device is compared, and "hot" otherwise.
+        check: Whether to compare the results, too. A function whose results do not agree with the reference is never
+            the best.
+        rel_tolerance: The largest allowed difference, as a fraction of the largest magnitude in the array.
+        ulp: The largest allowed difference, in units in the last place. If neither `ulp` nor `rel_tolerance` is given,
+            results agree if rounding explains their difference.
+        same_within: The margin within which two times are the same: a number such as 0.015, or a text such as "1.5%".
+        max_seconds: The time limit in s for each input.
+        num_threads: The number of CPU threads that torch or NumPy uses. By default, the number is not changed.
+        seed: The seed of the random order of the functions.
         label: A title for the table.
 
     Returns:
-        One comparison. With `inputs`, one comparison for each input. Times are in ns.
+        A comparison. If `inputs` is given, a `Comparisons` with one comparison for each input. Times are in ns.
 
     Raises:
-        UsageError: The functions cannot be compared, or an option makes no sense.
-        Exception: Whatever a function raises.
+        UsageError: The functions cannot be compared, or an option is invalid.
+        Exception: Exceptions of a function are raised unchanged.
     """
     if not isinstance(functions, Mapping) or not functions or not all(map(callable, functions.values())):
         raise UsageError('compare takes functions by name: compare({"a": f, "b": g}, x)')
@@ -166,7 +174,8 @@ def compare(
 def _adapter(calls: Mapping[str, FunctionCall]) -> tuple[Adapter, list[float]]:
     """Calls each function once.
 
-    Returns (adapter, seconds): the adapter for the arrays and the results; and the seconds until each call returned.
+    Returns (adapter, seconds). `adapter` is the adapter for the arguments and the results. `seconds` has, for each
+    function, the time in s until its call returned.
 
     Raises:
         UsageError: A function returns a coroutine.
@@ -194,7 +203,8 @@ def _choices(
     *,
     brief: bool,
 ) -> Iterator[TimeChoice]:
-    """Yields the time to compare for each input. If all inputs are on one device, it is the same time for all."""
+    """Yields, for each input, which time to compare. If all inputs are on one device, the choice is the same for all
+    inputs."""
     if by != "auto":
         yield from (TimeChoice(by, "", adapter) for adapter in adapters)
     elif len({adapter.name for adapter in adapters}) == 1:
@@ -226,13 +236,13 @@ def _values(calls: Mapping[str, FunctionCall]) -> list[object]:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What one more call of each function shows.
+    """The findings of one additional call of each function.
 
     Attributes:
-        agreements: How each function's result agrees with the first function's, by the function's name.
-        notes: Sentences that qualify the times.
-        each_s: For each function, the time in s until a call returns, by the machine's clock. It is the shorter of two
-            calls.
+        agreements: Maps the name of a function to the agreement of its result with the first function's result.
+        notes: Sentences for the user about limits of the measured times.
+        each_s: For each function, the time in s until a call returns, by the machine's clock. This is the shorter time
+            of two calls.
     """
 
     agreements: dict[str, Agreement]
@@ -240,7 +250,7 @@ class _Seen:
     each_s: list[float]  # the shorter of two calls, until return, by the machine's clock
 
     def is_long(self, seconds: float) -> bool:
-        """Returns whether some function takes so long that fewer than 20 of its calls fit into `seconds`."""
+        """Returns whether, for at least one function, fewer than 20 calls fit into `seconds`."""
         return any(_CALLS * each_s > seconds for each_s in self.each_s)
 
 
@@ -254,9 +264,9 @@ def _looked_at(
     *,
     check: bool,
 ) -> _Seen:
-    """Calls each function once more and compares its result with that of the first function.
+    """Calls each function once more, and compares its result with the result of the first function.
 
-    To compare results, calls functions on copies of the arguments, each with the same random state.
+    If results are compared, each function gets copies of the arguments and starts with the same random state.
     """
     computed = check and adapter.computes
     agreements: dict[str, Agreement] = {}
@@ -284,10 +294,10 @@ def _looked_at(
 
 
 def _noisy(call: FunctionCall, result: object, seconds: float) -> Callable[[int], object] | None:
-    """Returns a function that calls `call`, the reference function, with random errors. The function's argument seeds
-    the errors.
+    """Returns a function that calls the reference function (`call`) with random rounding errors. The argument of the
+    returned function is the seed of the errors.
 
-    Returns None if `result`, the reference's result, has no tensors of torch.
+    `result` is the result of the reference function. Returns None if `result` contains no torch tensors.
     """
     if not tensors_of(result):
         return None
@@ -300,9 +310,10 @@ def _noisy(call: FunctionCall, result: object, seconds: float) -> Callable[[int]
 
 
 def _called(call: FunctionCall, adapter: Adapter, *, kept: bool) -> tuple[Inspection, float, object]:
-    """Inspects one call. Returns (findings, seconds of the call, copy of its result or None).
+    """Inspects one call. Returns (findings, time of the call in s, result). `result` is a copy of the call's result, or
+    None if `kept` is false.
 
-    If `kept` is set, calls the function on copies of its arguments, and copies the result.
+    If `kept` is true, the function gets copies of its arguments, and its result is copied.
     """
     if kept:
         call = replace(call, args=copied(call.args), kwargs=copied(dict(call.kwargs)))
@@ -326,10 +337,10 @@ def _called(call: FunctionCall, adapter: Adapter, *, kept: bool) -> tuple[Inspec
 
 @contextmanager
 def same_randomness() -> Iterator[None]:
-    """Restores the states of random generators at the end of the block. So successive blocks draw the same random
-    numbers.
+    """Restores the states of random number generators at the end of the block. So successive blocks draw the same
+    random numbers.
 
-    These are the default generators of Python, NumPy and torch.
+    The generators are the default generators of Python, NumPy and torch.
     """
     states = RandomStates(devices=devices_in_use())
     try:
@@ -339,7 +350,8 @@ def same_randomness() -> Iterator[None]:
 
 
 def _launch_bound(calls: Mapping[str, FunctionCall], rounds: Rounds, adapter: Adapter) -> list[str]:
-    """Returns a note if some functions are launch-bound, or else an empty list."""
+    """If some functions are launch-bound, returns a list with one note that says so. Otherwise returns an empty
+    list."""
     medians = np.median(rounds.times, axis=(1, 2)).tolist()
     bound = launch_bound(
         probe(name, call, adapter, median) for (name, call), median in zip(calls.items(), medians, strict=True)
@@ -367,7 +379,8 @@ def _candidates(
 
 
 def _named(inputs: Inputs) -> list[tuple[str, tuple[object, ...]]]:
-    """Returns (name, arguments) for each input. A call gets these arguments after those that every call gets."""
+    """Returns a pair (name, arguments) for each input. A call gets these arguments after the arguments that all calls
+    have in common."""
     named = inputs.items() if isinstance(inputs, Mapping) else [(_shown(value), value) for value in inputs]
     return [(str(name), value if isinstance(value, tuple) else (value,)) for name, value in named]
 

@@ -1,4 +1,5 @@
-"""Runs one call with static inputs, eagerly or by its graphs, so that eager and graphs can be compared and timed."""
+"""Runs one call with static inputs: eagerly, or as a replay of its CUDA graphs. The two can then be compared and
+timed."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ class FunctionKind(Enum):
 
 
 class StaticCall:
-    """One call of a function, which can run eagerly or by graphs. Its inputs are copied into static inputs. Everything
-    else is read and written in place."""
+    """One call of a function. The call can run eagerly, or as a replay of CUDA graphs. The call's inputs are copied
+    into static inputs. All other tensors are read and written in place."""
 
     def __init__(
         self,
@@ -52,7 +53,8 @@ class StaticCall:
         self.kept = SavedForBackward()
         self._probes: list[torch.Tensor] | None = None
         self.can_run_again = not (seen.written or seen.written_inputs or seen.random)
-        """Whether the function can run again for a second backward. If not, the first backward retains its tensors."""
+        """Whether the function can run again for a second backward. If False, the first backward retains the saved
+        tensors."""
 
     def saved(self) -> SavedState:
         return SavedState(self.seen.written, self.generators, self.leaves)
@@ -88,8 +90,8 @@ class StaticCall:
         return (result, [leaf.grad for leaf in self.leaves])
 
     def eager(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Runs the call eagerly. Returns copies of its results, of the gradients, and of the inputs that it writes to.
-        The call may write to `inputs`, so pass copies of the program's tensors."""
+        """Runs the call eagerly. Returns copies of the call's results, of the gradients, and of the inputs that the
+        call writes to. The call may write to `inputs`, so pass copies of the program's tensors."""
         with self.device.capture_stream():
             result = self._called(inputs)
             given = tensors_in(result)
@@ -99,7 +101,7 @@ class StaticCall:
             return [tensor.detach().clone() for tensor in (*given, *(inputs[i] for i in self.written_inputs))]
 
     def replayed(self, captured: Captured, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Replays the graphs for these inputs. Returns the same tensors as `eager`."""
+        """Replays the graphs with `inputs`. Returns the same tensors as `eager`."""
         probes = list(map(_probe, captured.results[1][0])) if self.kind is FunctionKind.DIFFERENTIABLE else []
         return self._replayed(captured, inputs, probes)
 
@@ -120,8 +122,8 @@ class StaticCall:
     def gradients(
         self, inputs: list[torch.Tensor], grads: tuple[torch.Tensor | None, ...], *, create_graph: bool
     ) -> tuple[torch.Tensor | None, ...]:
-        """Runs the function eagerly. Returns the gradients of the tensors in `wanted_of(inputs)`, given the gradients
-        `grads` of its results."""
+        """Runs the function eagerly. Returns the gradients of the tensors in `wanted_of(inputs)`. `grads` are the
+        gradients of the function's results."""
         with graphs_disabled():
             result, _ = self._called(inputs)
         given = [pair for pair in zip(differentiable(result), grads, strict=True) if pair[1] is not None]
@@ -133,8 +135,8 @@ class StaticCall:
         return found
 
     def timed_eager(self, inputs: list[torch.Tensor], saved: SavedState) -> float:
-        """Returns the time in s of one eager run that starts from the saved state. From another state, a function that
-        counts its calls could index out of bounds."""
+        """Returns the time in s of one eager run that starts from the saved state. If the run started from another
+        state, a function that counts its calls could index out of bounds."""
         copies = copies_of(inputs)
 
         def run() -> None:
@@ -163,9 +165,10 @@ def differentiable(result: object) -> list[torch.Tensor]:
 
 
 def reached_from(outputs: list[torch.Tensor], wanted: list[torch.Tensor]) -> list[set[int]]:
-    """Returns, for each output, the indices of the tensors in `wanted` that it depends on.
+    """Returns one set for each output: the indices of the tensors in `wanted` that the output depends on.
 
-    An output that is itself a leaf in `wanted` has no indices, because its gradient does not flow through the graph.
+    If an output is itself a leaf in `wanted`, its set is empty, because its gradient does not flow through the autograd
+    graph.
     """
     leaves = {id(tensor): place for place, tensor in enumerate(wanted) if is_leaf(tensor)}
     nodes = {node_of(tensor): place for place, tensor in enumerate(wanted) if not is_leaf(tensor)}
@@ -186,10 +189,10 @@ def reached_from(outputs: list[torch.Tensor], wanted: list[torch.Tensor]) -> lis
 def own_autocast_cache() -> Iterator[None]:
     """Clears autocast's cache before and after the block.
 
-    Autocast keeps casts of weights until its context ends. Without clearing, a graph would reuse the casts of an
-    earlier step although the weights have changed, and an eager run would find the casts of a capture. Within the
-    block the cache works as in eager execution, so that the gradients of all uses of a weight are added up in the
-    lower precision.
+    Autocast keeps casts of weights until the autocast context ends. If the cache were not cleared, a CUDA graph would
+    reuse the casts of an earlier step although the weights have changed. An eager run would reuse the casts that a
+    capture made. Within the block the cache works as in eager execution: the gradients of all uses of a weight are
+    added up in the lower precision.
     """
     torch.clear_autocast_cache()
     try:
@@ -211,8 +214,8 @@ def _grads(
 
 
 def _probe(output: torch.Tensor) -> torch.Tensor:
-    """Returns a gradient with which a trial backward starts at `output`. Its elements differ, and no random generator
-    is used."""
+    """Returns a gradient of `output`, from which a trial backward starts. The gradient has varying elements, which are
+    made without a random number generator."""
     steps = torch.arange(output.numel(), device=output.device, dtype=torch.float32)
     return ((steps % 7 - 3) / 4 + 0.5).to(output.dtype).reshape(output.shape)
 

@@ -1,4 +1,4 @@
-"""Static inputs of a graph, and copies of tensors that keep the tensors' strides."""
+"""Static inputs of a CUDA graph, and copies of tensors with the same strides as the original."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COPIED_TOGETHER = frozenset((*_FLOATS, *_INTEGERS))  # torch has a kernel that 
 
 
 class StaticInputs:
-    """The tensors that a graph reads as inputs. They have the shapes, strides and dtypes of the inputs of one call."""
+    """The tensors that a CUDA graph reads as inputs. They have the shapes, strides and dtypes of one call's inputs."""
 
     def __init__(self, inputs: list[torch.Tensor]) -> None:
         self.tensors = [_buffer_like(tensor) for tensor in inputs]
@@ -33,8 +33,8 @@ class StaticInputs:
             self._fill(inputs)
 
     def give_back(self, place: int, tensor: torch.Tensor) -> None:
-        """Copies the static input with index `place` to `tensor`, the argument of the call, on the current stream.
-        Call this with autograd off."""
+        """Copies the static input with index `place` to the call's argument `tensor`, on the current stream. Call this
+        with autograd off."""
         buffer = self.tensors[place]
         if self._overlaps[place]:  # expanded: torch does not write to tensors with overlapping elements
             buffer, tensor = _each_once(buffer), _each_once(tensor)
@@ -71,7 +71,7 @@ def _overlaps(tensor: torch.Tensor) -> bool:
 
 
 def _each_once(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a view of an expanded tensor in which each element of its memory occurs once."""
+    """Returns a view of an expanded tensor. Each element of the tensor's memory occurs exactly once in the view."""
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if stride == 0 and size > 1:
             tensor = tensor.narrow(dim, 0, 1)
@@ -79,9 +79,9 @@ def _each_once(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def copies_of(tensors: list[torch.Tensor], *, changed: bool = False) -> list[torch.Tensor]:
-    """Returns copies of the tensors, with the same strides. If `changed`, floating-point values are rolled by one
-    element and multiplied by 0.9375. Values of 8-bit floats are only rolled. Integers are never changed, because they
-    may be indices or offsets and could get out of bounds."""
+    """Returns copies of the tensors, with the same strides. If `changed` is true, the copies have other values:
+    floating-point values are rolled by one element and multiplied by 0.9375. Values of 8-bit floats are only rolled.
+    Integers are never changed: they may be indices or offsets, and a changed index could be out of bounds."""
     copies: list[torch.Tensor] = []
     with torch.no_grad():
         for tensor in tensors:
@@ -97,8 +97,8 @@ def copies_of(tensors: list[torch.Tensor], *, changed: bool = False) -> list[tor
 
 
 def copy_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a copy that is detached from autograd and has the same strides. (`clone` changes the strides of tensors
-    with gaps or overlaps.) The copy of an inference tensor is an inference tensor."""
+    """Returns a copy of the tensor. The copy is detached from autograd and has the tensor's strides. (`clone` changes
+    the strides of tensors with gaps or overlaps.) The copy of an inference tensor is an inference tensor."""
     if tensor.is_inference() != torch.is_inference_mode_enabled():
         with torch.inference_mode(tensor.is_inference()):
             return copy_of(tensor)
@@ -117,7 +117,7 @@ def copy_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Clones:
-    """Clones tensors that are in the memory of a graph, many of them with one kernel."""
+    """Clones tensors that lie in the memory of a CUDA graph. One kernel clones many tensors."""
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         self.tensors = [tensor.detach() for tensor in tensors]
@@ -132,7 +132,7 @@ class Clones:
         self._alone = [place for place in range(len(tensors)) if place not in together]
 
     def made(self) -> list[torch.Tensor]:
-        """Returns clones of all tensors, made on the current stream. They are detached from autograd."""
+        """Clones all tensors on the current stream. Returns the clones, which are detached from autograd."""
         clones = list(self.tensors)
         with torch.no_grad():
             for places, tensors in self._together:
@@ -148,8 +148,8 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 class Sharing:
-    """Detects arguments that share memory in a way that a graph cannot follow. Each argument has its own static input,
-    so a write to one argument would not reach the others."""
+    """Detects arguments that share memory in a way that a CUDA graph cannot reproduce. Each argument has its own static
+    input. So if two arguments share memory, a write to one would not change the other."""
 
     def __init__(self, seen: ObservedCall) -> None:
         self._places = sorted(seen.written_inputs)
@@ -157,8 +157,8 @@ class Sharing:
         self._read = set(map(storage_of, seen.externals)) if self._places else set()
 
     def is_safe(self, inputs: list[torch.Tensor]) -> bool:
-        """Returns False if two arguments, or an argument and a tensor from outside, share memory that the call writes
-        to."""
+        """Returns False if the call writes to memory that an argument shares with another argument, or with a tensor
+        that is not an argument. Otherwise returns True."""
         if not self._places and not self._written:
             return True
         found = list(map(storage_of, inputs))

@@ -1,4 +1,5 @@
-"""Verifies graphs against the eager function: both run from the same state, on the same inputs and on changed ones."""
+"""Verifies CUDA graphs against the eager function. Both run from the same state and on the same inputs. This is done
+with the call's inputs and with changed inputs."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ _ASKS = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a run: copies of its results (`given`), and of the memory that the function may have written
-    to."""
+    """The outcome of a run: copies of its results (`given`), and copies of the memory that the function may have
+    written to (`memory`)."""
 
     given: list[torch.Tensor]
     memory: list[torch.Tensor]
@@ -44,7 +45,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Median times in s of an eager run and of replays, which were measured in turn."""
+    """Median times in s of an eager run and of replays. Eager runs and replays were measured alternately."""
 
     eager: float
     serial: float
@@ -53,16 +54,17 @@ class Times:
 
 
 def check(static_call: StaticCall, captured: Captured, inputs: list[torch.Tensor], saved: SavedState) -> bool:
-    """Compares a replay with an eager run. Raises `Refused` if their values differ. Does not restore the program's
-    state.
+    """Compares a replay with an eager run. Raises `Refused` if they give different values. Does not restore the
+    program's state.
 
-    Returns whether replays from the same state give the same bits. Two kinds of differences are accepted:
+    Returns whether replays from the same state give the same bits. Two kinds of differences between replay and eager
+    run are accepted:
 
-    - Kernels that add up in varying order give other bits in each run, eager or replayed. Replays show how large such
-      differences are.
+    - Some kernels add up in varying order. They give other bits in each run, eager or replayed. Several replays show
+      how large these differences are.
     - If the function asks whether it is being captured, it may compute the same values in another way. Eager runs with
-      random errors show how large such differences may be. If values of the host changed between eager runs, these
-      errors would appear too large, so eager runs must agree with each other, too.
+      random rounding errors show how large these differences may be. The effect of the errors would appear too large if
+      values on the host changed between eager runs. So eager runs must also agree with each other.
     """
     eager, replayed = _eager(static_call, inputs, saved), _replayed(static_call, captured, inputs, saved)
     if _same(eager, replayed):
@@ -85,10 +87,10 @@ def check(static_call: StaticCall, captured: Captured, inputs: list[torch.Tensor
 def _by_order(
     eager: Outcome, replayed: Outcome, replay_again: Callable[[], Outcome], eager_again: Callable[[], Outcome]
 ) -> Explained:
-    """Returns whether eager runs differ from a replay by no more than replays differ from each other.
+    """Returns whether the difference between eager runs and a replay is at most the difference between replays.
 
-    Three eager runs are compared with the replay. For each element, only the value that is nearest to the replay
-    counts, because a few elements may be far off in one run.
+    Three eager runs are compared with the replay. For each element, only the eager value that is nearest to the
+    replay's value counts, because in a single run a few elements may be far off.
     """
     nearest = eager.tensors()
     for _ in range(_EAGER - 1):
@@ -97,7 +99,8 @@ def _by_order(
 
 
 def _nearer(to: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Returns, element by element, the value of `one` or of `other` that is nearer to the value of `to`."""
+    """Compares `one` and `other` with `to`, element by element. Returns, for each element, the value that is nearer to
+    the value of `to`. If the shapes differ, or if `to` has no floating-point values, returns `one`."""
     if not to.is_floating_point() or not to.shape == one.shape == other.shape:
         return one
     near = (other.double() - to.double()).abs() < (one.double() - to.double()).abs()
@@ -107,7 +110,7 @@ def _nearer(to: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> torch.T
 def _steady(
     eager: Outcome, replayed: Outcome, replay_again: Callable[[], Outcome], eager_again: Callable[[], Outcome]
 ) -> Explained:
-    """Returns whether two eager runs differ by no more than two replays do."""
+    """Returns whether the difference between two eager runs is at most the difference between two replays."""
 
     def moved(_: int) -> list[torch.Tensor]:
         replays = zip(replayed.tensors(), replay_again().tensors(), strict=False)
@@ -117,8 +120,8 @@ def _steady(
 
 
 def _moved(tensor: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Returns `tensor + (other - one)`; `tensor` itself if it does not have floating-point values, or if the shapes
-    differ."""
+    """Returns `tensor + (other - one)`. Returns `tensor` itself if its dtype is not a floating-point dtype, or if the
+    shapes differ."""
     if not tensor.is_floating_point() or not tensor.shape == one.shape == other.shape:
         return tensor
     return (tensor.double() + (other.double() - one.double())).to(tensor.dtype)
@@ -128,7 +131,7 @@ def _by_rounding(eager: Outcome, replayed: Outcome, eager_again: Callable[[], Ou
     """Returns whether rounding explains the difference between an eager run and a replay.
 
     Raises:
-        Refused: The function fails when it runs with random errors, so this cannot be known.
+        Refused: The function fails when it runs with random rounding errors, so the question cannot be answered.
     """
 
     def noisy(number: int) -> list[torch.Tensor]:
@@ -161,8 +164,8 @@ def _pairs(one: Outcome, other: Outcome) -> list[tuple[torch.Tensor, torch.Tenso
 
 
 def _varies(one: Outcome, again: Callable[[], Outcome]) -> bool:
-    """Returns whether any of ten more runs gives other bits than the outcome `one`. Some kernels give other bits only
-    in some runs."""
+    """Calls `again` up to ten times. Returns whether any of these runs gives other bits than the outcome `one`. Some
+    kernels give other bits only in some runs."""
     return any(not _same(one, again()) for _ in range(_TRIES))
 
 
@@ -171,8 +174,8 @@ def _same(one: Outcome, other: Outcome) -> bool:
 
 
 def _names(static_call: StaticCall, captured: Captured, outcome: Outcome) -> list[str]:
-    """Returns words for each tensor of an outcome: results, gradients, arguments that the function writes to, other
-    memory."""
+    """Returns a description of each tensor of an outcome: a result, a gradient, an argument that the function writes
+    to, or another tensor that the function writes to."""
     results, written = len(tensors_in(captured.results[0][0])), len(static_call.written_inputs)
     return [
         *(["its result"] if results == 1 else [f"tensor {place} of its result" for place in range(results)]),
@@ -183,13 +186,13 @@ def _names(static_call: StaticCall, captured: Captured, outcome: Outcome) -> lis
 
 
 def _mismatch(eager: Outcome, replayed: Outcome, found: Explained | None, names: list[str], *, asks: bool) -> Refusal:
-    """Returns a Refusal which says that a replay of the graph gives other values than an eager run.
+    """Returns a `Refusal` whose reason is that a replay of the graph gives other values than an eager run.
 
     Args:
         eager: The outcome of the eager run.
         replayed: The outcome of the replay.
-        found: Which differences rounding explains; None if that was not examined.
-        names: Words for each tensor of an outcome.
+        found: Which differences are explained by the order of additions or by rounding. None if this was not examined.
+        names: A description of each tensor of an outcome, as `_names` returns.
         asks: Whether the function checks if it is being captured.
     """
     what = "another number of tensors"
@@ -208,15 +211,15 @@ def _mismatch(eager: Outcome, replayed: Outcome, found: Explained | None, names:
 def agree(
     static_call: StaticCall, one: Captured, other: Captured, inputs: list[torch.Tensor], saved: SavedState
 ) -> bool:
-    """Returns whether two captures give the same bits when they are replayed from the same state on the same inputs."""
+    """Replays two captures from the same state on the same inputs. Returns whether they give the same bits."""
     return _same(_replayed(static_call, one, inputs, saved), _replayed(static_call, other, inputs, saved))
 
 
 def fastest(
     static_call: StaticCall, serial: Captured, parallel: list[Captured], inputs: list[torch.Tensor], saved: SavedState
 ) -> tuple[Captured, Times]:
-    """Times an eager run and all captures in turn, each from the saved state. Returns (the fastest capture, the
-    times). Does not restore the program's state."""
+    """Times eager runs and replays of all captures, alternately in several rounds. Each run starts from the saved
+    state. Returns the fastest capture and the times. Does not restore the program's state."""
 
     def timed_eager() -> float:
         return static_call.timed_eager(inputs, saved)
@@ -247,7 +250,7 @@ def fastest(
 
 
 def _alike(times: list[float]) -> bool:
-    """Returns whether the times are so close together that further measurements would add no information."""
+    """Returns whether the times are so close together that more measurements would add no information."""
     return max(times) - min(times) <= _NOISELESS * max(times)
 
 

@@ -1,4 +1,4 @@
-"""Maps small items as in a plain loop: each result is complete before the next call.
+"""Maps small items as in an ordinary loop: each result is complete before the next call.
 
 Loops over small items are bound by the host, so every µs of overhead counts.
 """
@@ -31,16 +31,16 @@ class StreamMapCounters:
 def on_and_back(
     fn: Callable[..., Any], accelerator: Accelerator, counters: StreamMapCounters, *, refills: bool, pinned: bool
 ) -> Callable[[object], Any]:
-    """Wraps `fn` in a function that takes an item on the host, calls `fn` with the item on the device, and returns the
-    result on the host. The copy of the result waits until the device has finished the item.
+    """Wraps `fn` in a function of one item on the host. The wrapper copies the item to the device, calls `fn` with it,
+    and returns the result on the host. It returns after the device has computed and copied the result.
 
     Args:
         fn: The function.
         accelerator: The device.
-        counters: The statistics to add to.
-        refills: Whether the program may write to an item's pinned memory right after the call. If so, a call without a
-            result to copy waits for the device too.
-        pinned: Whether results are in pinned memory.
+        counters: The counters that the wrapper adds to.
+        refills: Whether the program may write to an item's pinned memory right after the call. If True, a call whose
+            result needs no copy also waits for the device.
+        pinned: Whether results are returned in pinned memory. If False, they are returned in pageable memory.
     """
     device, plain = accelerator.device, torch.Tensor
     waited = exposed = False
@@ -78,8 +78,8 @@ def without_streams(
 ) -> Callable[[Item], Nest]:
     """Wraps `fn` for a device without streams. Moves items to the device if the device exists.
 
-    Results are copies, because the function may keep the originals and write to them later. If `back` is true, results
-    are copied to the host and detached from autograd.
+    Results are copies, because `fn` may keep references to the originals and write to them later. If `back` is true,
+    results are copied to the host and detached from autograd.
     """
     there = is_there(device)
 

@@ -14,7 +14,7 @@ from unstall.fix.tensors.parts import is_simple
 
 @dataclass(slots=True)
 class Flight(Generic[Nest]):
-    """An item that was sent to the device, with its result, which may not be complete yet."""
+    """An item that was sent to the device, and its result. The device may still be computing the result."""
 
     number: int
     result: Nest
@@ -25,8 +25,8 @@ class Flight(Generic[Nest]):
 
 @dataclass(slots=True)
 class Calls:
-    """Counts the calls of the mapped function with items of the same shapes. `keeps` says whether results of these
-    calls share memory that outlives a call."""
+    """Counts the calls of the mapped function with items of the same shapes. `keeps` says whether the results share
+    memory with tensors that outlive a call."""
 
     count: int = 0
     keeps: bool = False  # whether results share memory that outlives a call
@@ -34,8 +34,8 @@ class Calls:
 
 def to_pinned(accelerator: Accelerator, tensor: torch.Tensor, *, wait: bool) -> torch.Tensor:
     """Copies a tensor from the accelerator to pinned host memory, on the current stream. If `wait` is false, the copy
-    may still be running on return. A tensor on another device is returned unchanged. A tensor that is not a plain
-    dense one is copied to pageable memory."""
+    may still be running on return. A tensor on another device is returned unchanged. A sparse or otherwise special
+    tensor is copied to pageable memory."""
     if tensor.device != accelerator.device:
         return tensor
     if not is_simple(tensor):
@@ -48,7 +48,7 @@ def to_pinned(accelerator: Accelerator, tensor: torch.Tensor, *, wait: bool) -> 
 
 
 def unpinned(result: Nest) -> Nest:
-    """Returns the result with all tensors in pinned memory replaced by copies in pageable memory."""
+    """Returns the result, with a copy in pageable memory in place of each tensor in pinned memory."""
 
     def unpin(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.clone() if tensor.is_pinned() else tensor
@@ -57,7 +57,7 @@ def unpinned(result: Nest) -> Nest:
 
 
 def cloned(result: Nest) -> Nest:
-    """Returns the result with all tensors on the device replaced by clones."""
+    """Returns the result, with a clone in place of each tensor on the device."""
 
     def clone(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.clone() if tensor.device.type != "cpu" else tensor

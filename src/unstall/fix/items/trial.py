@@ -10,14 +10,15 @@ _BETTER = 0.03  # least relative gain over "engines", which keeps calls in order
 
 
 class Trial:
-    """Measures the strategies of a `stream_map` one after the other, "streams" last. Each strategy handles two windows
-    of items. A window is as many items as may be in flight.
+    """Measures the strategies of a `stream_map` one after the other; "streams" is the last. Each strategy handles two
+    windows of items. A window has as many items as may be in flight.
 
     The time of a strategy runs from the end of the first item of the first window to the end of the first item of the
-    second window. When it starts, all items in flight belong to the strategy, and memory for its streams is allocated.
+    second window. When this time starts, all items in flight belong to the strategy, and memory for its streams is
+    allocated.
 
-    With "streams", items end in bunches. So its time runs from the end of the last item of the first window to the end
-    of the last item of the second window.
+    With "streams", several items end at nearly the same moment. So the time of "streams" runs from the end of the last
+    item of the first window to the end of the last item of the second window.
     """
 
     def __init__(self, strategies: list[str], begun: int, window: int) -> None:
@@ -37,8 +38,8 @@ class Trial:
         return self.strategies[min(turn, len(self.strategies) - 1)]
 
     def ended(self, number: int, end: torch.Event) -> str | None:
-        """Notes the event that marks the end of item `number`. If this completes the measurement of a strategy,
-        returns the strategy's name, otherwise None."""
+        """Stores the event that marks the end of item `number`. Returns the name of the strategy whose measurement is
+        now complete, or None."""
         if number not in self._marked:
             return None
         self._ends[number] = end
@@ -55,8 +56,8 @@ class Trial:
 
 
 def best_of(item_ns: dict[str, int]) -> str:
-    """Returns the fastest strategy, given the time of an item with each. Returns "engines" unless another one is more
-    than 3 % faster."""
+    """Returns the strategy to use. `item_ns` has the time of an item with each strategy. If another strategy is more
+    than 3 % faster than "engines", returns that strategy; otherwise, returns "engines"."""
     best = "engines"
     for other, took in item_ns.items():
         if took < (1 - _BETTER) * item_ns[best]:
@@ -65,7 +66,8 @@ def best_of(item_ns: dict[str, int]) -> str:
 
 
 def why(best: str, item_ns: dict[str, int]) -> str:
-    """Returns words that say why the strategy `best` was chosen, by the time of an item with each strategy."""
+    """Returns a text that says why the strategy `best` was chosen. `item_ns` has the time of an item with each
+    strategy."""
     if best != "engines":
         return f"{item_ns['engines'] / item_ns[best]:.2f} times as fast as engines"
     others = [name for name in item_ns if name != "engines"]

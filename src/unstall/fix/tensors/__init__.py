@@ -1,1 +1,1 @@
-"""Tensors in nested containers, their memory, and the accelerator that they are copied to."""
+"""Tensors in nested containers, the memory of tensors, and the accelerator that tensors are copied to."""

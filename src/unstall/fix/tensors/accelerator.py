@@ -1,4 +1,4 @@
-"""Streams, events and memory of those accelerators that have streams in torch: CUDA, ROCm, XPU."""
+"""Streams, events and memory of the accelerators for which torch has streams: CUDA, ROCm, XPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
 
 class Accelerator:
-    """One device with streams. Each device has one such object, which keeps its streams until the process ends."""
+    """One device that has streams. Each device has one `Accelerator`, which keeps the device's streams until the
+    process ends."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -29,7 +30,7 @@ class Accelerator:
         self._last: tuple[int, torch.Stream | None] = (-1, None)
 
     def stream(self, name: str) -> torch.Stream:
-        """Returns the stream with this name, which the first call creates."""
+        """Returns the stream with this name. The first call with a name creates the stream."""
         if name not in self._streams:
             self._streams[name] = self._module.Stream(self.device)
         return self._streams[name]
@@ -52,12 +53,12 @@ class Accelerator:
         return context
 
     def enter(self) -> None:
-        """Makes this device the current one of the calling thread. Also keeps this thread from breaking captures of
-        CUDA graphs in other threads.
+        """Makes this device the current device of the calling thread. Also prevents this thread from breaking a capture
+        of a CUDA graph in another thread.
 
-        While a thread captures a CUDA graph in torch's default mode, an allocation or event query in another thread
-        fails and makes the capture fail. The relaxed mode, which is set here, exempts a thread that captures nothing
-        itself.
+        Suppose that one thread captures a CUDA graph in torch's default mode. An allocation or event query in another
+        thread then fails and makes the capture fail. The relaxed mode, which is set here, exempts the calling thread if
+        it captures nothing itself.
         """
         self._module.set_device(self.device)
         if self.device.type == "cuda" and torch.version.cuda is not None:
@@ -66,8 +67,8 @@ class Accelerator:
                 ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
 
     def event(self, *, timed: bool = False, blocking: bool = False) -> torch.Event:
-        """Returns a new event. If `timed`, the event can be used to measure times. If `blocking`, a host thread that
-        waits for the event sleeps instead of spinning (CUDA only)."""
+        """Returns a new event. If `timed` is true, the event can be used to measure times. If `blocking` is true, a
+        host thread that waits for the event sleeps instead of spinning (CUDA only)."""
         event: torch.Event
         if self.device.type == "cuda":
             event = self._module.Event(enable_timing=timed, blocking=blocking)
@@ -76,8 +77,8 @@ class Accelerator:
         return event
 
     def memory_bytes(self) -> tuple[int, int]:
-        """Returns free and total bytes. Unused memory of the caching allocator counts as free, and memory that the
-        program may not use does not.
+        """Returns the free and the total bytes of device memory. Memory that the caching allocator reserved but does
+        not use counts as free. Memory that the program may not use does not count as free.
         """
         free, total = self._module.mem_get_info(self.device)
         reserved = self._module.memory_reserved(self.device)
@@ -85,7 +86,7 @@ class Accelerator:
         return int(max(0, left) + max(0, reserved - self._module.memory_allocated(self.device))), int(total)
 
     def unneeded_bytes(self) -> int:
-        """Returns how many bytes of device memory are free when the program's tensors take their peak memory."""
+        """Returns the bytes of device memory that are free when the program's tensors are at their peak memory."""
         free, total = self._module.mem_get_info(self.device)
         allowed = min(free + self._module.memory_reserved(self.device), total * self._fraction())
         return int(allowed - self._module.max_memory_allocated(self.device))
@@ -110,8 +111,8 @@ def device_of(device: torch.device | str | int) -> torch.device:
     """Converts the name or number of a device to a `torch.device`. The device need not exist on this machine.
 
     Raises:
-        UsageError: torch does not know this type of device, or the machine has devices of this type but not this
-            number.
+        UsageError: torch does not know this type of device, or the machine has devices of this type but none with this
+            index.
     """
     try:
         wanted = torch.device(device)
@@ -124,8 +125,8 @@ def device_of(device: torch.device | str | int) -> torch.device:
 
 
 def accelerator_for(device: torch.device | str | int) -> Accelerator | None:
-    """Returns the `Accelerator` of a device. Returns None if torch has no such device, or if the device has no streams
-    (CPU, MPS)."""
+    """Returns the `Accelerator` of a device. Returns None if torch does not have this device, or if the device has no
+    streams (CPU, MPS)."""
     wanted = torch.device(device)
     try:
         module = torch.get_device_module(wanted)
@@ -141,8 +142,8 @@ _known: dict[torch.device, Accelerator] = {}
 
 
 def accelerator_of(device: torch.device) -> Accelerator | None:
-    """Does the same as `accelerator_for`, but faster, because it remembers the result for each device. Only for
-    devices of tensors, which always exist."""
+    """Returns the same as `accelerator_for`. It is faster, because it caches the result for each device. Use it only
+    for the device of a tensor: such a device always exists."""
     known = _known.get(device)
     if known is None and device.type != "cpu":
         known = accelerator_for(device)
@@ -152,7 +153,7 @@ def accelerator_of(device: torch.device) -> Accelerator | None:
 
 
 def is_there(device: torch.device) -> bool:
-    """Returns whether tensors can be put on the device. The device need not have streams."""
+    """Returns whether tensors can be put on the device. This also works for devices without streams."""
     if device.type == "cpu":
         return True
     try:
@@ -162,7 +163,7 @@ def is_there(device: torch.device) -> bool:
 
 
 def none_of(device: torch.device) -> str:
-    """Returns a message which says that the device is missing or has no streams. If torch has another accelerator, the
+    """Returns a message that says that the device is missing or has no streams. If torch has another accelerator, the
     message names it."""
     other = torch.accelerator.current_accelerator(check_available=True) if hasattr(torch, "accelerator") else None
     hint = (
@@ -177,5 +178,5 @@ def _of(kind: str, index: int) -> Accelerator:
 
 
 def milliseconds(start: torch.Event, end: torch.Event) -> float:
-    """Returns the time between two timed events in ms. The device must have reached both events."""
+    """Returns the time in ms between two events with timing. The device must have reached both events."""
     return float(start.elapsed_time(end))

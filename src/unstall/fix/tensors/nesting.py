@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Nest = TypeVar("Nest")
-"""A tensor, or tensors in nested containers."""
+"""The type of a tensor, or of nested containers of tensors."""
 
 
 @overload
@@ -24,11 +24,11 @@ def map_tensors(value: Nest, change: Callable[[torch.Tensor], torch.Tensor]) -> 
 @overload
 def map_tensors(value: object, change: Callable[[torch.Tensor], object]) -> Any: ...
 def map_tensors(value: object, change: Callable[[torch.Tensor], Any]) -> object:
-    """Replaces each tensor in nested containers by `change(tensor)`, in order.
+    """Replaces each tensor in nested containers by `change(tensor)`. `change` is called in the order of the tensors.
 
-    A container with changed tensors is replaced by a copy of the same type. No constructor is called, because a
-    constructor may do anything. Everything else is returned as it is. The lengths in a `PackedSequence` stay on the
-    CPU.
+    A container with changed tensors is replaced by a copy of the same type. The copy is usually made without a call of
+    the type's constructor, because a constructor may have side effects. Other objects are returned unchanged. The
+    `batch_sizes` of a `PackedSequence` are not changed, because they must stay on the CPU.
     """
     if isinstance(value, torch.Tensor):
         return change(value)
@@ -98,8 +98,8 @@ def _mapping(value: Mapping[object, object], items: dict[object, object]) -> obj
 
 
 def _shallow(value: Mapping[object, object]) -> Any:
-    """Returns a copy of a mapping. The copy can be changed without changing the original, even if the mapping keeps
-    its items in an inner mapping."""
+    """Returns a copy of a mapping. A change to the copy does not change the original. This is true even if the mapping
+    stores its items in an inner mapping."""
     other = copy.copy(value)
     if isinstance(value, dict) or not hasattr(other, "__dict__"):
         return other

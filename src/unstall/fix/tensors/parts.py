@@ -1,4 +1,5 @@
-"""The dense tensors that a tensor consists of: itself, or the inner tensors of a sparse or wrapper type."""
+"""The dense tensors that a tensor consists of. A sparse tensor or a wrapper subclass consists of several inner tensors.
+A dense tensor consists of itself."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ _STRIDED = torch.strided
 
 
 def is_simple(tensor: torch.Tensor) -> bool:
-    """Returns whether the tensor has torch's own type, and its shape and strides describe one storage. False for
-    sparse, quantized and nested tensors."""
+    """Returns whether the tensor is a strided `torch.Tensor` or `Parameter`. Returns False for other subclasses, and
+    for sparse, quantized and nested tensors."""
     return type(tensor) in _PLAIN and tensor.layout is _STRIDED and not (tensor.is_quantized or tensor.is_nested)
 
 
@@ -23,7 +24,7 @@ def bytes_of(tensor: torch.Tensor) -> int:
 
 
 def record(tensors: list[torch.Tensor], stream: torch.Stream) -> None:
-    """Keeps the allocator from reusing the memory of the tensors before `stream` has finished its current work."""
+    """Prevents the caching allocator from reusing the tensors' memory before `stream` has finished its current work."""
     for tensor in tensors:
         for part in parts_of(tensor):
             if part.device == tensor.device:
@@ -32,7 +33,7 @@ def record(tensors: list[torch.Tensor], stream: torch.Stream) -> None:
 
 def parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:
     """Returns the dense tensors that the tensor consists of, such as the indices and values of a sparse tensor.
-    Together they cover all its storages."""
+    Together, the dense tensors cover all storages of the tensor."""
     if is_simple(tensor):
         return [tensor]
     if is_traceable_wrapper_subclass(tensor):

@@ -1,8 +1,10 @@
-"""Copies tensors from host memory to a device on a separate stream, staged in pinned buffers that are reused.
+"""Copies tensors from host memory to a device on a separate stream. The tensors are staged in pinned buffers, which are
+reused.
 
-While the driver stages a copy from pageable memory, the caller waits, so such a copy overlaps nothing. A copy from
-pinned memory overlaps with everything else. Pinning memory costs about as much as copying (22 µs for 1 MiB, 12 ms for
-256 MiB on an H200's host), so pinned buffers are kept. This module never writes again to a tensor that it sent.
+While the driver stages a copy from pageable memory, the host waits, so the copy does not overlap with host work. A copy
+from pinned memory overlaps with all other work. To pin memory takes about as long as to copy it (22 µs for 1 MiB, 12 ms
+for 256 MiB on an H200's host), so pinned buffers are kept for later copies. After this module has sent a device tensor
+to the program, it never writes to the tensor again.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ _RING = 8  # most pinned buffers that a loader may refill in turn; beyond that, 
 
 @dataclass(slots=True)
 class Sent(Generic[Nest]):
-    """A value whose tensors are being copied to the device. They may be used on a stream that has waited for the event
-    `end`. `value` is a tensor, or nested containers of tensors."""
+    """A value whose tensors are being copied to the device. A stream may use the device tensors after it has waited for
+    the event `end`. `value` is a tensor, or nested containers of tensors."""
 
     value: Nest
     tensors: list[torch.Tensor]  # device tensors allocated on the copy's stream
@@ -37,20 +39,21 @@ class Sent(Generic[Nest]):
     late: torch.Event  # like `end`, but a waiting host may sleep
 
     def hand_over(self, stream: torch.Stream) -> None:
-        """Makes the stream wait for the copy. Keeps the memory of the copied tensors from being reused before the
-        stream has finished with it."""
+        """Makes the stream wait for the copy. Prevents the caching allocator from reusing the memory of the copied
+        tensors before the stream has finished with them."""
         stream.wait_event(self.end)
         record(self.tensors, stream)
 
     def lend(self, stream: torch.Stream) -> None:
-        """Does what `hand_over` does, for a stream that is not the program's. It also protects the memory of tensors
-        that were on the device before, because the program may free them while the stream uses them."""
+        """Does what `hand_over` does, for a stream that the program does not use. Also protects the memory of tensors
+        that were on the device already, because the program may free these tensors while the stream uses them."""
         self.hand_over(stream)
         record(self.there, stream)
 
 
 class Slot:
-    """Pinned buffers for the tensors of one value. They are used again once the copy from them has ended."""
+    """Pinned buffers for the tensors of one value. After the copy from the buffers has ended, the buffers are used for
+    another value."""
 
     def __init__(self) -> None:
         self._buffers: list[torch.Tensor] = []  # uint8 buffers, one for each tensor of a nest
@@ -60,7 +63,7 @@ class Slot:
         self.sources: list[torch.Tensor] = []  # pinned tensors of the loader that the copy reads
 
     def begin(self) -> None:
-        """Waits until the previous copy from these buffers has ended. Then prepares them for another value."""
+        """Waits until the previous copy from these buffers has ended. Then prepares the buffers for another value."""
         if self._end is not None:
             self._end.synchronize()
         self._end, self._places, self.sources = None, 0, []
@@ -73,8 +76,8 @@ class Slot:
         return self._end is None or bool(self._end.query())
 
     def stage(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Returns a pinned copy of the tensor with the same shape and dtype. The copy of a dense tensor has the same
-        strides too."""
+        """Returns a pinned copy of the tensor. The copy has the same shape and dtype. If the tensor is dense, the copy
+        also has the same strides."""
         place, self._places = self._places, self._places + 1
         if place == len(self._buffers):
             self._buffers.append(pinned(0))
@@ -95,15 +98,15 @@ class Slot:
 
 
 class Sender:
-    """Copies values (nested containers of tensors) from the host to a device, at most `slots` of them at a time. Only
-    one thread may use this object at a time.
+    """Copies values (nested containers of tensors) from the host to a device. At most `slots` values are being copied
+    at a time. Only one thread may use a `Sender` at a time.
 
     Args:
         accelerator: The device.
-        slots: How many values may be on their way.
+        slots: How many values may be in the process of being copied.
         refills: Whether code that produces the next value, such as a generator, may write to the pinned memory of
-            earlier values. Such code assumes that its memory has been read. So the sender waits for the copies of the
-            first values. If values turn out to reuse memory, the sender waits for all copies.
+            earlier values. Such code assumes that its memory has already been read. So the sender waits for the copies
+            of the first values. If it turns out that the code reuses memory, the sender waits for all copies.
     """
 
     def __init__(self, accelerator: Accelerator, slots: int, *, refills: bool = True) -> None:
@@ -116,8 +119,8 @@ class Sender:
         self._spare = _Spare()
 
     def wait_until_read(self) -> None:
-        """Waits until the device has read pinned memory that the program may overwrite. Call this before the next
-        value is produced."""
+        """If the program may overwrite the pinned memory of the last value, waits until the device has read this
+        memory. Call this before the next value is produced."""
         exposed, self._exposed = self._exposed, None
         if exposed is not None:
             self._spare.prepare(
@@ -126,7 +129,7 @@ class Sender:
             exposed.synchronize()
 
     def wait_for_slot(self) -> None:
-        """Waits until pinned buffers are free, so that the next `send` need not wait for them."""
+        """Waits until the pinned buffers for the next value are free. The next `send` then does not wait for them."""
         self._slots[self._next].begin()
 
     def send(
@@ -137,8 +140,9 @@ class Sender:
         Args:
             value: A tensor, or nested containers of tensors.
             stream: The stream to copy on.
-            allocate: Called with the size of the value in bytes, before device memory is allocated.
-            patient: Whether a host thread that waits for the copy may sleep. It then continues about 0.1 ms late.
+            allocate: A function that is called with the size of the value in bytes, before device memory is allocated.
+            patient: Whether a host thread that waits for the copy may sleep. A thread that sleeps continues about 0.1
+                ms late.
         """
         slot = self._slots[self._next]
         self._next = (self._next + 1) % len(self._slots)
@@ -198,8 +202,8 @@ class Sender:
         return target
 
     def _is_exposed(self, slot: Slot) -> bool:
-        """Returns whether the program may write to pinned memory that the device is still reading. True until the
-        sender knows whether the program reuses memory."""
+        """Returns whether the program may write to pinned memory that the device is still reading. Returns True until
+        the sender knows whether the program reuses memory."""
         ranges = [_range_of(tensor) for tensor in slot.sources]
         others = self._held or []
         others = [*others, *(other.sources for other in self._slots if other is not slot and not other.is_read())]
@@ -219,8 +223,8 @@ class Sender:
 
 
 class _Spare:
-    """Device tensors with the shapes and dtypes of the previous value. They are allocated while the host would
-    otherwise wait."""
+    """Device tensors for the next value, with the shapes and dtypes of the previous value's tensors. They are allocated
+    at times when the host would otherwise only wait."""
 
     def __init__(self) -> None:
         self._like: list[tuple[torch.Size, torch.dtype]] = []
@@ -243,8 +247,8 @@ class _Spare:
         self._made = made[::-1]
 
     def take(self, tensor: torch.Tensor, stream: torch.Stream) -> torch.Tensor | None:
-        """Returns the next spare tensor if it has the shape and dtype of `tensor` and was allocated on `stream`,
-        otherwise None."""
+        """Returns the next spare tensor, if it has the shape and dtype of `tensor` and was allocated on `stream`.
+        Otherwise returns None."""
         if not self._made or stream != self._stream:
             return None
         spare = self._made[-1]
@@ -257,7 +261,8 @@ class _Spare:
 
 
 def pinned(size_bytes: int) -> torch.Tensor:
-    """Returns a pinned uint8 tensor that can be written to in every autograd mode. Ignores the default device."""
+    """Returns a pinned uint8 tensor in host memory, whatever the default device is. The tensor can be written to inside
+    and outside of inference mode."""
     with torch.inference_mode(False):
         return torch.empty(size_bytes, dtype=torch.uint8, device="cpu", pin_memory=size_bytes > 0)
 

@@ -1,4 +1,5 @@
-"""Finds which memory an operator reads and writes, from its schema and from known errors in schemas."""
+"""Finds which memory an operator reads and writes. The sources are the operator's schema and a list of known errors in
+schemas."""
 
 from __future__ import annotations
 
@@ -28,15 +29,17 @@ _NO_WORK = {"profiler", "c10_functional_nowork"}
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """The storages that one call of an operator used, by their addresses.
+    """The storages that one call of an operator used, as addresses.
 
     Attributes:
-        reads: The storages of all its arguments.
-        writes: The storages that it wrote to or made.
-        fresh: The storages that it made.
-        launches: Whether it put work on a stream.
-        barrier: Whether the operator is of a library with unchecked schemas. Such an operator may write to any tensor.
-        noticed: Whether the operator's schema declares what it writes. autograd relies on the schema.
+        reads: The storages of all tensor arguments of the call.
+        writes: The storages that the call wrote to or created.
+        fresh: The storages that the call created.
+        launches: Whether the call put work on a stream.
+        barrier: Whether the operator comes from a library whose schemas are not checked. Such an operator may write to
+            any tensor.
+        noticed: Whether the operator's schema declares all tensors that the operator writes to. Autograd relies on the
+            schema.
     """
 
     reads: tuple[int, ...]
@@ -57,8 +60,8 @@ class _OperatorSchema:
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    """Returns the address of the tensor's storage. All views of a tensor have the same address. No other storage has
-    this address while one of the views is alive."""
+    """Returns the address of the tensor's storage. All views of a tensor have the same storage, and so the same
+    address. While one of the views is alive, no other storage has this address."""
     return int(tensor.untyped_storage()._cdata)
 
 
@@ -122,8 +125,8 @@ def touched_by(operator: OpOverload, args: Sequence[object], kwargs: dict[str, o
 
 
 class OutsideWrites(TorchDispatchMode):
-    """A dispatch mode around one call. `writes` says whether the call wrote to tensors other than its inputs and those
-    that it made."""
+    """A dispatch mode around one call. `writes` says whether the call wrote to a tensor that existed before the call
+    and is not an input."""
 
     def __init__(self, inputs: list[torch.Tensor]) -> None:
         TorchDispatchMode.__init__(self)
@@ -152,11 +155,11 @@ class OutsideWrites(TorchDispatchMode):
 def decomposed(
     mode: TorchDispatchMode, operator: OpOverload, args: Sequence[object], kwargs: dict[str, object]
 ) -> object:
-    """In inference mode, runs the parts of a composite operator under `mode`, and returns the result. Otherwise
-    returns NotImplemented.
+    """In inference mode, runs the parts of a composite operator under `mode`, and returns the result. Returns
+    NotImplemented outside of inference mode, and if the operator is not composite.
 
-    In inference mode, a dispatch mode sees a composite operator as one call. The schema of that operator does not
-    declare the writes of its parts.
+    In inference mode, a dispatch mode receives a composite operator as one call. The schema of the composite operator
+    does not declare what its parts write to.
     """
     if not torch.is_inference_mode_enabled() or torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "CUDA"):
         return NotImplemented

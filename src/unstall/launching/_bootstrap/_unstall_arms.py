@@ -1,13 +1,14 @@
-"""Arms a program before its first line: lets unstall record the program, or gives the program a virtual GPU.
+"""Arms a program before its first line: unstall then records the program, or gives it a virtual GPU.
 
-When the program begins, the environment, `sys.path` and `sys.modules` are the program's own, and child processes are
-plain Python.
+When the program's first line runs, the environment, `sys.path` and `sys.modules` are as they would be without unstall.
+Child processes of the program are not armed. The exceptions are UNSTALL_ARM_ALL and UNSTALL_ARM_CHILDREN, see below.
 
-An environment variable names the module whose function `arm(settings)` arms the program: UNSTALL_ARM for this process
-only, or UNSTALL_ARM_ALL for its children too. With UNSTALL_ARM_ALL, this variable and PYTHONPATH stay set.
+An environment variable names the module whose function `arm(settings)` arms the program. UNSTALL_ARM names a module for
+this process only. UNSTALL_ARM_ALL names a module for this process and its child processes. UNSTALL_ARM_ALL stays set,
+and so does PYTHONPATH.
 
-UNSTALL_ARM_CHILDREN stays set, too. It names the module for processes for which the other variables name none. If that
-module fails, the process runs without being armed.
+UNSTALL_ARM_CHILDREN names a module for every process that has neither of the other two variables. UNSTALL_ARM_CHILDREN
+stays set, too. If the call of `arm` fails, the process runs unarmed.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ import sys
 def _restore() -> tuple[str | None, str | None, str | None, int, str]:
     """Undoes what `unstall run` changed in the environment and in `sys.path`.
 
-    Returns (own, everyones, settings, supervisor, first): `own` is the module whose `arm` is called in this process
-    only, or None; `everyones` is the module whose `arm` is called in this process and in its children, or None;
-    `settings` is the argument for `arm`; `supervisor` is the process id of `unstall run`, or 0; `first` is the folder
-    that will be first on `sys.path`, or "".
+    Returns (own, everyones, settings, supervisor, first). `own` is the module whose `arm` is called in this process
+    only, or None. `everyones` is the module whose `arm` is called in this process and in its child processes, or None.
+    `settings` is the argument for `arm`, or None. `supervisor` is the process id of `unstall run`, or 0. `first` is the
+    folder that will be first on `sys.path`, or "".
     """
     own = os.environ.pop("UNSTALL_ARM", None)
     everyones = os.environ.get("UNSTALL_ARM_ALL")
@@ -41,8 +42,8 @@ def _restore() -> tuple[str | None, str | None, str | None, int, str]:
 
 
 def _arm(module: str, settings: str | None) -> None:
-    """Calls `arm(settings)` of the module, by which unstall records this process. If that fails, prints a message and
-    lets the program run."""
+    """Calls `arm(settings)` of the module `module`, so that unstall records this process. If the call fails, prints a
+    message. The program then runs without being recorded."""
     try:
         _arm_by(module, settings)
     except Exception as error:
@@ -50,8 +51,8 @@ def _arm(module: str, settings: str | None) -> None:
 
 
 def _arm_all(module: str, settings: str | None) -> None:
-    """Calls `arm(settings)` of the module, as in the parent process. If that fails, ends this process, because the
-    program must not run without a virtual GPU."""
+    """Calls `arm(settings)` of the module `module`, which gives this process a virtual GPU. If the call fails, ends
+    this process, because the program must not run without a virtual GPU."""
     try:
         _arm_by(module, settings)
     except Exception as error:
@@ -61,8 +62,8 @@ def _arm_all(module: str, settings: str | None) -> None:
 
 
 def _arm_child(module: str, before: set[str]) -> None:
-    """Calls `arm(None)` of the module, in a child process of the program. If that fails, lets the child run and prints
-    no message."""
+    """Calls `arm(None)` of the module `module` in a child process of the program. If the call fails, prints no message,
+    and the child process runs unarmed."""
     try:
         _arm_by(module, None)
         _hand_over(before, _first_on_path())
@@ -80,7 +81,7 @@ def _arm_by(module: str, settings: str | None) -> None:
 
 
 def _import_own_unstall() -> None:
-    """Imports the package `unstall` that contains this file, even if it is not on `sys.path`."""
+    """Imports the package `unstall` that contains this file, even if the package is not on `sys.path`."""
     from importlib.util import module_from_spec, spec_from_file_location
 
     package = os.path.abspath(os.path.join(__file__, "..", "..", ".."))  # noqa: PTH100, PTH118
@@ -91,10 +92,12 @@ def _import_own_unstall() -> None:
 
 
 def _hand_over(before: set[str], folder: str | None) -> None:
-    """Lets the program import its own modules if they have the names of modules that unstall has already imported.
+    """Lets the program import a module from its folder even if unstall has already imported another module of the same
+    name.
 
-    Removes these modules of unstall from `sys.modules`. The code of unstall keeps its references to them. `before` has
-    the names of the modules that were imported before unstall, and `folder` will be first on `sys.path`.
+    Removes the modules that unstall imported under these names from `sys.modules`. The code of unstall keeps its
+    references to the removed modules. `before` has the names of the modules that were imported before unstall. `folder`
+    is the folder that will be first on `sys.path`.
     """
     if folder is None or sys.flags.safe_path:
         return
@@ -106,8 +109,8 @@ def _hand_over(before: set[str], folder: str | None) -> None:
 
 
 def _first_on_path() -> str | None:
-    """Finds in this process's command line which folder will be first on `sys.path`. Returns None if that is the
-    current folder and it was deleted."""
+    """Finds out from this process's command line which folder will be first on `sys.path`. Returns None if this would
+    be the current folder, but the current folder was deleted."""
     from unstall.launching.launch import first_on_path, interpreter_flags
 
     words = sys.orig_argv[1 + len(interpreter_flags(sys.orig_argv)) :]
@@ -118,8 +121,8 @@ def _first_on_path() -> str | None:
 
 
 def _die_with(supervisor: int) -> None:
-    """Makes Linux kill this process when the process `supervisor` is killed, because then nothing forwards signals to
-    this process."""
+    """Asks Linux to kill this process when the process `supervisor` is killed. Without the supervisor, no process would
+    forward signals to this process."""
     try:
         import ctypes
         import signal
@@ -136,8 +139,8 @@ def _die_with(supervisor: int) -> None:
 
 
 def _interrupted() -> None:
-    """Ends this process by SIGINT, as Ctrl-C ends plain Python. Otherwise Python would report a fatal error in
-    `site`."""
+    """Ends this process by SIGINT, as Ctrl-C ends plain Python. Without this function, Python would report a fatal
+    error in `site`."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -145,8 +148,8 @@ def _interrupted() -> None:
 
 
 def arm_this_process() -> None:
-    """Calls `arm` of the module that environment variables name for this process. Removes the variables that the
-    program must not see."""
+    """Calls `arm` of the module that the environment variables name for this process. Removes the environment variables
+    that the program must not see."""
     own, everyones, settings, supervisor, first = _restore()
     childrens = os.environ.get("UNSTALL_ARM_CHILDREN")
     before = set(sys.modules)

@@ -1,4 +1,5 @@
-"""Adapters to frameworks, one file each. A framework that the program has not imported is not imported here."""
+"""Adapters to frameworks, one file for each adapter. This package does not import a framework that the program has not
+imported."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ __all__ = ["Adapter", "Array", "adapter_for", "copied", "on_the_host"]
 
 
 def adapter_for(values: Iterable[object]) -> Adapter:
-    """Returns the adapter for the framework and the device of these values. If some arrays are on a device, ignores
-    arrays on the host.
+    """Returns the adapter for the framework and the device of the arrays in `values`. If some arrays are on a device,
+    ignores arrays on the host.
 
-    If torch has initialized CUDA, and no array is on a device or belongs to JAX, returns the adapter for torch on CUDA.
-    The measurement then finds out whether the function uses the device.
+    Suppose that no array is on a device, and no array belongs to JAX. If torch has initialized CUDA, returns the
+    adapter for torch on CUDA. The measurement then finds out whether the function uses the device.
     """
     values = list(values)
     torch, jax, cupy = (sys.modules.get(name) for name in ("torch", "jax", "cupy"))
@@ -45,7 +46,7 @@ def adapter_for(values: Iterable[object]) -> Adapter:
 
 
 def copied(value: Any) -> Any:
-    """Returns a copy of the value: its lists, tuples and dicts are new, and so are all arrays in them."""
+    """Returns a copy of the value. All lists, tuples and dicts in the value are copied, and all arrays in them."""
     if type(value) is dict:
         return {key: copied(each) for key, each in value.items()}
     if type(value) in (list, tuple):
@@ -55,8 +56,8 @@ def copied(value: Any) -> Any:
 
 
 def on_the_host(torch: bool) -> Adapter:
-    """Returns the adapter for a function that uses no device: torch's if `torch` is set, otherwise plain Python's and
-    NumPy's.
+    """Returns the adapter for a function that does not use a device. If `torch` is true, returns the adapter for torch
+    on the CPU. Otherwise returns the adapter for plain Python and NumPy.
     """
     if torch:
         from unstall.measuring.adapters.torch_cpu import TorchCpu

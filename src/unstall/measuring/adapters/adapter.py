@@ -33,8 +33,8 @@ class MemoryCounters:
 
     Attributes:
         in_use: The bytes that are allocated now.
-        peak: The most bytes that were allocated at once.
-        from_driver: How often the allocator got memory from the driver, or gave memory back to it.
+        peak: The largest number of bytes that were allocated at the same time.
+        from_driver: How often the allocator got memory from the driver or returned memory to the driver, so far.
     """
 
     in_use: int
@@ -43,26 +43,27 @@ class MemoryCounters:
 
 
 class Gradient(NamedTuple):
-    """Identifies the state of an array's gradient: its `id()`, and its version, which counts the writes to it."""
+    """Identifies the state of an array's gradient. `id` is the `id()` of the gradient. `version` is a number that
+    changes when the gradient is written to."""
 
     id: int
     version: int
 
 
 class Adapter:
-    """The functions that measurements need of one framework on one device. The base class is for plain Python and
+    """The functions that measurements need for one framework on one device. The base class is for plain Python and
     NumPy.
     """
 
     name = "Python"
     framework = "Python"
     is_cuda = False
-    """Whether CUPTI can record the device's work."""
+    """Whether CUPTI can record the work on the device."""
     asynchronous = False
-    """Whether calls return before their work is done."""
+    """Whether a call may return before its work is done."""
     virtual = False
     has_current_stream = True
-    """Whether calls go onto a stream that the program chose."""
+    """Whether calls put their work on a current stream that the program can choose."""
 
     @property
     def device_name(self) -> str:
@@ -79,7 +80,7 @@ class Adapter:
 
     @property
     def computes(self) -> bool:
-        """Whether calls compute values. A virtual GPU may skip the computation."""
+        """Whether calls compute values. A virtual GPU may skip computations."""
         machine = simulator() if self.virtual else None
         return machine is None or machine.options.numerics != "skip"
 
@@ -87,8 +88,8 @@ class Adapter:
     def clock(self) -> Callable[[], int]:
         """A function that reads the program's clock in ns.
 
-        On a virtual GPU that is the virtual clock. It stands still while the host works. So a function that does not
-        use the virtual GPU gets the machine's real clock.
+        On a virtual GPU, this is the virtual clock. The virtual clock does not advance while the host works. So if a
+        function does not use the virtual GPU, this is the real clock of the machine.
         """
         return time.monotonic_ns if is_clock_virtual() and not self.virtual else time.perf_counter_ns
 
@@ -96,11 +97,12 @@ class Adapter:
         """Waits until the device has done all its work."""
 
     def wait(self, result: object) -> None:
-        """Waits for `result`, which a call returned, and for all other work that the call began."""
+        """Waits for the result of a call (`result`), and for all other work that the call began."""
         self.synchronize()
 
     def until_done(self, run: Callable[[], object]) -> Callable[[], object]:
-        """Returns a function that calls `run`, and returns once the work of `run` on the CPU is done."""
+        """Returns a function that calls `run`. If `run` works on the CPU, the function returns after this work is
+        done."""
         return run
 
     def holds(self, value: object) -> bool:
@@ -116,22 +118,22 @@ class Adapter:
         return np.array(flat[:: max(1, flat.size // most)][:most])
 
     def version(self, array: Array) -> int | None:
-        """Returns a number that changes whenever the array is written to, or None if the framework has no such
+        """Returns a number that changes whenever the array is written to. Returns None if the framework has no such
         number.
         """
         return None
 
     def gradient(self, array: Array) -> Gradient | None:
-        """Returns the gradient of the array, or None if the array has no gradient."""
+        """Returns the state of the array's gradient, or None if the array has no gradient."""
         return None
 
     def copied(self, value: Any) -> Any:
-        """Returns a copy of an array, with the same strides and type."""
+        """Returns a copy of an array, with the same strides and the same type."""
         return value.copy(order="K")
 
     def flusher(self) -> Callable[[], None] | None:
-        """Returns a function that flushes the cache by writing twice the cache's size, or None if that size is not
-        known.
+        """Returns a function that flushes the cache. The function writes to a buffer that is twice as large as the
+        cache. Returns None if the size of the cache is not known.
         """
         size = self.cache_bytes
         if not size:
@@ -144,13 +146,13 @@ class Adapter:
         return flush
 
     def event(self) -> Any | None:
-        """Records a timed event on the current stream and returns it, or returns None if the device has no timed
-        events.
+        """Records an event with timing on the current stream, and returns the event. Returns None if the device has no
+        events with timing.
         """
         return None
 
     def between_ns(self, first: Any, last: Any) -> float:
-        """Returns the time in ns from event `first` to event `last`. Both must be completed."""
+        """Returns the time in ns from event `first` to event `last`. Both events must be completed."""
         raise NotImplementedError
 
     def stream(self) -> int | None:
@@ -158,32 +160,35 @@ class Adapter:
         return None
 
     def spin(self, ns: int) -> bool:
-        """Keeps the device busy for about `ns` nanoseconds. Returns False if the device cannot do that."""
+        """Launches work that keeps the device busy for `ns` nanoseconds or a little longer. Returns False if this is
+        not supported on the device."""
         return False
 
     def mark(self) -> None:
-        """Launches a tiny op on the current stream, so that the recording of the op identifies the stream."""
+        """Launches a tiny op on the current stream. In a recording, this op identifies the stream."""
 
     def graph(self, run: Callable[[], object]) -> Callable[[], object] | None:
-        """Captures `run` as a graph. Returns a function that launches all work of `run` at once, and may be called
-        repeatedly.
+        """Captures `run` as a graph. Returns a function that launches all work of `run` by one graph launch. The
+        function may be called repeatedly.
 
-        Returns None if the device has no graphs, or if `run` keeps new memory or frees old memory. Calls `run` once or
-        twice, and the device executes the work of each of these calls. Each launch of the graph uses the same memory.
+        Returns None if the device has no graphs. Also returns None if `run` keeps memory that it allocated, or frees
+        memory that it did not allocate. If the device has graphs, `run` is called once or twice, and the device
+        executes the work of each call. All launches of the graph use the same memory.
         """
         return None
 
     def ops_in_a_row(self, run: Callable[[], object]) -> int | None:
-        """Returns the number of kernels, copies and memsets that `run` launches, if they all run one after another.
+        """Returns the number of kernels, copies and memsets that `run` launches, if these ops run strictly one after
+        another.
 
-        Returns None if some of these ops could overlap, or if their number is not known. Calls `run` once. If the
-        number is known, the device has executed the ops once.
+        Returns None if some of the ops could overlap, or if their number is not known. Calls `run` at most once. If a
+        number is returned, the device has executed the ops once.
         """
         return None
 
     def memory(self) -> MemoryCounters | None:
-        """Returns the counters of the caching allocator, and resets its peak. Returns None if the framework has no such
-        allocator.
+        """Returns the counters of the caching allocator, and resets the counter of peak memory. Returns None if the
+        framework has no caching allocator.
         """
         return None
 
@@ -192,23 +197,23 @@ class Adapter:
         return None
 
     def copying(self) -> tuple[Callable[[], object], int] | None:
-        """Returns (copy, bytes): a function that makes a memory-bound copy, and the number of bytes that one copy reads
-        and writes.
+        """Returns (copy, bytes). `copy` is a function that makes a memory-bound copy. `bytes` is the number of bytes
+        that one call of `copy` reads and writes.
         """
         size = max(64 << 20, 4 * self.cache_bytes)
         source, target = np.ones(size // 8), np.zeros(size // 8)
         return lambda: np.copyto(target, source), 2 * source.nbytes
 
     def multiplying(self, kind: str) -> tuple[Callable[[], object], int] | None:
-        """Returns (multiply, flops): a function that multiplies matrices of dtype `kind`, and the number of
-        floating-point operations of one product.
+        """Returns (multiply, flops). `multiply` is a function that multiplies two matrices of dtype `kind`. `flops` is
+        the number of floating-point operations of one product.
         """
         one = np.ones((1024, 1024), kind)
         return lambda: one @ one, 2 * 1024**3
 
     def threads(self, count: int | None) -> AbstractContextManager[object]:
-        """Returns a context manager that limits the number of CPU threads to `count`. If `count` is None, it does
-        nothing.
+        """Returns a context manager that limits the number of CPU threads to `count`. If `count` is None, the context
+        manager does nothing.
         """
         if count is None:
             return nullcontext()

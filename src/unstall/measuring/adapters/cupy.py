@@ -14,7 +14,7 @@ from unstall.measuring.adapters.adapter import SAMPLED, Adapter, Array
 
 
 class Cupy(Adapter):
-    """CuPy on a CUDA or ROCm device. Calls return once their work is in the device's queue."""
+    """CuPy on a CUDA or ROCm device. A call returns when its work is in the device's queue."""
 
     name = "CuPy"
     framework = "CuPy"

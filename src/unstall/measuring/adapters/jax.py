@@ -1,4 +1,4 @@
-"""The adapter to JAX, for any device."""
+"""The adapter to JAX, for all devices."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _CACHE_BYTES = 128 << 20  # XLA does not report the size: this is larger than an
 
 
 class Jax(Adapter):
-    """JAX on one platform. Calls return before their work is done, even on the CPU, where XLA's threads do it.
+    """JAX on one platform. A call returns before its work is done. This is also true on the CPU, because XLA's threads
+    do the work.
 
-    JAX can wait only for results.
+    JAX can only wait for the results of a call, not for a device.
     """
 
     framework = "JAX"

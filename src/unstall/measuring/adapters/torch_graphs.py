@@ -1,7 +1,8 @@
 """Captures a call as a CUDA graph with torch, and launches the graph once.
 
-A capture computes nothing until its graph is launched. So the graph is launched at once, before the memory that the
-call freed is reused. Afterwards, memory that the program keeps has the contents that a normal call would have left.
+During a capture, the device computes nothing; it computes when the graph is launched. So the graph is launched right
+after the capture, before the memory that the call freed is reused. After the launch, the program's memory has the same
+contents as after a normal call.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _KERNEL, _COPY, _SET = 0, 1, 2  # CUgraphNodeType
 def launched(torch: ModuleType, index: int, graph: torch.cuda.CUDAGraph, run: Callable[[], object]) -> bool | None:
     """Captures the work of `run` on the device `index` as a CUDA graph, and launches the graph once.
 
-    Returns True if the graph may be launched again, because `run` kept no new memory and freed no old memory. Otherwise
-    returns False. Returns None if the capture or the launch failed. If the capture failed, `run` may have stopped
-    halfway.
+    Returns True if the graph may be launched again. This is the case if `run` freed all memory that it allocated, and
+    freed no other memory. Returns False if `run` did something else with memory, or if this is not known. Returns None
+    if the capture or the launch failed. If the capture failed, `run` may have stopped halfway.
     """
     pool = torch.cuda.graph_pool_handle()
     in_use: list[int] = []  # bytes before and after `run`, inside the capture, which itself allocates some
@@ -54,10 +55,11 @@ def launched(torch: ModuleType, index: int, graph: torch.cuda.CUDAGraph, run: Ca
 
 
 def ops_in_a_row(graph: int) -> int | None:
-    """Returns the number of kernels, copies and memsets of a `CUgraph`, if its nodes form one chain. `graph` is its
-    address.
+    """Returns the number of kernels, copies and memsets of a `CUgraph`, if the nodes of the graph form one chain.
+    `graph` is the address of the `CUgraph`.
 
-    Returns None if some nodes could overlap, if there are nodes of other kinds, or if the driver lacks the functions.
+    Returns None if some nodes could overlap, if the graph has nodes of other kinds, or if the driver does not support
+    the queries.
     """
     try:
         driver = ctypes.CDLL("libcuda.so.1")
@@ -93,8 +95,8 @@ def _in_use(torch: ModuleType, index: int) -> int:
 
 @lru_cache(maxsize=16)
 def _stream(index: int) -> torch.cuda.Stream:
-    """Returns a side stream of the device, always the same, because cuBLAS keeps a workspace for every stream that it
-    was used on.
+    """Returns a side stream of the device `index`. All calls return the same stream, because cuBLAS keeps a workspace
+    for every stream on which it was used.
     """
     stream: torch.cuda.Stream = own_stream(index)
     return stream

@@ -1,4 +1,5 @@
-"""The adapter to torch on other devices of torch.accelerator: Intel's (xpu), Apple's (mps), and others."""
+"""The adapter to torch on devices that are neither the CPU nor CUDA devices: Intel's (xpu), Apple's (mps), and
+others."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ _UNKNOWN_CACHE_BYTES = 128 << 20  # larger than the cache of any of them
 
 
 class TorchOther(TorchCpu):
-    """torch on a device that is neither the CPU nor a CUDA device. Calls return once their work is in the device's
+    """torch on a device that is neither the CPU nor a CUDA device. A call returns when its work is in the device's
     queue.
 
-    Device time comes from timed events, if the device has them.
+    Device time is measured by events with timing, if the device has them.
     """
 
     asynchronous = True

@@ -1,1 +1,1 @@
-"""The measured function, and the inspection of one call of it."""
+"""The measured function, and the inspection of one call of this function."""

@@ -1,4 +1,4 @@
-"""How much JAX and torch.compile have compiled so far in this process."""
+"""Counts the compilations that JAX and torch.compile have made so far in this process."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _listening: list[bool] = []
 
 
 def compilations() -> int:
-    """Returns how many compilations torch.compile and JAX have made in this process.
+    """Returns the number of compilations that torch.compile and JAX have made so far in this process.
 
-    JAX's compilations are counted only from the first call of this function on.
+    Compilations of JAX are counted only from the first call of this function on.
     """
     jax = sys.modules.get("jax")
     if jax is not None and not _listening and hasattr(jax, "monitoring"):

@@ -1,4 +1,4 @@
-"""The measured function with its arguments, and all values that it may read."""
+"""The measured function with its arguments, and all values that the function may read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONTAINERS = (Mapping, list, tuple, set, frozenset, deque)
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A function with the arguments that it is called with. Calling the object calls the function."""
+    """A function and its arguments. A call of this object calls the function with these arguments."""
 
     fn: Callable[..., object]
     args: tuple[object, ...] = ()
@@ -36,13 +36,14 @@ class FunctionCall:
         return self.fn(*self.args, **self.kwargs)
 
     def bare(self) -> Callable[[], object]:
-        """Returns a callable that calls the function with these arguments, with the least overhead in Python."""
+        """Returns a callable that calls the function with its arguments. The callable adds as little Python overhead as
+        possible."""
         if not self.args and not self.kwargs:
             return self.fn
         return functools.partial(self.fn, *self.args, **self.kwargs)
 
     def label(self) -> str:
-        """Returns the function's name for reports."""
+        """Returns the name of the function, as reports show it."""
         fn = self.fn
         while isinstance(fn, functools.partial):
             fn = fn.func
@@ -53,16 +54,16 @@ class FunctionCall:
         return name
 
     def inputs(self) -> list[tuple[str, object]]:
-        """Returns (name, value) for everything that the function may read: arguments, closure, globals, defaults and
-        `self`.
+        """Returns a pair (name, value) for each value that the function may read: arguments, closure, globals, defaults
+        and `self`.
 
-        Includes the contents of containers and of objects of the program's own classes, but not the containers. A
-        module counts as its parameters and buffers.
+        Also includes the contents of containers, and the attributes of objects whose class belongs to the program. Does
+        not include the containers themselves. In place of a torch module, its parameters and buffers are included.
         """
         return [(name, value) for name, value in self.known() if not isinstance(value, CONTAINERS)]
 
     def known(self) -> list[tuple[str, object]]:
-        """Returns (name, value) as `inputs` does, and also the containers."""
+        """Returns the same pairs (name, value) as `inputs`, and also pairs for the containers."""
         opening = _Opening()
         for name, value in self._roots():
             opening.open(name, value, _DEEP)
@@ -115,14 +116,15 @@ def _captured(fn: object) -> Iterator[tuple[str, object]]:
 
 
 def _names(code: types.CodeType) -> list[str]:
-    """Returns the names that this code, or a function defined in it, may read as globals."""
+    """Returns the names of the globals that this code may read. Includes the names that functions defined in this code
+    may read."""
     within = [each for each in code.co_consts if isinstance(each, types.CodeType)]
     return list(dict.fromkeys([*code.co_names, *(name for each in within for name in _names(each))]))
 
 
 class _Opening:
-    """Collects values by name, each value once, including what containers and objects hold. Stops after `_MOST_VISITS`
-    values.
+    """Collects values with their names. Each value is collected once. Also collects the contents of containers and of
+    objects. Stops after 20,000 visited values (`_MOST_VISITS`).
     """
 
     def __init__(self) -> None:
@@ -149,7 +151,8 @@ class _Opening:
 
 
 def _within(name: str, value: Any) -> list[tuple[str, object]]:
-    """Returns (name, value) for the contents of a container, or of an object whose class belongs to the program."""
+    """Returns a pair (name, value) for each item of a container, or for each attribute of an object whose class belongs
+    to the program."""
     if isinstance(value, Mapping):
         return [(f"{name}[{key!r}]", each) for key, each in _first(value.items())]
     if isinstance(value, CONTAINERS):
@@ -168,7 +171,7 @@ def _first(values: Iterable[_Value]) -> list[_Value]:
 
 
 def _is_users(kind: type) -> bool:
-    """Returns whether a class belongs to the user's program, and not to a library or a framework."""
+    """Returns whether a class belongs to the user's program. Returns False for a class of a library or a framework."""
     if kind.__module__.partition(".")[0] in FRAMEWORKS | sys.stdlib_module_names:
         return False
     file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""

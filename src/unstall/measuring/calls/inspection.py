@@ -1,4 +1,5 @@
-"""Inspects one call before it is timed: its inputs, its side effects, and work that it leaves running."""
+"""Inspects one call before other calls are timed. Examines the inputs, the side effects, and work that continues after
+the call returns."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _MOST_VALUES = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """The results of inspecting one call. Inputs are named as in `FunctionCall.inputs`."""
+    """The results of the inspection of one call. The names of inputs are the names from `FunctionCall.inputs`."""
 
     inputs: tuple[Array, ...]
     changed: tuple[str, ...]  # by this call
@@ -49,12 +50,12 @@ class Inspection:
         return sum(array.bytes for array in self.inputs)
 
     def on(self, device: str) -> tuple[Array, ...]:
-        """Returns the inputs that are on a type of device: "cpu", or "cuda" for any GPU."""
+        """Returns the inputs that are on devices of one type. `device` is the type, such as "cpu" or "cuda"."""
         return tuple(array for array in self.inputs if array.device.split(":")[0] == device)
 
 
 def sampled_inputs(call: FunctionCall, adapter: Adapter) -> dict[int, NDArray[np.generic]]:
-    """Returns samples of the current values of the inputs, as flat arrays, by the `id()` of the input."""
+    """Maps the `id()` of each input array to a sample of the array's current values. The sample is a flat array."""
     return {id(value): adapter.sample(adapter.array("", value)) for _, value in call.inputs() if adapter.holds(value)}
 
 
@@ -66,14 +67,15 @@ def inspect_call(
     *,
     once: bool = False,
 ) -> Inspection:
-    """Makes one call, and returns what is found about it. Makes a second call if the allocator counts memory.
+    """Makes one call and returns the findings about the call. If the caching allocator has counters, makes a second
+    call to find memory that each call keeps.
 
     Args:
         call: The function with its arguments.
         adapter: The adapter of the arrays' framework.
-        at_first: Samples of the inputs, taken by `sampled_inputs` before the very first call.
+        at_first: Samples of the inputs before the first call of the function, as `sampled_inputs` returns them.
         run: A function that makes the call. The default is `call`.
-        once: Make no second call.
+        once: If True, no second call is made.
     """
     run = run or call
     inputs = tuple(adapter.array(name, value) for name, value in call.inputs() if adapter.holds(value))
@@ -125,8 +127,8 @@ def inspect_call(
 
 
 def opened(result: object, deep: int = 3) -> list[tuple[str, object]]:
-    """Returns (name, value) for the values inside a result: in its containers, and in objects such as the outputs of
-    models.
+    """Returns a pair (name, value) for each value in a result. Also includes the values in containers, and in objects
+    such as the outputs of models. All names are "".
     """
     if isinstance(result, dict):
         inner = list(islice(result.values(), _MOST_VALUES))
@@ -145,7 +147,7 @@ def _results(result: object, adapter: Adapter) -> list[Array]:
 
 
 def _kept_bytes(run: Callable[[], object], adapter: Adapter) -> int:
-    """Makes one more call and frees its result. Returns by how many bytes the memory in use has grown."""
+    """Makes another call and frees its result. Returns the number of bytes by which the allocated memory has grown."""
     before = adapter.memory()
     if before is None:
         return 0
@@ -159,9 +161,10 @@ def _same(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
 
 
 def _zeros(inputs: tuple[Array, ...], values: list[NDArray[np.generic]]) -> tuple[str, ...]:
-    """Returns the names of the inputs that are all zero, if they make up at least a quarter of the bytes of all inputs.
+    """Returns the names of the inputs in which nearly all values are zero, if these inputs have at least a quarter of
+    the bytes of all inputs. Otherwise returns ().
 
-    Biases that are zero are less than that.
+    Biases are often zero, but they have fewer bytes.
     """
     found = [array for array, value in zip(inputs, values, strict=True) if _all_zero(value)]
     much = sum(array.bytes for array in found) >= _MUCH * sum(array.bytes for array in inputs)
@@ -183,8 +186,8 @@ def _holding(
 
 
 def _subnormal_share(array: Array, value: NDArray[np.generic]) -> float:
-    """Returns the share of an array's values that are subnormal in its own dtype. `value` has the values, perhaps in a
-    wider dtype.
+    """Returns the share of an array's values that are subnormal in the dtype of the array. `value` has a sample of
+    these values, perhaps in a wider dtype.
     """
     if not value.size or value.dtype.kind != "f":
         return 0.0

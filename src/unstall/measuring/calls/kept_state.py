@@ -1,4 +1,4 @@
-"""The state that a function keeps between calls: its arrays, containers, caches and iterators by name."""
+"""The state that a function keeps between calls: arrays, containers, caches and iterators, with their names."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from unstall.measuring.calls.function_call import CONTAINERS, FunctionCall
 
 @dataclass(frozen=True, slots=True)
 class KeptState:
-    """The state of a function's inputs at one moment. It keeps the objects alive, so that their ids stay unique.
+    """The state of a function's inputs at one moment. It keeps references to the objects, so that the `id()` of an
+    object stays unique.
 
     Attributes:
-        arrays: The arrays, by name.
-        sizes: Each container and its number of items, by name.
-        hits: How often the cache of each `lru_cache` function was hit, by name.
+        arrays: Maps the name of an array to the array.
+        sizes: Maps the name of a container to (container, number of items).
+        hits: Maps the name of a function with an `lru_cache` to the number of cache hits.
         iterators: The names of iterators.
     """
 
@@ -36,16 +37,16 @@ class KeptState:
         )
 
     def replaced(self, after: KeptState) -> tuple[str, ...]:
-        """Returns the names that refer to another array in the later state `after`."""
+        """Returns the names that refer to a different array in the later state `after`."""
         return tuple(name for name, value in self.arrays.items() if after.arrays.get(name, value) is not value)
 
     def resized(self, after: KeptState) -> tuple[str, ...]:
-        """Returns the names of containers that have another number of items in the later state `after`."""
+        """Returns the names of containers that have a different number of items in the later state `after`."""
         both = ((name, self.sizes[name], after.sizes[name]) for name in self.sizes if name in after.sizes)
         return tuple(name for name, (one, size), (other, now) in both if one is other and size != now)
 
     def found(self, after: KeptState) -> tuple[str, ...]:
-        """Returns the names of functions whose cache was hit between this state and the later state `after`."""
+        """Returns the names of functions that had cache hits between this state and the later state `after`."""
         return tuple(name for name, hits in after.hits.items() if hits > self.hits.get(name, hits))
 
 

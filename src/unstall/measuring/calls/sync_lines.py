@@ -1,4 +1,5 @@
-"""Finds lines that wait for the device from torch's own warnings. Used if there are no device records."""
+"""Finds the lines that wait for the device, by warnings of torch. This method is used if there are no records of the
+work on the device."""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ _TEXT = "called a synchronizing CUDA operation"
 
 
 def sync_lines(call: FunctionCall, adapter: Adapter) -> tuple[str, ...]:
-    """Calls the function once. Returns the `file:line` of each wait that torch warns of.
+    """Calls the function once. Returns the `file:line` of each wait for which torch issues a warning.
 
-    Torch warns of waits in operators, not of `synchronize()`.
+    Torch issues a warning for a wait in an operator, but not for `synchronize()`.
     """
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is None or not adapter.is_cuda or adapter.virtual or not cuda.is_initialized():

@@ -1,4 +1,4 @@
-"""A function's use of system memory, if the system counts it."""
+"""Measures how a function uses system memory, if the operating system has counters for it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ def page_faults(call: FunctionCall, count: int = 3) -> float:
 
 
 def page_faults_so_far() -> int:
-    """Returns the number of minor page faults (those without disk reads) of this process, or 0 if it is not known."""
+    """Returns the number of minor page faults of this process so far, or 0 if the number is not known. A minor page
+    fault needs no disk read."""
     return 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def resident_bytes() -> int:
-    """Returns the resident memory of this process in bytes, or 0 if it is not known."""
+    """Returns the resident memory of this process in bytes, or 0 if the size is not known."""
     try:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""Detects work that continues after a call has returned, or has not begun by then."""
+"""Detects work of a call that continues after the call has returned, or that has not begun when the call returns."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _LAZY = (map, filter, zip)
 
 
 class PythonThreads:
-    """Finds Python threads that a call leaves working. Create it just before the call; use `moved` and `new` just
-    after.
+    """Finds Python threads that work after a call has returned. Create the object just before the call. Call `moved`
+    and `new` just after the call.
     """
 
     def __init__(self) -> None:
@@ -36,12 +36,13 @@ class PythonThreads:
 
 
 def unfinished_work(values: list[object], new: list[str], moved: list[str]) -> str | None:
-    """Describes the work that continues after a call has returned. Returns None if no work does.
+    """Describes the work that is not finished when a call has returned. Returns None if all work is finished.
 
     Args:
         values: The result of the call, and the values inside the result.
-        new: Names of threads that did not exist before the call, and still exist when its results are ready.
-        moved: Names of older threads that worked right after the call returned.
+        new: The names of threads that did not exist before the call, and still exist when the results of the call are
+            ready.
+        moved: The names of threads that existed before the call, and worked right after the call returned.
     """
     for value in values:
         kind = _not_begun(value)
@@ -58,8 +59,8 @@ def unfinished_work(values: list[object], new: list[str], moved: list[str]) -> s
 
 
 def _not_begun(value: object) -> str | None:
-    """Returns a description such as "a generator" for a value that computes nothing until it is used, or None for
-    others.
+    """If the value computes nothing until it is used, returns a description of it, such as "a generator". Otherwise
+    returns None.
     """
     if inspect.iscoroutine(value):
         value.close()  # else Python warns that nobody awaited it

@@ -1,1 +1,1 @@
-"""Compares functions: finds the fastest, and whether they compute the same."""
+"""Compares functions: finds the fastest function, and finds out whether the results of the functions agree."""

@@ -1,7 +1,8 @@
-"""Checks whether two functions compute the same: compares results value by value, in ulp and relatively.
+"""Checks whether the results of two functions agree. Compares the results value by value. Differences are measured in
+units in the last place (ulp) and as relative differences.
 
-Two different floating-point results can both be right. To show which one is more accurate, the reference function is
-also computed in float64, if possible.
+Two different floating-point results can both be correct. To show which result is more accurate, the reference function
+is also called in float64, if possible.
 """
 
 from __future__ import annotations
@@ -31,14 +32,15 @@ class Agreement:
 
     Attributes:
         agrees: Whether the results agree.
-        text: The difference, or its absence, in words.
-        ulp: The largest difference of any value, in units in the last place of the coarser dtype. None without numbers.
-        relative: The largest difference of any value, divided by the largest magnitude in the reference's array (by 1
-            if that is 0). None without numbers.
-        error: The relative difference between the function's result and the reference's result in float64. None if the
-            latter was not computed.
-        reference_error: The relative difference between the reference's result and its result in float64. None if the
-            latter was not computed.
+        text: A text that describes the difference, or says that the results are equal.
+        ulp: The largest difference between two values, in units in the last place of the less precise dtype. None if
+            the results contain no numbers.
+        relative: The largest difference between two values, divided by the largest magnitude in the reference's array.
+            If this array has only zeros, any difference counts as 1. None if the results contain no numbers.
+        error: The relative difference between the function's result and the float64 result of the reference function.
+            None if there is no float64 result.
+        reference_error: The relative difference between the reference's result and the float64 result of the reference
+            function. None if there is no float64 result.
     """
 
     agrees: bool
@@ -54,10 +56,10 @@ class Distance:
     """The difference between two arrays.
 
     Attributes:
-        ulp: The largest difference of any value, in units in the last place.
-        relative: The largest difference of any value, divided by the largest magnitude in the second array.
+        ulp: The largest difference between two values, in units in the last place.
+        relative: The largest difference between two values, divided by the largest magnitude in the second array.
         within: Whether the difference is within the tolerance.
-        nan: How many values are NaN in both arrays.
+        nan: The number of values that are NaN in both arrays.
     """
 
     ulp: float
@@ -77,7 +79,8 @@ class _Leaf:
     tiny: float
 
     def pieces(self) -> Iterator[NDArray[np.generic]]:
-        """Yields the values in flat NumPy arrays of at most `_CHUNK` values. Floating-point values are in float64.
+        """Yields the values of the array, in flat NumPy arrays of at most `_CHUNK` values. Floating-point values are
+        converted to float64.
 
         A complex value becomes two values.
         """
@@ -88,7 +91,8 @@ class _Leaf:
 
 
 class NoNoise(Exception):  # noqa: N818 - it says why something is not known
-    """The reference function cannot be called with random errors in its operators. The message says why."""
+    """Raised if the reference function cannot be called with random rounding errors in its operators. The message says
+    why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +100,12 @@ class _Apart:
     """An array of a result that differs from the reference's array.
 
     Attributes:
-        name: The array's name in the result, such as "result[0]".
-        one: The array.
-        other: The reference's array.
-        distance: The difference between the two.
-        is_near: Whether the array's error against float64 is at most twice the reference's own error.
+        name: The name of the array in the result, such as "result[0]".
+        one: The array in the function's result.
+        other: The array in the reference's result.
+        distance: The difference between `one` and `other`.
+        is_near: Whether the error of `one` is at most twice the error of `other`. An error is the difference from the
+            float64 result of the reference function.
     """
 
     name: str
@@ -115,7 +120,7 @@ class _Apart:
 
 @dataclass(frozen=True, slots=True)
 class _NoPair:
-    """The reason why a value of a result cannot be compared with the reference's result."""
+    """Stands in place of a value that cannot be compared with the reference's result. `why` is the reason."""
 
     why: str
 
@@ -131,23 +136,25 @@ def agreement(
 ) -> Agreement:
     """Compares a function's result with the result of the reference function.
 
-    A floating-point value agrees if it is within `ulp` units in the last place, or within `rel_tolerance` of the
-    largest magnitude in its array. All other values must be equal.
+    A floating-point value agrees if its difference is at most `ulp` units in the last place, or at most `rel_tolerance`
+    times the largest magnitude in the reference's array. All other values must be equal.
 
-    If neither tolerance is given, results agree in either of two cases. In the first case, rounding explains the
-    difference; `noisy` measures how far rounding moves results. In the second case, the error of each array is at most
-    twice the reference's own error. An error is the difference from `exact`. If `noisy` gives no answer, an array with
-    a larger or unknown error agrees within an assumed tolerance: the dtype's epsilon to the power 3/4 (6e-6 for
-    float32). Then the text says so.
+    If neither `ulp` nor `rel_tolerance` is given, results agree in two cases. In the first case, rounding explains the
+    difference; `noisy` is used to measure how large differences by rounding are. In the second case, the error of each
+    array is at most twice the error of the reference's array. An error is the difference from `exact`. If `noisy`
+    cannot measure rounding, an array with a larger or unknown error agrees if its difference is within an assumed
+    tolerance. This tolerance is the dtype's epsilon to the power 3/4 (6e-6 for float32). The text of the result then
+    mentions the assumed tolerance.
 
     Args:
-        result: The function's result: arrays and other values in nested containers.
+        result: The function's result: arrays and other values, also in nested containers.
         reference: The reference function's result.
-        exact: The reference function's result in float64, or None if that could not be computed.
-        rel_tolerance: Largest difference allowed, as a fraction of the largest magnitude in the array.
-        ulp: Largest difference allowed, in units in the last place.
-        noisy: Calls the reference once more, with random errors of the size of rounding errors, and returns its result.
-            Raises `NoNoise` if that is not possible.
+        exact: The reference function's result in float64. None if this result could not be computed.
+        rel_tolerance: The largest allowed difference, as a fraction of the largest magnitude in the reference's array.
+        ulp: The largest allowed difference, in units in the last place.
+        noisy: A function that calls the reference function once more and returns the result. During the call, random
+            errors as large as rounding errors are added. The argument is the seed of the errors. Raises `NoNoise` if
+            this is not possible.
     """
     pairs = list(_paired("result", result, reference))
     exacts = dict(_leaves("result", exact)) if exact is not None else {}
@@ -188,8 +195,8 @@ def agreement(
 
 
 def _judged(apart: list[_Apart], noisy: Callable[[int], object] | None) -> tuple[_Apart | None, str]:
-    """Returns (array, how): the first array that does not agree with the reference's, or None if all do; and how that
-    was found, in words.
+    """Returns (array, how). `array` is the first array that does not agree with the reference's array, or None if all
+    arrays agree. `how` is a text that says how this was found out.
     """
     exact = next((each for each in apart if not each.one.epsilon and not each.other.epsilon), None)
     if exact is not None or not apart:
@@ -219,12 +226,14 @@ def _judged(apart: list[_Apart], noisy: Callable[[int], object] | None) -> tuple
 
 
 def _explained(apart: list[_Apart], noisy: Callable[[int], object]) -> Explained | None:
-    """Compares the differences with those that random rounding errors cause in the reference function.
+    """Compares the differences in `apart` with the differences that random rounding errors cause in the reference
+    function.
 
-    Returns None if some arrays are not torch's tensors, or have another dtype than the reference's array.
+    Returns None if some arrays are not torch tensors, or if their dtype differs from the dtype of the reference's
+    array.
 
     Raises:
-        NoNoise: The reference function cannot be called with random errors.
+        NoNoise: The reference function cannot be called with random rounding errors.
     """
     pairs = [
         (each.one.value, each.other.value)
@@ -250,7 +259,7 @@ def _explained(apart: list[_Apart], noisy: Callable[[int], object]) -> Explained
 
 
 def tensors_of(result: object) -> list[torch.Tensor]:
-    """Returns all tensors of torch in a result: in nested lists, tuples, mappings and dataclasses."""
+    """Returns all torch tensors in a result, including tensors in nested lists, tuples, mappings and dataclasses."""
     leaves = (leaf for _, leaf in _leaves("result", result))
     return [leaf.value for leaf in leaves if isinstance(leaf, _Leaf) and _is_torch(leaf.value)]
 
@@ -258,8 +267,8 @@ def tensors_of(result: object) -> list[torch.Tensor]:
 def in_float64(fn: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
     """Calls the function with its floating-point arguments converted to float64, and returns the result.
 
-    Operators of torch draw the same random numbers as in float32. Returns None if there are no floating-point
-    arguments, or if the call fails.
+    Operators of torch draw the same random numbers as in float32. Returns None if no argument has floating-point
+    values, or if the call fails.
     """
     changed = False
     drawn: AbstractContextManager[object] = nullcontext()
@@ -312,7 +321,8 @@ def _paired(name: str, one: object, other: object) -> Iterator[tuple[str, Any, A
 
 
 def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
-    """Yields (name, value) for the arrays and the plain values in nested containers. Arrays are `_Leaf`s."""
+    """Yields a pair (name, value) for each array and each other value in nested containers. An array is yielded as a
+    `_Leaf`."""
     leaf = _leaf(value)
     if leaf is not None:
         yield name, leaf
@@ -384,8 +394,8 @@ def _on_host(flat: torch.Tensor | NDArray[np.generic], *, floating: bool) -> NDA
 
 
 def _distance(one: _Leaf, other: _Leaf, rel_tolerance: float | None, ulp: float | None) -> Distance:
-    """Returns the difference between two arrays, measured by the precision of the coarser dtype. `other` is the
-    reference's array.
+    """Returns the difference between two arrays. Units in the last place are those of the less precise dtype. `other`
+    is the reference's array.
     """
     epsilon, tiny = max(one.epsilon, other.epsilon), max(one.tiny, other.tiny)
     if not epsilon:
@@ -413,7 +423,8 @@ def _distance(one: _Leaf, other: _Leaf, rel_tolerance: float | None, ulp: float 
 
 
 def _power_below(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns, for each value, the largest power of two that is at most its magnitude, or 0 for 0."""
+    """Returns a number for each value: the largest power of two that is at most the magnitude of the value. For the
+    value 0, the number is 0."""
     mantissa, exponent = np.frexp(np.where(np.isfinite(values), np.abs(values), 0.0))
     return np.where(mantissa > 0, np.ldexp(1.0, exponent - 1), 0.0)
 
@@ -428,8 +439,8 @@ def _equal(one: object, other: object) -> bool:
 
 
 def _is_plain_object(value: object) -> bool:
-    """Returns whether neither the object's class nor its base classes define `==`, so that `==` compares only
-    identity.
+    """Returns whether `==` compares only the identity of the object. This is so if neither the object's class nor its
+    base classes define `__eq__`.
     """
     return not any("__eq__" in vars(kind) for kind in type(value).__mro__[:-1])
 

@@ -1,7 +1,9 @@
-"""Calls the reference function with random errors in its operators, if nothing of that stays behind.
+"""Calls the reference function with random rounding errors in its operators. Does so only if these calls have no
+lasting effects.
 
-What these runs compute is wrong by roundings, so the program must hold nothing of it afterwards. And the results of
-these runs must differ by such errors alone. One more call without errors shows whether both are so.
+The calls compute slightly wrong values, so the program must not keep any of these values. Also, the results of the
+calls must differ only because of the random errors. One additional call without errors checks whether both conditions
+are met.
 """
 
 from __future__ import annotations
@@ -26,14 +28,15 @@ from unstall.rounding.operators import Call, Operators, as_it_is
 
 
 class NoisyCalls:
-    """Calls a function with random errors in its operators. Call the object with a number, which seeds the errors.
+    """Calls a function with random rounding errors in its operators. To make a call, call the object with a number,
+    which is the seed of the errors.
 
     Args:
-        call: The function with its arguments. Each call gets copies of these.
-        copied: Returns a copy of a value.
-        randomness: Returns a context manager that restores the states of random generators.
-        is_same: Returns whether a result is equal to the function's result without errors.
-        seconds: How long all calls together may take.
+        call: The function with its arguments. Each call gets copies of the arguments.
+        copied: A function that returns a copy of a value.
+        randomness: A function that returns a context manager, which restores the states of random number generators.
+        is_same: A function that returns whether a result is equal to the function's result without errors.
+        seconds: The time limit in s for all calls together.
     """
 
     def __init__(
@@ -52,10 +55,11 @@ class NoisyCalls:
         self._why_not: str | None = None  # "" if there is no reason
 
     def __call__(self, number: int) -> object:
-        """Calls the function with the random errors of this number, and returns its result.
+        """Calls the function with random errors, and returns the result of the function. `number` is the seed of the
+        errors.
 
         Raises:
-            NoNoise: Errors cannot be added, or the calls would take too long.
+            NoNoise: Random errors cannot be added to the function, or the calls would take too long.
         """
         if self._why_not is None:
             self._why_not = self._reason()
@@ -76,7 +80,8 @@ class NoisyCalls:
         return result
 
     def _reason(self) -> str:
-        """Calls the function without errors. Returns why errors cannot be added to it, or "" if they can."""
+        """Calls the function without errors. Returns the reason why errors cannot be added to the function. Returns ""
+        if errors can be added."""
         with noise(0):  # the first such mode takes torch a second
             torch.zeros(1).exp()
         traces = _Traces(as_it_is, strict=False)
@@ -109,13 +114,14 @@ class NoisyCalls:
 
 
 class _Traces:
-    """Runs the operators of a function, and finds out what the function leaves behind.
+    """Runs the operators of a function, and finds out whether the function has lasting effects.
 
-    It may write to tensors that it did not make, or keep tensors that it made.
+    A function has lasting effects if it writes to tensors that it did not create, or if it keeps tensors that it
+    created.
 
     Args:
-        call: Calls one operator.
-        strict: Raise NoNoise before an operator that leaves something behind.
+        call: A function that calls one operator.
+        strict: Whether to raise NoNoise before a call of an operator that has lasting effects.
     """
 
     def __init__(self, call: Call, *, strict: bool) -> None:
@@ -140,7 +146,7 @@ class _Traces:
         return result
 
     def alive(self) -> bool:
-        """Returns whether the program still holds a tensor that the function made."""
+        """Returns whether the program still keeps a reference to a tensor that the function created."""
         if not all(each.expired() for each in self._made):
             gc.collect()
         return not all(each.expired() for each in self._made)
