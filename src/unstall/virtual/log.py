@@ -17,7 +17,7 @@ RECORD = np.dtype(
         ("b", "<i8"),
         ("stream", "<i8"),  # c10's stream number on `device`
         ("thread", "<i4"),  # numbered by first use; 0 is the thread that loaded torch
-        ("stack", "<i4"),  # -1: the thread runs no Python; -2: unknown
+        ("stack", "<i4"),  # NO_PYTHON; -2: unknown
         ("id", "<i4"),  # a signature (LAUNCH, WORK) or a name (OP_BEGIN, MARK_BEGIN, ASSERT), else -1
         ("uses", "<i4"),  # number of its rows in USE
         ("code", "u1"),
@@ -80,6 +80,8 @@ class Within(IntEnum):
     HOST_OPERATOR = 2  # has nothing to do with a device
 
 
+NO_PYTHON = -1
+"""The `stack` of a record whose thread runs no Python, as a thread of autograd."""
 ON_HOST = 1
 """Flag of an OP_BEGIN: the operator is a HOST_OPERATOR."""
 CPU_PREFIX = "cpu "

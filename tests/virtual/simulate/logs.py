@@ -158,6 +158,7 @@ class Log:
 
 
 HOST = HostCosts(
+    node=0,
     operator=1_000,
     nested=1_000,
     operator_end=100,

@@ -59,6 +59,8 @@ class HostCosts:
     """
     nested: int = 1_350
     """Like `operator`, but for an operator that another operator calls."""
+    node: int = 6_000
+    """What autograd's engine adds to an operator that it calls in a thread of its own. It is fitted, like `cold`."""
     operator_end: int = 150
     frame: int = 60
     """The cost of entering and leaving a Python frame."""
@@ -66,12 +68,12 @@ class HostCosts:
     """The cost of one bytecode instruction (two bytes) that runs between two records of the log. It includes small
     calls that do not use torch. It is fitted to the CPU times of 6 transformers models.
     """
-    cold: int = 6_000
+    cold: int = 10_000
     """The extra cost of an operator that the thread did not call recently, because the operator's code is no longer in
     the CPU caches. The other costs were measured in loops over one operator, so they do not include this extra cost. It
-    is fitted to the steps of 15 models.
+    is fitted to the CPU times of 6 transformers models, in inference and training.
     """
-    warm_records: int = 48
+    warm_records: int = 80
     """The thread called an operator recently if the operator is among this many last records of the thread."""
     mark: int = 1_500
     """The begin or the end of an annotation (`record_function`, NVTX range)."""

@@ -11,7 +11,8 @@ import numpy as np
 
 from unstall.timeline.columns import I64, Bool
 from unstall.virtual.costs.model import HostCosts
-from unstall.virtual.log import ON_HOST, LogCode, Stack, Within
+from unstall.virtual.log import NO_PYTHON, ON_HOST, LogCode, Stack, Within
+from unstall.virtual.simulation.bytecode_paths import units_between
 
 _UNKNOWN = -1  # instead of a number of a stack
 _NOTED_NS = 100_000
@@ -102,9 +103,11 @@ class ModelledHost:
 
     def work(self, records: np.ndarray, usual: I64, woken: Bool) -> I64:
         begins = records["code"] == LogCode.OP_BEGIN
-        work: I64 = np.where(begins & self._nested(records), usual + self._costs.nested - self._costs.operator, usual)
+        nested, stack = self._nested(records), records["stack"].astype(np.int64)
+        work: I64 = np.where(begins & nested, usual + self._costs.nested - self._costs.operator, usual)
         work[begins & ~self._lately.did(records)] += self._costs.cold
-        stack = records["stack"].astype(np.int64)
+        of_autograd = (stack == NO_PYTHON) & (records["thread"] != _MAIN_THREAD)
+        work[begins & ~nested & of_autograd] += self._costs.node
         before = _previous(records["thread"], stack, self._last, _UNKNOWN)
         self._charge_python(work, before, stack)
         real = self._real.work(records, usual, woken)
@@ -167,7 +170,8 @@ def passed(before: Stack, after: Stack) -> tuple[int, int]:
     """Returns (frames entered, two-byte units of bytecode) for the Python code that ran between two stacks.
 
     Counts the bytecode from the start of each entered frame to its current position. In the innermost frame that both
-    stacks share, counts the bytecode from the old to the new position. Also counts bytecode that was skipped by a jump.
+    stacks share, counts the bytecode from the old to the new position. Both are shortest paths: they leave out bytecode
+    that jumps skip.
     """
     common = 0
     for (code, offset), (other, other_offset) in zip(reversed(before), reversed(after), strict=False):
@@ -177,10 +181,11 @@ def passed(before: Stack, after: Stack) -> tuple[int, int]:
         if offset != other_offset:
             break
     entered = after[: len(after) - common]
-    units = sum(max(offset, 0) for _, offset in entered)
+    units = sum(units_between(code, 0, offset) for code, offset in entered)
     if common:
-        units += abs(after[len(after) - common][1] - before[len(before) - common][1])
-    return len(entered), units // 2
+        code, offset = after[len(after) - common]
+        units += units_between(code, before[len(before) - common][1], offset)
+    return len(entered), units
 
 
 class Lately:
