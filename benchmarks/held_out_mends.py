@@ -39,7 +39,10 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     real = json.loads(args.against.read_text())["ms"] if args.against else {}
     found: dict[str, list[float]] = {}
-    print(f"{'ms of a step':18} {'before':>8} {'after':>8} {'gain':>6}" + "   real: before    after   gain    ratios" * bool(real))
+    print(
+        f"{'ms of a step':18} {'before':>8} {'after':>8} {'gain':>6}"
+        + "   real: before    after   gain    ratios" * bool(real)
+    )
     near_steps = near_gains = 0
     for name in args.names or PROGRAMS:
         torch.manual_seed(0)
@@ -84,7 +87,7 @@ def reads_loss() -> tuple[Step, Step]:
     """Reads the loss of each step; adds it up on the device instead."""
     model, x, y = _layers(10, 384), torch.randn(96, 384).cuda(), torch.randn(96, 384).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-    totals = [0.0, torch.zeros((), device="cuda")]
+    read, added = [0.0], torch.zeros((), device="cuda")
 
     def trained() -> Tensor:
         loss = functional.mse_loss(model(x), y)
@@ -94,10 +97,10 @@ def reads_loss() -> tuple[Step, Step]:
         return loss.detach()
 
     def before() -> None:
-        totals[0] += trained().item()
+        read[0] += trained().item()
 
     def after() -> None:
-        totals[1] += trained()
+        added.add_(trained())
 
     return before, after
 
@@ -108,7 +111,7 @@ def loops_over_parameters() -> tuple[Step, Step]:
 
     tokens = torch.randint(0, 900, (4, 96)).cuda()
 
-    def step_of(**options: bool) -> Step:
+    def step_of(**options: Any) -> Step:
         model = GPT2LMHeadModel(GPT2Config(vocab_size=900, n_positions=96, n_embd=192, n_layer=5, n_head=6)).cuda()
         optimizer = torch.optim.AdamW(model.parameters(), **options)
 
@@ -143,7 +146,9 @@ def launches_one_by_one() -> tuple[Step, Step]:
     """A small ViT on one image; as a CUDA graph."""
     from transformers import ViTConfig, ViTModel
 
-    config = ViTConfig(hidden_size=192, num_hidden_layers=8, num_attention_heads=3, intermediate_size=768, image_size=128)
+    config = ViTConfig(
+        hidden_size=192, num_hidden_layers=8, num_attention_heads=3, intermediate_size=768, image_size=128
+    )
     model, image = ViTModel(config).cuda().eval(), torch.randn(1, 3, 128, 128).cuda()
 
     def before() -> None:
@@ -239,7 +244,7 @@ def steps_through_time() -> tuple[Step, Step]:
                 outputs.append(state[0])
             return torch.stack(outputs)
 
-    def after() -> Tensor:
+    def after() -> object:
         with torch.no_grad():
             return layer(x)[0]
 

@@ -1,7 +1,7 @@
 """The memory that trainings of convolutions with growing batches reserve: on a real GPU, and on a virtual one.
 
-    python -m benchmarks.virtual_workspaces --out real.json                                     # on a GPU
-    python -m unstall.virtual --gpu h100 -m benchmarks.virtual_workspaces --against real.json   # anywhere
+python -m benchmarks.virtual_workspaces --out real.json                                     # on a GPU
+python -m unstall.virtual --gpu h100 -m benchmarks.virtual_workspaces --against real.json   # anywhere
 """
 
 from __future__ import annotations

@@ -8,13 +8,13 @@ from typing import Any
 from virtual.simulate.logs import Fixed
 from virtual.simulate.runs import begin, calls
 
-from unstall.virtual.costs.model import Startup
+from unstall.virtual.costs.model import SecondCall, Startup
 from unstall.virtual.log import LogCode
 
 STARTUP = Startup(
     init=100_000,
     context=200_000,
-    second=7_000,
+    second=SecondCall(ns=7_000, operators=1e9),
     kernels={"5000": 1_000, "6000": 2_000},
     modules=[(50_000, ["5000", "6000"])],
 )

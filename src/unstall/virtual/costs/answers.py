@@ -15,6 +15,7 @@ import numpy as np
 
 from unstall.timeline.columns import CopyDirection, DeviceKind
 from unstall.virtual.costs.families import CallShape, Family, attention, convolutions, describe, reductions
+from unstall.virtual.costs.families.family import item_bytes
 from unstall.virtual.costs.families.indexing import trusted, without_checks
 from unstall.virtual.costs.families.lists import launches, sizes_of
 from unstall.virtual.costs.families.products import CUBLAS
@@ -172,7 +173,9 @@ class MeasuredCosts:
         same = family.name != "elementwise" or table.variant.split()[1:2] == shape.variants[0].split()[1:2]
         if not same and len(kernels) == 1:
             kernels = (self._kernel(f"{name}_kernel", answer.total_ns, share),)
-        temporaries = table.temporaries(shape.dims, answer)
+        # Calls of another type were measured: what they allocate are copies of tensors, so it has the size of the type.
+        smaller = item_bytes(shape.variants[0]) / item_bytes(table.variant) if family.name == "convolution" else 1.0
+        temporaries = tuple(round(size * smaller) for size in table.temporaries(shape.dims, answer))
         if trusted(signature):
             kernels, temporaries = without_checks(kernels, temporaries)
         if family.name == "reduction" and answer.distance > 0:

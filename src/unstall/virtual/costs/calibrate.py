@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable
 
 import torch
 
-from unstall.virtual.costs.facts import measure_facts, median_ns
+from unstall.virtual.costs.facts import measure_facts
 from unstall.virtual.costs.gpu_file import GpuFile
 from unstall.virtual.costs.measure import measure, resolve, split
 from unstall.virtual.costs.measured_gpu import Tables, assemble
 from unstall.virtual.costs.model import Startup
+from unstall.virtual.costs.operator_calls import measure_operator_calls
 from unstall.virtual.costs.startup import measure_startup
-from unstall.virtual.costs.suite import Case, TensorPool, cases
+from unstall.virtual.costs.suite import TensorPool, cases
 
 _WITHIN = 0.056
 """If similar calls predict a call's time within this relative error, the file does not contain the call.
@@ -28,7 +28,6 @@ So a file of 60,000 calls is smaller than 2 MB.
 _HOST_SHARE = 0.1
 _ORDERS, _FEW_ORDERS = 24, 6  # processes that measure first uses, each of which takes about three seconds
 _QUICK_RANK, _USUAL_RANK = 0, 3
-_SMALL_POOL = 1 << 24
 
 
 def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> GpuFile:
@@ -41,7 +40,7 @@ def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> G
     progress("first uses")
     startup = _startup(_FEW_ORDERS if quick else _ORDERS)
     progress("the host's part")  # first: once a profiler was attached, every launch takes longer
-    hosts = measure_hosts(chosen, begin + 60 * minutes * _HOST_SHARE)
+    hosts = measure_operator_calls(chosen, begin + 60 * minutes * _HOST_SHARE)
     progress("queue, latencies, copies")
     facts = measure_facts()
     missing = {"device", "peaks", "calls", "queue", "latencies", "graph", "copies", "memset"} - set(facts)
@@ -67,26 +66,6 @@ def _startup(orders: int) -> Startup | None:
     except RuntimeError as error:
         print(f"first uses: not measured: {error}", file=sys.stderr)
         return None
-
-
-def measure_hosts(chosen: Iterable[Case], deadline: float) -> dict[str, int]:
-    """Returns the host time in ns of each operator, by name.
-
-    The host time of an operator is measured with its first case in which no tensor has more than 2**24 elements.
-    """
-    pool = TensorPool("cuda", _SMALL_POOL)
-    found: dict[str, int] = {}
-    for case in chosen:
-        if case.operator in found or time.monotonic() > deadline:
-            continue
-        pool.begin()
-        try:
-            operator = resolve(case.operator)
-            args, kwargs = split(case.build(pool))
-            found[case.operator] = median_ns(partial(operator, *args, **kwargs), 20)
-        except (RuntimeError, ValueError, TypeError):
-            continue
-    return found
 
 
 def try_shapes(most: int = _USUAL_RANK) -> tuple[int, list[str]]:

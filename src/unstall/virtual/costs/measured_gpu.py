@@ -10,7 +10,8 @@ import numpy as np
 
 from unstall.virtual.costs.families import FAMILIES, describe
 from unstall.virtual.costs.gpu_file import DeviceEntry, GpuFile, Peaks, TableRow
-from unstall.virtual.costs.model import Startup
+from unstall.virtual.costs.model import HostCosts, Startup
+from unstall.virtual.costs.operator_calls import OperatorCall, own_ns
 from unstall.virtual.costs.origins import PARTS, Origin, Part
 from unstall.virtual.costs.roofline import Roofline, roofline_of
 from unstall.virtual.costs.signature import Signature
@@ -23,12 +24,6 @@ these allocations that the call did not free).
 _BYTES_OFF = 64 << 10
 """The largest allowed error in bytes if similar calls predict the temporary memory of a call."""
 _FOUR_MIB = 4 << 20
-_MOST_NS = 60_000
-"""An upper limit for an operator's host time. An operator takes longer if it has many tensors, or if its first call
-makes a plan for later calls.
-"""
-_BINDING_NS = 300
-"""The ns of a call of a hand-written binding such as `torch.cuda._sleep`, without the kernel launch."""
 
 
 class Tables:
@@ -147,7 +142,7 @@ def peaks_of(facts: Mapping[str, Any]) -> Peaks:
 def assemble(
     facts: Mapping[str, Any],
     tables: Tables,
-    hosts: Mapping[str, int],
+    hosts: Mapping[str, OperatorCall],
     startup: Startup | None,
     measured_on: str,
     within: float,
@@ -157,7 +152,7 @@ def assemble(
     Args:
         facts: The figures of `measure_facts`.
         tables: The measured calls.
-        hosts: The host ns of one call from Python, by operator.
+        hosts: The calls of operators, by name and overload.
         startup: The costs of first uses, or None if they were not measured.
         measured_on: The GPU and its software.
         within: A relative error. A call is left out if similar calls predict its kernels and, up to this error, its
@@ -187,7 +182,7 @@ def assemble(
         limits={name: value for name, value in limits.items() if value},
         workspaces=workspaces_of(device["capability"]),
         startup=startup,
-        operators_host_ns=_own_ns(hosts, facts),
+        operators_host_ns=own_ns(hosts, HostCosts()),
         kernels=kernels,
         sequences=sequences,
         tables=rows,
@@ -216,17 +211,3 @@ def workspaces_of(capability: list[int] | tuple[int, ...]) -> dict[str, int]:
     """
     hopper = capability[0] == 9
     return {"cublas": 32 << 20 if hopper else (4096 * 2 + 16 * 8) << 10, "cublaslt": 1 << 20}
-
-
-def _own_ns(hosts: Mapping[str, int], facts: Mapping[str, Any]) -> dict[str, int]:
-    """Returns the host ns of the work inside each operator. This is the time of the operator's call, minus the time of
-    one kernel launch, minus the time of a call of an empty operator.
-    """
-    launch = facts["calls"]["sleep_kernel"] - _BINDING_NS
-    bare = facts["calls"]["bound_operator"]
-    own: dict[str, int] = {}
-    for operator, ns in sorted(hosts.items()):
-        name = operator.partition(".")[0]
-        if ns:
-            own[name] = max(0, min(ns - bare - launch, own.get(name, ns), _MOST_NS))
-    return own

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -53,34 +54,36 @@ class HostCosts:
     the host of an H200, with CUDA 13 and torch 2.11.
     """
 
-    operator: int = 2_200
+    operator: int = 1_100
     """The time from the call of an operator to the start of its computation: the Python binding, the dispatcher, the
     argument checks.
     """
-    nested: int = 1_350
+    nested: int = 700
     """Like `operator`, but for an operator that another operator calls."""
-    node: int = 6_000
-    """What autograd's engine adds to an operator that it calls in a thread of its own. It is fitted, like `cold`."""
+    node: int = 8_000
+    """What autograd's engine adds to an operator that it calls in a thread of its own. It is fitted, like `cold`.
+    """
     operator_end: int = 150
-    frame: int = 60
-    """The cost of entering and leaving a Python frame."""
-    bytecode: int = 12
+    frame: int = 2_000
+    """The cost of entering and leaving a Python frame. Includes what the function does in C, such as attribute lookups
+    of modules. It is fitted, like `cold`."""
+    bytecode: int = 6
     """The cost of one bytecode instruction (two bytes) that runs between two records of the log. It includes small
-    calls that do not use torch. It is fitted to the CPU times of 6 transformers models.
+    calls that do not use torch.
     """
     cold: int = 10_000
     """The extra cost of an operator that the thread did not call recently, because the operator's code is no longer in
     the CPU caches. The other costs were measured in loops over one operator, so they do not include this extra cost. It
     is fitted to the CPU times of 6 transformers models, in inference and training.
     """
-    warm_records: int = 80
+    warm_records: int = 64
     """The thread called an operator recently if the operator is among this many last records of the thread."""
     mark: int = 1_500
     """The begin or the end of an annotation (`record_function`, NVTX range)."""
     malloc: int = 900
     """An allocation that the caching allocator serves from its cache."""
     free: int = 300
-    launch: int = 2_800
+    launch: int = 3_000
     copy: int = 2_500
     memset: int = 2_000
     event_record: int = 900
@@ -127,6 +130,11 @@ class Limits:
     gap: int = 900
     """The time from the end of a device operation to the start of the next operation on the same stream."""
     graph_gap: int = 160
+    """Like `gap`, but within a graph."""
+    branch_gap: int = 220
+    """What is added to `graph_gap` if the graph has several branches, because they are launched in turn. It is fitted to
+    pairs of kernels of up to 12 us on an H100.
+    """
     launch_latency: int = 3_000
     """The time from the end of the launch call to the start of the launched operation on an idle device."""
     copy_latency: int = 1_500
@@ -156,6 +164,30 @@ class DeviceFacts:
     """The device memory of the CUDA context. It is not part of any allocation."""
 
 
+class SecondCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much longer the second call of an operator takes than later calls, because its code is not in the CPU caches.
+
+    The more operators a process has called, the less it is, since operators share code.
+
+    Attributes:
+        ns: The part that all operators have.
+        share: The part that is proportional to the time of a later call and the wait for it.
+        operators: After so many operators, both parts are 1 / e as long.
+    """
+
+    ns: int = 0
+    share: float = 0.0
+    operators: float = 1.0
+
+    def extra_ns(self, later_ns: float, known: int) -> float:
+        """Returns the extra ns of a call. `later_ns` is the time of a later call, `known` the operators before it."""
+        return (self.ns + self.share * min(later_ns, LONG_NS)) * math.exp(-known / self.operators)
+
+
+LONG_NS = 80_000
+"""If a call takes longer than this, its device does."""
+
+
 class Startup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the first uses of CUDA, of a device and of operators cost the host, in ns. `startup.py` measures these
     costs. The defaults are 0.
@@ -171,7 +203,7 @@ class Startup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     init: int = 0
     context: int = 0
-    second: int = 0
+    second: SecondCall = SecondCall()
     kernels: dict[str, int] = {}
     modules: list[tuple[int, list[str]]] = []
 

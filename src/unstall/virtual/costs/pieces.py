@@ -191,6 +191,15 @@ def _reduced(position: int) -> Callable[[Signature], tuple[Piece, ...]]:
     return split
 
 
+def _if_expanded(split: Callable[[Signature], tuple[Piece, ...]]) -> Callable[[Signature], tuple[Piece, ...]]:
+    """Returns a function that splits only calls with an expanded argument, of which none was measured as a whole."""
+
+    def split_expanded(signature: Signature) -> tuple[Piece, ...]:
+        return split(signature) if any(0 in each.strides for each in signature.tensors) else (Piece(signature),)
+
+    return split_expanded
+
+
 def _shared_heads(signature: Signature) -> tuple[Piece, ...]:
     """Splits the backward of flash attention if several query heads share a key and value head. Computes the gradients
     of keys and values for each query head, then sums these gradients.
@@ -326,6 +335,7 @@ _SPLIT: dict[str, Callable[[Signature], tuple[Piece, ...]]] = {
     "aten::histc": _zeroed(),
     "aten::nll_loss2d_forward": _loss_over_images,
     "aten::nll_loss2d_backward": _zeroed(2),
+    "aten::mse_loss": _if_expanded(_reduced(2)),
     "aten::smooth_l1_loss": _reduced(2),
     "aten::huber_loss": _reduced(2),
     "aten::binary_cross_entropy": _reduced(3),

@@ -23,14 +23,19 @@ from itertools import combinations, pairwise
 from typing import Any, TypeAlias
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from unstall.virtual.costs.families.products import CUBLAS
-from unstall.virtual.costs.model import Startup
+from unstall.virtual.costs.model import LONG_NS, SecondCall, Startup
 
 _LEAST_MODULE_NS = 1_000_000
 _LEAST_RATIO = 3.0
 _LARGEST_RATIO = 2.5  # of the times that operators of one module took to load it
 _ELEMENTS = 1 << 20
+_OPERATORS = (1e6, 320.0, 160.0, 80.0, 40.0, 20.0)
+_SHARES = tuple(share / 4 for share in range(13))
+Floats: TypeAlias = NDArray[np.float64]
 Times: TypeAlias = dict[str, dict[int, int]]
 """By operator and process: ns."""
 Places: TypeAlias = dict[str, dict[int, int]]
@@ -72,12 +77,10 @@ def fit(processes: Sequence[FirstCalls]) -> Startup:
     """Infers the costs of first uses from the times that were measured in several processes."""
     first: Times = {}
     place: Places = {}
-    second = []
     for number, process in enumerate(processes):
-        for at, (name, ns, again, later) in enumerate(process.calls):
+        for at, (name, ns, _, later) in enumerate(process.calls):
             first.setdefault(name, {})[number] = max(ns - later, 0)
             place.setdefault(name, {})[number] = at
-            second.append(max(again - later, 0))
     of_cublas = CUBLAS & first.keys()
     cublas = _first_of(of_cublas, first, place)
     slow = {
@@ -108,10 +111,32 @@ def fit(processes: Sequence[FirstCalls]) -> Startup:
     return Startup(
         init=round(statistics.median(process.init for process in processes)),
         context=round(statistics.median(process.context for process in processes)),
-        second=round(statistics.median(second or [0])),
+        second=_second(processes),
         kernels=dict(sorted(kernels.items())),
         modules=sorted(((round(ns), sorted(names)) for ns, names in modules), key=lambda module: module[1]),
     )
+
+
+def _second(processes: Sequence[FirstCalls]) -> SecondCall:
+    """Returns the costs of second calls that have the least absolute errors."""
+    calls = [(at, again - later, later) for each in processes for at, (_, _, again, later) in enumerate(each.calls)]
+    if not calls:
+        return SecondCall()
+    known, extra, later = np.array(calls, float).T
+    found: list[tuple[float, SecondCall]] = []
+    for operators in _OPERATORS:
+        weight = np.exp(-known / operators)
+        for share in _SHARES:
+            ns = max(_weighted_median(extra / weight - share * np.minimum(later, LONG_NS), weight), 0.0)
+            error = np.abs(extra - weight * (ns + share * np.minimum(later, LONG_NS))).sum()
+            found.append((float(error), SecondCall(round(ns), share, operators)))
+    return min(found, key=lambda each: each[0])[1]
+
+
+def _weighted_median(values: Floats, weights: Floats) -> float:
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(reached, reached[-1] / 2)])
 
 
 def _first_of(names: Collection[str], times: Times, place: Places) -> set[tuple[str, int]]:

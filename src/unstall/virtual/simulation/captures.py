@@ -62,13 +62,15 @@ class Capture:
         one of these nodes: the node that would end last if each node waited only for its dependencies.
         """
         host, limits = actions.costs.host, actions.costs.limits
+        several = len({node.place for node in self._nodes}) > 1
+        usual_gap = limits.graph_gap + (limits.branch_gap if several else 0)
         branches = {self.origin: 0}
         ops: list[Op] = []
         for number, node in enumerate(self._nodes):
             branch = branches.setdefault(node.place, len(branches))
             others = [at for at in node.follows if self._nodes[at].place != node.place]
             after = max(others, key=lambda at: (self._nodes[at].done, at), default=-1)
-            gap = limits.graph_gap if number else node.op.gap
+            gap = usual_gap if number else node.op.gap
             ops.append(replace(node.op, gap=gap, latency=limits.graph_latency, branch=branch, after=after))
         call = host.graph_launch + host.graph_node * len(ops)
         step = (

@@ -78,9 +78,17 @@ class FirstUses:
             self._insert(batch, row, RuntimeCall.LOAD, self._loading(name, loaded))
         loaded.calls[name] += 1
         if loaded.calls[name] == 2:
-            self._insert(batch, row, RuntimeCall.NONE, self._startup.second)
+            extra = self._startup.second.extra_ns(self._later_ns(signature), len(loaded.calls) - 1)
+            self._insert(batch, row, RuntimeCall.NONE, round(extra))
         if loaded.calls[name] > 1:
             loaded.settled[signature] = True
+
+    def _later_ns(self, signature: int) -> int:
+        """Returns about how long a later call and the wait for it take."""
+        cost, host, limits = self._actions.operators[signature], self._actions.costs.host, self._actions.costs.limits
+        on_host = host.operator + cost.host_ns + len(cost.kernels) * host.launch + host.synchronize_device
+        on_device = sum(each.duration_ns for each in cost.kernels)
+        return on_host + limits.launch_latency + on_device + limits.wake_latency
 
     def _loading(self, name: str, loaded: _Loaded) -> int:
         """Returns how long it takes to load the modules that an operator's new kernels need, in ns."""

@@ -30,8 +30,10 @@ def describe(signature: Signature) -> CallShape | None:
         operands = tensors[1:2]
     elif name in ("fill_", "zero_", "bernoulli_", "normal_", "uniform_", "random_"):
         operands = ()
-    elif name.endswith("out") and tensors:
-        operands = tensors[:-1]
+    overload = signature.overload
+    if overload.endswith("out"):  # the last arguments are the results
+        operands = tensors[: len(tensors) - max(1, len(results))]
+        overload = overload.removesuffix("out").removesuffix("_") or ("Tensor" if len(operands) > 1 else "")
     pattern = (
         "".join(sorted((_lies(tensor, out) for tensor in operands), reverse=False)) if len(operands) < 5 else "many"
     )
@@ -41,12 +43,12 @@ def describe(signature: Signature) -> CallShape | None:
     numel = max(out.numel, main.numel, 1)
     moved = sum(tensor.distinct_bytes for tensor in (*operands, *(results or (out,))))
     arity = min(sum(1 for tensor in operands if tensor.numel > 1), 3)
-    overload = f"{name}.{signature.overload}"
-    variants = [f"{main.dtype} {overload} {pattern}{mixed}", f"{main.dtype} {overload} {pattern}"]
-    if signature.overload == "Tensor" and "0" in pattern and any(tensor.sizes == () for tensor in operands):
+    called = f"{name}.{overload}"
+    variants = [f"{main.dtype} {called} {pattern}{mixed}", f"{main.dtype} {called} {pattern}"]
+    if overload == "Tensor" and "0" in pattern and any(tensor.sizes == () for tensor in operands):
         variants.insert(0, f"{main.dtype} {name}.Scalar {pattern.replace('0', '', 1)}")  # a wrapped Python number
     if len(kinds) == 1 or name == "copy_":
-        variants += [f"{main.dtype} {name.rstrip('_')}.{signature.overload} {pattern}", f"float32 {overload} {pattern}"]
+        variants += [f"{main.dtype} {name.rstrip('_')}.{overload} {pattern}", f"float32 {called} {pattern}"]
     ordinary = "".join(letter for letter in pattern if letter != "0") or "="
     variants += [f"{main.dtype} {_STANDS_FOR[arity]} {ordinary}", f"float32 {_STANDS_FOR[arity]} {ordinary}"]
     rough = "bp"[("p" in ordinary)] if set(ordinary) - {"="} else "="
