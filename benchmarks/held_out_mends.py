@@ -3,7 +3,8 @@
     python -m benchmarks.held_out_mends --out real.json                                     # on a GPU
     python -m unstall.virtual --gpu h100 -m benchmarks.held_out_mends --against real.json   # anywhere
 
-No program had a part in the costs of the virtual GPU. Host-bound steps should agree to 35 %, what mending gains to 10 %.
+No program had a part in the costs of the virtual GPU. Host-bound steps should agree to
+35 %, what mending gains to 10 %.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def main(argv: list[str] | None = None) -> int:
             gain = steps[0] / steps[1]
             near_steps += sum(1 / (1 + _STEP_LIMIT) <= each <= 1 + _STEP_LIMIT for each in steps)
             near_gains += 1 / (1 + _GAIN_LIMIT) <= gain <= 1 + _GAIN_LIMIT
-            line += f"   {its[0]:12.3f} {its[1]:8.3f} {its[0] / its[1]:6.2f}    {steps[0]:.2f} {steps[1]:.2f}, gain {gain:.2f}"
+            line += f"   {its[0]:12.3f} {its[1]:8.3f} {its[0] / its[1]:6.2f}"
+            line += f"    {steps[0]:.2f} {steps[1]:.2f}, gain {gain:.2f}"
         print(line, flush=True)
     if real:
         print(f"{near_steps} of {2 * len(found)} steps within {_STEP_LIMIT:.0%}, ", end="")

@@ -47,12 +47,14 @@ def main(argv: list[str] | None = None) -> int:
     within = 0
     for name, rows in found.items():
         for at, row in enumerate(rows):
-            line = f"{name:12} {row['batch']:4} {row['reserved'] / _MIB:8.0f} MiB reserved, {row['peak'] / _MIB:8.0f} at most"
+            line = f"{name:12} {row['batch']:4} {row['reserved'] / _MIB:8.0f} MiB reserved,"
+            line += f" {row['peak'] / _MIB:6.0f} at most"
             if real:
                 its = real[name][at]
                 ratios = [row[key] / its[key] for key in ("reserved", "peak")]
                 within += abs(ratios[0] - 1) <= _LIMIT
-                line += f"   real: {its['reserved'] / _MIB:8.0f} {its['peak'] / _MIB:8.0f}   {ratios[0]:.2f} {ratios[1]:.2f}"
+                line += f"   real: {its['reserved'] / _MIB:8.0f} {its['peak'] / _MIB:8.0f}"
+                line += f"   {ratios[0]:.2f} {ratios[1]:.2f}"
             print(line)
     if real:
         print(f"{within} of {sum(map(len, found.values()))} within {_LIMIT:.0%}")

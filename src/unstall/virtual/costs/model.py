@@ -132,7 +132,7 @@ class Limits:
     graph_gap: int = 160
     """Like `gap`, but within a graph."""
     branch_gap: int = 220
-    """What is added to `graph_gap` if the graph has several branches, because they are launched in turn. It is fitted to
+    """What is added to `graph_gap` if the graph has several branches, because they are launched in turn. Fitted to
     pairs of kernels of up to 12 us on an H100.
     """
     launch_latency: int = 3_000
