@@ -24,7 +24,8 @@ from unstall.virtual.costs.host_work import host_work_ns
 from unstall.virtual.costs.kernel_names import name_on
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost, Startup
 from unstall.virtual.costs.no_kernel import runs_nothing
-from unstall.virtual.costs.pieces import Piece, in_one_format, pieces, without_bias
+from unstall.virtual.costs.piece import Piece
+from unstall.virtual.costs.pieces import in_one_format, pieces, without_bias
 from unstall.virtual.costs.roofline import roofline_of
 from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import CostTable, Estimate, of_rows
@@ -102,9 +103,15 @@ class MeasuredCosts:
         temporaries: list[tuple[int, ...]] = []
         held: tuple[int, ...] = ()  # bytes that the next pass takes over
         workspaces: dict[str, int] = {}
+        known: dict[int, tuple[tuple[Kernel, ...], tuple[tuple[int, ...], ...]]] = {}  # a piece may come many times
         for piece in self._pieces(signature):
-            found, passes = self._piece(piece.signature)
+            if piece.ns is not None:
+                known[id(piece)] = (self._kernel(f"{name}_kernel", piece.ns),), ()
+            elif id(piece) not in known:
+                known[id(piece)] = self._piece(piece.signature)
+            found, passes = known[id(piece)]
             kernels += found
+            host_ns += piece.host_ns
             held += piece.holds
             if passes:
                 temporaries += ((*held, *passes[0]), *passes[1:])

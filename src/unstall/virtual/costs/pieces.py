@@ -9,28 +9,17 @@ and copies bypass the dispatcher, so the log does not have them. The pieces foll
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from unstall.virtual.costs.families.products import layout
+from unstall.virtual.costs.piece import Piece
+from unstall.virtual.costs.recurrent import NAMES as RECURRENT
+from unstall.virtual.costs.recurrent import recurrent
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
 
 _ACCUMULATE = ("sum", "nansum", "prod", "cumsum", "cumprod")
 _HALF = ("float16", "bfloat16")
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation")
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A call that CUDA runs as part of another call, such as the copy of an argument.
-
-    Attributes:
-        signature: The call.
-        holds: The bytes of each allocation that this call makes. Later pieces of the same split call use these
-            allocations.
-    """
-
-    signature: Signature
-    holds: tuple[int, ...] = ()
 
 
 def pieces(signature: Signature) -> tuple[Piece, ...]:
@@ -339,6 +328,7 @@ _SPLIT: dict[str, Callable[[Signature], tuple[Piece, ...]]] = {
     "aten::smooth_l1_loss": _reduced(2),
     "aten::huber_loss": _reduced(2),
     "aten::binary_cross_entropy": _reduced(3),
+    **dict.fromkeys(RECURRENT, recurrent),
     "aten::_index_put_impl_": _placed,
     "aten::index_put_": _placed,
 }

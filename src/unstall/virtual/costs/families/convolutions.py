@@ -88,6 +88,8 @@ def describe(signature: Signature) -> CallShape | None:
     looked += [(dtype, at, shape, "c" * len(layouts)) for at in kinds] + [
         (dtype, at, other, "c" * len(layouts)) for at in kinds
     ]
+    if dtype == "float16":  # as fast as bfloat16, of which more was measured
+        looked += [("bfloat16", at, form, layout) for _, at, form, layout in looked]
     looked += [("float32", at, form, "c" * len(layouts)) for form in (shape, other, "dense") for at in kinds]
     variants = [" ".join(parts) for parts in looked]
     return CallShape(tuple(dict.fromkeys(variants)), dims)

@@ -1,0 +1,82 @@
+"""Splits cuDNN's recurrent layers into the kernels of their steps.
+
+If the weights of a layer fit into the registers of the device, cuDNN runs all steps of the layer in one kernel.
+Otherwise each step launches a product and a kernel for the gates. All figures were measured with cuDNN 9 on an H100.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from unstall.virtual.costs.piece import Piece
+from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
+
+NAMES = {"aten::_cudnn_rnn": 6, "aten::_cudnn_rnn_backward": 10}
+"""The position of the argument `mode` of each operator. The next arguments are the sizes of the layers."""
+_GATES = (1, 1, 4, 3)  # of each mode: ReLU, tanh, LSTM, GRU
+_IN_REGISTERS = 512 << 10  # bytes of weights. Backward, the gradients of the weights are there too.
+_STEP_NS, _NS_PER_KIB = 200, 11.0  # of a step in one kernel
+_BACKWARD = 2.5  # how much longer such a step takes backward
+_CALL_NS, _LAUNCH_NS = 200_000, 8_000  # of the host: for the call, and for each launch that a step makes
+
+
+@dataclass(frozen=True, slots=True)
+class _Layers:
+    steps: int
+    batch: int
+    inputs: int
+    hidden: int
+    gates: int
+    layers: int
+    directions: int
+
+
+def recurrent(signature: Signature) -> tuple[Piece, ...]:
+    """Returns the pieces of a call of `_cudnn_rnn` or `_cudnn_rnn_backward`."""
+    x, at = signature.tensor(0), NAMES[signature.name]
+    mode, hidden, layers = (signature.value(at + place, 0) for place in (0, 1, 3))
+    if x is None or len(x.sizes) != 3 or not 0 <= mode < len(_GATES):  # packed sequences have two dimensions
+        return (Piece(signature),)
+    steps, batch = x.sizes[:2][::-1] if signature.value(at + 4, False) else x.sizes[:2]
+    directions = 2 if signature.value(at + 7, False) else 1
+    return _pieces(
+        _Layers(steps, batch, x.sizes[2], hidden, _GATES[mode], layers, directions),
+        x.dtype,
+        x.item_bytes,
+        backward=signature.name.endswith("backward"),
+    )
+
+
+def _pieces(of: _Layers, dtype: str, item_bytes: int, *, backward: bool) -> tuple[Piece, ...]:
+    weights = of.gates * of.hidden**2 * item_bytes * (2 if backward else 1)
+    found: list[Piece] = []
+    for layer in range(of.layers):
+        inputs = of.inputs if layer == 0 else of.hidden * of.directions
+        for _ in range(of.directions):
+            found.append(_product(dtype, of.steps * of.batch, inputs, of.gates * of.hidden))
+            if weights <= _IN_REGISTERS:
+                ns = of.steps * (_STEP_NS + _NS_PER_KIB * weights / 1024) * (_BACKWARD if backward else 1)
+                found.append(Piece(_gates(dtype, of.batch, of.gates * of.hidden), ns=round(ns)))
+            else:
+                step = _product(dtype, of.batch, of.hidden, of.gates * of.hidden, host_ns=_LAUNCH_NS)
+                gates = Piece(_gates(dtype, of.batch, of.gates * of.hidden), host_ns=_LAUNCH_NS)
+                found += [step, gates] * of.steps
+            if backward:  # the gradients of the weights
+                found.append(_product(dtype, of.gates * of.hidden, of.steps * of.batch, inputs))
+                found.append(_product(dtype, of.gates * of.hidden, of.steps * of.batch, of.hidden))
+    found[0] = Piece(found[0].signature, host_ns=_CALL_NS)
+    return tuple(found)
+
+
+def _product(dtype: str, rows: int, deep: int, columns: int, host_ns: int = 0) -> Piece:
+    one, other, result = (_tensor(dtype, *sizes) for sizes in ((rows, deep), (deep, columns), (rows, columns)))
+    return Piece(Signature("aten::mm", "", (one, other), (result,)), host_ns=host_ns)
+
+
+def _gates(dtype: str, batch: int, width: int) -> Signature:
+    each = _tensor(dtype, batch, width)
+    return Signature("aten::add", "Tensor", (each, each), (each,))
+
+
+def _tensor(dtype: str, *sizes: int) -> TensorSpec:
+    return TensorSpec(dtype, sizes, contiguous_strides(sizes))
