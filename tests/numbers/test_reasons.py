@@ -32,7 +32,7 @@ def test_the_sixth_power_of_a_matrix_is_explained() -> None:
     m = torch.rand(500, 500, generator=torch.Generator().manual_seed(0))
     (row,) = unstall.compare_numbers(power, m, across=[reordered])
     assert row.kind == "rounding"
-    assert "The first other bits come of mm at test_reasons.py:" in row.sentence
+    assert "The first result with other bits is that of mm at test_reasons.py:" in row.sentence
     assert "about sqrt(500) = 22 roundoffs" in row.sentence
     assert "It calls 5 x mm with sums of 500 terms. Later ones take over the errors of earlier ones." in row.why
     figures = re.search(r"up to (\S+) of their size; they differ by (\S+) of it\. So it is no bug", row.why)
@@ -48,12 +48,12 @@ def test_sums_in_another_order_are_named(kind: type[Plain]) -> None:
     x = torch.randn(4, 12, 48, generator=torch.Generator().manual_seed(3))
     (row,) = unstall.compare_numbers(made(Plain), x, across=[made(kind)])
     assert row.kind == "rounding"
-    assert "whose elements add up 48" in row.sentence
+    assert "Each of its elements adds up 48" in row.sentence
 
 
 def test_a_function_without_sums_has_no_reason() -> None:
     (row,) = unstall.compare_numbers(torch.exp, torch.randn(64), across=["float64"])
-    assert row.sentence.endswith("which rounds otherwise in this way.")
+    assert row.sentence.endswith("which is rounded differently.")
     assert not row.why
 
 

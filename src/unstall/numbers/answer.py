@@ -236,8 +236,8 @@ def _sizes(pair: Pair) -> str:
     size, difference = _figure(pair.size), _figure(pair.difference)
     if not pair.count:
         return f"the sum of all, with random signs, differs by {difference}; the root sum of squares is {size}"
-    count = f"{pair.count:,} of {len(pair.seen.values):,}"
-    return f"elements of {size} differ by {difference} (root mean squares of {count})"
+    count = f"{pair.count:,} of {len(pair.seen.values):,} elements"
+    return f"elements of size {size} differ by {difference} (root mean squares over {count})"
 
 
 def _at(label: str, place: Place, *, scrub_paths: bool) -> list[tuple[str, Words]]:

@@ -49,13 +49,14 @@ def first_bits(found: Compared, operators: Sequence[Seen]) -> str:
     # A sum right before it may be computed by other operators in the other run.
     own = itertools.takewhile(lambda each: id(each) not in matched, reversed(operators[:start]))
     other = next((each for each in own if each.terms > 1), operators[start])
-    said = f"All that differs is rounding. The first other bits come of {named(other)}"
+    said = f"All that differs is rounding. The first result with other bits is that of {named(other)}"
     if other.terms <= 1:
-        return f"{said}, which rounds otherwise in this way."
+        return f"{said}, which is rounded differently."
     what = "products" if other.name in PRODUCTS else "terms"
     return (
-        f"{said}, whose elements add up {other.terms:,} {what}. In another order or type, partial sums are rounded "
-        f"otherwise, so such a sum differs by about sqrt({other.terms:,}) = {math.sqrt(other.terms):.2g} roundoffs."
+        f"{said}. Each of its elements adds up {other.terms:,} {what}. In another order or type, partial sums are "
+        f"rounded differently, so such a sum differs by about sqrt({other.terms:,}) = {math.sqrt(other.terms):.2g} "
+        "roundoffs."
     )
 
 
