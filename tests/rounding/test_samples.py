@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -68,14 +70,45 @@ def test_tensors_are_handed_over_in_order() -> None:
     assert [each.values[0] for each in seen] == list(range(3000))
 
 
+def test_the_least_integer_is_added_with_its_sign() -> None:
+    least = torch.full((SAMPLES * 100,), torch.iinfo(torch.int8).min, dtype=torch.int8)
+    assert kept(least).total == kept(least.double()).total
+
+
+def any_values(dtype: torch.dtype, count: int) -> torch.Tensor:
+    """Values of any size whose sums are exact in float64."""
+    if dtype == torch.bool or dtype.is_floating_point or dtype.is_complex:
+        return torch.randint(-100, 100, (count,)).to(dtype)
+    limits = torch.iinfo(dtype)
+    most = 1 << 24
+    return torch.randint(max(limits.min, -most), min(limits.max, most) + 1, (count,), dtype=dtype)
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> list[torch.dtype]:
+    """The types of the tensors that the kernel samples."""
+    seen: list[torch.dtype] = []
+    find = samples._kernel
+
+    def noted(dtype: torch.dtype, device: torch.device) -> Any:
+        found = find(dtype, device)
+        if found is not None:
+            seen.append(dtype)
+        return found
+
+    monkeypatch.setattr(samples, "_kernel", noted)
+    return seen
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("dtype", samples.SUMMED)
 @pytest.mark.parametrize("count", [1, 4096, 4097, 3 * PIECE + 5])
-def test_the_same_is_kept_on_a_gpu(dtype: torch.dtype, count: int) -> None:
-    value = torch.randint(-100, 100, (count,)).to(dtype)
+def test_the_same_is_kept_on_a_gpu(dtype: torch.dtype, count: int, kernels: list[torch.dtype]) -> None:
+    value = any_values(dtype, count)
     on_gpu, on_cpu = kept(value.cuda()), kept(value)
     assert np.array_equal(on_gpu.values, on_cpu.values)
     assert on_gpu.total == on_cpu.total
+    assert bool(kernels) == (count > 4096)
 
 
 @pytest.mark.gpu
@@ -88,10 +121,14 @@ def test_the_same_is_kept_on_a_gpu_in_any_layout(shape: tuple[int, ...]) -> None
 
 
 @pytest.mark.gpu
-def test_without_triton_the_same_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    value = torch.randint(-9, 9, (PIECE + 9,), device="cuda").float()
+@pytest.mark.parametrize("dtype", samples.SUMMED)
+def test_without_triton_the_same_is_kept(
+    dtype: torch.dtype, kernels: list[torch.dtype], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = any_values(dtype, PIECE + 9).cuda()
     by_kernel = kept(value)
-    monkeypatch.setattr(samples, "_kernel", lambda: None)
+    assert kernels
+    monkeypatch.setattr(samples, "_kernel", lambda dtype, device: None)
     assert np.array_equal(kept(value).values, by_kernel.values)
     assert kept(value).total == by_kernel.total
 

@@ -128,7 +128,7 @@ class Writer:
 
     def tensors(self, several: Sequence[Seen], errors: Sequence[Floats | None] | None = None) -> None:
         of_each = errors or [None] * len(several)
-        self._put(map(self._line, several, of_each))
+        self._put(self._line(*each) for each in zip(several, of_each, strict=True))
 
     def _line(self, seen: Seen, errors: Floats | None) -> Line:
         place = seen.place

@@ -184,7 +184,7 @@ class Kept:
             )
             terms = 0
         self._count += len(reals)
-        if len(self._pending) >= _PENDING:
+        if len(self._pending) >= _PENDING and not _is_capturing():
             self.flush()
 
     def flush(self) -> None:
@@ -217,6 +217,11 @@ def is_kept(tensor: torch.Tensor) -> bool:
     if tensor.dtype not in SUMMED or not is_plain(tensor):
         return False
     return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def _is_capturing() -> bool:
+    """Returns whether a CUDA graph is being captured, during which the host must not wait for the device."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def _joined(tensors: Sequence[torch.Tensor]) -> Iterator[tuple[torch.Tensor, int]]:
@@ -257,31 +262,35 @@ def _sampled(given: torch.Tensor, most: int) -> tuple[torch.Tensor, int]:
     `given`.
     """
     kept = positions(given.numel(), given.device, most)
-    kernel = _kernel() if given.is_cuda and (given.is_contiguous() or given.numel() <= PIECE) else None
-    if kernel is not None:
-        return kernel(given.contiguous(), kept, _signs(given.device)), len(kept)
+    if given.is_cuda and (given.is_contiguous() or given.numel() <= PIECE):
+        kernel = _kernel(given.dtype, given.device)
+        if kernel is not None:
+            return kernel(given.contiguous(), kept, _signs(given.device)), len(kept)
     signs = _signs(given.device)
-    sums = [(piece * signs[at : at + piece.numel()]).sum(dtype=torch.float64) for at, piece in _pieces(given)]
+    exact = given.dtype if given.is_floating_point() else torch.float64  # the least integer has no negative
+    sums = [(piece.to(exact) * signs[at : at + piece.numel()]).sum(dtype=torch.float64) for at, piece in _pieces(given)]
     return torch.cat((given.take(kept).double(), torch.stack(sums))), len(kept)
 
 
-@lru_cache(1)
-def _kernel() -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor] | None:
-    """Returns the function `sampled`, or None if it does not run on this machine.
+@lru_cache(256)
+def _kernel(
+    dtype: torch.dtype, device: torch.device
+) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor] | None:
+    """Returns `sampled`, which takes a third of the time. Returns None if `sampled` does not run for this type and
+    device.
 
-    With this function, a sample takes a third of the time that it takes without it. It does not run on a virtual GPU,
-    without Triton, or without the C compiler that Triton calls.
+    It does not run on virtual GPUs, without Triton, and without a C compiler, which Triton calls.
     """
     if nvidia_driver() is None:
         return None
     try:
         from unstall.rounding.sampling_kernel import sampled
 
-        two = torch.full((1,), 2.0, device="cuda")
-        found = sampled(two, torch.zeros(1, dtype=torch.int64, device="cuda"), _signs(two.device)).tolist()
+        one = torch.ones(1, dtype=dtype, device=device)
+        found = sampled(one, torch.zeros(1, dtype=torch.int64, device=device), _signs(device)).tolist()
     except Exception:  # Triton raises what its compilers and its libraries do
         return None
-    return sampled if found == [2.0, 2.0 * float(_signs_on_host()[0])] else None
+    return sampled if found == [1.0, float(_signs_on_host()[0])] else None
 
 
 def _pieces(given: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:

@@ -12,6 +12,7 @@ import triton.language as tl
 
 _BLOCK = 4096
 _PROGRAMS = 512  # at most, so many sums come of a tensor
+_TAKES_CONSTANTS = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 3)  # so does the launch of a kernel
 _HUGE = 1 << 40  # elements of a tensor for which the kernel is compiled: it counts them in int64
 
 
@@ -65,5 +66,5 @@ def sampled(given: torch.Tensor, positions: torch.Tensor, signs: torch.Tensor) -
     with nullcontext() if index == torch.cuda.current_device() else torch.cuda.device(index):
         out = torch.empty(kept + programs, dtype=torch.float64, device=given.device)
         launch = _compiled(given.dtype, index, period)[programs, 1, 1]
-        launch(given, signs, positions, out, count, kept, period, _BLOCK)
+        launch(given, signs, positions, out, count, kept, *((period, _BLOCK) if _TAKES_CONSTANTS else ()))
     return out
