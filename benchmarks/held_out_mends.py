@@ -192,7 +192,7 @@ def indexes_by_mask() -> tuple[Step, Step]:
 
 
 def asks_for_the_norm() -> tuple[Step, Step]:
-    """Decides by the norm of the gradients on the host; on the device."""
+    """Asks on the host whether the norm of the gradients is finite; does not ask."""
     from transformers import BertConfig, BertModel
 
     config = BertConfig(

@@ -85,3 +85,20 @@ def test_the_second_call_of_an_operator_takes_longer_than_later_ones() -> None:
 
 def test_a_warm_machine_pays_for_nothing() -> None:
     assert lengths((5_000, {}), (6_000, {}), warm=True) == [(LAUNCH, 2_000)] * 2
+
+
+def test_a_second_call_takes_longer_the_longer_the_call_and_the_fewer_operators_are_known() -> None:
+    def extra(*launches: tuple[int, dict[str, Any]]) -> int:
+        """Returns by how much the second of three launches of the last operator is longer."""
+        costs = Fixed()
+        costs.startup = Startup(second=SecondCall(ns=1_000, share=0.5, operators=2.0))
+        log, simulator = begin(costs=costs)
+        ends = []
+        for duration, of in (*launches, launches[-1], launches[-1]):
+            log.launch(duration, **of)
+            ends.append(simulator.now_ns())
+        return ends[-2] - ends[-3] - (ends[-1] - ends[-2])
+
+    other = {"name": "other"}
+    assert extra((20_000, {})) > extra((5_000, {})) > 1_000
+    assert extra((5_000, other), (5_000, {})) < extra((5_000, {}))

@@ -26,6 +26,7 @@ from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, 
 from unstall.virtual.costs.no_kernel import runs_nothing
 from unstall.virtual.costs.piece import Piece
 from unstall.virtual.costs.pieces import in_one_format, pieces, without_bias
+from unstall.virtual.costs.recurrent import NAMES as RECURRENT
 from unstall.virtual.costs.roofline import roofline_of
 from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import CostTable, Estimate, of_rows
@@ -42,6 +43,11 @@ _DIRECTIONS = {
     CopyDirection.DEVICE_TO_DEVICE: "DtoD",
     CopyDirection.PEER_TO_PEER: "PtoP",
 }
+
+
+def _called(variant: str) -> str:
+    """Returns the operator's name in the variant of an elementwise call, without its overload."""
+    return " ".join(variant.split()[1:2]).partition(".")[0]
 
 
 class MeasuredCosts:
@@ -110,13 +116,13 @@ class MeasuredCosts:
             elif id(piece) not in known:
                 known[id(piece)] = self._piece(piece.signature)
             found, passes = known[id(piece)]
-            kernels += found
-            host_ns += piece.host_ns
+            kernels += (replace(found[0], host_ns=piece.host_ns), *found[1:]) if piece.host_ns else found
             held += piece.holds
             if passes:
                 temporaries += ((*held, *passes[0]), *passes[1:])
                 held = ()
-            workspaces |= self._workspaces(piece.signature)
+            if signature.name not in RECURRENT:  # cuDNN's products do not use torch's workspaces
+                workspaces |= self._workspaces(piece.signature)
         if held:
             temporaries.append(held)
         return OperatorCost(tuple(kernels), host_ns, tuple(temporaries), tuple(workspaces.items()))
@@ -177,12 +183,10 @@ class MeasuredCosts:
         answer = table.ask(shape.dims, self._roofline, dtype)
         share = self._share(family, table, shape.dims, answer.total_ns, dtype)
         kernels = self._kernels(answer, share, signature if family.name == "list" else None)
-        same = family.name != "elementwise" or table.variant.split()[1:2] == shape.variants[0].split()[1:2]
+        same = family.name != "elementwise" or _called(table.variant) == _called(shape.variants[0])
         if not same and len(kernels) == 1:
             kernels = (self._kernel(f"{name}_kernel", answer.total_ns, share),)
-        # Calls of another type were measured: what they allocate are copies of tensors, so it has the size of the type.
-        smaller = item_bytes(shape.variants[0]) / item_bytes(table.variant) if family.name == "convolution" else 1.0
-        temporaries = tuple(round(size * smaller) for size in table.temporaries(shape.dims, answer))
+        temporaries = table.temporaries(shape.dims, answer)
         if trusted(signature):
             kernels, temporaries = without_checks(kernels, temporaries)
         if family.name == "reduction" and answer.distance > 0:
@@ -192,6 +196,9 @@ class MeasuredCosts:
         turned = family.name == "convolution" and convolutions.turns(table.variant)
         if turned and not convolutions.turns(shape.variants[0]):
             kernels, temporaries = convolutions.without_turning(kernels, temporaries, table.variant, shape.dims)
+        if family.name == "convolution":  # temporaries are copies of tensors, perhaps of another type than was measured
+            ratio = item_bytes(shape.variants[0]) / item_bytes(table.variant)
+            temporaries = tuple(round(size * ratio) for size in temporaries)
         capability = self._gpu.file.device.capability
         kernels = tuple(replace(each, name=name_on(capability, each.name, name, dtype)) for each in kernels)
         if family.name == "convolution":

@@ -21,7 +21,8 @@ from unstall.errors import UsageError
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Limits, Startup
 from unstall.virtual.costs.origins import Origin, Part
 
-SCHEMA = "unstall.gpu/1"
+SCHEMA = "unstall.gpu/2"
+_EARLIER = "unstall.gpu/1"
 TableRow: TypeAlias = list[Any]
 """A list of ints and lists of ints. `tables.of_rows` checks the form of a row."""
 Direction = Literal["HtoD", "DtoH", "DtoD", "PtoP"]
@@ -66,7 +67,7 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     and the bytes of temporary allocations. A sequence is a list of indices into `kernels`, which has the kernel names.
     """
 
-    schema: Literal["unstall.gpu/1"]
+    schema: Literal["unstall.gpu/2"]
     source: Literal["measured", "data sheet"]
     note: str
     known_error: str
@@ -150,12 +151,18 @@ def _meant(name: str) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
+class _Schema(msgspec.Struct):
+    schema: str = ""
+
+
 def decode(data: bytes, what: str) -> GpuFile:
     """Decodes and checks a GPU file.
 
     If the data is invalid, raises UsageError with a message that begins with `what`.
     """
     try:
+        if msgspec.json.decode(data, type=_Schema).schema == _EARLIER:
+            raise UsageError(f"{what}: written by an earlier version. Measure the GPU again, by `unstall calibrate`")
         file = msgspec.json.decode(data, type=GpuFile)
         _check(file)
     except (msgspec.DecodeError, ValueError) as error:

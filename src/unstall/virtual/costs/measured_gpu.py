@@ -171,7 +171,7 @@ def assemble(
         "graph_gap": facts["graph"]["gap_of_100"],
     }
     return GpuFile(
-        schema="unstall.gpu/1",
+        schema="unstall.gpu/2",
         source="measured",
         note=f"Measured on {measured_on}.",
         known_error="not compared with a real run",
@@ -182,7 +182,9 @@ def assemble(
         limits={name: value for name, value in limits.items() if value},
         workspaces=workspaces_of(device["capability"]),
         startup=startup,
-        operators_host_ns=own_ns(hosts, HostCosts()),
+        operators_host_ns=own_ns(
+            hosts, HostCosts(), facts["calls"]["bound_mul_in_place"] - facts["calls"]["mul_in_place"]
+        ),
         kernels=kernels,
         sequences=sequences,
         tables=rows,

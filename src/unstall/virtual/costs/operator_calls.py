@@ -6,22 +6,20 @@ A call is made as Python programs make it: through torch's bindings, if an opera
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import torch
-from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from unstall.virtual.costs.facts import median_ns
-from unstall.virtual.costs.measure import resolve, split
+from unstall.virtual.costs.measure import device_events, fenced, resolve, split
 from unstall.virtual.costs.model import HostCosts
 from unstall.virtual.costs.suite import Case, TensorPool
 
 _POOL = 1 << 24  # elements of the largest tensor
 _TIMES = 60
-_FENCE = "spin_kernel"  # of torch.cuda._sleep
 _MOST_NS = 60_000
 """An upper limit for an operator's host time. An operator takes longer if it has many tensors, or if its first call
 loads modules.
@@ -35,11 +33,13 @@ class OperatorCall(NamedTuple):
         ns: The host time of the call.
         launches: How many kernels, copies and memsets it launches.
         allocations: How many blocks it allocates.
+        is_bound: Whether Python calls it by one of torch's bindings. If not, it was called through `torch.ops`.
     """
 
     ns: int
     launches: int
     allocations: int
+    is_bound: bool = True
 
 
 def measure_operator_calls(chosen: Iterable[Case], deadline: float) -> dict[str, OperatorCall]:
@@ -50,50 +50,56 @@ def measure_operator_calls(chosen: Iterable[Case], deadline: float) -> dict[str,
     """
     pool = TensorPool("cuda", _POOL)
     calls: dict[str, Callable[[], object]] = {}
-    ns: dict[str, int] = {}
-    allocations: dict[str, int] = {}
+    found: dict[str, OperatorCall] = {}
     for case in chosen:
-        if case.operator in ns or time.monotonic() > deadline:
+        if case.operator in found or time.monotonic() > deadline:
             continue
         pool.begin()
         try:
             args, kwargs = split(case.build(pool))
-            call = _callable(case.operator, args, kwargs)
-            ns[case.operator] = median_ns(call, _TIMES)
+            call, is_bound = _callable(case.operator, args, kwargs)
+            ns = median_ns(call, _TIMES)
             before = _allocations()
             call()
-            allocations[case.operator] = _allocations() - before
+            found[case.operator] = OperatorCall(ns, 0, _allocations() - before, is_bound)
             calls[case.operator] = call
         except (RuntimeError, ValueError, TypeError):
-            ns.pop(case.operator, None)
-    launches = _launches(calls)  # last: once a profiler was attached, every launch takes longer
-    return {name: OperatorCall(ns[name], launches[name], allocations[name]) for name in calls}
+            continue
+    launches = _launches(list(calls.values()))  # last: once a profiler was attached, every launch takes longer
+    return {
+        name: call._replace(launches=count)
+        for (name, call), count in zip(found.items(), launches, strict=len(launches) > 0)
+    }
 
 
-def own_ns(calls: Mapping[str, OperatorCall], host: HostCosts) -> dict[str, int]:
+def own_ns(calls: Mapping[str, OperatorCall], host: HostCosts, unbound_ns: int) -> dict[str, int]:
     """Returns the host ns of the work inside each operator, by name.
 
     This is the time of the operator's call, minus what its entry and exit, its launches and its allocations cost. The
-    operator's fastest overload counts.
+    operator's fastest overload counts. `unbound_ns` is how much longer a call through `torch.ops` takes.
     """
     own: dict[str, int] = {}
     for operator, call in sorted(calls.items()):
         name = operator.partition(".")[0]
         others = host.operator + host.operator_end
+        others += 0 if call.is_bound else unbound_ns
         others += call.launches * host.launch + call.allocations * (host.malloc + host.free)
         own[name] = max(0, min(call.ns - others, own.get(name, call.ns), _MOST_NS))
     return own
 
 
-def _callable(operator: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Callable[[], object]:
+def _callable(
+    operator: str, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> tuple[Callable[[], object], bool]:
+    """Returns a function that calls an operator, and whether it does so by a binding."""
     for function in _bindings(operator.partition(".")[0]):
         call = partial(function, *args, **kwargs)
         try:
             call()
         except (RuntimeError, TypeError):  # its arguments have another order
             continue
-        return call
-    return partial(resolve(operator), *args, **kwargs)
+        return call, True
+    return partial(resolve(operator), *args, **kwargs), False
 
 
 def _bindings(name: str) -> Iterator[Callable[..., object]]:
@@ -107,18 +113,12 @@ def _allocations() -> int:
     return int(torch.cuda.memory_stats().get("allocation.all.allocated", 0))
 
 
-def _launches(calls: Mapping[str, Callable[[], object]]) -> dict[str, int]:
+def _launches(calls: Sequence[Callable[[], object]]) -> list[int]:
+    """Returns the number of device operations of each call; [] if the profiler lost some."""
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        for call in calls.values():
+        for call in calls:
             torch.cuda._sleep(1)
             call()
         torch.cuda.synchronize()
-    counts: list[int] = []
-    for event in sorted(profiler.events(), key=lambda event: event.time_range.start):
-        if event.device_type != DeviceType.CUDA:
-            continue
-        if _FENCE in event.name:
-            counts.append(0)
-        elif counts:
-            counts[-1] += 1
-    return dict(zip(calls, counts, strict=True))
+    groups = fenced(device_events(profiler))
+    return [len(group) for group in groups] if len(groups) == len(calls) else []

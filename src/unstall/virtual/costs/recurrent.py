@@ -1,7 +1,8 @@
 """Splits cuDNN's recurrent layers into the kernels of their steps.
 
 If the weights of a layer fit into the registers of the device, cuDNN runs all steps of the layer in one kernel.
-Otherwise each step launches a product and a kernel for the gates. All figures were measured with cuDNN 9 on an H100.
+Otherwise each step launches a product and a kernel for the gates. All figures were measured with cuDNN 9 on an
+H100. They are assumed for all GPUs, except the times of products.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ _CALL_NS, _LAUNCH_NS = 200_000, 8_000  # of the host: for the call, and for each
 
 @dataclass(frozen=True, slots=True)
 class _Layers:
+    """The sizes of a call. `results` is `hidden`, or the size of the projections."""
+
     steps: int
     batch: int
     inputs: int
     hidden: int
+    results: int
     gates: int
     layers: int
     directions: int
@@ -34,36 +38,37 @@ class _Layers:
 def recurrent(signature: Signature) -> tuple[Piece, ...]:
     """Returns the pieces of a call of `_cudnn_rnn` or `_cudnn_rnn_backward`."""
     x, at = signature.tensor(0), NAMES[signature.name]
-    mode, hidden, layers = (signature.value(at + place, 0) for place in (0, 1, 3))
-    if x is None or len(x.sizes) != 3 or not 0 <= mode < len(_GATES):  # packed sequences have two dimensions
-        return (Piece(signature),)
-    steps, batch = x.sizes[:2][::-1] if signature.value(at + 4, False) else x.sizes[:2]
-    directions = 2 if signature.value(at + 7, False) else 1
-    return _pieces(
-        _Layers(steps, batch, x.sizes[2], hidden, _GATES[mode], layers, directions),
-        x.dtype,
-        x.item_bytes,
-        backward=signature.name.endswith("backward"),
+    mode, hidden, projected, layers, batch_first, _, _, both, batches = (
+        signature.value(at + place, 0) for place in range(9)
     )
+    if x is None or not 0 <= mode < len(_GATES):
+        return (Piece(signature),)
+    if batches:  # a packed sequence, with the sizes of the batches of its steps
+        steps, batch = len(batches), max(batches)
+    else:
+        steps, batch = x.sizes[:2][::-1] if batch_first else x.sizes[:2]
+    directions = 2 if both else 1
+    sizes = _Layers(steps, batch, x.sizes[-1], hidden, projected or hidden, _GATES[mode], layers, directions)
+    return _pieces(sizes, x.dtype, x.item_bytes, backward=signature.name.endswith("backward"))
 
 
 def _pieces(of: _Layers, dtype: str, item_bytes: int, *, backward: bool) -> tuple[Piece, ...]:
-    weights = of.gates * of.hidden**2 * item_bytes * (2 if backward else 1)
+    width = of.gates * of.hidden
+    weights = width * of.results * item_bytes * (2 if backward else 1)
     found: list[Piece] = []
     for layer in range(of.layers):
-        inputs = of.inputs if layer == 0 else of.hidden * of.directions
+        inputs = of.inputs if layer == 0 else of.results * of.directions
         for _ in range(of.directions):
-            found.append(_product(dtype, of.steps * of.batch, inputs, of.gates * of.hidden))
+            found.append(_product(dtype, of.steps * of.batch, inputs, width))
             if weights <= _IN_REGISTERS:
                 ns = of.steps * (_STEP_NS + _NS_PER_KIB * weights / 1024) * (_BACKWARD if backward else 1)
-                found.append(Piece(_gates(dtype, of.batch, of.gates * of.hidden), ns=round(ns)))
+                found.append(Piece(_gates(dtype, of.batch, width), ns=round(ns)))
             else:
-                step = _product(dtype, of.batch, of.hidden, of.gates * of.hidden, host_ns=_LAUNCH_NS)
-                gates = Piece(_gates(dtype, of.batch, of.gates * of.hidden), host_ns=_LAUNCH_NS)
-                found += [step, gates] * of.steps
+                step = _product(dtype, of.batch, of.results, width, host_ns=_LAUNCH_NS)
+                found += [step, Piece(_gates(dtype, of.batch, width), host_ns=_LAUNCH_NS)] * of.steps
             if backward:  # the gradients of the weights
-                found.append(_product(dtype, of.gates * of.hidden, of.steps * of.batch, inputs))
-                found.append(_product(dtype, of.gates * of.hidden, of.steps * of.batch, of.hidden))
+                found.append(_product(dtype, width, of.steps * of.batch, inputs))
+                found.append(_product(dtype, width, of.steps * of.batch, of.results))
     found[0] = Piece(found[0].signature, host_ns=_CALL_NS)
     return tuple(found)
 

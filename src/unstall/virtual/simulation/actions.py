@@ -5,6 +5,7 @@ of a copy.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -105,7 +106,7 @@ class Actions:
         self.names.append(signature.name.removeprefix("aten::"))
         steps = [step for kernel in cost.kernels for step in self._kernel(kernel)] or [RecipeStep(Do.CALL)]
         first = steps[0]
-        steps[0] = RecipeStep(first.code, first.what, cost.host_ns, first.call, first.latency, first.ops)
+        steps[0] = replace(first, work=first.work + cost.host_ns)
         number = self.add(("signature", len(self.operators)), steps)
         self.operators.append(cost)
         self._of_signature.append(number)
@@ -212,7 +213,7 @@ class Actions:
         )
         if kernel.kind == DeviceKind.MEMSET:
             return [RecipeStep(Do.LAUNCH, RuntimeCall.MEMSET, call=host.memset, ops=(op,))]
-        return [RecipeStep(Do.LAUNCH, RuntimeCall.LAUNCH, call=host.launch, ops=(op,))]
+        return [RecipeStep(Do.LAUNCH, RuntimeCall.LAUNCH, work=kernel.host_ns, call=host.launch, ops=(op,))]
 
     def _copied(self, kernel: Kernel) -> list[RecipeStep]:
         """Returns the instructions for a copy inside an operator. The name of the kernel tells the direction of the

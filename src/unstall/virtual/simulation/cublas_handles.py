@@ -11,7 +11,7 @@ import threading
 
 import numpy as np
 
-_NO_PYTHON = -1
+from unstall.virtual.log import NO_PYTHON
 
 
 class CublasHandles:
@@ -40,7 +40,7 @@ class CublasHandles:
         for thread, row in zip(*np.unique(threads, return_index=True), strict=True):
             if not self._known[thread]:
                 self._known[thread] = True
-                if thread and stacks[row] == _NO_PYTHON:
+                if thread and stacks[row] == NO_PYTHON:
                     self._native.add(int(thread))
 
     def of(self, thread: int) -> int:

@@ -19,10 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from unstall.timeline.columns import I64, Bool
-from unstall.virtual.log import LogCode, chosen
+from unstall.virtual.log import NO_PYTHON, LogCode, chosen
 from unstall.virtual.simulation.captures import Place
 
-_NO_PYTHON = -1
 _OF_COLLECTIVES = chosen(LogCode.MARK_BEGIN, LogCode.SYNC_STREAM)
 
 
@@ -191,7 +190,7 @@ def _begins_a_collective(record: np.void) -> bool:
     """Returns whether the log record is the annotation with which a thread of a process group begins a collective. All
     other annotations come from Python.
     """
-    return bool(record["stack"] == _NO_PYTHON and record["code"] == LogCode.MARK_BEGIN)
+    return bool(record["stack"] == NO_PYTHON and record["code"] == LogCode.MARK_BEGIN)
 
 
 def _sleeps(record: np.void) -> bool:
@@ -205,4 +204,4 @@ def _runs_no_python(record: np.void) -> bool:
     """Returns whether the log record is on an autograd thread. Such a record has no Python stack, or it begins an
     operator and has the number of the forward thread.
     """
-    return bool(record["stack"] == _NO_PYTHON or (record["code"] == LogCode.OP_BEGIN and record["b"] >= 0))
+    return bool(record["stack"] == NO_PYTHON or (record["code"] == LogCode.OP_BEGIN and record["b"] >= 0))

@@ -6,9 +6,12 @@ each element.
 
 from __future__ import annotations
 
+import re
+
 from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work
 from unstall.virtual.costs.signature import Signature, TensorSpec
 
+_WRITES_RESULTS = re.compile(r"_?out$|^out(?=_)|^grad_input$")  # overloads that get their results as arguments
 _THREADS = 2_048  # of a multiprocessor
 _STANDS_FOR = {0: "fill_.Scalar", 1: "neg.", 2: "add.Tensor", 3: "addcmul."}
 
@@ -31,9 +34,9 @@ def describe(signature: Signature) -> CallShape | None:
     elif name in ("fill_", "zero_", "bernoulli_", "normal_", "uniform_", "random_"):
         operands = ()
     overload = signature.overload
-    if overload.endswith("out"):  # the last arguments are the results
+    if _WRITES_RESULTS.search(overload):  # the last arguments are the results
         operands = tensors[: len(tensors) - max(1, len(results))]
-        overload = overload.removesuffix("out").removesuffix("_") or ("Tensor" if len(operands) > 1 else "")
+        overload = _WRITES_RESULTS.sub("", overload)
     pattern = (
         "".join(sorted((_lies(tensor, out) for tensor in operands), reverse=False)) if len(operands) < 5 else "many"
     )
@@ -45,6 +48,8 @@ def describe(signature: Signature) -> CallShape | None:
     arity = min(sum(1 for tensor in operands if tensor.numel > 1), 3)
     called = f"{name}.{overload}"
     variants = [f"{main.dtype} {called} {pattern}{mixed}", f"{main.dtype} {called} {pattern}"]
+    if not overload and len(operands) > 1:  # some operators name their usual overload so
+        variants.append(f"{main.dtype} {called}Tensor {pattern}")
     if overload == "Tensor" and "0" in pattern and any(tensor.sizes == () for tensor in operands):
         variants.insert(0, f"{main.dtype} {name}.Scalar {pattern.replace('0', '', 1)}")  # a wrapped Python number
     if len(kinds) == 1 or name == "copy_":

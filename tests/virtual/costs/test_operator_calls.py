@@ -1,0 +1,30 @@
+"""The host time of the work inside an operator, from that of its call."""
+
+from __future__ import annotations
+
+from unstall.virtual.costs.model import HostCosts
+from unstall.virtual.costs.operator_calls import OperatorCall, own_ns
+
+HOST = HostCosts(operator=1_000, operator_end=100, launch=3_000, malloc=800, free=200)
+
+
+def test_what_else_a_call_costs_is_left_out() -> None:
+    assert own_ns({"sort.default": OperatorCall(20_000, launches=2, allocations=3)}, HOST, 500) == {"sort": 9_900}
+
+
+def test_a_call_through_torch_ops_takes_longer_than_programs_know() -> None:
+    calls = {
+        "mm.default": OperatorCall(10_000, 1, 1),
+        "mm_backward.default": OperatorCall(10_000, 1, 1, is_bound=False),
+    }
+    own = own_ns(calls, HOST, 500)
+    assert own["mm"] - own["mm_backward"] == 500
+
+
+def test_the_fastest_overload_counts_and_no_time_is_negative() -> None:
+    calls = {
+        "add.Tensor": OperatorCall(9_000, 1, 1),
+        "add.Scalar": OperatorCall(8_000, 1, 1),
+        "neg.default": OperatorCall(9, 1, 1),
+    }
+    assert own_ns(calls, HOST, 0) == {"add": 2_900, "neg": 0}
