@@ -73,7 +73,7 @@ def thread_names(names: dict[int, str], process: int, text: Text) -> Iterator[st
 
 
 def write(path: Path, head: dict[str, object], events: Iterable[str]) -> None:
-    """Writes a trace, compressed if the name ends in .gz. The file appears only once it is complete.
+    """Writes a trace, compressed if the name ends in .gz. The file appears only when it is complete.
 
     The gzip header of a compressed file contains the time of writing (RFC 1952). A copy of the file has the same time.
 

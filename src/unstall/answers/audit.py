@@ -1,4 +1,4 @@
-"""`Audited`: the result of `unstall audit`, with methods to show and save it."""
+"""`Audited`: the result of `unstall audit`. The class has methods to show and save the result."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from unstall.report.scrub import files_at, scrubber_of
 
 @dataclass(frozen=True, repr=False, slots=True)
 class Audited(Shown):
-    """The result of `unstall audit`. `print` shows its table. `save` writes it to a file as .html, .json, .md or
-    .txt.
+    """The result of `unstall audit`. `print` shows the table of the audit. `save` writes the result to a file as .html,
+    .json, .md or .txt.
     """
 
     result: Audit

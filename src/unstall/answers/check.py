@@ -1,4 +1,4 @@
-"""`Checked`: the outcomes of budgets, with methods to show and save them."""
+"""`Checked`: the outcomes of budgets. The class has methods to show and save the outcomes."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def decoded(path: str | Path, types: Mapping[str, type[msgspec.Struct]]) -> Any:
 
     Args:
         path: The file.
-        types: Maps each schema to the type of its files. The field `schema` of the file selects the type.
+        types: Maps each schema to a type. The field `schema` of the file says which of these types to use.
 
     Returns:
         An object of the selected type.

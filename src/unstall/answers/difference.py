@@ -37,8 +37,8 @@ class Difference(Shown):
 
     @classmethod
     def between(cls, a: Diagnosis, b: Diagnosis) -> Difference:
-        """Compares run A with run B. If a run was read from a saved JSON result, only its step time and its plan are
-        compared.
+        """Compares run A with run B. If one of the runs was read from a saved JSON result, only step times and plans
+        are compared.
         """
         return cls(compare(a, b), a, b)
 
@@ -54,8 +54,8 @@ class Difference(Shown):
 
     @property
     def promised_step_ns(self) -> int | None:
-        """The step time that run A's report promised after all changes of its plan, in ns. None if run A has no plan,
-        or if the runs cannot be compared.
+        """The step time, in ns, that run A's report promised after all changes of run A's plan. None if run A has no
+        plan, or if the runs cannot be compared.
         """
         return None if self.result.promise is None else self.result.promise.promised_ns
 
@@ -117,7 +117,7 @@ def diff(
 
     Raises:
         TraceError: a file cannot be read, ends before its device events, or has no events.
-        UsageError: no annotation has the name `step`.
+        UsageError: no annotation has the name that `step` gives.
     """
 
     def diagnosed(source: str | Path | Timeline | Profile | Diagnosis) -> Diagnosis:

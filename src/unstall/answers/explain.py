@@ -40,7 +40,7 @@ def explain(
 
     Raises:
         TraceError: the file cannot be read, ends before its device events, or has no events.
-        UsageError: no annotation has the name `step`, or the profile has not stopped.
+        UsageError: no annotation has the name that `step` gives, or the profile has not stopped.
     """
     timeline = source if isinstance(source, str | Path | Timeline) else read_profile(source)
     found = diagnose(

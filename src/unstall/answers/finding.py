@@ -65,7 +65,7 @@ class ShownFinding(Shown):
         ran_ns: int | None = None,
         timeline: Timeline | None = None,
     ) -> ShownFinding:
-        """Returns a finding of the result, with the source lines around it.
+        """Returns a finding of the result, with the source lines around the line of the finding.
 
         Args:
             result: The result.
@@ -125,7 +125,7 @@ def with_patches(result: Result) -> list[str]:
 def _is_worth_it(result: Result, finding: Finding) -> bool:
     """Returns whether fixing the finding gains at least 1 % of a step, alone or as part of the plan.
 
-    If no gain is known, the idle time that the finding causes counts as its gain.
+    If no gain is known, the idle time that the finding causes counts as the gain.
     """
     step_ns = result.replay.undistorted_mean_step_ns if result.replay else result.steps.mean_ns
     planned = [step.gain_ns for step in result.plan or () if finding.edit is not None and step.edit == finding.edit]

@@ -1,4 +1,4 @@
-"""`Report`: the result of `explain`, with methods to show and save it. Also reads saved results."""
+"""`Report`: the result of `explain`, with methods to show and save the result. This module also reads saved results."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def whatif(
     Raises:
         TraceError: the file cannot be read, ends before its device events, or has no events.
         UsageError: an edit does not exist, an edit names a line or function that the run does not have, no annotation
-            has the name `step`, or the steps have no device work.
+            has the name that `step` gives, or the steps have no device work.
     """
     found = what_if(
         source, edits, plain_step_ns=plain_step_ns, as_recorded=as_recorded, step=step, user=user, progress=progress

@@ -24,8 +24,9 @@ entry. Each value is a function that prepares the entry, and returns the functio
 
 
 def main() -> None:
-    """Calls the function that the command line names, until something ends the process. With --names, writes the names
-    of the entries that a file lists instead."""
+    """Calls the function that the command line names, until something ends the process. With --names, calls no
+    function, but writes the names of the entries that a file lists.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0], allow_abbrev=False)
     parser.add_argument("entry")
     parser.add_argument("--names", type=Path)

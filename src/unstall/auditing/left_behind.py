@@ -1,8 +1,8 @@
-"""Kills the process groups that a process has left behind. It is run as `python left_behind.py`.
+"""Kills the process groups that a process has left behind. This program is run as `python left_behind.py`.
 
-Its stdin is a pipe from that process. Each line is the number of a process group: 123 if the group has begun, -123 if
-it has ended. The pipe closes when the process ends, even by SIGKILL. Then this program kills all groups that have not
-ended.
+The stdin of this program is a pipe from that process. Each line is the number of a process group: 123 if the group has
+begun, -123 if it has ended. The pipe closes when the process ends, even by SIGKILL. Then this program kills all groups
+that have not ended.
 """
 
 # It is started as a file, without site-packages, so that it starts at once.

@@ -106,7 +106,7 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _ended(process: subprocess.Popen[bytes], pipe: IO[bytes]) -> int:
-    """Kills all processes of a job's process group that still run. Returns the exit code of the job."""
+    """Kills each process that still runs in the process group of a job. Returns the exit code of the job."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     with suppress(BrokenPipeError):

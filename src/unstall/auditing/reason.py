@@ -1,4 +1,4 @@
-"""Finds the line in the output of a process that says why the process failed."""
+"""In the output of a process, finds the line that says why the process failed."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ _LONGEST = 8192
 
 
 class FirstLine:
-    """Searches stderr for the first match of `pattern`, and keeps it in `first`. Only lines that contain `mark` are
-    searched.
+    """Searches stderr for the first match of `pattern`, and stores the match in `first`. Only lines that contain `mark`
+    are searched.
     """
 
     def __init__(self, mark: bytes, pattern: re.Pattern[str]) -> None:
@@ -31,7 +31,7 @@ class FirstLine:
 
 
 class Assertions(FirstLine):
-    """Keeps the first device-side assertion in stderr. Every thread of a block prints its own assertion."""
+    """Stores the first device-side assertion that stderr contains. Every thread of a block prints its own assertion."""
 
     def __init__(self) -> None:
         super().__init__(b"Assertion `", ASSERTION)

@@ -1,4 +1,6 @@
-"""The errors that end a CUDA context, the assertions in torch's kernels, and the known causes of both."""
+"""The errors that end a CUDA context, the assertions in torch's kernels, and the known causes of these errors and
+assertions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code that runs in the process of a program under `--blame`: records the work that the program launches."""
+"""Code that runs in the process of a program under `--blame`. This code records the work that the program launches."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def start(folder: Path, *, pinned: str = "", anomaly: bool = False, races: bool 
         A function that stops the recording.
 
     Raises:
-        UnstallError: The lines that make CUDA calls cannot be found here. `unavailable` gives the reason.
+        UnstallError: It is not possible to find the lines that make CUDA calls. `unavailable` gives the reason.
     """
     if (why := unavailable()) is not None:
         raise UnstallError(why)
@@ -75,7 +75,7 @@ def start(folder: Path, *, pinned: str = "", anomaly: bool = False, races: bool 
 
 
 def start_now(folder: Path, ring: Path) -> None:
-    """Records calls to the CUDA driver in the file `ring` from now on. Must be called while CUDA is initialised."""
+    """Records calls to the CUDA driver in the file `ring` from now on. Must be called when torch initialises CUDA."""
     _blame.open(str(ring), "", whose_files())
     _follow(folder, ExitStack())
 

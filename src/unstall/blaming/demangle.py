@@ -1,4 +1,4 @@
-"""Names of kernels as people write them."""
+"""Converts the mangled names of kernels to the C++ names that people write."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import functools
 
 @functools.cache
 def demangled(name: str) -> str:
-    """Returns the C++ name of a mangled linker symbol. Returns a name that is not mangled unchanged."""
+    """Returns the C++ name of a mangled linker symbol. A name that is not mangled is returned unchanged."""
     if not name.startswith("_Z"):
         return name
     try:

@@ -21,7 +21,7 @@ _AROUND = 2
 
 
 class Blame(Shown):
-    """The report of a fault. `print` shows it. `save` writes it to a file, in the format of the file's ending."""
+    """The report of a fault. `print` shows it. `save` writes it to a file, whose extension selects the format."""
 
     def __init__(self, result: BlameResult, again: str = "") -> None:
         """Makes the report of a result.

@@ -29,7 +29,7 @@ def blame(*, races: bool = False) -> Blaming:
             host.
 
     Returns:
-        The context manager. It can be entered once. After the block, its `report` is a `Blame`.
+        The context manager. It can be entered only once. After the block, its `report` is a `Blame`.
     """
     return Blaming(races)
 
@@ -38,8 +38,8 @@ class Blaming:
     """The context manager that `blame()` returns, for one `with` block.
 
     Attributes:
-        report: None until the block has ended. After that, the report of the fault in the block, or a report that no
-            fault was seen.
+        report: None until the block has ended. After that, the report of the fault in the block, or a report that says
+            that no fault was seen.
     """
 
     def __init__(self, races: bool) -> None:

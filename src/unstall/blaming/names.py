@@ -17,7 +17,7 @@ def at_line(line: Line) -> str:
 
 
 def stream_name(handle: int, *, device: int = 0, thread: int = 0) -> str:
-    """Returns the name of a stream in reports.
+    """Returns the name that reports use for a stream.
 
     Args:
         handle: The handle of the stream; 0 for a default stream.

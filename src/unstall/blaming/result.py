@@ -94,7 +94,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         tensors: The tensors that the failing line uses.
-        traceback: The last line of the traceback that is in the user's code.
+        traceback: The last line of the user's code in the traceback.
     """
 
     tensors: tuple[Tensor, ...] = ()
@@ -250,7 +250,7 @@ class BlameResult(msgspec.Struct, frozen=True, kw_only=True):
         cause: The cause of the error.
         fix: What to do about the fault.
         tensors: The tensors that the failing line uses.
-        traceback: The last line of the traceback that is in the user's code.
+        traceback: The last line of the user's code in the traceback.
         unmarked: Why the result is not exact; "" if it is exact.
         dump: The core dump of a second run; None if there is none.
         no_dump: Why no core dump was written, if the user asked for one; otherwise "".

@@ -139,7 +139,9 @@ class Ring:
         return done
 
     def record_of(self, wait: Any) -> Any | None:
-        """Returns the entry that recorded the event for which `wait` waits; None if the ring has overwritten it."""
+        """Returns the entry that recorded the event for which `wait` waits; None if the ring has overwritten this
+        entry.
+        """
         numbers, records = self._records.get(int(wait["event"]), ([], []))
         at = bisect_left(numbers, int(wait["number"]))
         return records[at - 1] if at else None
@@ -218,7 +220,7 @@ class Ring:
 
 
 def name_in_results(linked: str) -> str:
-    """Returns the name of a kernel in results: the first 1024 bytes of its linker symbol, demangled."""
+    """Returns the name that results use for a kernel: the first 1024 bytes of the kernel's linker symbol, demangled."""
     return demangled(linked.encode()[:_LONGEST_NAME].decode(errors="replace"))
 
 

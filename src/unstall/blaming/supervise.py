@@ -49,7 +49,9 @@ class Ended:
 
 
 def make_folder() -> Path:
-    """Creates a temporary folder, in shared memory if possible: the program writes to it at every kernel launch."""
+    """Creates a temporary folder. If possible, the folder is in shared memory, because the program writes to the folder
+    at every kernel launch.
+    """
     where = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
     try:
         return Path(tempfile.mkdtemp(prefix=PREFIX, dir=where))

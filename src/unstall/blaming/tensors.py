@@ -1,4 +1,4 @@
-"""Finds the tensors that a line uses, in the frames of a traceback.
+"""In the frames of a traceback, finds the tensors that a line uses.
 
 Reads only shapes, types and devices, because the host knows these. The values cannot be read from a failed device.
 """
@@ -38,7 +38,7 @@ def tensors_of(where: Line, traceback: TracebackType | None) -> tuple[Tensor, ..
 
 
 def last_user_line(traceback: TracebackType | None, is_users: Any) -> Line | None:
-    """Returns the innermost line of the traceback that is in the user's code; None if there is no such line.
+    """Returns the innermost line of the user's code in the traceback; None if there is no such line.
 
     Args:
         traceback: The traceback.

@@ -15,7 +15,7 @@ class Limit:
 
     Attributes:
         option: The command-line option without its dashes. It is also the key in pyproject.toml.
-        field: The name of the field of `Budget` that holds the limit.
+        field: The name of the field in which a `Budget` holds the limit.
         name: What is limited, in words: "waits per step".
         metavar: The placeholder for the option's value in the help text.
         help: The help text of the option.

@@ -1,4 +1,4 @@
-"""The budget of races: it allows no race."""
+"""The budget of races. This budget allows no race."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from unstall.result import Result
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The figure of a run that is compared with a limit.
+    """The figure that is compared with a limit of a budget. The figure describes one run.
 
     Attributes:
         value: The figure, in the unit of the limit.

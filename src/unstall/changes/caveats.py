@@ -57,7 +57,7 @@ def has_work(result: Result) -> bool:
 
 
 def _simulated(a: Source, b: Source) -> Said:
-    """Returns a caveat if a run is simulated: its times are predictions with a known error."""
+    """Returns a caveat if a run is simulated. The times of a simulated run are predictions with a known error."""
     if a.simulated == b.simulated:
         errors = dict.fromkeys(short(of.known_error, _LONGEST_ERROR) for of in (a, b) if of.known_error)
         if not a.simulated:

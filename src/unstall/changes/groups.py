@@ -18,7 +18,8 @@ _Change = TypeVar("_Change")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Grouped:
-    """The rows of one run, each with the number of its group. Rows of both runs that match have the same group number.
+    """The rows of one run, each with the number of its group. If a row of one run matches a row of the other run, both
+    rows have the same group number.
 
     Attributes:
         group: The group of each row.

@@ -1,4 +1,4 @@
-"""Compares the kernels of two runs by name, and the numbers of launches.
+"""Compares the kernels of two runs by name. Also compares the numbers of launches.
 
 A kernel can be new, gone, or changed in number or time.
 """
@@ -88,8 +88,8 @@ def _kernels(side: ComparedRun) -> _Kernels:
 def _main_places(side: ComparedRun, own: _Kernels, grouped: Grouped) -> dict[int, Where]:
     """Returns, for each group of kernels, the place whose launches take most of the group's time.
 
-    If several places take equally much time, returns the place that launched first. It does not use the numbers of the
-    places for this choice, because these numbers depend on the order of the two runs.
+    If several places take equally much time, returns the place that launched first. The numbers of the places are not
+    used for this choice, because these numbers depend on the order of the two runs.
     """
     width = 1 + int(own.place.max(initial=0))
     cells, which = distinct(grouped.group * width + own.place)

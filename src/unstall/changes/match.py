@@ -119,7 +119,7 @@ def _work(place: ComparedPlace) -> Key:
 
 
 def _in_order(a: Sequence[Key], b: Sequence[Key]) -> Pairs:
-    """Returns pairs (index in a, index in b) of equal keys that are in the same order in both."""
+    """Returns pairs (index in a, index in b) of equal keys that are in the same order in `a` and in `b`."""
     rows = [i for i, key in enumerate(a) if key is not None], [j for j, key in enumerate(b) if key is not None]
     known = [a[i] for i in rows[0]], [b[j] for j in rows[1]]
     turned = known[1] < known[0]  # difflib treats its arguments differently

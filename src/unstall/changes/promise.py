@@ -173,7 +173,7 @@ def _anywhere(finding: Finding, numbers: Numbers) -> object:
 
 
 def _verb(finding: Finding) -> str:
-    """Returns the edit without its place."""
+    """Returns the edit of a finding, without the place of the edit."""
     return (finding.edit or "").partition(":")[0]
 
 

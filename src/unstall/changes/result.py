@@ -140,7 +140,8 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
 class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
     """All kernels with one name, in run A and in run B.
 
-    `where_a` is the place in A whose launches take most of the time of these kernels. `where_b` is the same for B.
+    `where_a` is the place in A whose launches take most of the time of these kernels in A. `where_b` is the place in B
+    whose launches take most of their time in B.
     """
 
     status: Status
@@ -198,7 +199,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
         before_ns: The step time of A.
         promised_ns: The predicted step time after all edits in A's plan.
         got_ns: The step time of B.
-        floor_ns: The time during which the device is busy in a step after all edits in A's plan.
+        floor_ns: How long the device is busy in a step, if all edits in A's plan are made.
         error_ns: The error of A's replay.
         free: The resource that limits B most, or null.
         edits: The edits in A's plan.

@@ -65,7 +65,9 @@ def diff(a: Diagnosis, b: Diagnosis) -> DiffResult:
 
 
 def _of_results(a: Diagnosis, b: Diagnosis) -> DiffResult:
-    """Compares two results without their events: only the step times, and which changes of A's plan B has."""
+    """Compares two results without their events. Compares only the step times, and finds which changes of A's plan were
+    made in B.
+    """
     works = has_work(a.result) and has_work(b.result)
     compares = works and same_boundaries(a.result.steps, b.result.steps)
     step = Time(a=a.result.steps.mean_ns, b=b.result.steps.mean_ns) if compares else None

@@ -45,7 +45,7 @@ class ComparedRun:
 
         Args:
             row: The host row, or -1.
-            label: The index of the row's operator in `texts`, or -1 if it has none.
+            label: The index of the row's operator in `texts`, or -1 if the row has no operator.
             texts: Names of operators.
         """
         if row < 0:
@@ -150,10 +150,10 @@ def _rows(run: Run) -> I64:
 
 
 def _known(run: Run, rows: I64, used: I64, which: I64, *, operators: bool) -> list[ComparedPlace]:
-    """Returns the places in `used`, each with the names of what its rows do.
+    """Returns the places in `used`. Each place has the names of the work that the host rows at this place do.
 
-    These are the names of kernels, copies, and calls that are not launches. If `operators` is true, they include the
-    names of operators.
+    These are the names of kernels, copies, and calls that are not launches. If `operators` is true, the names of
+    operators are included.
     """
     timeline, lines = run.timeline, run.timeline.lines
     host, device = timeline.host, timeline.device

@@ -9,7 +9,7 @@ from unstall.result import BUSY_PARTS, IDLE_CAUSES
 
 
 def step_time(a: Run, b: Run) -> Time:
-    """Returns the mean step time of both runs. Its noise is estimated from the lengths of the steps."""
+    """Returns the mean step time of each run. The noise of these means is estimated from the lengths of the steps."""
     deviation = sum(float(((own := run.step_lengths) - own.mean()).__pow__(2).sum()) for run in (a, b))
     return Time(a=a.per_step(a.wall), b=b.per_step(b.wall), noise=noise(deviation, len(a.steps), len(b.steps)))
 

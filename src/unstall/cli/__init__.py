@@ -1,4 +1,4 @@
-"""The command line. Each public module of this package is a verb. Its docstring is the help text of the verb.
+"""The command line. Each public module of this package is a verb. The module's docstring is the help text of the verb.
 
 A verb has two functions:
 

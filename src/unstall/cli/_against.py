@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def earlier_run(args: argparse.Namespace, rank: int | None) -> Report | None:
-    """Explains the earlier run in the file of `--against`. Returns None if this option is not given.
+    """Explains the earlier run in the file that `--against` names. Returns None if this option is not given.
 
     The file is a trace, a saved timeline or a saved result. Raises UsageError if the file is none of these. In a
     distributed run, only rank 0 reads the file, and other ranks get None.

@@ -1,4 +1,4 @@
-"""Options that verbs share, and parsers of arguments whose errors name the argument."""
+"""Options that verbs share, and parsers of arguments. The errors of these parsers name the argument."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def parse_count(text: str) -> int:
 
 
 def add_place_options(parser: argparse._ActionsContainer, runs: str = "") -> None:
-    """Adds the options --step and --user. `runs` is added to the help of --step, such as ", in both runs"."""
+    """Adds the options --step and --user. The text `runs`, such as ", in both runs", is added to the help of --step."""
     about = f"the name of the annotation around one step{runs} (default: detected)"
     parser.add_argument("--step", metavar="NAME", help=about)
     add_user_option(parser)

@@ -1,4 +1,4 @@
-"""A line on stderr that shows what `unstall bench` is doing, if stderr is a terminal. It disappears at the end."""
+"""If stderr is a terminal, shows a line that says what `unstall bench` is doing. The line disappears at the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SOON_S = 2.0  # before this, the elapsed time is not shown
 
 @contextmanager
 def shown(*, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Yields a function that shows a text and the time since the start on a line of stderr.
+    """Yields a function that shows a line on stderr: a text, and the time since the start.
 
     The shown time changes only when the function is called. A thread that updates the time would slow down the measured
     code. If `quiet` is set, or stderr is not a terminal, the function does nothing.

@@ -71,7 +71,7 @@ def _say_what_was_not_seen(args: argparse.Namespace, result: BlameResult, *, is_
 
 
 def _deliver(args: argparse.Namespace, program: Sequence[str], result: BlameResult) -> None:
-    """Prints the report, and writes it to the files of -o."""
+    """Prints the report, and writes the report to the files that -o names."""
     from unstall.blaming.document import Blame
     from unstall.blaming.hangs.document import HangReport
 
@@ -89,8 +89,8 @@ def _deliver(args: argparse.Namespace, program: Sequence[str], result: BlameResu
 def _watcher(args: argparse.Namespace, folder: Path, program: Sequence[str]) -> Watcher:
     """Returns a watcher for hangs of the program.
 
-    When the watcher finds a hang, it immediately prints the report and writes the files of -o. The program may be
-    killed soon after that.
+    When the watcher finds a hang, it immediately prints the report and writes the files that -o names. The program may
+    be killed soon after that.
     """
     from unstall.blaming.hangs.document import HangReport
     from unstall.blaming.hangs.watch import Wanted, Watcher
@@ -130,7 +130,8 @@ def _with_dump(args: argparse.Namespace, program: Sequence[str], told: Ended) ->
     """Returns the result of a run. If work failed on the device, runs the program again for a core dump of the GPU.
 
     Adds the content of the core dump to the result, or the reason why there is no core dump. After a failed assertion,
-    does not run the program again, because the assertion names its kernel. Returns None if `told` has no result.
+    does not run the program again, because the assertion names the kernel that failed. Returns None if `told` has no
+    result.
     """
     from unstall.blaming.core_dump import arming
     from unstall.blaming.core_dump.find import Found
@@ -172,7 +173,8 @@ def _is_open(result: BlameResult) -> bool:
 
 
 def _pinned(result: BlameResult) -> str:
-    """Returns a text that lists source lines. In a second run, the host waits for the device after the lines' work.
+    """Returns a text that lists source lines. In a second run, the host waits for the device after these lines have
+    launched work.
 
     Each line of the text has the form "FILE:LINE:VISIT" (see `_marks.h`).
     """

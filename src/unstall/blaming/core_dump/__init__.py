@@ -1,1 +1,1 @@
-"""GPU core dumps: what ran on the device when it failed, and at which instruction and source line."""
+"""GPU core dumps: what ran on the device when the device failed, and at which instruction and source line."""

@@ -1,4 +1,4 @@
-"""Sets the environment variables by which CUDA's driver writes a core dump when a kernel fails.
+"""Sets the environment variables that make CUDA's driver write a core dump when a kernel fails.
 
 The driver reads these variables when the program initialises CUDA. The dump does not contain the device's memory, so it
 is small. The process continues after the dump is written. If the user has set variables for core dumps, unstall sets no
@@ -23,9 +23,10 @@ _WITHOUT_MEMORY = (  # from this version of CUDA on, as cuDriverGetVersion tells
 
 
 def arm(folder: str | None) -> None:
-    """Writes the process id to `folder`, because the name of the core dump contains it.
+    """Writes the process id to `folder`, because the name of the core dump contains the process id.
 
-    The environment variables that ask for the dump come from `variables`. They are set before the process starts.
+    The environment variables that ask for the dump come from `variables`. These variables are set before the process
+    starts.
     """
     (Path(folder or ".") / PROCESS).write_text(str(os.getpid()))
 

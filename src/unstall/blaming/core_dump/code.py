@@ -41,7 +41,7 @@ class Function:
     def instruction(self, address: int, warps: int = 0) -> Instruction:
         """Returns the instruction at `address`, which must be in this function.
 
-        `warps` is stored in the result: how many warps were at this address.
+        `warps` is the number of warps that were at this address. The result contains this number.
         """
         source = self.module.lines.lines_at(self.at, address)
         name, offset = demangled(self.linked), address - self.at

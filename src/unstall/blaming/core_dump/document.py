@@ -17,7 +17,7 @@ _UNNAMED = "(anonymous namespace)"
 
 
 class ShownCoreDump(Shown):
-    """The report of a core dump. `print` shows it. `save` writes it to a file, in the format of the file's ending."""
+    """The report of a core dump. `print` shows it. `save` writes it to a file, whose extension selects the format."""
 
     def __init__(self, dump: CoreDump) -> None:
         self.dump = dump

@@ -76,11 +76,11 @@ class Elf:
         return self.content[at : at + count * _SECTION.itemsize].view(_SECTION)
 
     def of_type(self, kind: int) -> NDArray[np.intp]:
-        """Returns the numbers of the sections of type `kind`."""
+        """Returns the section numbers of all sections that have the type `kind`."""
         return np.flatnonzero(self.sections["type"] == kind)
 
     def filled(self, kind: int) -> list[int]:
-        """Returns the numbers of the non-empty sections of type `kind`.
+        """Returns the section numbers of all non-empty sections that have the type `kind`.
 
         Raises:
             TraceError: There are too many such sections, or their total size is larger than the file. In both cases,

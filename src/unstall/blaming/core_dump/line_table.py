@@ -1,4 +1,4 @@
-"""Finds the source line of an instruction in the `.debug_line` section of a module, in DWARF 2 to 5.
+"""Finds the source line of an instruction. Reads the `.debug_line` section (DWARF 2 to 5) of the instruction's module.
 
 This is not a general reader of DWARF. It relies on two properties of the tables that NVIDIA's compilers write. All rows
 of a function are in one sequence, which begins with the function's address. For inlined code, an additional instruction
@@ -92,7 +92,7 @@ class _Unit:
 
 
 class Steps:
-    """Limits the work on the line tables of one dump, since an untrusted table could take forever to read."""
+    """Limits the work on the line tables of one dump, because an untrusted table could take forever to read."""
 
     def __init__(self, left: int = _MOST_STEPS) -> None:
         self._left = left
@@ -114,7 +114,7 @@ class _Sequence:
 
 
 class LineTable:
-    """Finds the source lines of a module's instructions. The rows of a function are decoded once and kept."""
+    """Finds the source lines of a module's instructions. The rows of a function are decoded only once."""
 
     def __init__(self, content: bytes, strings: bytes = b"", steps: Steps | None = None) -> None:
         """Takes the sections of one module.
@@ -201,7 +201,7 @@ def _head(cursor: _Cursor, strings: bytes, offset_bytes: int, steps: Steps) -> _
 
 
 def _old_files(cursor: _Cursor, steps: Steps) -> tuple[str, ...]:
-    """Returns the files of a table of DWARF version 4 or earlier.
+    """Returns the files that a table lists. The table must be in DWARF version 4 or earlier.
 
     The table does not contain folder 0, which is the compiler's working directory.
     """

@@ -1,4 +1,6 @@
-"""Reads a GPU core dump. The file is untrusted, so its sizes are checked, and files that it names are not opened."""
+"""Reads a GPU core dump. The file is untrusted, so the sizes in it are checked, and the files that it names are not
+opened.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def read_core_dump(path: Path) -> CoreDump:
 
 
 class _Reader:
-    """Joins the tables of one dump: finds the warp, the block, the multiprocessor and the device of each thread."""
+    """Joins the tables of one dump. Finds the warp, the block, the multiprocessor and the device of each thread."""
 
     def __init__(self, elf: Elf) -> None:
         self._elf = elf

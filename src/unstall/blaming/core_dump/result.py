@@ -40,16 +40,16 @@ class DeviceException(msgspec.Struct, frozen=True, kw_only=True):
     """An exception that the device reported.
 
     Attributes:
-        code: NVIDIA's number of the exception.
+        code: The number that NVIDIA gave this kind of exception.
         name: NVIDIA's name for the exception.
         words: What the exception means.
         error: The CUresult that CUDA calls return after the exception.
         at: The instruction that caused the exception; None if the device does not know it.
-        block: The first block that had the exception; None if its warps had already ended.
-        thread: The first thread of that block that had the exception; None if its warp had already ended.
-        blocks: How many blocks had the exception; 0 if their warps had already ended.
-        warps: How many warps had the exception; 0 if they had already ended.
-        threads: How many threads had the exception; 0 if their warps had already ended.
+        block: The first block that had the exception; None if the block's warps had already ended.
+        thread: In that block, the first thread that had the exception; None if the thread's warp had already ended.
+        blocks: How many blocks had the exception; 0 if the warps of these blocks had already ended.
+        warps: How many warps had the exception; 0 if these warps had already ended.
+        threads: How many threads had the exception; 0 if the warps of these threads had already ended.
     """
 
     code: int
@@ -70,7 +70,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         kernel: Name of the kernel; "" if the dump does not contain the name.
         linked: The kernel's linker symbol.
-        number: The driver's number of the launch.
+        number: The number that the driver gave the launch.
         device: Index of the device.
         blocks: Size of the grid, in blocks.
         threads: Size of a block, in threads.

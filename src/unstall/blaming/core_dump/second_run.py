@@ -1,7 +1,7 @@
-"""Runs a program a second time to get a core dump of its fault, and adds the dump to the first run's result.
+"""Runs a program a second time to get a core dump of the program's fault, and adds the dump to the first run's result.
 
-The first run writes no core dump, because core dumps change how the program behaves. The program would notice a fault
-later, and would get a different error for a failed assertion.
+The first run writes no core dump, because core dumps change how the program behaves. With core dumps, the program would
+notice a fault later, and would get a different error for a failed assertion.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def joined(first: Ended, found: Found) -> BlameResult | None:
 
 
 def _is_another(result: BlameResult, dump: CoreDump) -> str:
-    """Returns the reason why the dump does not show the fault in `result`; "" if it shows this fault."""
+    """Returns the reason why the dump does not show the fault in `result`; "" if the dump shows this fault."""
     exception = dump.exception
     if exception is None:
         return "that of the second run has no exception: the fault did not come back"

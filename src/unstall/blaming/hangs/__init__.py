@@ -1,1 +1,3 @@
-"""Finds where a program hangs: the work that each stream is executing or waiting for, and the line of the host."""
+"""Finds where a program hangs: the work that each stream is executing or waiting for, and the line that the host is
+executing.
+"""

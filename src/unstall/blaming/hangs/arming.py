@@ -18,7 +18,7 @@ FOLDER = "UNSTALL_BLAME_FOLDER"
 
 
 def arm(settings: str | None) -> None:
-    """Starts an agent in this child process. The agent answers where the process is.
+    """Starts an agent in this child process. If the agent is asked, it answers where the process is.
 
     Does nothing if the run has ended.
     """
@@ -33,7 +33,9 @@ def arm(settings: str | None) -> None:
 
 
 def _take(folder: Path) -> None:
-    """Makes a folder. If the folder exists, this process made it before an `execv`. Then the folder is emptied."""
+    """Makes a folder. If the folder exists, this process made it before an `execv`. In that case, the folder is
+    emptied.
+    """
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:

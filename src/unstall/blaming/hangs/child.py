@@ -1,4 +1,5 @@
-"""Makes a process able to answer where it hangs: starts an agent in C, and writes a file that identifies the process.
+"""Makes a process able to answer where the process hangs. To do so, starts an agent in C, and writes a file that
+identifies the process.
 
 This module runs in all Python processes of a program, so it imports very little.
 """
@@ -36,7 +37,7 @@ def can_attend() -> bool:
 def attend(folder: Path) -> Callable[[], None]:
     """Starts an agent that answers where this process is, and describes the process in `folder`.
 
-    Returns a function that undoes both.
+    Returns a function that ends the agent. This function does not remove the description.
     """
     undo = ExitStack()
     process = os.getpid()

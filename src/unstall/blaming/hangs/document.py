@@ -16,7 +16,7 @@ _MOST_OTHERS, _MOST_THREADS = 8, 8
 
 
 class HangReport(Shown):
-    """The report of a hang. `print` shows it. `save` writes it to a file, in the format of the file's ending."""
+    """The report of a hang. `print` shows it. `save` writes it to a file, whose extension selects the format."""
 
     def __init__(self, result: BlameResult) -> None:
         self.result = result
@@ -133,7 +133,9 @@ def _of_host(process: Process) -> str:
 
 
 def _is_idle(hang: Hang) -> bool:
-    """Returns whether the program may be idle instead of hanging: no device has work, and no rank waits for another."""
+    """Returns whether the program may be idle instead of hanging: no device has work, and no rank waits for another
+    rank.
+    """
     alive = [each for each in hang.processes if each.state != "ended"]
     is_unsure = any(each.streams or each.collective or each.state in ("silent", "stopped") for each in alive)
     return any(each.worked for each in alive) and not is_unsure

@@ -1,6 +1,7 @@
 """Finds the processes that run with `unstall run --blame`. Each process writes a file about itself to a private folder.
 
-Reads only folders of this user that nobody else may open. The size and form of the files in them are checked.
+Reads only folders that belong to this user and that nobody else may open. The size and form of the files in these
+folders are checked.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Who(msgspec.Struct, frozen=True):
         started: When the process started, in clock ticks after the machine's start. This distinguishes the process
             from a later process with the same `pid`.
         program: The program's name.
-        rank: The rank in a distributed run; None if there is none.
+        rank: The rank in a distributed run; None if the process has no rank.
         world_size: The number of ranks; None if there are none.
         group: A text that is the same for all ranks that were started together; "" if there are no ranks.
     """
@@ -78,7 +79,7 @@ def processes_in(folder: Path) -> list[Found]:
 def group_of(folder: Path) -> list[Found]:
     """Returns the processes of this folder, and the other ranks of the same program.
 
-    The other ranks may belong to another `unstall run`, for example if torchrun starts one for each rank.
+    The other ranks may belong to another `unstall run`, for example if torchrun starts one `unstall run` for each rank.
     """
     found = processes_in(folder)
     groups = {each.who.group for each in found if each.who.group}

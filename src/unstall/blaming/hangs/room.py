@@ -1,4 +1,6 @@
-"""Chooses places for the ring files of child processes. If shared memory is short, the files go to another place."""
+"""Chooses places for the ring files of child processes. If shared memory has too little space, the files go to another
+place.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ _SHARE = 10
 
 @contextmanager
 def spare_room(folder: Path) -> Iterator[None]:
-    """Makes a temporary folder outside of shared memory for ring files, and links to it from `folder`."""
+    """Makes a temporary folder for ring files outside of shared memory. In `folder`, makes a link to it."""
     try:
         room = tempfile.TemporaryDirectory(prefix="unstall-rings-", ignore_cleanup_errors=True)
     except OSError:
@@ -31,7 +33,8 @@ def spare_room(folder: Path) -> Iterator[None]:
 def place_for_ring(folder: Path) -> Path:
     """Returns where to create the ring file of the process that has this folder.
 
-    If shared memory is short, the place is outside of `folder`, and `folder` gets a symbolic link to the place.
+    If shared memory has too little space, the place is outside of `folder`, and `folder` gets a symbolic link to the
+    place.
     """
     about = os.statvfs(folder)
     spare = folder.parent / _SPARE
@@ -44,7 +47,9 @@ def place_for_ring(folder: Path) -> Path:
 
 
 def remove_ring(folder: Path) -> None:
-    """Removes the ring file of this folder, if there is one. If it is a symbolic link, removes its target too."""
+    """Removes the ring file of this folder, if there is one. If the file is a symbolic link, removes the target of the
+    link too.
+    """
     ring = folder / RING
     ring.resolve().unlink(missing_ok=True)
     ring.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Works out what each stream of a process is doing, and where its host is.
+"""Works out what each stream of a process is doing, and where the Python threads of the process are.
 
 The facts come from the ring of the process and from the answer of its agent.
 """
@@ -52,13 +52,13 @@ def standing(ring: Ring, answer: Answer) -> tuple[Standing, ...]:
 
 
 def described(process: Process, answer: Answer, main_thread: int, ring: Ring | None) -> Process:
-    """Returns a copy of `process` with its stacks, and with what its streams are doing.
+    """Returns a copy of `process` that also says where its Python threads are, and what its streams are doing.
 
     Args:
         process: The process.
         answer: The answer of the process's agent.
         main_thread: The identifier of Python's main thread.
-        ring: The ring of the process; None if it has none.
+        ring: The ring of the process; None if the process has no ring.
     """
     streams = standing(ring, answer) if ring is not None else ()
     main: tuple[Any, ...] = ()
@@ -150,7 +150,7 @@ def _on(pending: _Pending, stream: int, result: int) -> tuple[Standing, int | No
 
     Returns:
         (standing, row): what the stream is doing, and the row of the other stream for which it waits. `row` is None if
-        it waits for no other stream.
+        the stream waits for no other stream.
     """
     if result not in (NOT_READY, NOT_ASKED):
         return None

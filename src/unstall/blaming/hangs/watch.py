@@ -1,4 +1,6 @@
-"""Watches a program from another process. If the program hangs, finds out where. If the user asked for it, ends it."""
+"""Watches a program from another process. If the program hangs, finds out where. If the user asked for this, also ends
+the program.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ class Wanted:
 
 
 def time_out_s(after_s: float | None, longest_s: float) -> float:
-    """Returns the time-out after which a program counts as hanging, in s.
+    """Returns the time-out in s. After a pause of this length, a program counts as hanging.
 
     Args:
         after_s: The user's time-out; None if the time-out is to be derived from `longest_s`.
@@ -72,7 +74,7 @@ class _Watched:
         pulse: Bytes of the process's ring file at the last look. They change while the process makes progress.
         effort: The result of `effort_of` for the process at the last look.
         worked: Whether the process has put work on a device.
-        failed: Whether a call of the process has returned an error of the device.
+        failed: Whether a CUDA call that the process made has returned an error of the device.
         quiet_s: Time since the last progress of any watched process.
         idle_s: Time since this process last used the CPU.
         paused_s: Length of the last pause of the process.
@@ -223,7 +225,7 @@ class Watcher:
     def _forget(self, pid: int) -> None:
         """Removes the files of a process that has ended.
 
-        Keeps the folder of a rank, because other ranks may wait for this rank.
+        The folder of a rank is not removed, because other ranks may wait for this rank.
         """
         gone = self._watched.pop(pid)
         if gone.own:

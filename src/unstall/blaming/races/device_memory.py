@@ -75,7 +75,7 @@ class DeviceMemory:
     def record_stream(self, start: int, stream: int) -> None:
         """Records a call of `Tensor.record_stream`.
 
-        After the block at `start` is freed, torch's allocator reuses it only once the work of `stream` is done.
+        After the block at `start` is freed, torch's allocator reuses the block only after the work of `stream` is done.
         """
         if start in self._blocks:
             self._blocks[start].recorded.add(stream)
@@ -128,7 +128,7 @@ class DeviceMemory:
     def _taken(self, start: int, end: int, home: int | None) -> list[tuple[Use, Stack]]:
         """Returns the uses of a block's memory by earlier tensors, which have been freed.
 
-        Only blocks of the same stream count. The allocator cannot give memory of one stream directly to another
+        Only blocks whose stream is `home` count. The allocator cannot give memory of one stream directly to another
         stream: it first returns the memory to the driver, and the driver waits for all work.
         """
         return [use for freed in self._overlapping(start, end) if freed.home == home for use in freed.uses]

@@ -144,7 +144,9 @@ class Follower(EventHandler):
     # What the program does.
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call | None:
-        """Records an operator before it runs. Returns the argument for `returned`; None if no memory is used."""
+        """Records an operator before it runs. Returns the value to pass to `returned`; None if the operator uses no
+        memory.
+        """
         schema = _schema_of(func)
         if schema is None or not schema.works or (schema.name == "aten::copy_" and args[0] is args[1]):
             return None
@@ -180,7 +182,7 @@ class Follower(EventHandler):
             self._copied(call, outputs, work)
 
     def reads_host(self, tensor: Any, operator: str) -> None:
-        """Records that the host reads a tensor without an operator of torch, for example by `numpy()`."""
+        """Records that the host reads a tensor, for example by `numpy()`. Such a read uses no operator of torch."""
         if self.host.is_used and tensor.device.type == "cpu" and (span := span_of(tensor)):
             self.host.used(span, Work(None, 0, operator, user_stack()), write=False)
 

@@ -48,7 +48,7 @@ class _Pair:
 
 
 class NotedRaces:
-    """Collects races. Calls `changed` at the first race between two lines."""
+    """Collects races. Calls `changed` when a race is added between two lines that had no race before."""
 
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
         self._pairs: dict[tuple[object, object], _Pair] = {}

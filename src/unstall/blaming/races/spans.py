@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class Span(NamedTuple):
-    """The bytes of a tensor, as contiguous runs of equal size.
+    """The bytes of a tensor, as one or more contiguous ranges of bytes (runs). All runs have the same size.
 
     Attributes:
         start: Address of the first byte.

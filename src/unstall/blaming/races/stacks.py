@@ -19,7 +19,7 @@ _DEPTH = 3
 
 
 def user_stack() -> Stack:
-    """Returns the three innermost lines of the user's code in the stack of the calling thread, or fewer."""
+    """Returns the innermost lines of the user's code in the calling thread's stack: at most three lines."""
     found: list[Place] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and len(found) < _DEPTH:

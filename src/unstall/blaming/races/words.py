@@ -25,7 +25,9 @@ def sentence(races: Sequence[Race]) -> str:
 
 
 def blocks_of(races: Sequence[Race]) -> Iterator[Block]:
-    """Yields the part of the report that lists the races, one entry each. Yields nothing if there are no races."""
+    """Yields the part of the report that lists the races, with one entry for each race. Yields nothing if there are no
+    races.
+    """
     if races:
         yield Entries(words(f"Races: {WRONG}"), (), tuple(_entry(race) for race in races))
 
