@@ -95,7 +95,7 @@ def _text(value: float | str) -> str:
 
 
 def deliver_checked(report: Report, args: argparse.Namespace) -> int:
-    """Prints and writes a report. Prints to stderr which budgets of the command line are not met. Returns the exit
+    """Prints and writes a report. Prints to stderr which of the command line's budgets are not met. Returns the exit
     code.
 
     Budgets are checked even if a file cannot be written.

@@ -1,4 +1,4 @@
-"""`unstall check --no-races` on a real GPU: a run that looks for races, and records no steps."""
+"""`unstall check --no-races` on a real GPU: a run that looks for races but records no steps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def races_of(args: argparse.Namespace, program: Sequence[str], budget: Budget, n
 
 
 def _lines(races: Sequence[Race]) -> Iterator[OutcomeLine]:
-    """Yields one line of the outcome for each race: the source line of the later of its two operations."""
+    """Yields one line of the outcome for each race: the source line of the race's later operation."""
     from unstall.blaming.races.words import saw_of
 
     for race in races:

@@ -73,8 +73,8 @@ def launcher(environ: Mapping[str, str]) -> list[str]:
 def _of_python(words: Sequence[str], run: Sequence[str]) -> str:
     """Returns a sentence on what to type instead of, for example, `unstall run python -u train.py`.
 
-    In the suggested command, Python's own flags follow `python`. `run` contains the words of unstall, such as
-    ["unstall", "run"] and options.
+    In the suggested command, Python's own flags follow `python`. `run` contains unstall's own words: ["unstall", "run"]
+    or another verb, then the verb's options.
     """
     rest = list(words[1:])
     flags: list[str] = []
@@ -99,8 +99,8 @@ def _of_launcher(command: Sequence[str], rest: Sequence[str], module: Sequence[s
     Args:
         command: The words of the launcher, such as ["torchrun"].
         rest: The words after the launcher: its options, and the program.
-        module: The launcher's options for a module, such as "-m".
-        run: The words of unstall, such as ["unstall", "run"] and options.
+        module: The options with which the launcher starts a module, such as "-m".
+        run: unstall's own words: ["unstall", "run"] or another verb, then the verb's options.
     """
     flags, program = _split(rest, module)
     within = ["-m" if "-m" in module else "--module", "unstall", *_with_gpus(run[1:], flags)]
@@ -135,7 +135,9 @@ def _split(rest: Sequence[str], module: Sequence[str]) -> tuple[list[str], list[
 
 
 def _missing(word: str, verb: str) -> str:
-    """Returns a sentence that says that there is no such script, with a similar name that may have been meant."""
+    """Returns a sentence that says that there is no such script. The sentence suggests a script with a similar name, if
+    there is one.
+    """
     path = Path(word)
     try:
         near = [each.name for each in path.parent.iterdir() if each.suffix == ".py"]

@@ -1,4 +1,4 @@
-"""Says how a shell can complete the value of an argument: with known words, or with files by their name endings."""
+"""Says with which words a shell can complete the value of an argument, and with which files, by file name ending."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _gpus() -> list[str]:
 
 
 def _edits() -> Iterator[str]:
-    """Yields the names of edits. A name ends with a colon if the edit needs an argument after it."""
+    """Yields the names of edits. If an edit needs an argument, the edit's name ends with a colon."""
     from unstall.what_if.edits import names, parse
 
     for name in names():

@@ -36,7 +36,7 @@ class Config:
 
 
 def configure(args: argparse.Namespace) -> str | None:
-    """Sets options that were not given on the command line to their values in pyproject.toml.
+    """Sets options to the values that pyproject.toml gives, except for options that are on the command line.
 
     Returns a sentence that lists these options, or None if there are none. Ignores the keys in `args.not_configured`,
     which are options of `run` that the verb does not have. Raises UsageError if the file is broken, or has an unknown
@@ -121,7 +121,8 @@ def given_in(args: argparse.Namespace) -> set[str]:
 
 
 def budgets() -> tuple[Mapping[str, Any], str]:
-    """Returns (table, name): the table of budgets in the nearest pyproject.toml, and its name for error messages.
+    """Returns (table, name): the table of budgets in the nearest pyproject.toml, and the table's name for error
+    messages.
 
     An example of the name is "pyproject.toml: [tool.unstall.budget]". Raises UsageError if the file is broken.
     """

@@ -68,8 +68,8 @@ def _next(result: Result, args: argparse.Namespace, trace: Path) -> Iterator[str
 
 
 def in_lines(command: str) -> list[str]:
-    """Wraps a command into lines of 78 columns, with a backslash at line ends, so that it can be pasted into a
-    shell.
+    """Wraps a command into lines of 78 columns. A backslash ends each line but the last, so that the lines can be
+    pasted into a shell.
     """
     if command.startswith("#"):
         return [command]
@@ -83,7 +83,7 @@ def in_lines(command: str) -> list[str]:
 
 
 def again(args: argparse.Namespace, trace: Path) -> str:
-    """Returns the command that records the same program once more and compares it with this run."""
+    """Returns the command that records the same program once more and compares the new run with this run."""
     words: Sequence[str] = args.words[1:]
     program = len(words) - len(args.program)
     kept = ["unstall", "run", "--against", str(trace)]

@@ -28,7 +28,8 @@ _LONGEST_BEGINNING = 64
 
 @contextmanager
 def readable(path: str) -> Iterator[Path]:
-    """A context manager for a file that can be read more than once: for a pipe or stdin, a temporary copy.
+    """A context manager that yields a file that can be read more than once. For a pipe or stdin, this file is a
+    temporary copy.
 
     If the code in the `with` statement raises TraceError about the copy, the error names `path` instead.
     """

@@ -60,8 +60,8 @@ def is_result(path: Path) -> bool:
 
 
 def _traces(folder: Path) -> Iterator[Path]:
-    """Yields the traces in a folder. For a run of several ranks, yields only the trace of rank 0, which was
-    explained.
+    """Yields the traces in a folder. For a run of several ranks, yields only the trace of rank 0, because only this
+    trace was explained.
     """
     for path in folder.glob(f"*{TRACE_ENDING}"):
         _, ranked, number = path.name.removesuffix(TRACE_ENDING).rpartition("-rank")
@@ -78,7 +78,7 @@ def _newest(paths: Iterator[Path]) -> Path | None:
 
 
 def _last_made(paths: list[Path]) -> Path | None:
-    """Returns the file with the newest content. If there are copies of it, returns the copy that was written first."""
+    """Returns the file with the newest content. If this file has copies, returns the copy that was written first."""
     return max(paths, key=lambda path: (_made_ns(path), -path.stat().st_mtime_ns, path.name), default=None)
 
 

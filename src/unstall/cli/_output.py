@@ -49,7 +49,8 @@ def add_output_options(
 def check_outputs(args: argparse.Namespace, *inputs: str, others: Sequence[str | None] = ()) -> None:
     """Raises UsageError if some output cannot be written. Verbs call this before they do any work.
 
-    An output file must have a known format and an existing folder. It must be neither an input nor another output.
+    An output file must have a known format and an existing folder. The file must be neither an input nor another
+    output.
 
     Args:
         args: The parsed arguments. `args.output` has the files of -o.
@@ -79,10 +80,11 @@ def check_replaced(path: Path, endings: tuple[str, ...] = TRACES, what: str = "t
 
 
 def deliver(shown: Shown, args: argparse.Namespace, ending: Callable[[Document], Document] | None = None) -> None:
-    """Writes the document to the files of -o, and prints it, as the options say.
+    """Writes the document to the files that -o names. Also prints the document if the options say so.
 
-    `ending` makes a short form of the document. The short form is printed instead of the document, or below it with
-    --full. If some files cannot be written, raises UsageError at the end.
+    `ending` makes a short form of the document. With --full, the short form is printed below the document. Without
+    --full, the short form is printed instead of the document. If some files cannot be written, raises UsageError at the
+    end.
     """
     if args.quiet and not args.output and not args.format:
         return

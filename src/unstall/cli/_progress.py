@@ -44,7 +44,7 @@ def _size(path: str) -> int:
 def working(what: str, *, quiet: bool = False) -> Iterator[None]:
     """Shows `what` on stderr while the block runs, if the block takes more than two seconds.
 
-    On a terminal, the line also shows how long the block has taken. It disappears when the block ends.
+    On a terminal, the line also shows how long the block has taken. The line disappears when the block ends.
     """
     if quiet or sys.stderr is None:
         yield

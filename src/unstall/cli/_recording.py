@@ -71,7 +71,7 @@ class Teller:
 
 
 def try_cupti(settings: Settings) -> None:
-    """Checks whether CUPTI works, before the program starts. Otherwise the program would start a process for this
+    """Before the program starts, checks whether CUPTI works. Otherwise the program would start a process for this
     check.
     """
     from unstall.cupti.recorder import try_ahead
@@ -134,7 +134,7 @@ def signal_name(number: int) -> str:
 
 
 def rank_of(environ: Mapping[str, str]) -> int | None:
-    """Returns the rank of this process, as set by torchrun and similar launchers, or None if the run has only one
+    """Returns the rank that torchrun or a similar launcher gave to this process. Returns None if the run has only one
     process.
     """
     text = environ.get("RANK", environ.get("LOCAL_RANK", ""))

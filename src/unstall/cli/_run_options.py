@@ -112,7 +112,9 @@ def settings_of(args: argparse.Namespace, folder: Path) -> Settings:
 
 
 def _recorder(args: argparse.Namespace) -> RecorderName:
-    """Returns the recorder that the options select: torch with --step, because only torch records annotations."""
+    """Returns the recorder that the options select. With --step, the default is torch, because only torch records
+    annotations.
+    """
     recorder: RecorderName = args.recorder
     return "torch" if args.step is not None and recorder == "auto" else recorder
 

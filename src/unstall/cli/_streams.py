@@ -1,4 +1,6 @@
-"""Standard streams: replaces closed streams, and characters that the encoding of a stream does not have."""
+"""Makes the standard streams safe: replaces closed streams, and replaces characters that a stream's encoding does not
+have.
+"""
 
 from __future__ import annotations
 

@@ -37,7 +37,9 @@ def add_virtual_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_simulation_options(group: argparse._ActionsContainer) -> None:
-    """Adds the options --numerics and --host: what a virtual GPU computes, and how the host's own work is timed."""
+    """Adds the options --numerics and --host. --numerics says what a virtual GPU computes. --host says how the host's
+    own work is timed.
+    """
     group.add_argument(
         "--numerics",
         choices=NUMERICS,
@@ -76,7 +78,8 @@ def options_of(args: argparse.Namespace) -> MachineOptions | None:
 
 
 def command_with_gpu(args: argparse.Namespace) -> str:
-    """Returns the given command, changed so that it runs on a virtual GPU. Leaves out options that only a real GPU has.
+    """Returns the given command, changed so that it runs on a virtual GPU. Leaves out options that exist only for a
+    real GPU.
 
     Under torchrun, the command has one virtual GPU for each process on this machine. torchrun's own options are not
     known, so the command has "…" in their place.
@@ -97,8 +100,8 @@ def command_with_gpu(args: argparse.Namespace) -> str:
 
 
 def _without_gpu(words: Sequence[str]) -> Iterator[str]:
-    """Yields the words of a program's command line. Leaves out a --gpu option with its value, which were meant for
-    unstall.
+    """Yields the words of a program's command line. Leaves out a --gpu option and the option's value, because this
+    option was meant for unstall.
     """
     rest = iter(words)
     for word in rest:
@@ -144,7 +147,7 @@ def _until(args: argparse.Namespace) -> Until:
 
 
 def tell_of_stop(folder: Path, args: argparse.Namespace) -> None:
-    """Prints after how many steps --stop ended the program, or why it did not end the program."""
+    """Prints after how many steps --stop ended the program, or why --stop did not end the program."""
     from unstall.virtual.stopping import steps_of_ended, stopped_after
 
     steps = stopped_after(folder)
@@ -273,7 +276,9 @@ def _warmup_of(steps: int, asked: int | None) -> int:
 
 
 def _without_warmup(timeline: Timeline, steps: int) -> Timeline:
-    """Adds a note (`shortfall`) to a timeline: all steps are explained, because the run is too short for a warm-up."""
+    """Adds a note (`shortfall`) to a timeline. The note says that all steps are explained, because the run is too short
+    for a warm-up.
+    """
     return _short_of(
         timeline,
         f"the run has {counted(steps, 'step')}, too few to let the first {_WARMUP} go by as usual: what a program does "
@@ -286,7 +291,9 @@ def _short_of(timeline: Timeline, shortfall: str) -> Timeline:
 
 
 def told_of_faults(timeline: Timeline) -> str:
-    """Returns the verdict on a run in which a device failed. It is printed for ranks whose report is not printed."""
+    """Returns the verdict on a run in which a device failed. The verdict is printed for ranks whose report is not
+    printed.
+    """
     from unstall.diagnose.explain import explain
 
     return explain(timeline).verdict.text

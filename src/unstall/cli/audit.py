@@ -87,8 +87,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _get_ready(gpu: str) -> None:
-    """Compiles the virtual GPU now, since the time of each entry is limited. Raises UnstallError if it cannot be
-    compiled.
+    """Compiles the virtual GPU now, because the time of each entry is limited. Raises UnstallError if the virtual GPU
+    cannot be compiled.
     """
     from unstall.virtual.costs.gpu_file import gpu_named
     from unstall.virtual.shim.build import build

@@ -199,7 +199,7 @@ def _without_launcher(found: ShownMeasurement) -> ShownMeasurement:
 
 
 def _code(found: ShownMeasurement | ShownComparison, args: argparse.Namespace) -> int:
-    """Returns the exit code. Saves the baseline if the user requested it.
+    """Returns the exit code. With --save-baseline, also saves the baseline.
 
     The exit code is 1 if a statement's result differs from the first statement's, or if a statement is slower than the
     baseline allows.

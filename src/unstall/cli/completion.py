@@ -111,7 +111,9 @@ def _bash(commands: list[Command]) -> str:
 
 
 def _bash_values(values: Values) -> str:
-    """Returns assignments of shell variables that list the possible completions of a value; "" if none is known."""
+    """Returns assignments of shell variables that list the possible completions of a value; "" if no completion is
+    known.
+    """
     both = (("words", values.words), ("endings", values.endings))
     return " ".join(f"{name}='{' '.join(these)}'" for name, these in both if these)
 
@@ -176,7 +178,9 @@ def _fish(commands: list[Command]) -> str:
 
 
 def _fish_values(values: Values) -> str:
-    """Returns the completions of a value for fish: words, and commands that list files; "" if none is known."""
+    """Returns the completions of a value for fish: words, and commands that list files. Returns "" if no completion is
+    known.
+    """
     files = [f"(__unstall_files {' '.join(values.endings)})"] if values.endings else []
     if FOLDER in values.endings:
         files = ["(__fish_complete_directories)"]

@@ -70,7 +70,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _unpack(folder: Path) -> None:
-    """Writes both programs into the folder. Raises UsageError if the folder has other files with their names."""
+    """Writes both programs into the folder. Raises UsageError if other files in the folder have the names of these
+    programs.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     programs = {folder / f"{name}.py": (SHIPPED / f"{name}.py").read_bytes() for name in PROGRAMS}
     for path, source in programs.items():
@@ -83,8 +85,8 @@ def _unpack(folder: Path) -> None:
 
 
 def _report(output: str | None, usual: Path) -> Path:
-    """Returns the path of the report. Raises UsageError if it cannot be written, or if another file would be
-    overwritten.
+    """Returns the path of the report. Raises UsageError if the report cannot be written, or if the report would
+    overwrite a file that is no report.
     """
     from unstall.document.formats import format_of
 

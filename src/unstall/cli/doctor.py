@@ -62,7 +62,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _filled(text: str, head: str, columns: int) -> str:
-    """Wraps text to this many columns. Does not break words such as paths. The first line begins with `head`."""
+    """Wraps text to lines of at most `columns` characters. Does not break words such as paths. The first line begins
+    with `head`.
+    """
     indent = " " * len(head)
     return textwrap.fill(
         text, columns, initial_indent=head, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
@@ -116,7 +118,9 @@ def _in_c() -> list[Check]:
 
 
 def _is_built(extension: str) -> bool:
-    """Returns whether the C extension with this module name is built. Imports only the packages that contain it."""
+    """Returns whether the C extension with this module name is built. Imports only the packages that contain the
+    extension.
+    """
     from importlib.util import find_spec
 
     try:
@@ -158,7 +162,7 @@ print(json.dumps({"version": torch.__version__, "built_for": built, "gpu": gpu, 
 def _probe_torch() -> dict[str, str]:
     """Returns torch's description of itself, or {"error": reason}.
 
-    Asks a separate process, since a broken installation of torch may crash or hang.
+    Asks a separate process, because a broken installation of torch may crash or hang.
     """
     import json
     import subprocess
@@ -174,7 +178,7 @@ def _probe_torch() -> dict[str, str]:
 
 
 def _driver_gpus() -> str | None:
-    """Returns the names of the GPUs that nvidia-smi lists, or None. They are shown if torch lists no GPU."""
+    """Returns the names of the GPUs that nvidia-smi lists, or None. These names are shown if torch lists no GPU."""
     import shutil
     import subprocess
 
@@ -301,7 +305,7 @@ def source_lines(python: tuple[int, int], *, stacks: str | None, is_built: bool)
         python: The version of Python.
         stacks: Why stacks cannot be read at each CUDA call; None if they can be read.
         is_built: Whether the C extension of the line clock is built. The line clock follows source lines by
-            sys.monitoring or sys.settrace. It is used if stacks cannot be read.
+            sys.monitoring or sys.settrace. The line clock is used if stacks cannot be read.
     """
     clock = f"{'sys.monitoring' if python >= (3, 12) else 'sys.settrace'}, in {'C' if is_built else 'Python'}"
     notes = []

@@ -32,8 +32,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def described(name: str) -> dict[str, Any]:
-    """Returns a description of a GPU, given its name or file: names, memory, number of multiprocessors, where the costs
-    of its work come from, and where each part of its file comes from. Raises UsageError for an unknown GPU.
+    """Returns a description of the GPU with this name or file. The description has the GPU's names, memory and number
+    of multiprocessors. The description says where the costs of the GPU's work come from, and where each part of the
+    GPU's file comes from. Raises UsageError for an unknown GPU.
     """
     from unstall.virtual.costs.gpu_file import gpu_named
     from unstall.virtual.costs.origins import PARTS

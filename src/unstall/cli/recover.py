@@ -68,7 +68,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(temporary: Path) -> int:
-    """Prints the recordings that are left in a folder, the newest last, and how to recover them. Returns the exit code.
+    """Prints the recordings that are still in a folder, the newest last, and how to recover each recording. Returns the
+    exit code.
 
     Leaves out recordings of programs that are still running.
     """
@@ -94,8 +95,8 @@ def _list(temporary: Path) -> int:
 
 
 def _program(events: Sequence[Event]) -> str:
-    """Returns a text with the recorded program and the folder in which the program started. If the journal does not
-    contain one of them, the text leaves it out.
+    """Returns a text with the recorded program and the folder in which the program started. The text leaves out what
+    the journal does not contain.
     """
     armed = next((event for event in events if event["event"] == "armed"), {})
     program, folder = armed.get("program"), armed.get("folder")

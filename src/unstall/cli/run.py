@@ -91,8 +91,8 @@ def run_program(args: argparse.Namespace, explain: Explain, blame: Blame | None 
     Args:
         args: The parsed arguments.
         explain: Called when the program has ended, to report on the run.
-        blame: Called with --blame on a real GPU. It runs the program, and nothing is recorded. The default is
-            `run_blamed`.
+        blame: Called if --blame is given and the GPU is real. This function runs the program, and nothing is recorded.
+            The default is `run_blamed`.
     """
     if sys.platform != "linux":
         raise UsageError("run needs Linux; elsewhere record within the program: with unstall.record(): …")
@@ -179,8 +179,8 @@ def run_program(args: argparse.Namespace, explain: Explain, blame: Blame | None 
 
 @contextmanager
 def _the_programs_ending() -> Iterator[None]:
-    """Prints an error in the block as a sentence, and suppresses the error. So unstall still exits with the program's
-    exit code.
+    """If the block raises an error, prints the error as a sentence and suppresses the error. So unstall still exits
+    with the program's exit code.
     """
     try:
         yield
@@ -215,7 +215,7 @@ def free_trace_name(stem: str, rank: int | None, folder: Path) -> Path:
 
 
 def _program(args: argparse.Namespace) -> list[str]:
-    """Returns the words that start the program if they follow `python`. Raises UsageError if no program is named."""
+    """Returns the words that, typed after `python`, start the program. Raises UsageError if no program is named."""
     words: list[str] = args.program
     if words[:1] == ["--"]:
         words = words[1:]
@@ -277,8 +277,8 @@ def _check_folders(targets: Sequence[Path]) -> None:
 
 
 def _write(settings: Settings, trace: Path, events: Sequence[Event], *, succeeded: bool, quiet: bool) -> Path | None:
-    """Writes the trace of a recording and returns its path, or prints the reason and returns None if there is nothing
-    to write.
+    """Writes the trace of a recording and returns the trace's path. If there is nothing to write, prints the reason and
+    returns None.
 
     `events` is the journal of the recording. `succeeded` is whether the program ended with exit code 0.
     """

@@ -160,7 +160,9 @@ class CallStacks:
         monitoring.restart_events()
 
     def _wrap(self, watched: list[_Watched]) -> None:
-        """Wraps the functions whose calls are spans. Needed before Python 3.12, which has no sys.monitoring."""
+        """Wraps the functions whose calls are spans. Needed for versions of Python before 3.12, because these versions
+        have no sys.monitoring.
+        """
         for each in watched:
             self._wrappers.callback(wrap(each.owner, each.name, _noted(each.code)))
 
@@ -217,7 +219,7 @@ _MOST_FRAMES = 96
 
 
 def _watched() -> Iterator[_Watched]:
-    """Yields the functions whose calls are recorded as spans, if the program has imported them."""
+    """Of the functions whose calls are recorded as spans, yields those that the program has imported."""
     for module, path, span in _WATCHED:
         owner: object = sys.modules.get(module)
         for part in path[:-1]:
@@ -228,7 +230,7 @@ def _watched() -> Iterator[_Watched]:
 
 
 def _noted(code: CodeType) -> Callable[..., Any]:
-    """Returns a wrapper function, for `wrap`, that records the begin and the end of each call."""
+    """Returns a wrapper function for `wrap`. The wrapper function records the begin and the end of each call."""
 
     def call(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         _cupti.py_start(code, 0)

@@ -39,7 +39,7 @@ _DIRECTIONS = {
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OpColumns:
-    """Device ops as columns, sorted by start: kernels, copies and memsets. Times are CLOCK_MONOTONIC in ns."""
+    """Device ops (kernels, copies and memsets) as columns, sorted by start. Times are CLOCK_MONOTONIC in ns."""
 
     start: I64
     end: I64

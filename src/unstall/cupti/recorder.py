@@ -1,4 +1,4 @@
-"""The recorder with low overhead: CUPTI activity records, written to a file without Python.
+"""The recorder with low overhead. C code writes CUPTI's activity records to a file, without running Python.
 
 The recorder writes kernels, copies, memsets and the driver calls that the module `driver_calls` lists. The record of a
 wait names the event or stream that the host waits for. The record of a call includes the Python stack if `CallStacks`
@@ -45,7 +45,8 @@ class Cupti:
     any_thread = True
 
     def __init__(self, folder: Path) -> None:
-        """Loads libcupti, and checks that it accepts a client. A separate process tests both first, as both may crash.
+        """Loads libcupti, and checks that it accepts a client. A separate process tries the loading and the check
+        first, because libcupti may crash.
 
         Raises:
             CuptiError: libcupti accepts no client, or cannot be loaded.
@@ -75,7 +76,9 @@ class Cupti:
         _cupti.unsubscribe()
 
     def start(self) -> None:
-        """Begins to record. Raises CuptiError with CUPTI's reason, such as another client or no driver."""
+        """Begins to record. If CUPTI refuses, raises CuptiError with the reason: for example, that there is no driver
+        or that another client is active.
+        """
         about = {"version": self._version, "library": self._library.name}
         (self._folder / VERSION).write_text(json.dumps(about))
         try:

@@ -1,4 +1,4 @@
-"""Tests libcupti in a separate process, because a libcupti that does not fit the driver may crash at its first call.
+"""Tests libcupti in a separate process, because a libcupti that does not fit the driver may crash at the first call.
 
 For example, nvidia-cuda-cupti 13.2.86 without a driver calls itself in `cuptiGetVersion` until the stack ends.
 """

@@ -223,7 +223,7 @@ def _copy_of(timeline: Timeline, calls: I32, waits: I32) -> I32:
     """Returns, for each wait, the row of the copy call that the host waited for, or -1 if there is no such call.
 
     If the wait is itself a copy call that blocked, the result is this call. If the wait is a synchronisation, the
-    result is the last copy call before it in the same operator. Rows are row indices of host events.
+    result is the last copy call before this synchronisation in the same operator. Rows are row indices of host events.
     """
     host, operation = timeline.host, operations(timeline, timeline.host.op)
     if not len(calls):

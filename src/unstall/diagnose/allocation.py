@@ -16,7 +16,8 @@ _FAR_LESS = 2
 def growing(run: Run) -> I64:
     """Returns the row indices of the calls with which the caching allocator's memory first grows.
 
-    A call counts if it is in the first step, and its place in the code makes far fewer allocator calls in later steps.
+    A call counts if it is in the first step, and the call's place in the code makes far fewer allocator calls in later
+    steps.
     """
     rows = run.activity.allocator_rows[run.inside[run.activity.allocator_rows]]
     if len(run.steps) < 2:

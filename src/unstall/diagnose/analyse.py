@@ -38,7 +38,7 @@ def analyse(
         user: Globs of the files that count as the user's code. If empty, the globs stored in the recording are used.
             If the recording has no globs, all files except the files of frameworks count as the user's code.
         steps: The steps, if they are already known.
-        places: The places in the code of the host events, if they are already known.
+        places: The host events' places in the code, if these places are already known.
 
     Raises:
         UsageError: No annotation is called `step`.

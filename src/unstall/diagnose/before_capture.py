@@ -1,4 +1,4 @@
-"""Extends the advice to capture a CUDA graph by the changes that the capture needs.
+"""Completes the advice to capture a CUDA graph: adds the changes that the capture needs.
 
 The waits and copies to remove come first, the changes to the optimizer last.
 """
@@ -104,7 +104,8 @@ def _first(blockers: Sequence[Finding], numbers: dict[int, int]) -> str:
 
 
 def _by_number(groups: Sequence[Sequence[Finding]], numbers: dict[int, int]) -> list[str]:
-    """Returns up to two texts: one names the findings that have a number, one counts the findings without a number.
+    """Returns up to two texts: the first names the findings that have a number, and the second counts the findings
+    without a number.
 
     Each group has the findings of one line. `numbers` maps the id() of each finding to the finding's number in the
     report.

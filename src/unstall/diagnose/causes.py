@@ -1,6 +1,7 @@
 """Finds why a device was idle.
 
-Each idle interval has one cause, or two: one before and one after the return of the launch that ended the interval.
+Each idle interval has one or two causes. If there are two, one is for the time before the launch that ended the
+interval returned, and the other is for the time after this return.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def explain_gaps(
     """Finds one or two causes for each idle interval: why did the op at the end of the interval start so late?
 
     Before the launch of this op returns, the host causes the idle time. The cause is the activity that took most of the
-    host's time. If a wait emptied the launch queue, the cause of the time until the next launch is this wait too. All
+    host's time. If a wait emptied the launch queue, this wait is also the cause of the time until the next launch. All
     work of a thread that only fetches batches counts as data loading. If no op follows the interval, the cause is other
     work of the host, or unknown.
 
@@ -37,8 +38,9 @@ def explain_gaps(
     launch, or lacks the kernels of a graph that was launched.
 
     If an interval has time both before and after the return of the launch, it becomes two rows, each with its own
-    cause. There is one exception. If the cause before is a wait or the loading of a batch, for example, the op's usual
-    latency has the same cause: without the wait or the loading, the device would not have run out of work.
+    cause. There is one exception. If the cause before the return is, for example, a wait or the loading of a batch,
+    this is also the cause of the op's usual latency: without the wait or the loading, the device would not have run out
+    of work.
     """
     idle = busy.gaps(*window)
     end = find_hand_overs(timeline, ops, idle, activity.feeding, activity.skew_ns)
@@ -188,8 +190,9 @@ def _running_frame(timeline: Timeline, activity: HostActivity, low: I64, high: I
     """Returns the Python frame to blame for each interval, as a host row.
 
     The frame to blame is the frame that ran in the middle of the interval's longest stretch of Python code, on the
-    thread of `launch`. `launch` is the host row of the launch after each interval. If `launch` is -1, or if its thread
-    has no frames, the launching thread with the most frames is used. If no frame is found, the result is `launch`.
+    thread of `launch`. `launch` is the host row of the launch after each interval. If `launch` is -1, or if the thread
+    of `launch` has no frames, the launching thread with the most frames is used. If no frame is found, the result is
+    `launch`.
     """
     host, python = timeline.host, activity.python
     launching = np.unique(host.thread[timeline.device.launch[timeline.device.launch >= 0]])
@@ -215,7 +218,7 @@ def _running_frame(timeline: Timeline, activity: HostActivity, low: I64, high: I
 
 
 def _longest_within(start: I64, end: I64, low: I64, high: I64) -> I64:
-    """Returns, for each window [low, high), the index of the interval with the longest overlap, or -1.
+    """Returns, for each window [low, high), the index of the interval that overlaps the window longest, or -1.
 
     The intervals [start, end) are sorted by start.
     """

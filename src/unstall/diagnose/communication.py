@@ -1,4 +1,6 @@
-"""Groups collectives by kind of operation and process group, and computes their bandwidth from bytes and time."""
+"""Groups collectives by process group and by kind of operation, and computes each group's bandwidth from bytes and
+time.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ class Alike:
 
 
 def alike(timeline: Timeline, ops: I64) -> Iterator[Alike]:
-    """Yields collectives, grouped by kind and process group.
+    """Yields collectives, grouped by process group and by kind.
 
     `ops` has the device rows of the collectives, in ascending order.
     """

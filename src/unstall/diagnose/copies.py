@@ -12,7 +12,8 @@ from unstall.ways_to_wait import MAKES_TENSOR
 
 
 def uploads(run: Run, memory: HostMemory) -> I64:
-    """Returns the device rows of copies to the device from this kind of host memory, if launched in the window.
+    """Returns the device rows of the copies that read this kind of host memory, go to the device, and were launched in
+    the window.
 
     Copies in CUDA graphs do not count. Copies of tensors that are made from Python values do not count either.
     """

@@ -205,8 +205,8 @@ def _ordered(findings: list[Finding], if_free: Mapping[str, int]) -> list[Findin
     """Sorts findings: bugs first, then other findings by gain, and harmless findings last.
 
     If the gain of a finding is unknown, the smaller of two numbers is used: the finding's exposed time, and the gain of
-    the finding's resource. `if_free` has the gain of each resource: how much shorter a step would be if the resource
-    took no time, in ns.
+    the finding's resource. `if_free` has the gain of each resource in ns: how much shorter a step would be if the
+    resource took no time.
     """
 
     def key(f: Finding) -> tuple[bool, bool, int, int, int, str, str]:

@@ -1,4 +1,6 @@
-"""Makes findings of the faults of a run: what failed, at which line, and where Python got the error."""
+"""Makes findings from the faults of a run. Each finding says what failed, at which line, and where Python got the
+error.
+"""
 
 from __future__ import annotations
 

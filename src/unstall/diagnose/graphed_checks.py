@@ -38,7 +38,7 @@ def note_of_checks(run: Run) -> str | None:
 def without_checks(findings: Iterable[Finding]) -> list[Finding]:
     """Removes the findings at lines of `unstall.graphed` that check captured graphs. Returns the other findings.
 
-    Users cannot fix these lines, and later steps do not run these lines.
+    Users cannot fix these lines, and these lines do not run in later steps.
     """
     return [each for each in findings if not is_check(each.where)]
 

@@ -21,7 +21,7 @@ _LONG_AGO = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HandOver:
-    """How each idle interval of the device ends, and when the launch that ended the interval reached the device."""
+    """How each idle interval of the device ends, and when the device received the launch that ended the interval."""
 
     op: I32  # device row of the op that ends the interval, or -1 at the window's end
     launch: I32  # host row of the launch of the next op, which at the window's end comes after it; or -1
@@ -149,7 +149,7 @@ def _hidden_work(timeline: Timeline, rows: I64, at: I64, begun: I64) -> I64:
 
 
 def _held_by_event(timeline: Timeline, op: I32, launch: I32) -> Bool:
-    """Returns a mask over the ops: True if the op's stream was told to wait for an event just before the op.
+    """Returns a mask over the ops: True if, just before the op, the op's stream has a command to wait for an event.
 
     Only an event wait between the stream's previous launch and the op's launch counts. `launch` has the host row of
     each op's launch.

@@ -46,8 +46,8 @@ def divide(run: Run, function: int | None = None) -> tuple[list[Late], list[Grou
     """Divides launches that leave the device idle into stretches of code and series of tiny kernels.
 
     Returns (stretches, series). The stretches are sorted by cost, costliest first. Each series is of one line. A launch
-    is in a stretch or in a series but not in both, so that no idle time counts twice. The last sentence has the only
-    exception.
+    is in a stretch or in a series but not in both, so that no idle time counts twice. The only exception is below, in
+    the last sentence.
 
     If `function` is given (a row of `timeline.stacks`), the stretch is this function. Otherwise, the stretch is the
     user's innermost function that has most of the idle time. If one series of tiny kernels has most of the stretch's
@@ -97,8 +97,8 @@ def _calls(run: Run) -> I64:
 def _innermost(run: Run) -> int:
     """Returns the user's innermost function whose launches cause most of the idle time.
 
-    Launches in functions that it calls count too. The function is a row of `timeline.stacks`. Returns -1 if there is no
-    such function, or if the run has no stacks.
+    Launches in functions that this function calls count too. The function is a row of `timeline.stacks`. Returns -1 if
+    there is no such function, or if the run has no stacks.
     """
     stacks, calls, lost = run.timeline.stacks, _calls(run), run.lost_to("launch")
     frame = run.places.frame[calls]

@@ -13,8 +13,8 @@ def goes_around_steps(run: Run, edit: str) -> bool:
     """Returns whether the function of an edit "graph:FILE:FUNCTION" contains the loop over the steps.
 
     The result is True if the function makes the CUDA calls of several steps, and no CUDA call outside of the function
-    comes between them. The result is also True for a function that is called once per step and makes all CUDA calls of
-    the step: the recording of such a function looks the same.
+    comes between these calls. The result is also True for a function that is called once per step and makes all CUDA
+    calls of the step: the recording of such a function looks the same.
     """
     host = run.timeline.host
     calls = np.flatnonzero(run.inside & (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL))

@@ -71,7 +71,8 @@ class Outlook:
 
     @cached_property
     def doubt(self) -> Freed | None:
-        """The gains under another assumption about the recorder's overhead, if another resource then limits the run.
+        """The gains under another assumption about the recorder's overhead, if under this assumption another resource
+        limits the run.
 
         The recorder's overhead is an estimate. If the host limits the run, the other assumption is a host that is
         faster by the error of the estimate. If another resource limits the run, the other assumption is a recorder

@@ -127,8 +127,9 @@ class Run:
 
     @cached_property
     def host_length(self) -> I64:
-        """For each host event, the time it takes between the start of the first step and the end of the window, in
-        ns."""
+        """For each host event, how long the event runs between the start of the first step and the end of the window,
+        in ns.
+        """
         host = self.timeline.host
         low, high = int(self.steps.start[0]), self.steps.window_end
         length: I64 = np.maximum(np.minimum(host.end, high) - np.maximum(host.start, low), 0)
@@ -154,7 +155,9 @@ class Run:
 
     @cached_property
     def waited(self) -> I64:
-        """For each host event, how long the host waited for the device in this event, in ns; 0 if it is not a wait."""
+        """For each host event, how long the host waited for the device in this event, in ns; 0 if the event is not a
+        wait.
+        """
         blocked = np.zeros(len(self.timeline.host), dtype=np.int64)
         rows = self.activity.waits.row
         blocked[rows] = self.host_length[rows]

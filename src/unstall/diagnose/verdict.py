@@ -1,8 +1,8 @@
 """The verdict: a few sentences that say what limits the speed of the run.
 
 If the run can be replayed, the replay predicts how much shorter a step would be if one resource took no time. The
-verdict names the resource with the largest gain. Shares of the time do not show what would help: a collective that
-fills half of a step may only wait for a late host.
+verdict names the resource with the largest gain. Shares of the time do not show what would help: if a collective fills
+half of a step, the reason may be that the collective waits for a late host.
 """
 
 from __future__ import annotations

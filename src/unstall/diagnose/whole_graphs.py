@@ -1,4 +1,4 @@
-"""Chooses which function around a launch-bound stretch of code to capture.
+"""Chooses the function to capture: one of the functions around a launch-bound stretch of code.
 
 A whole step is preferred to a part of the step. If a framework calls the model, the model's `forward` is captured.
 """

@@ -215,7 +215,9 @@ def _cell(point: Point, row: int, axis: Axis) -> _Cell:
 
 
 def _baseline(chart: Chart, shown: Drawn, wide: int) -> str:
-    """Returns the line below the bars. It shows where each part of the run begins, and the part's name if it fits."""
+    """Returns the line below the bars. The line shows where each part of the run begins, and the part's name if there
+    is space for the name.
+    """
     line = ["─"] * (wide * len(shown.points))
     columns = [*(wide * shown.stretch_of(start) for start, _ in chart.sections), len(line)]
     for (_, name), start, end in zip(chart.sections, columns, columns[1:], strict=False):

@@ -24,7 +24,8 @@ class Span(msgspec.Struct, frozen=True):
     Attributes:
         text: The text.
         role: The style.
-        brief: A shorter text for tables on a terminal, where figures leave little space. It replaces `text` there.
+        brief: A shorter text, which replaces `text` in tables on a terminal. In these tables, figures leave little
+            space for texts.
     """
 
     text: str
@@ -159,7 +160,9 @@ class Code(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """The measured times of one statement, in ascending order, with their median and its confidence interval."""
+    """The measured times of one statement, in ascending order, with their median and the confidence interval of the
+    median.
+    """
 
     name: str
     about: str

@@ -1,4 +1,6 @@
-"""`cudaMalloc`, `cudaFree` and pinned allocation in later steps, where torch's caching allocator should avoid them."""
+"""`cudaMalloc`, `cudaFree` and pinned allocation in later steps. In these steps, torch's caching allocator should avoid
+such calls.
+"""
 
 from __future__ import annotations
 

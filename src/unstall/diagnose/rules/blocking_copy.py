@@ -1,4 +1,4 @@
-"""Copies to the device that block the host, from host memory of unknown kind (pageable or pinned).
+"""Copies to the device from host memory of unknown kind (pageable or pinned). These copies block the host.
 
 Traces of ROCm never name the kind of host memory.
 """

@@ -130,9 +130,9 @@ def _trials(run: Run) -> Iterator[Trial]:
 def _larger_batch(run: Run, kernels: Bool) -> Iterator[Trial]:
     """Yields a trial if most of the busy time goes to kernels that leave at least half of the SMs without a block.
 
-    The blocks of a batch twice as large then run on the device at the same time. Kernels that leave fewer SMs without a
-    block do not count, because they may fill the device. For example, matrix products that loop over their tiles have
-    about one block per SM at any size.
+    If the batch is twice as large, all blocks of such a kernel still fit on the device at the same time. Kernels that
+    leave fewer SMs without a block do not count, because they may fill the device. For example, matrix products that
+    loop over their tiles have about one block per SM at any size.
     """
     device = run.timeline.device
     sms = _multiprocessors(run)

@@ -66,7 +66,8 @@ def _how_late(run: Run, group: Group, lost: I64) -> str:
 
 
 def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
-    """Returns texts that name the lines of the function, and the called functions, with most of the idle time.
+    """Returns texts that name where most of the idle time is: lines of the group's function, and functions that this
+    function calls.
 
     The finding's own line is left out. Two functions with the same name in a file can be distinguished only if the
     recorder knew which lines ran.

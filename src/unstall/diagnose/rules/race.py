@@ -30,8 +30,9 @@ class _Side:
     streams: tuple[int, ...]  # rows of Streams; none for the host
 
     def told(self, run: Run) -> str:
-        """Returns the access as text, such as "aten::sum at train.py:12 on stream 7", or without the line if it is
-        unknown."""
+        """Returns the access as text, such as "aten::sum at train.py:12 on stream 7". Leaves out the line if the line
+        is unknown.
+        """
         where = run.places.where(self.place, -1, None)
         line = f" at {where.file}:{where.line}" if where.file else ""
         return f"{self.op}{line} on {self.named(run) or 'the host'}"
@@ -53,7 +54,8 @@ class _Side:
 
 
 def race(run: Run) -> list[Finding]:
-    """Returns one finding for each kind of race and pair of places, at the place of the later access.
+    """Returns one finding for each combination of a kind of race and a pair of places. The finding is at the place of
+    the later access.
 
     The findings cover the whole run, not only its steps.
     """
@@ -91,8 +93,8 @@ def race(run: Run) -> list[Finding]:
 def _line(run: Run, row: int, stream: int) -> _Line:
     """Returns (place, operator, device): the place of an access, its operator, and whether the device makes the access.
 
-    `row` is the host row of the access, or -1. `stream` is the stream of the access. It is negative if the host makes
-    the access.
+    `row` is the host row of the access, or -1. `stream` is the stream of the access, or a negative number if the host
+    makes the access.
     """
     if row < 0:
         return -1, "an operation", stream >= 0
