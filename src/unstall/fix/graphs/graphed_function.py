@@ -108,8 +108,8 @@ class GraphedFunction:
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphedFunction:
-        """Returns this object itself if it wraps a function. If this object wraps a bound method, returns a new object,
-        for a copy of the object that the method is bound to."""
+        """If this object wraps a function, returns this object itself. If this object wraps a bound method, returns a
+        new GraphedFunction for a copy of the object that the method is bound to."""
         function = copy.deepcopy(self._function, memo)
         return self if function is self._function else self.anew(function)
 

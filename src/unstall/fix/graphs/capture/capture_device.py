@@ -54,8 +54,8 @@ class CaptureDevice(Protocol):
         stream that is current outside of the block, and before all later work of that stream."""
 
     def on_capture_stream(self) -> AbstractContextManager[object]:
-        """Makes the capture stream current during the block. Does not order the work of the two streams, so the block
-        must launch no work."""
+        """Makes the capture stream current during the block. No stream waits for another stream, so the block must
+        launch no work."""
 
     def capture(
         self, pool: Pool, generators: list[torch.Generator], run: Callable[[], _T]
@@ -299,8 +299,8 @@ class CudaDevice:
 
 @lru_cache(maxsize=1)
 def _nodes_call() -> Callable[[int], int | None] | None:
-    """Returns a function. It gets a stream's handle, and returns how many nodes the capture on this stream has. Returns
-    None if the driver cannot report the number."""
+    """Returns a function that takes a stream's handle, and returns how many nodes the capture on this stream has.
+    Returns None if the driver cannot report the number."""
     driver = nvidia_driver()
     try:
         info, nodes_of = driver.cuStreamGetCaptureInfo_v2, driver.cuGraphGetNodes

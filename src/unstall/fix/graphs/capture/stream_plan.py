@@ -46,9 +46,8 @@ def plan(trace: list[Traced], count: int) -> Plan:
     """Assigns the operators of a trace to `count` lanes.
 
     Goes through the operators in the program's order. Puts each operator on the lane on which the operator can start
-    earliest, and then reserves this lane for one successor. The successor is an operator that waits for the first
-    operator. If several operators wait for the first operator, the successor is the operator with the longest path to
-    the end of the trace.
+    earliest, and then reserves this lane for the operator's successor. Of all operators that wait for the operator, the
+    successor has the longest path to the end of the trace.
     """
     way = _ways(trace)
     heirs = _heirs(trace, way)

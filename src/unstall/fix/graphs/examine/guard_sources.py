@@ -81,9 +81,9 @@ class Contents:
 
 
 def contents_of(value: object, *, of_host_tensors: bool) -> Contents | None:
-    """Returns a view of an object's contents, which guards compare as a whole. Some types, such as sets, have such a
-    view. Returns None for objects of all other types, and for objects that are too large to be compared before each
-    call.
+    """Returns a view of an object's contents, which guards compare as a whole. Such views exist only for some types,
+    such as sets. Returns None for objects of all other types, and for objects that are too large to be compared before
+    each call.
 
     If `of_host_tensors` is True, the contents of a CPU tensor are its version counter. If False, returns None for CPU
     tensors.

@@ -100,8 +100,8 @@ def guards_of(
 
 
 def item_of(container: Any, key: Any) -> Any:
-    """Returns `container[key]`. Raises KeyError or IndexError if there is no such item. A defaultdict raises KeyError
-    too, and no item is added to the defaultdict."""
+    """Returns `container[key]`. Raises KeyError or IndexError if there is no such item. If an item is missing in a
+    defaultdict, raises KeyError too, and adds no item to the defaultdict."""
     if isinstance(container, dict) and type(container).__getitem__ is dict.__getitem__:
         value = dict.get(container, key, _GONE)
         if value is _GONE:
