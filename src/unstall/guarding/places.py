@@ -115,7 +115,7 @@ def _short() -> Shortened:
 @lru_cache(4096)
 def _call_at(code: CodeType, instruction: int) -> tuple[str, str]:
     """Returns (source, name): the source text of the call that a bytecode instruction belongs to, and the name of the
-    called function. The source text is "" if it is not known, and so is the name."""
+    called function. If the source text is not known, `source` is "". If the name is not known, `name` is ""."""
     start, end, column, end_column = next(islice(code.co_positions(), instruction // 2, None), (None,) * 4)
     if start is None or end is None or column is None or end_column is None:
         return "", ""

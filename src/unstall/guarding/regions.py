@@ -126,7 +126,7 @@ def innermost_of(thread: int) -> Region | None:
     another thread.
 
     An asyncio task inherits regions from the task that creates it. This function does not find inherited regions: only
-    the context of the new task shows them, and other threads cannot read this context.
+    the context of the new task shows the inherited regions, and other threads cannot read this context.
     """
     entered = _threads.get(thread)
     if entered is None:

@@ -14,8 +14,8 @@ class Trial:
     windows of items. A window has as many items as may be in flight.
 
     The time of a strategy is measured from the end of the first item of the first window to the end of the first item
-    of the second window. When this time starts, all items in flight belong to the strategy, and memory for its streams
-    is allocated.
+    of the second window. When this time starts, all items in flight belong to the strategy, and memory for the
+    strategy's streams is allocated.
 
     With "streams", several items end at nearly the same moment. So the time of "streams" is measured from the end of
     the last item of the first window to the end of the last item of the second window.
@@ -56,8 +56,8 @@ class Trial:
 
 
 def best_of(item_ns: dict[str, int]) -> str:
-    """Returns the strategy to use. `item_ns` has the time of an item with each strategy. If another strategy is more
-    than 3 % faster than "engines", returns that strategy; otherwise, returns "engines"."""
+    """Returns the strategy to use. `item_ns` has the time of an item with each strategy. The first choice is "engines".
+    Each other strategy, in order, becomes the choice if it is more than 3 % faster than the choice so far."""
     best = "engines"
     for other, took in item_ns.items():
         if took < (1 - _BETTER) * item_ns[best]:
