@@ -53,8 +53,9 @@ def writing_atomically(path: str | Path) -> Iterator[IO[bytes]]:
 def check_targets(targets: Sequence[str | Path], inputs: Sequence[str | Path] = ()) -> None:
     """Raises UsageError if one of the output files `targets` cannot be written safely.
 
-    A target is refused if it is the same file as an input or another target (also through links), if it is a folder, or
-    if its folder does not exist. A path that is not a regular file (such as `/dev/stdout` or a pipe) may occur twice.
+    A target is refused if the target is the same file as an input or as another target (also through links), if the
+    target is a folder, or if the folder of the target does not exist. A path that is not a regular file (such as
+    `/dev/stdout` or a pipe) may occur twice among the targets.
     """
     taken = [(Path(path), "it is the input, which would be lost") for path in inputs]
     for target in map(Path, targets):
@@ -79,7 +80,8 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def _mode(target: Path) -> int:
-    """Returns the permission bits of the file. If there is no file, returns the bits of a new file under the umask."""
+    """Returns the permission bits of the file. If there is no file, returns the bits that the umask gives a new
+    file."""
     if target.exists():
         return target.stat().st_mode & 0o777
     mask = os.umask(0)

@@ -1,4 +1,5 @@
-"""The document's data as JSON: sorted keys, times in integer nanoseconds, safe to print on a terminal."""
+"""Renders the document's data as JSON that is safe to print on a terminal. Keys are sorted, and times are integers in
+ns."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
 def render(document: Document, *, top: int | None = None) -> str:
-    """Returns all of the document's data as JSON. `top` has no effect, because it limits only formats for people."""
+    """Returns all of the document's data as JSON. `top` has no effect, because `top` limits only formats for people."""
     return encode(document.data)
 
 
@@ -29,7 +30,7 @@ def encode(data: msgspec.Struct | Mapping[str, object]) -> str:
 
 
 def map_texts(data: Struct, change: Callable[[str], str]) -> Struct:
-    """Returns the data with `change` applied to each text in it."""
+    """Returns the data with each text replaced by `change(text)`."""
     return msgspec.convert(_mapped(msgspec.to_builtins(data), change), type(data))
 
 

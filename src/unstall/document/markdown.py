@@ -36,7 +36,8 @@ _LEADING = re.compile(r"^(\d*)([.)](?=\s|$)|[#+=-])")  # would make a line a hea
 
 
 def render(document: Document, *, top: int = 10) -> str:
-    """Returns the document as Markdown: the title, caveats, summary and run, then the blocks.
+    """Returns the document as Markdown. The order is: the title, the caveats, the summary, the lines about the run, the
+    blocks.
 
     Names from a trace are in code spans.
     """
@@ -56,7 +57,8 @@ def escape(text: str) -> str:
 
 
 def _inner(text: str) -> str:
-    """Escapes text within a line, where no heading or list can start. Keeps blanks at both ends."""
+    """Escapes text that is not at the beginning of a line. Such text cannot start a heading or a list. Blanks at both
+    ends of the text remain."""
     text = _SPECIAL.sub(r"\\\g<0>", plain(text))
     text = text.replace("://", "&#58;//").replace("www.", "www&#46;")
     return text.replace("@", "@<!-- -->")
@@ -91,7 +93,7 @@ def _kind(span: Span) -> str:
 
 
 def _opening(text: str) -> str:
-    """Escapes text at the beginning of a line. Keeps blanks at the end of the text."""
+    """Escapes text at the beginning of a line. If the text ends with blanks, the result ends with a blank."""
     return escape(text) + (" " if text[-1:].isspace() else "")
 
 

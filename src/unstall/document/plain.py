@@ -1,4 +1,4 @@
-"""Makes names from a trace or a program safe to print, as one line of printable characters."""
+"""Converts names from a trace or a program to one line of printable characters, which is safe to print."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def plain(text: str) -> str:
 
 
 def short(text: str, longest: int = _LONGEST_NAME) -> str:
-    """Returns the text as one line of printable characters. If the line is longer than `longest`, omits its middle."""
+    """Returns the text as one line of printable characters. If the line is longer than `longest`, omits the middle of
+    the line."""
     text = plain(text)
     if len(text) <= longest:
         return text

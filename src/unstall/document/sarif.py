@@ -25,7 +25,7 @@ _OF_NO_FILE = "pyproject.toml"
 
 
 def render(document: Document, *, top: int | None = None) -> str:
-    """Returns the document's cases as the SARIF log of one run. `top` has no effect."""
+    """Returns the document's cases as a SARIF log that has one run. `top` has no effect."""
     cases = document.cases
     failed = [(number, case) for number, case in enumerate(cases) if case.state == "exceeded"]
     run = {
@@ -82,7 +82,8 @@ def _location(at: Annotation) -> dict[str, Any]:
 
 
 def _artifact(file: str) -> dict[str, str]:
-    """Returns the location of a file: relative to the root of the repository, or absolute for an absolute path."""
+    """Returns the location of a file. An absolute path stays absolute. Any other path is relative to the repository's
+    root."""
     for path in (PurePosixPath(file), PureWindowsPath(file)):
         if path.is_absolute():
             return {"uri": f"file:///{_quoted(path.as_posix().lstrip('/'))}"}

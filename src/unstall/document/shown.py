@@ -31,7 +31,7 @@ class Shown(ABC):
             scrub_paths: Whether to shorten all paths. Shortened paths have no home directory or folder of this machine.
 
         Raises:
-            UsageError: The file has another ending or cannot be written.
+            UsageError: `path` has none of these endings, or the file cannot be written.
         """
         from unstall.document.formats import format_of, write
 

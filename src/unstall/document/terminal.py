@@ -1,7 +1,7 @@
 """Renders a document for a terminal, a pipe or a text file.
 
-The renderer uses only the sixteen colours that a terminal's theme defines, without white and black. So the text is
-readable in light and dark themes. A glyph or a word also shows everything that a colour shows.
+The renderer uses only the sixteen colours that a terminal's theme defines, except white and black. So the text is
+readable in light and dark themes. Everything that a colour shows is also shown by a glyph or a word.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def notebook(document: Document, *, top: int = 10) -> str:
 def layout(document: Document, top: int) -> Group:
     """Returns the document as parts that `rich` can print, with an empty line between the parts.
 
-    The order is: the run, the caveats, the summary, the blocks.
+    The order is: the lines about the run, the caveats, the summary, the blocks.
     """
     summary = Text(plain(document.summary), style="bold") if document.summary else None
     caveats, others = ([_block(block, top) for block in each] for each in (document.caveats, document.blocks))
@@ -152,7 +152,8 @@ def _size(parts: Iterable[Part]) -> int:
 
 
 class _Legend:
-    """The legend of bars. It has two columns, or one if two columns are too wide or if there are several bars."""
+    """The legend of bars. If there are several bars, or if two columns are too wide, the legend has one column.
+    Otherwise, it has two columns."""
 
     def __init__(self, bars: Bars) -> None:
         self._bars = bars
@@ -268,14 +269,14 @@ class _DrawnChart:
 
 
 class _Line(NamedTuple):
-    """A row of a ledger: a text, the lines below the text, and the figures beside it."""
+    """A row of a ledger: a text, the lines below the text, and the figures beside the text."""
 
     text: RenderableType
     below: Sequence[Text]
     figures: Sequence[Text]
 
     def in_full(self) -> RenderableType:
-        """Returns the text and the lines below it."""
+        """Returns the text and the lines below the text."""
         return Group(self.text, *map(_indented, self.below)) if self.below else self.text
 
     def longest_word(self) -> int:
@@ -289,10 +290,11 @@ def _indented(text: Text) -> Padding:
 
 
 class _Ledger:
-    """A table of texts and figures. Columns of figures with the same names line up in all ledgers.
+    """A table of texts and figures. If columns of figures in several ledgers have the same names, these columns line
+    up.
 
     The figures are beside the text. If words of the text would have to be broken, the figures are below the text. If
-    there is even less space, each figure follows the name of its column. If the ledger has no title, its columns show
+    there is even less space, each figure follows the name of its column. If the ledger has no title, the columns show
     no names.
     """
 

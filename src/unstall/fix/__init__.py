@@ -1,1 +1,1 @@
-"""Helpers that fix findings in the user's program. Each helper checks its own result and measures its gain."""
+"""Helpers that fix findings in the user's program. Each helper checks its own result and measures its own gain."""

@@ -7,8 +7,8 @@ captured on one stream and on several streams. Each graph is replayed on changed
 execution from the same state. The fastest graph is kept if it is faster than eager execution. From then on, a call
 copies its inputs into the graph's static inputs, replays the graph and returns copies of its results.
 
-Guards check the state that the function reads in addition to its arguments. If a guard fails, the call runs eagerly,
-and the function is captured again.
+The function may read state that is not in its arguments. Guards check whether this state is unchanged. If a guard
+fails, the call runs eagerly, and the function is captured again.
 """
 
 from __future__ import annotations
@@ -46,14 +46,15 @@ def graphed(
         streams: How many streams a graph uses. 1: the graph does not fork. "auto": the number that is measured to be
             fastest.
         shapes: "exact" captures a graph for each shape. "bucket" pads inputs to powers of two, and cuts results to the
-            size that they have without padding. A list of sizes pads inputs to the sizes in the list. Inputs are padded
-            only if the padding does not change any bit of the results.
+            size that the results have without padding. A list of sizes pads inputs to the sizes in the list. Inputs are
+            padded only if the padding does not change any bit of the results.
         verify: If False, graphs are used without a comparison of their results with the results of eager execution.
         max_graphs: The maximum number of graphs. If there are more graphs, the least recently used graph is dropped.
         strict: If True, raises `GraphedError` if no graph is possible. If False, a warning is given instead.
 
     Returns:
-        A callable like `fn`, or a module of the same class with the same state. Its `.stats()` returns statistics.
+        A callable like `fn`. If `fn` is a module, the callable is a module of the same class, with the same state. The
+        method `stats()` of the callable returns statistics.
 
     Raises:
         UsageError: An argument has an invalid value.

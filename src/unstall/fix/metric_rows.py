@@ -141,7 +141,7 @@ class MetricBatch:
 
 
 class ScalarPool:
-    """A pool of blocks and events that are used again."""
+    """A pool of blocks and events. After use, a block or an event goes back to the pool, to be used again."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -180,8 +180,8 @@ def read_ns(accelerator: Accelerator) -> int:
 
 
 def _readable(host: torch.Tensor) -> torch.Tensor | NDArray[np.generic]:
-    """Returns a NumPy view of the tensor, because NumPy's `tolist` is faster than torch's. Returns the tensor itself
-    if NumPy lacks its dtype."""
+    """Returns a NumPy view of the tensor, because NumPy's `tolist` is faster than torch's. Returns the tensor itself if
+    NumPy does not have the tensor's dtype."""
     try:
         return host.numpy()
     except (RuntimeError, TypeError):

@@ -32,10 +32,10 @@ def prefetch(
     not in pinned memory is first copied to a pinned buffer. The program may keep references to the batches.
 
     Fetching ahead never changes what the program computes. The thread that runs the program's loop fetches the first
-    batches. In the following cases it also fetches all later batches, so that only copies overlap:
+    batches. In the following cases, this thread also fetches all later batches, so that only copies overlap:
 
-    - Fetching draws from a global random number generator. Transforms in a DataLoader without workers, for example, may
-      draw from one.
+    - Fetching draws from a global random number generator. For example, transforms in a DataLoader without workers may
+      draw from such a generator.
     - The loader creates tensors on the device.
     - Another iteration over the loader has not ended.
     - The loop runs inside a torch mode, such as `with torch.device(...)`.
@@ -48,8 +48,9 @@ def prefetch(
             lists, mappings and dataclasses of tensors.
         device: The device that batches are copied to. If torch does not have this device, batches are passed through
             unchanged.
-        depth: The number of batches to fetch ahead, 0 to 64. "auto" measures the first batches. It does not fetch ahead
-            if fetching ahead could hide less than 2 % of a batch's time, or if fetching ahead turns out to be slower.
+        depth: The number of batches to fetch ahead, 0 to 64. "auto" measures the first batches. "auto" does not fetch
+            ahead if fetching ahead could hide less than 2 % of a batch's time, or if fetching ahead turns out to be
+            slower.
 
     Returns:
         An iterable with the loader's attributes and length. Its method `stats` returns a `PrefetchStats`.
@@ -63,8 +64,8 @@ def prefetch(
 
 
 class Prefetch(Generic[Item]):
-    """The iterable that `prefetch` returns. `stats` is an attribute of this class. To read or set any other attribute
-    is to read or set the loader's attribute."""
+    """The iterable that `prefetch` returns. `stats` is an attribute of this class. All other attributes are those of
+    the loader: reading or setting one on this object reads or sets it on the loader."""
 
     def __init__(self, loader: Iterable[Item], device: torch.device, depth: int | Literal["auto"]) -> None:
         self._loader = loader

@@ -66,9 +66,10 @@ def stream_map(
         in_flight: How many items may be in flight at a time, at least 1. "auto": 5, or fewer if memory is short.
         strategy: "engines": one stream copies items in, a second one computes, and a third one copies results out.
             "streams": each item uses one of several streams for its copies and its computation, so that small kernels
-            of several items run at the same time. "auto": measures both on the first items. It does not try "streams"
-            if `fn` writes to tensors that outlive a call, because the order of calls then matters. For items of up to 8
-            MiB, "auto" also tries "plain": copies and computation on the program's current stream.
+            of several items run at the same time. "auto": measures "engines" and "streams" on the first items. "auto"
+            does not try "streams" if `fn` writes to tensors that outlive a call, because the order of calls then
+            matters. For items of up to 8 MiB, "auto" also tries "plain": copies and computation on the program's
+            current stream.
         out: The memory that results are returned in. "pinned": pinned host memory. "cpu": pageable host memory.
             "device": device memory, without a copy to the host.
 
@@ -381,7 +382,7 @@ class StreamMap(Generic[Result]):
         """Limits the number of items in flight, so that they fit into the free device memory. The size of an item is
         taken as the mean of the items so far.
 
-        Finds out whether the items in flight also fit into memory if each of them has a separate stream.
+        Finds out whether the items in flight also fit into memory if each item has a separate stream.
         """
         each = self._counters.bytes_in // _WATCHED
         self._each = each + self._counters.bytes_out // _WATCHED

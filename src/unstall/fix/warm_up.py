@@ -120,8 +120,8 @@ def replay_reserved(traces: list[Trace], total_bytes: int) -> tuple[int | None, 
 
 
 def _recorded(fn: Callable[..., object], value: object, device: torch.device) -> Trace:
-    """Calls `fn` and returns the memory requests of the call. If `fn` keeps some memory, the requests do not free
-    it."""
+    """Calls `fn` and returns the memory requests of the call. Memory that `fn` does not free is not freed by these
+    requests."""
     torch.cuda.synchronize(device)
     torch.cuda.memory._record_memory_history("all", context=None, stacks="python", max_entries=10_000_000)
     try:

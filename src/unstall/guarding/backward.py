@@ -1,8 +1,8 @@
 """Activates the guard of a backward pass's caller in the autograd threads that run the backward pass.
 
 `torch._C._stash_obj_in_tls` stores an object for the current thread. When this thread calls backward(), torch copies
-the object into the autograd threads that run the backward pass. The guard is stored for the length of one backward()
-only: the active guard depends on the asyncio task too, and torch distinguishes only threads.
+the object into the autograd threads that run the backward pass. The guard is stored only until this backward() ends,
+because the active guard depends on the asyncio task too, and torch distinguishes only threads.
 """
 
 from __future__ import annotations

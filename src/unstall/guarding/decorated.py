@@ -19,8 +19,9 @@ Block = Callable[[], AbstractContextManager[object]]
 def decorated(function: Function, block: Block) -> Function:
     """Returns a function that calls `function` in a `with` block. `block` returns a new context manager for each call.
 
-    If `function` is an async function or a generator function, the returned function is one, too. In a generator, the
-    block is entered each time the generator resumes, and left each time the generator yields.
+    If `function` is an async function, the returned function is an async function. If `function` is a generator
+    function, the returned function is a generator function. In a generator, the block is entered each time the
+    generator resumes, and exited each time the generator yields.
 
     Raises UsageError if `function` is not callable.
     """

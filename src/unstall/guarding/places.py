@@ -1,5 +1,5 @@
 """Finds the line that waits: the innermost frame of the user's code, the frames between this frame and the wait, and
-the source of the frame's call."""
+the source text of the call that the user's frame makes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _MOST_FRAMES = 64
 @dataclass(frozen=True, slots=True)
 class Place:
     """The position of a wait in the program's source. The frame of the wait is the innermost Python frame that belongs
-    neither to a framework nor to unstall. If there is no such frame, it is the innermost Python frame.
+    neither to a framework nor to unstall. If there is no such frame, the frame of the wait is the innermost Python
+    frame.
 
     Attributes:
         file: The file of the frame of the wait, as reports print it.
@@ -34,8 +35,8 @@ class Place:
         code: The source text of the call that the frame of the wait makes. "" if the text is not known.
         frames: The frames between the frame of the wait and the wait itself, one "FILE: FUNCTION" per line, innermost
             frame first. If the innermost of these frames calls a function, this function is in the first line. If the
-            frame of the wait calls a function, this function is in the last line. Both are written as a profiler writes
-            built-in functions: "<built-in method NAME>".
+            frame of the wait calls a function, this function is in the last line. Both functions are written as a
+            profiler writes built-in functions: "<built-in method NAME>".
         path: The full path of the file.
         names: The global variables of the frame of the wait. The frame itself is not stored, because it would keep the
             program's tensors alive.
@@ -114,7 +115,7 @@ def _short() -> Shortened:
 @lru_cache(4096)
 def _call_at(code: CodeType, instruction: int) -> tuple[str, str]:
     """Returns (source, name): the source text of the call that a bytecode instruction belongs to, and the name of the
-    called function. A text or name that is not known is ""."""
+    called function. If the source text is not known, `source` is "". If the name is not known, `name` is ""."""
     start, end, column, end_column = next(islice(code.co_positions(), instruction // 2, None), (None,) * 4)
     if start is None or end is None or column is None or end_column is None:
         return "", ""

@@ -1,12 +1,12 @@
-"""Finds the active guard of a thread and asyncio task. In an autograd thread, this is the guard of the thread that
-called backward().
+"""Finds the active guard of a thread and asyncio task. In an autograd thread, the active guard is the guard of the
+thread that called backward().
 
 A region is an entered `with` block. It begins when the block is entered, and ends when the block is left. A context
-variable holds the innermost region. A new asyncio task copies the context, so the regions of the task that created it
-also apply in the new task, as long as they are active. Some threads run in a copy of another thread's context, such as
-the threads of asyncio.to_thread. The regions of the other thread do not apply in them. A region may be left in another
-context than the one in which it was entered, for example if a generator is deleted before it ends. So the end of a
-region is stored in the region, not in the context.
+variable holds the innermost region. A new asyncio task copies the context, so the regions of the task that created the
+new task also apply in the new task, as long as these regions are active. Some threads run in a copy of another thread's
+context, such as the threads of asyncio.to_thread. The regions of the other thread do not apply in such a thread. A
+region may be entered in one context and left in another context, for example if a generator is deleted before it ends.
+So the end of a region is stored in the region, not in the context.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ def innermost_of(thread: int) -> Region | None:
     """Returns the innermost active region of the thread `thread`, or None. `thread` is the `threading.get_ident()` of
     another thread.
 
-    Does not find a region that an asyncio task of this thread inherited from the task that created it. Only the task's
-    context shows which regions the task inherited, and other threads cannot read this context.
+    An asyncio task inherits regions from the task that creates it. This function does not find inherited regions: only
+    the context of the new task shows the inherited regions, and other threads cannot read this context.
     """
     entered = _threads.get(thread)
     if entered is None:
@@ -240,8 +240,9 @@ def has_source() -> bool:
 
 
 def _own() -> Region | None:
-    """Returns the innermost active region of the current context that was entered in the current thread, or None. The
-    context of an asyncio task also contains the regions that were active when the task was created."""
+    """Of the active regions in the current context, considers only those that were entered in the current thread.
+    Returns the innermost one, or None. The context of an asyncio task also contains the regions that were active when
+    the task was created."""
     region = _innermost.get()
     while region is not None and not (region.active and region.siblings is _here.entered):
         region = region.outer

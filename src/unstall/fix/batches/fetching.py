@@ -1,4 +1,5 @@
-"""Fetches a loader's batches one by one and sends each to the device, on any thread. Used by `prefetch`."""
+"""Fetches a loader's batches one by one, and sends each batch to the device. Any thread can do this. Used by
+`prefetch`."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class NoRoomAheadError(Exception):
 
 
 class StatefulLoader(Protocol):
-    """A loader whose position can be saved and restored, such as `torchdata`'s."""
+    """A loader whose position can be saved and restored, such as a loader of `torchdata`."""
 
     def state_dict(self) -> Mapping[str, object]: ...
 
@@ -90,7 +91,7 @@ def pins_by_itself(loader: object) -> bool:
 
 
 class Batches:
-    """Fetches a loader's batches and sends each to the device. Only one thread may use this object at a time."""
+    """Fetches a loader's batches and sends each batch to the device. Only one thread may use this object at a time."""
 
     def __init__(self, loader: Iterable[object], accelerator: Accelerator, sender: Sender, room: Room) -> None:
         self._loader = loader
@@ -110,7 +111,7 @@ class Batches:
 
     def next(self, before: dict[str, object] | None = None) -> FetchedBatch:
         """Fetches the next batch and sends it to the device. `before` has the current states of the random generators,
-        if the caller knows them.
+        if the caller knows these states.
 
         Raises:
             StopIteration: The loader has no more batches.

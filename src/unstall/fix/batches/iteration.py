@@ -40,7 +40,7 @@ _JITTER = 2.0  # fetches are uneven if the longest takes more than 2 times the m
 
 
 class Iteration:
-    """An iterator over a loader's batches that yields them with their tensors on the device.
+    """An iterator over a loader's batches. It yields each batch with the batch's tensors on the device.
 
     If batches are fetched ahead on another thread, the thread stops when the loader ends, or when the iterator is
     closed or dropped.
@@ -150,8 +150,9 @@ class Iteration:
         self.close()
 
     def _sender(self) -> Sender:
-        """Returns the `Sender` of earlier passes, which has learned whether the loader reuses its memory. If another
-        pass is using this `Sender`, or if no earlier pass used this device, returns a new `Sender`."""
+        """Returns the `Sender` of earlier passes. This `Sender` has learned whether the loader reuses the memory of
+        batches. If another pass is using this `Sender`, or if no earlier pass used this device, returns a new
+        `Sender`."""
         kept, loader = self._passes.sender, self._loader
         others = self._passes.others_are_open(self)
         if kept is not None and kept.accelerator is self._accelerator and not others:
@@ -200,7 +201,7 @@ class Iteration:
         return None
 
     def _taken(self) -> object:
-        """Waits for the next result of the producer's thread, and returns it."""
+        """Waits for the next result of the producer's thread, and returns this result."""
         assert self._producer is not None
         made = self._producer.take()
         if isinstance(made, FetchedBatch) and made.sent is not None:
@@ -284,8 +285,8 @@ class Iteration:
         self._go_ahead(min(fitting, _DEEP if uneven else _DEPTH), "fetched ahead by a thread")
 
     def _fitting(self, size_bytes: int) -> int:
-        """Returns how many batches of `size_bytes` fit into half of the spare device memory. Spare memory was free even
-        at the peak of the program's memory use."""
+        """Returns how many batches of `size_bytes` fit into half of the spare device memory. Spare memory is memory
+        that was free even when the program's memory use was at its peak."""
         return int(_ROOM_AHEAD * self._accelerator.unneeded_bytes()) // max(size_bytes, 1)
 
     def _go_ahead(self, depth: int, why: str) -> None:
@@ -389,7 +390,7 @@ def _held_ready(loader: DataLoader[object]) -> int:
 
 
 def _why_beside(loader: object, depth: int | Literal["auto"]) -> str | None:
-    """Returns a reason why fetching on another thread could change the program's results, or None if there is none."""
+    """If fetching on another thread could change the program's results, returns the reason. Otherwise, returns None."""
     if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
         return "a torch mode is on in the program's thread"
     if depth == "auto" and isinstance(loader, DataLoader) and loader.num_workers == 0:

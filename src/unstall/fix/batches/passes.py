@@ -1,4 +1,4 @@
-"""State that all passes of one `prefetch` over its data loader share."""
+"""State that is shared by all passes that one `prefetch` makes over its data loader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from unstall.fix.tensors.staging import Sender
 
 
 class Pass(Protocol):
-    """One pass of a `prefetch` over its loader, with the methods that other passes of the same `prefetch` call."""
+    """One pass that a `prefetch` makes over its loader. The methods here are called by other passes of this
+    `prefetch`."""
 
     def is_open(self) -> bool: ...
 
@@ -20,8 +21,8 @@ class Pass(Protocol):
 
 
 class Passes:
-    """State that all passes of one `prefetch` over its loader share. This object has only weak references to the
-    passes, so that a pass ends when the program drops the pass."""
+    """State that is shared by all passes that one `prefetch` makes over its loader. This object has only weak
+    references to the passes, so that a pass ends when the program drops the pass."""
 
     def __init__(self) -> None:
         self.counters = PrefetchCounters()
@@ -58,7 +59,7 @@ class Passes:
         self._left = producer
 
     def fetch_ahead(self, depth: int, why: str) -> None:
-        """Sets how many batches are fetched ahead from now on. `why` is the reason, as the statistics show it."""
+        """Sets how many batches are fetched ahead from now on. `why` is the reason that the statistics show."""
         self._decided = depth, why
 
     def stats(self) -> PrefetchStats:

@@ -1,4 +1,4 @@
-"""Statistics of a `prefetch`: the work that it did and the time that it saved."""
+"""Statistics of a `prefetch`: the work that the `prefetch` did, and the time that the `prefetch` saved."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class PrefetchStats(Printed):
 
 @dataclass(slots=True)
 class PrefetchCounters:
-    """Adds up the figures of batches. Only the thread that iterates changes the sums. A thread that fetches ahead
-    stores its times in each batch instead."""
+    """Adds up the figures of batches. Only the thread that iterates over the batches changes the sums. A thread that
+    fetches ahead stores the times of each batch in the batch."""
 
     batches: int = 0
     bytes: int = 0

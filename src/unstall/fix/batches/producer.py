@@ -1,4 +1,4 @@
-"""A thread that computes results before their consumer asks for them."""
+"""Computes results on a separate thread, before a consumer asks for the results."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ PATIENCE_S = 5.0  # how long closing waits for a running fetch; after that the t
 
 
 class ProducerEnded:
-    """The last result of a producer's thread. `error` is the exception that ended the thread. It is StopIteration if
-    the loader had no more batches."""
+    """The last result of a producer's thread. `error` is the exception that ended the thread. If the loader had no more
+    batches, `error` is StopIteration."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -35,9 +35,9 @@ class Producer:
     or if the interpreter exits. A forked process does not have the thread. In a forked process, `take` raises
     RuntimeError, and `stop` and `close` do nothing.
 
-    On a virtual GPU with a modelled host, a program must take the same time in each run, even if this machine runs its
-    threads at different speeds. So the threads take turns on such a GPU: `take` lets the producer's thread run until
-    `depth` results are ready.
+    On a virtual GPU with a modelled host, a program must take the same time in each run, even if this machine runs the
+    program's threads at different speeds. So on such a GPU, the program's thread and the producer's thread take turns:
+    `take` lets the producer's thread run until `depth` results are ready.
     """
 
     def __init__(self, make: Callable[[], object], depth: int, enter: Callable[[], None]) -> None:

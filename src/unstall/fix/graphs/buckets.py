@@ -1,9 +1,9 @@
 """Serves calls with many input sizes by a few graphs. Inputs are padded to one of a few sizes, and results are cut to
-the size that they have without padding.
+the size that the results have without padding.
 
-Padding does not change the bits of a result only if no element of the result depends on the padding, and if the kernels
-for the larger size add numbers in the same order. So padding is tested before it is used: the first calls in each
-bucket run both with and without padding. If the two results differ in one bit, padding is not used.
+The bits of a result stay the same with padding only if no element of the result depends on the padding, and if the
+kernels for the larger size add numbers in the same order. So padding is tested before it is used: the first calls in
+each bucket run both with and without padding. If the two results differ in one bit, padding is not used.
 
 Floating-point inputs are padded with zeros. In tests, the padding has numbers above and below all values of the input.
 Integers may be indices, and numbers above all values would be out of bounds. So an integer input is padded with one of
@@ -143,8 +143,8 @@ class Padded:
         return len(proved) >= _PROOFS and all(map(operator.ge, sizes, map(min, zip(*proved, strict=True))))
 
     def trial(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Returns (args, kwargs) of the padded call, to test whether padding changes its result. The values of the
-        padding differ from the values that a graph gets."""
+        """Returns (args, kwargs) of the padded call, to test whether padding changes the result of the call. The
+        padding has other values here than in a call that a graph serves."""
         largest = len(self.bucket.proved) % 2 == 0
         given = enumerate(self.given.tensors)
         tensors = [self.family.proof(tensor, place, self.target, largest=largest) for place, tensor in given]
@@ -191,8 +191,8 @@ class Buckets:
         self._families: OrderedDict[Key, _Family] = OrderedDict()
 
     def padded(self, call: CallArguments) -> Padded | None:
-        """Returns the call with its inputs padded. Returns None if only calls of the same sizes were made so far, or
-        if padding was refused or cannot be tested."""
+        """Returns the call with its inputs padded. Returns None if all calls so far had the same sizes, or if padding
+        was refused or cannot be tested."""
         family = self._family(call)
         if family.off:
             return None
@@ -247,8 +247,9 @@ def proved_run(
 
 
 def _prove(padded: Padded, exact: object, found: Examined, run: Callable[[], object]) -> None:
-    """Compares the result of a call, `exact`, with the result of the padded call, which `run` returns. If all bits are
-    equal, records that padding is proved for these sizes. Raises `Refused` if padding must not be used."""
+    """Compares `exact`, the result of the call without padding, with the result of the padded call. `run` makes the
+    padded call and returns the result of this call. If all bits are equal, records that padding is proved for these
+    sizes. Raises `Refused` if padding must not be used."""
     seen, family = found.seen, padded.family
     if seen.refusals:
         raise Refused(seen.refusals[0])
@@ -293,8 +294,8 @@ def _larger(run: Callable[[], object]) -> object:
 
 
 def _find_sources(padded: Padded, exact: list[torch.Tensor], larger: list[torch.Tensor]) -> None:
-    """Finds, for each result dimension that padding enlarges, the input dimensions that its size may come from. Raises
-    `Refused` if a result dimension has no such input dimension."""
+    """Finds, for each result dimension that padding enlarges, the input dimensions that the size of the result
+    dimension may come from. Raises `Refused` if a result dimension has no such input dimension."""
     odd = Refusal("padded, its result has a size that is no input's", None, _ONE_A_SHAPE)
     if len(exact) != len(larger):
         raise Refused(odd)

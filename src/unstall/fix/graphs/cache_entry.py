@@ -92,7 +92,7 @@ class CacheEntry:
 
     @property
     def busy(self) -> bool:
-        """Whether a backward may follow that still needs the memory of one of the graphs."""
+        """Whether a later backward may need the memory of one of the graphs."""
         return any(graph.busy for graph in self.graphs)
 
     def note_run(self, found: Examined, calls: int) -> Refusal | None:

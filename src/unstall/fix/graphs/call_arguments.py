@@ -50,7 +50,8 @@ class CallArguments:
         args: The positional arguments.
         kwargs: The keyword arguments.
         key: A hashable key. Only calls with equal keys may be served by the same graph.
-        tensors: The input tensors, in order. Parameters are not among them, because a graph reads parameters in place.
+        tensors: The input tensors, in order. Parameters are not among these tensors, because a graph reads parameters
+            in place.
         others: Other objects in the arguments. `key` has the ids of these objects, and guards check their contents.
     """
 
@@ -61,7 +62,7 @@ class CallArguments:
     others: list[object]
 
     def exchanged(self, tensors: list[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Returns (args, kwargs) of the call, with its input tensors replaced by `tensors`."""
+        """Returns (args, kwargs) of the call, with the input tensors replaced by `tensors`."""
         rest = iter(tensors)
 
         def other(tensor: torch.Tensor) -> torch.Tensor:
@@ -162,8 +163,8 @@ def modes() -> Key:
 
 @contextmanager
 def as_in(earlier: Key) -> Iterator[None]:
-    """Sets the modes of autograd and autocast during the block to their values when `modes` returned `earlier`. A
-    backward needs this, because autograd runs a backward with other modes."""
+    """During the block, sets the modes of autograd and autocast to the values that they had when `modes` returned
+    `earlier`. A backward needs this, because autograd runs a backward with other modes."""
     cached, grad = earlier[len(_AUTOCAST) :][:2]
     with ExitStack() as stack:
         stack.enter_context(torch.set_grad_enabled(bool(grad)))

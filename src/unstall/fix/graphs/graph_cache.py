@@ -13,8 +13,9 @@ _ENTRIES_A_GRAPH = 16
 
 
 class GraphCache:
-    """The cache entries of a function, by the key of a call's arguments. The entries are sorted by their last use, the
-    most recent last. All entries together have at most `max_graphs` graphs."""
+    """The cache entries of a function. The key of a call's arguments decides which entry the call has. The entries are
+    sorted by the time of their last use: the entry that was used last is at the end. All entries together have at most
+    `max_graphs` graphs."""
 
     def __init__(self, max_graphs: int) -> None:
         self._max_graphs = max_graphs

@@ -1,5 +1,5 @@
-"""The callable that `unstall.graphed` returns for a function. Like the function, it can be called, bound, copied and
-pickled."""
+"""The callable that `unstall.graphed` returns for a function. Like the function, the callable can be called, bound,
+copied and pickled."""
 
 from __future__ import annotations
 
@@ -108,7 +108,8 @@ class GraphedFunction:
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphedFunction:
-        """Returns this object itself if it wraps a function. If it wraps a bound method, copies the method's object."""
+        """If this object wraps a function, returns this object itself. If this object wraps a bound method, returns a
+        new GraphedFunction for a copy of the object that the method is bound to."""
         function = copy.deepcopy(self._function, memo)
         return self if function is self._function else self.anew(function)
 

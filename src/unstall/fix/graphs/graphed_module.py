@@ -13,9 +13,9 @@ from unstall.fix.graphs.graphed_stats import GraphedStats
 
 
 class GraphedModule(torch.nn.Module):
-    """A module whose calls are served by CUDA graphs. It shares the `__dict__` of the wrapped module: parameters,
-    buffers, submodules, hooks and `training`. So the two modules have the same names in their `state_dict`, and a
-    change to one module also changes the other module."""
+    """A module whose calls are served by CUDA graphs. The GraphedModule shares the `__dict__` of the wrapped module:
+    parameters, buffers, submodules, hooks and `training`. So the two modules have the same names in their `state_dict`,
+    and a change to one module also changes the other module."""
 
     __slots__ = ("_unstall_graphed", "_unstall_module")
     _unstall_graphed: GraphedFunction
@@ -27,14 +27,15 @@ class GraphedModule(torch.nn.Module):
         object.__setattr__(self, "_unstall_graphed", graphed)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the module. Its hooks run during the capture, so their device work is part of the graph."""
+        """Calls the module. The module's hooks run during the capture, so the device work of the hooks is part of the
+        graph."""
         return self._unstall_graphed(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"graphed({self._unstall_module!r})"
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        """Pickles as the wrapped module, so that loading the module does not need unstall."""
+        """Pickles the wrapped module in place of this module, so that unpickling does not need unstall."""
         return operator.getitem, ([self._unstall_module], 0)
 
     def __copy__(self) -> torch.nn.Module:

@@ -1,4 +1,4 @@
-"""A captured graph, and the guards that must hold before it serves a call."""
+"""A captured graph, and the guards that must hold before the graph serves a call."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class PendingBackward:
 
 
 class GuardedGraph:
-    """A captured graph that serves calls, with its guards. It keeps alive the memory that the graph reads."""
+    """A captured graph that serves calls, and the guards of this graph. This object keeps alive the memory that the
+    graph reads."""
 
     def __init__(
         self,
@@ -98,7 +99,7 @@ class GuardedGraph:
 
     @property
     def busy(self) -> bool:
-        """Whether a backward may follow that still needs the graph's memory."""
+        """Whether a later backward may need the graph's memory."""
         pending = self.pending() if self.pending is not None else None
         return pending is not None and not pending.done
 
@@ -145,7 +146,7 @@ class GuardedGraph:
         self.hits += 1
 
     def leave(self, inputs: list[torch.Tensor]) -> None:
-        """Applies the side effects of the function: writes to arguments, and sets `.grad`."""
+        """Applies the side effects of the function. It writes to arguments and sets `.grad`."""
         if self._noticed:  # autograd sees writes of operators, not of a replay
             torch.autograd.graph.increment_version(self._noticed)
         if self.static_call.written_inputs:

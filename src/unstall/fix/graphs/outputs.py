@@ -20,8 +20,9 @@ class Outputs:
     """Makes the result for the caller from the result of a graph.
 
     Tensors in the graph's memory are copied. Arguments, and tensors from outside the function, are returned without a
-    copy. If results share memory with each other, their copies also share memory. Containers are new objects, except
-    for containers without tensors in `known` (id → object), which existed before the call.
+    copy. If results share memory with each other, their copies also share memory. Containers are new objects, with one
+    exception: a container that has no tensors, and that is in `known` (id → object), is returned itself. The objects in
+    `known` existed before the call.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Outputs:
 
         Args:
             inputs: The inputs of the call.
-            through: Tensors to return in place of copies, by the id of the result tensor that they replace.
+            through: Tensors to return in place of copies. Each key is the id of the result tensor that is replaced.
         """
         if self._single is not None and not through:
             return copy_of(self._single)
@@ -124,8 +125,8 @@ class Outputs:
 
 
 def _another_view(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a new tensor on the same memory. The caller may transpose or reshape it in place without changing
-    `tensor`."""
+    """Returns a new tensor on the same memory. If the caller transposes or reshapes the new tensor in place, `tensor`
+    does not change."""
     with torch.no_grad():
         alias: torch.Tensor = torch.ops.aten.alias(tensor)
         return alias
@@ -143,7 +144,8 @@ def _view_like(tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Ten
 
 
 def _read_like(tensor: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
-    """Returns the view with the conjugate and negative bits of `tensor` set."""
+    """Returns `view`, but with the conjugate bit set if this bit of `tensor` is set. The same holds for the negative
+    bit."""
     view = view.conj() if tensor.is_conj() else view
     return torch._neg_view(view) if tensor.is_neg() else view
 
@@ -155,7 +157,8 @@ def _unique(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 def _has_others(value: object, known: dict[int, object], kept: dict[int, object]) -> bool:
     """Returns whether a result has mutable containers without tensors. `map_tensors` does not copy such containers.
 
-    Containers in `known` (id → object) must remain the same objects. They do not count, and are added to `kept`.
+    Containers in `known` (id → object) must remain the same objects. If a container in `known` has no tensors, the
+    container does not count, and is added to `kept`.
     """
     if isinstance(value, torch.Tensor):
         return False

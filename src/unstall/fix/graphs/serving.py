@@ -1,4 +1,5 @@
-"""Serves a call: replays a graph if its guards hold. Otherwise observes the call, captures it or runs it eagerly."""
+"""Serves a call. If the guards of a graph hold, replays this graph. Otherwise, observes the call, captures the call or
+runs the call eagerly."""
 
 from __future__ import annotations
 
@@ -191,9 +192,9 @@ class GraphServer:
         return served, result
 
     def _pool_for(self, device: CaptureDevice, kind: FunctionKind) -> Pool:
-        """Returns the memory pool for a new graph. Graphs share one pool if their results are copied before another
-        graph is replayed. A graph that keeps tensors for a backward, or leaves gradients in `.grad`, has a separate
-        pool."""
+        """Returns the memory pool for a new graph. Graphs share one pool if the results of each graph are copied before
+        another graph is replayed. A graph that keeps tensors for a backward, or leaves gradients in `.grad`, has a
+        separate pool."""
         pool = device.shared_pool() if kind is FunctionKind.PURE else device.new_pool()
         if pool not in self.pools:
             self.pools.append(pool)

@@ -1,5 +1,5 @@
-"""Runs one call with static inputs: eagerly, or as a replay of its CUDA graphs. The two can then be compared and
-timed."""
+"""Runs one call with static inputs, either eagerly or as a replay of CUDA graphs. The eager run and the replay can then
+be compared and timed."""
 
 from __future__ import annotations
 

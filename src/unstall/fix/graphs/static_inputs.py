@@ -1,4 +1,4 @@
-"""Static inputs of a CUDA graph, and copies of tensors with the same strides as the original."""
+"""Makes the static inputs of a CUDA graph, and makes copies of tensors. Each copy has the strides of the original."""
 
 from __future__ import annotations
 
@@ -148,8 +148,9 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 class Sharing:
-    """Detects arguments that share memory in a way that a CUDA graph cannot reproduce. Each argument has its own static
-    input. So if two arguments share memory, a write to one would not change the other."""
+    """Detects calls that a CUDA graph cannot reproduce because arguments share memory. Each argument has a separate
+    static input. So if two arguments share memory, a write to the static input of one argument would not change the
+    static input of the other argument."""
 
     def __init__(self, seen: ObservedCall) -> None:
         self._places = sorted(seen.written_inputs)

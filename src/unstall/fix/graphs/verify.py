@@ -54,17 +54,17 @@ class Times:
 
 
 def check(static_call: StaticCall, captured: Captured, inputs: list[torch.Tensor], saved: SavedState) -> bool:
-    """Compares a replay with an eager run. Raises `Refused` if they give different values. Does not restore the
-    program's state.
+    """Compares a replay with an eager run. Raises `Refused` if the replay and the eager run give different values. Does
+    not restore the program's state.
 
     Returns whether replays from the same state give the same bits. Two kinds of differences between replay and eager
     run are accepted:
 
-    - Some kernels add up in varying order. They give other bits in each run, eager or replayed. Several replays show
-      how large these differences are.
-    - If the function asks whether it is being captured, it may compute the same values in another way. Eager runs with
-      random rounding errors show how large these differences may be. The effect of the errors would appear too large if
-      values on the host changed between eager runs. So eager runs must also agree with each other.
+    - Some kernels add up in varying order. Such kernels give other bits in each run, whether the run is eager or a
+      replay. Several replays show how large these differences are.
+    - If the function asks whether it is being captured, the function may compute the same values by other operations.
+      Eager runs with random rounding errors show how large these differences may be. The effect of the errors would
+      appear too large if values on the host changed between eager runs. So eager runs must also agree with each other.
     """
     eager, replayed = _eager(static_call, inputs, saved), _replayed(static_call, captured, inputs, saved)
     if _same(eager, replayed):
@@ -211,7 +211,8 @@ def _mismatch(eager: Outcome, replayed: Outcome, found: Explained | None, names:
 def agree(
     static_call: StaticCall, one: Captured, other: Captured, inputs: list[torch.Tensor], saved: SavedState
 ) -> bool:
-    """Replays two captures from the same state on the same inputs. Returns whether they give the same bits."""
+    """Replays two captures from the same state on the same inputs. Returns whether the two captures give the same
+    bits."""
     return _same(_replayed(static_call, one, inputs, saved), _replayed(static_call, other, inputs, saved))
 
 

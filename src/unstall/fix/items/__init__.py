@@ -1,1 +1,1 @@
-"""Items of a `stream_map`: their results, statistics and the choice of the fastest strategy."""
+"""The parts of `stream_map` that handle items and their results, keep statistics, and choose the fastest strategy."""

@@ -31,8 +31,9 @@ class StreamMapCounters:
 def on_and_back(
     fn: Callable[..., Any], accelerator: Accelerator, counters: StreamMapCounters, *, refills: bool, pinned: bool
 ) -> Callable[[object], Any]:
-    """Wraps `fn` in a function of one item on the host. The wrapper copies the item to the device, calls `fn` with it,
-    and returns the result on the host. It returns after the device has computed and copied the result.
+    """Wraps `fn` in a function that takes one item on the host. The wrapper copies the item to the device, calls `fn`
+    with the copy, and returns the result on the host. The wrapper returns after the device has computed and copied the
+    result.
 
     Args:
         fn: The function.

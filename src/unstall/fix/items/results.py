@@ -1,4 +1,4 @@
-"""Items of a `stream_map` in flight, and their results on the way from the device."""
+"""The items of a `stream_map` that are in flight, and functions that copy the results of items."""
 
 from __future__ import annotations
 

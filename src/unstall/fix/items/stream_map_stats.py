@@ -25,7 +25,8 @@ class StreamMapStats(Printed):
     @property
     def gain(self) -> float | None:
         """The speedup: `apart_ns` divided by the measured time of an item with the chosen strategy. `apart_ns` is the
-        sum of three times: the item's copy in, computation and copy out. None if the times were not measured."""
+        sum of three times of one item: the times of the copy in, of the computation and of the copy out. None if the
+        times were not measured."""
         mine = self.item_ns.get(self.strategy)
         return self.apart_ns / mine if self.apart_ns and mine else None
 

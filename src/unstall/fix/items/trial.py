@@ -1,4 +1,4 @@
-"""Finds the fastest strategy of a `stream_map`, by trying each one on some of the items."""
+"""Finds the fastest strategy of a `stream_map`, by trying each strategy on some of the items."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Trial:
     """Measures the strategies of a `stream_map` one after the other; "streams" is the last. Each strategy handles two
     windows of items. A window has as many items as may be in flight.
 
-    The time of a strategy runs from the end of the first item of the first window to the end of the first item of the
-    second window. When this time starts, all items in flight belong to the strategy, and memory for its streams is
-    allocated.
+    The time of a strategy is measured from the end of the first item of the first window to the end of the first item
+    of the second window. When this time starts, all items in flight belong to the strategy, and memory for the
+    strategy's streams is allocated.
 
-    With "streams", several items end at nearly the same moment. So the time of "streams" runs from the end of the last
-    item of the first window to the end of the last item of the second window.
+    With "streams", several items end at nearly the same moment. So the time of "streams" is measured from the end of
+    the last item of the first window to the end of the last item of the second window.
     """
 
     def __init__(self, strategies: list[str], begun: int, window: int) -> None:
@@ -56,8 +56,8 @@ class Trial:
 
 
 def best_of(item_ns: dict[str, int]) -> str:
-    """Returns the strategy to use. `item_ns` has the time of an item with each strategy. If another strategy is more
-    than 3 % faster than "engines", returns that strategy; otherwise, returns "engines"."""
+    """Returns the strategy to use. `item_ns` has the time of an item with each strategy. The first choice is "engines".
+    Each other strategy, in order, becomes the choice if it is more than 3 % faster than the choice so far."""
     best = "engines"
     for other, took in item_ns.items():
         if took < (1 - _BETTER) * item_ns[best]:

@@ -86,7 +86,7 @@ class Accelerator:
         return int(max(0, left) + max(0, reserved - self._module.memory_allocated(self.device))), int(total)
 
     def unneeded_bytes(self) -> int:
-        """Returns the bytes of device memory that are free when the program's tensors are at their peak memory."""
+        """Returns the bytes of device memory that are free when the memory of the program's tensors is at its peak."""
         free, total = self._module.mem_get_info(self.device)
         allowed = min(free + self._module.memory_reserved(self.device), total * self._fraction())
         return int(allowed - self._module.max_memory_allocated(self.device))
@@ -142,8 +142,8 @@ _known: dict[torch.device, Accelerator] = {}
 
 
 def accelerator_of(device: torch.device) -> Accelerator | None:
-    """Returns the same as `accelerator_for`. It is faster, because it caches the result for each device. Use it only
-    for the device of a tensor: such a device always exists."""
+    """Returns the same as `accelerator_for`. This function is faster, because it caches the result for each device. Use
+    this function only for the device of a tensor: such a device always exists."""
     known = _known.get(device)
     if known is None and device.type != "cpu":
         known = accelerator_for(device)

@@ -4,7 +4,7 @@ reused.
 While the driver stages a copy from pageable memory, the host waits, so the copy does not overlap with host work. A copy
 from pinned memory overlaps with all other work. To pin memory takes about as long as to copy it (22 µs for 1 MiB, 12 ms
 for 256 MiB on an H200's host), so pinned buffers are kept for later copies. After this module has sent a device tensor
-to the program, it never writes to the tensor again.
+to the program, this module never writes to the tensor again.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ class Sender:
             exposed.synchronize()
 
     def wait_for_slot(self) -> None:
-        """Waits until the pinned buffers for the next value are free. The next `send` then does not wait for them."""
+        """Waits until the pinned buffers for the next value are free. The next `send` then does not wait for these
+        buffers."""
         self._slots[self._next].begin()
 
     def send(

@@ -1,4 +1,4 @@
-"""Finds the autograd nodes behind tensors, and the tensors that these nodes save for a backward."""
+"""Finds the autograd nodes that tensors depend on, and the tensors that these nodes save for a backward."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOTHING = torch.empty(0)
 
 def node_of(tensor: torch.Tensor) -> Node | None:
     """Returns the tensor's `grad_fn`. Returns None if autograd raises an error. Autograd raises an error for a view
-    that was made with autograd off, if the base of the view has been written to since."""
+    that was made with autograd off, if the base of the view was written to later."""
     try:
         return tensor.grad_fn
     except RuntimeError:
@@ -26,7 +26,7 @@ def node_number(tensor: torch.Tensor) -> int | None:
     """Returns the sequence number of the autograd node that made the tensor, or None if no node made the tensor. Newer
     nodes have larger numbers.
 
-    Raises RuntimeError for a view that was made with autograd off, if the base of the view has been written to since.
+    Raises RuntimeError for a view that was made with autograd off, if the base of the view was written to later.
     """
     node = tensor.grad_fn
     return None if node is None else int(node._sequence_nr())
@@ -72,8 +72,8 @@ class SavedForBackward:
     anything: bool = False
 
     def of(self, inputs: list[torch.Tensor], results: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Returns the tensors to pass to `ctx.save_for_backward` in a later call. `inputs` and `results` are those of
-        the later call."""
+        """Returns the tensors to pass to `ctx.save_for_backward` in a later call. `inputs` and `results` are the inputs
+        and results of the later call."""
         found = [*(inputs[place] for place in self.inputs), *self.outside, *(results[place] for place in self.results)]
         return found or [_NOTHING] if self.anything else []
 

@@ -83,7 +83,7 @@ def _node_of(leaf: torch.Tensor) -> torch.autograd.graph.Node:
 
 
 class _Lifetime:
-    """An object in the metadata of an autograd node. Python collects it with the node."""
+    """An object in the metadata of an autograd node. Python frees this object together with the node."""
 
 
 def silence_nodes_of(results: Iterable[torch.Tensor]) -> None:

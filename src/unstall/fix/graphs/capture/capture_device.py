@@ -50,12 +50,12 @@ class CaptureDevice(Protocol):
         """Whether timing events that are recorded within a capture can be read after a replay."""
 
     def capture_stream(self) -> AbstractContextManager[None]:
-        """Makes the capture stream current during the block. Work of the block runs after earlier work, and before
-        later work, of the stream that is current outside of the block."""
+        """Makes the capture stream current during the block. The work of the block runs after all earlier work of the
+        stream that is current outside of the block, and before all later work of that stream."""
 
     def on_capture_stream(self) -> AbstractContextManager[object]:
-        """Makes the capture stream current during the block, without ordering its work. For code that launches no
-        work."""
+        """Makes the capture stream current during the block. No stream waits for another stream, so the block must
+        launch no work."""
 
     def capture(
         self, pool: Pool, generators: list[torch.Generator], run: Callable[[], _T]
@@ -78,7 +78,7 @@ class CaptureDevice(Protocol):
         """Records a timing event on the current stream, within a capture. Returns the event."""
 
     def seconds_between(self, start: Any, end: Any) -> float:
-        """Returns the time in s between two timing events in the last replay of their graph."""
+        """Returns the time in s between two timing events of a graph, in the last replay of this graph."""
 
     def new_pool(self) -> Pool: ...
 
@@ -99,8 +99,8 @@ class CaptureDevice(Protocol):
     def synchronize(self) -> None: ...
 
     def seconds(self, run: Callable[[], object]) -> float:
-        """Waits until the device is idle, and calls `run`. Returns the time in s until the device has finished the
-        work of `run`."""
+        """Waits until the device is idle. Then calls `run`, and waits until the device has finished the work of `run`.
+        Returns the time in s from the start of `run` to the end of this work."""
 
     def capturing(self) -> bool:
         """Returns whether the program itself is capturing a CUDA graph on the current stream."""
@@ -299,8 +299,8 @@ class CudaDevice:
 
 @lru_cache(maxsize=1)
 def _nodes_call() -> Callable[[int], int | None] | None:
-    """Returns a function from a stream's handle to the number of nodes that the capture on this stream has. Returns
-    None if the driver cannot report the number."""
+    """Returns a function that takes a stream's handle, and returns how many nodes the capture on this stream has.
+    Returns None if the driver cannot report the number."""
     driver = nvidia_driver()
     try:
         info, nodes_of = driver.cuStreamGetCaptureInfo_v2, driver.cuGraphGetNodes

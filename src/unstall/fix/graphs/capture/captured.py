@@ -1,5 +1,5 @@
-"""Captures a function at one shape as a CUDA graph: on one stream, or on several streams if they are predicted to be
-faster."""
+"""Captures a function as CUDA graphs, for inputs of one shape. A capture uses one stream, or several streams if several
+streams are predicted to be faster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Captured:
     Attributes:
         lanes: How many streams the graphs use.
         graphs: The graphs, in the order in which they are replayed.
-        results: The result of each segment. Its tensors are in the memory of the graphs.
+        results: The result of each segment. The tensors in these results are in the memory of the graphs.
         nodes: The total number of nodes of all graphs, or None if the number is unknown.
         waits: How often one stream waits for another stream.
     """
@@ -73,8 +73,8 @@ def capture_parallel(
         pool: The memory pool of the graphs.
         generators: The random generators that the function may use.
         segments: The parts of the function that are captured one after the other.
-        counts: The numbers of streams to try. If None, tries 2 and 4 streams, if a prediction says that they are faster
-            than one stream.
+        counts: The numbers of streams to try. If None, tries those of the numbers 2 and 4 that are predicted to be
+            faster than one stream.
         restore: A function that undoes the changes of a replay.
 
     Raises:

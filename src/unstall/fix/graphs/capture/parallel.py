@@ -25,7 +25,7 @@ from unstall.fix.tensors.storages import Touched, decomposed, touched_by
 
 
 class CannotFork(Exception):  # noqa: N818 - a decision, not an error
-    """A capture on several streams would not be safe, or its operators differ from those of the traced run."""
+    """A capture on several streams would not be safe, or has other operators than the traced run."""
 
 
 class Dependencies:

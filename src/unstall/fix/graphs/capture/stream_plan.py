@@ -27,7 +27,7 @@ class Traced:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """On which stream (lane) each operator of a capture runs.
+    """Says on which stream (lane) each operator of a capture runs.
 
     Attributes:
         lanes: The lane of each operator, in the order of the trace.
@@ -45,9 +45,9 @@ class Plan:
 def plan(trace: list[Traced], count: int) -> Plan:
     """Assigns the operators of a trace to `count` lanes.
 
-    Goes through the operators in the program's order. Puts each operator on the lane on which it can start earliest,
-    and then reserves this lane for one successor. Among the operators that wait for the operator, the successor is the
-    one with the longest path to the end of the trace.
+    Goes through the operators in the program's order. Puts each operator on the lane on which the operator can start
+    earliest, and then reserves this lane for the operator's successor. Of all operators that wait for the operator, the
+    successor has the longest path to the end of the trace.
     """
     way = _ways(trace)
     heirs = _heirs(trace, way)
@@ -97,7 +97,8 @@ def _best_lane(
 
 
 def _ways(trace: list[Traced]) -> list[float]:
-    """Returns, for each operator, the time in s of the longest path from its start to the end of the trace."""
+    """Returns, for each operator, the time in s of the longest path from the start of the operator to the end of the
+    trace."""
     way = [op.seconds for op in trace]
     for place in range(len(trace) - 1, -1, -1):
         for before in trace[place].after:
@@ -106,9 +107,9 @@ def _ways(trace: list[Traced]) -> list[float]:
 
 
 def _heirs(trace: list[Traced], way: list[float]) -> list[int]:
-    """Finds one successor of each operator: among the operators that wait for it, the one with the longest path to the
-    end of the trace. Returns the index of each operator's successor, or -1 if no operator waits for it. `way` has the
-    lengths of the paths, in s."""
+    """Finds one successor of each operator. Of all operators that wait for the operator, the successor has the longest
+    path to the end of the trace. Returns the index of each operator's successor, or -1 if the operator has no
+    successor. `way` has the lengths of the paths, in s."""
     heirs = [-1] * len(trace)
     for place, op in enumerate(trace):
         for before in op.after:

@@ -36,9 +36,9 @@ class Examined:
 
     Attributes:
         seen: The reads, writes and side effects of the call.
-        kind: The kind of function, by its effects.
+        kind: The kind of the function, which depends on the effects of the call.
         changed: Descriptions of the Python-side state that the call changed.
-        reachable: The Python-side state that the call's code reads, with its values after the call.
+        reachable: The Python-side state that the call's code reads, with the values that this state had after the call.
     """
 
     seen: ObservedCall
@@ -117,7 +117,8 @@ def examined(device: CaptureDevice, function: Callable[..., Any], call: CallArgu
 
 
 def _kind(results: list[torch.Tensor], seen: ObservedCall) -> FunctionKind:
-    """Returns the kind of the function, by its effects. `results` are the result tensors that the call itself made."""
+    """Returns the kind of the function, which depends on the effects of the call. `results` are the result tensors that
+    the call itself made."""
     changes = bool(seen.written or seen.written_inputs)
     grads = bool(seen.leaves)
     if any(node_of(tensor) is not None for tensor in results) and not (seen.backward_ran and (changes or grads)):
@@ -186,7 +187,7 @@ def _of_autograd(
     """Returns the reasons against a graph that come from autograd.
 
     In eager execution, autograd knows that an in-place write to one view changes other views. Autograd does not know
-    this for the results of a CUDA graph, because it sees the results as unrelated tensors.
+    this for the results of a CUDA graph, because autograd sees the results as unrelated tensors.
     """
     outside = set(map(storage_of, seen.externals))
     taken = outside.union(map(storage_of, call.tensors))
@@ -204,8 +205,8 @@ def _of_autograd(
 
 
 def _stranger(value: object, reachable: ReachableState) -> object:
-    """Returns the first object in a result that a graph could not reproduce, or None if there is no such object. The
-    call made such an object, and the object is neither a tensor, a plain value nor a container."""
+    """Searches a result for objects that a graph could not reproduce. Returns the first such object, or None if there
+    is none. Such an object was made by the call, and is neither a tensor, a plain value nor a container."""
     if isinstance(value, (torch.Tensor, *_SIMPLE, *_SIMPLE_OF_TORCH)) or id(value) in reachable.known:
         return None
     items: list[object]
@@ -234,7 +235,8 @@ def _seen_in_a_capture(
     because some functions skip such waits while they are captured.
 
     Returns None if the function does not check whether it is captured. Also returns None if the function waits even in
-    the capture. In this case, removes the waits that the function skipped from `seen.refusals`.
+    the capture. If the function waits in the capture, removes all waits before this wait from `seen.refusals`, because
+    the function skipped these waits in the capture.
     """
     if not seen.asks_whether_captured:
         return None

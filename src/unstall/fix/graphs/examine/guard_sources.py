@@ -1,4 +1,5 @@
-"""Key-value views of guarded state that is not in a dict or a list: closures, `__slots__`, and whole contents.
+"""Key-value views of guarded state that is not an item of a dict or a list: closures, `__slots__`, and the contents of
+an object as one value.
 
 Guards compare the identities of objects. Reading the contents of an object may make a new object each time. So
 `Contents` returns the same object as long as the contents are equal.
@@ -80,8 +81,9 @@ class Contents:
 
 
 def contents_of(value: object, *, of_host_tensors: bool) -> Contents | None:
-    """Returns a view of an object, such as a set, whose contents guards compare as a whole. Returns None for objects of
-    other types, and for objects that are too large to be compared before each call.
+    """Returns a view of an object's contents, which guards compare as a whole. Such views exist only for some types,
+    such as sets. Returns None for objects of all other types, and for objects that are too large to be compared before
+    each call.
 
     If `of_host_tensors` is True, the contents of a CPU tensor are its version counter. If False, returns None for CPU
     tensors.

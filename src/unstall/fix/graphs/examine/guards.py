@@ -100,8 +100,8 @@ def guards_of(
 
 
 def item_of(container: Any, key: Any) -> Any:
-    """Returns `container[key]`. Raises KeyError or IndexError if there is no such item, also for a defaultdict, to
-    which no item is added."""
+    """Returns `container[key]`. Raises KeyError or IndexError if there is no such item. If an item is missing in a
+    defaultdict, raises KeyError too, and adds no item to the defaultdict."""
     if isinstance(container, dict) and type(container).__getitem__ is dict.__getitem__:
         value = dict.get(container, key, _GONE)
         if value is _GONE:
@@ -117,7 +117,7 @@ def count_of(value: object, name: str) -> int:
 
 
 def layout_of(tensor: torch.Tensor) -> tuple[object, ...]:
-    """Returns the address of a tensor, and the properties that say how its memory is read, such as the strides. The
-    kernels of a graph rely on these values."""
+    """Returns the address of a tensor, and the properties that say how the tensor's memory is read, such as the
+    strides. The kernels of a graph rely on these values."""
     read_as = tensor.dtype, tensor.is_conj(), tensor.is_neg()
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.device, read_as

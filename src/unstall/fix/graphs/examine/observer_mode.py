@@ -98,7 +98,7 @@ class ObserverMode(TorchDispatchMode):
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
-        """Catches errors of the observation itself during the block, so that the program does not get these errors.
+        """During the block, catches errors of the observation itself, so that the program does not get these errors.
         Records each error as a reason against a graph."""
         try:
             yield
@@ -151,8 +151,8 @@ class ObserverMode(TorchDispatchMode):
         self.stop_if_refused()
 
     def is_programs_warning(self, warning: str, again: bool) -> bool:
-        """Returns whether a warning is the program's own. If each call would show a warning of the program (`again`),
-        records the warning.
+        """Returns whether a warning is the program's own. `again` says whether each call would show this warning. If
+        `again` is True and the warning is the program's own, records the warning.
 
         torch's warnings about waits are not the program's own. These warnings are turned on only to find the line that
         waits.
@@ -184,7 +184,8 @@ class ObserverMode(TorchDispatchMode):
         self.seen.externals.append(tensor.detach() if made_inside else tensor)
 
     def release(self) -> None:
-        """Drops the tensors that were kept alive so that their ids and addresses stay unique."""
+        """Drops the tensors that were kept alive. As long as the tensors were alive, no other tensor could get the same
+        id or address."""
         self._tensors.clear()
         self.addresses.clear()
 

@@ -1,8 +1,10 @@
-"""Finds the Python-side state that a function can reach, and guards this state: a graph has the values of its capture.
+"""Finds the Python-side state that a function can reach, and guards this state, because a graph has the values that the
+state had at the capture.
 
-The search visits closures, globals that the code names, `self`, the user's classes and modules and, recursively, their
-contents. Guards are made for the parts of the state that the executed code has names for. A guarded item is an
-attribute, an item of a container or a closure cell. It is described by a container and a key in the container.
+The search visits closures, globals that the code names, `self`, and the user's classes and modules. The search also
+visits, recursively, the contents of all these objects. Guards are made for the parts of the state that the executed
+code has names for. A guarded item is an attribute, an item of a container or a closure cell. It is described by a
+container and a key in the container.
 """
 
 from __future__ import annotations
@@ -163,7 +165,8 @@ class ReachableState:
                 return
 
     def _open(self, label: str, value: object) -> list[Named]:
-        """Adds the items of one object to the state. Returns their names and values. Runs none of the user's code."""
+        """Adds the items of one object to the state. Returns the names and values of these items. Runs none of the
+        user's code."""
         if isinstance(value, torch.Tensor):
             self._contents(label, value)
             return _hooks_of(label, value)
@@ -232,8 +235,8 @@ class ReachableState:
         return [*inside, *((base.__name__, base) for base in type(value).__mro__ if is_users_class(base))]
 
     def _module(self, label: str, module: torch.nn.Module, state: dict[str, Any]) -> list[Named]:
-        """Adds the items of a module's own dictionaries and its numbers of hooks to the state. The dictionaries
-        themselves are never replaced."""
+        """Adds two things to the state: the items of a module's own dictionaries, and the numbers of the module's
+        hooks. The dictionaries themselves are not added, because no code replaces these dictionaries."""
         start = f"{label}." if label else ""
         inside = self._items(state, [(key, start + key) for key in state if key not in _MODULE_DICTS])
         for part in ("_parameters", "_buffers", "_modules"):

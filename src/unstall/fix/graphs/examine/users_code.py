@@ -17,7 +17,8 @@ def is_users_file(file: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_library_file(file: str) -> bool:
-    """Returns whether the file belongs to an installed package. Frameworks, such as torch, and unstall do not count."""
+    """Returns whether the file belongs to an installed package. Unstall, and frameworks such as torch, do not count as
+    installed packages."""
     return not (file.startswith(OURS) or is_framework(file)) and not is_users_file(file)
 
 

@@ -1,6 +1,7 @@
 """Records Python warnings while a function runs, and hides the warnings of runs that only check a function.
 
-`warnings.catch_warnings` is not used, because Python would forget which warnings it has shown, and show them again.
+`warnings.catch_warnings` is not used, because Python would then forget which warnings were shown, and would show these
+warnings again.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def listening_to_warnings(is_shown: Callable[[str, bool], bool]) -> Iterator[Non
 
 
 def _is_noted(text: str, category: type[Warning], filename: str, line: int) -> bool:
-    """Returns whether Python has recorded that it shows this warning. Python does not show a recorded warning again.
+    """Returns whether Python has a record that this warning was shown. Python does not show a recorded warning again.
 
     Python records a warning in `__warningregistry__` of the module that warns, except if the filter's action is
     `always`. Libraries make Python forget its records, for example by `warnings.catch_warnings`. Python then shows the
