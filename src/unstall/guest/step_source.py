@@ -75,8 +75,8 @@ class StepSources:
         If there are several optimizers, returns the optimizer that steps least often. For example, a GAN's
         discriminator often steps several times for each step of the GAN's generator. If there are several loaders or
         models, returns the loader or model with the most boundaries. `latest` is the source of the newest boundary. If
-        `latest` and another source have equal counts, returns `latest`, because the other source has already set its
-        boundary in this step.
+        several sources qualify and `latest` is one of them, returns `latest`, because the other sources have already
+        set their boundaries in this step.
         """
         for kind in KINDS:
             live = [source for source in self._counts if source.kind == kind and not self.silent(source)]

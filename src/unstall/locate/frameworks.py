@@ -1,5 +1,5 @@
-"""A table of training and inference frameworks. It says what a step is in each framework, and which options of the
-framework address which findings.
+"""A table of training and inference frameworks. The table says what a step is in each framework, and which findings
+each option of the framework addresses.
 
 To add a framework, add an entry to `FRAMEWORKS`. Tests check that the installed package has each option.
 """
@@ -15,7 +15,7 @@ _UPLOADS = r"pageable-copy|blocking-copy|blocking-pinned-copy|data-loading"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option or a call of a framework that addresses findings.
+    """A framework's option or call that addresses findings.
 
     Attributes:
         rules: A regular expression that matches the whole name of each rule whose findings the option addresses.
@@ -59,8 +59,8 @@ class Framework:
         options: The framework's options that address findings.
         has_loop: Whether the loop over the steps is in the framework. If False, the loop is in the user's code.
         loop: A regular expression for the function that contains the loop over the steps. It is searched in texts of
-            the form "file: function". If no optimizer steps, each call of a model by this function is a step. None if
-            the function is not known.
+            the form "file: function". If the run has no optimizer step, each call of a model by this function is a
+            step. None if the function is not known.
     """
 
     name: str
