@@ -181,9 +181,9 @@ def _of_passes(timeline: Timeline, start: I64, end: I64) -> Nature | None:
 def _of_embeddings(timeline: Timeline, start: I64, end: I64) -> Nature | None:
     """Returns STEP if nearly all spans look up an embedding, and no embedding is looked up outside of the spans.
 
-    A model looks up its embeddings once a step, before its layers. Some models, such as UMT5, also have an embedding in
-    each layer. In UMT5, this embedding is for relative positions. If the spans are layers of such a model, the lookup
-    before the layers is outside of the spans.
+    A model looks up its embeddings only once in each step, before its layers. Some models, such as UMT5, also have an
+    embedding in each layer. In UMT5, this embedding is for relative positions. If the spans are layers of such a model,
+    the lookup before the layers is outside of the spans.
     """
     looked_up = timeline.host.end[_named(timeline, (HostKind.OP,), _EMBEDDING)]
     outside = bool((_span_of(looked_up, start, end) < 0).any())

@@ -80,7 +80,8 @@ an idle device, an op starts within microseconds after its launch (benchmarks/re
 
 
 def whole(timeline: Timeline) -> Steps:
-    """Returns one step. It lasts from the start of the first operator, call or device op to the end of the last one.
+    """Returns one step. The step lasts from the start of the first operator, call or device op to the end of the last
+    operator, call or device op.
 
     If the device was still busy with work that was launched before the recording, the step begins when the device has
     finished this work.

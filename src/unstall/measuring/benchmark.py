@@ -11,8 +11,8 @@ A call of `bench` does this, in order:
     returns, and the values of the inputs.
  5. It measures `host` and `wall` by single calls on an idle device. It waits for the results of each call.
  6. It measures `device` by single calls, from records of the work on the device. CUPTI or the virtual GPU makes these
-    records. If there are no records, it uses events around each call. It puts calls and events into the launch
-    queue while the stream is blocked.
+    records. If there are no records, `bench` uses events around each call. `bench` puts calls and events into the
+    launch queue while the stream is blocked.
  7. It measures `throughput` by calls that directly follow each other. It waits only once, after the last call.
  8. It derives verdicts from the results of steps 1 to 7.
 
