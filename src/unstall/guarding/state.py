@@ -3,7 +3,7 @@
 A source adds itself by `regions.add_source` and calls `on_wait` only while the source is switched on. For each wait,
 the source runs the following code in the thread that waits. The thread must have the GIL.
 
-    pending = on_wait(kind, operator)  # right before the wait; if this raises SyncError, let the error pass and do not wait
+    pending = on_wait(kind, operator)  # right before the wait; may raise SyncError: then raise this error, do not wait
     ...  # the wait
     if pending is not None:
         pending.waited(duration_ns)  # right after; may raise, if the program turns warnings into errors
