@@ -1,5 +1,5 @@
-"""Computes digests of source lines. A comparison of two runs recognises a line that was moved by its digest. The text
-of the source is not stored."""
+"""Computes digests of source lines. By these digests, a comparison of two runs recognises a line that was moved. The
+text of the source is not stored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def digest_of(line: bytes) -> int:
 
 
 class LineDigests:
-    """A function from (file, line number) to the digest of the line's text. It returns -1 if the line has no digest.
+    """A function from (file, line number) to the digest of the line's text. The function returns -1 if the line has no
+    digest.
 
     Lines in files of frameworks have no digest. Lines of a file that changed after the program began have no digest
     either, because the program may have run an earlier version of the file.

@@ -1,9 +1,9 @@
-"""The functions that a source of waits calls. A source is the virtual GPU, or hooks in a real GPU's driver.
+"""The functions that are called by a source of waits. A source is the virtual GPU, or hooks in a real GPU's driver.
 
-A source adds itself by `regions.add_source` and calls `on_wait` only while it is switched on. For each wait, the source
-runs the following code in the thread that waits. The thread must have the GIL.
+A source adds itself by `regions.add_source` and calls `on_wait` only while the source is switched on. For each wait,
+the source runs the following code in the thread that waits. The thread must have the GIL.
 
-    pending = on_wait(kind, operator)  # right before the wait; may raise SyncError: then do not wait, raise it
+    pending = on_wait(kind, operator)  # right before the wait; may raise SyncError: then raise this error, do not wait
     ...  # the wait
     if pending is not None:
         pending.waited(duration_ns)  # right after; may raise, if the program turns warnings into errors
@@ -59,7 +59,8 @@ class Pending:
     place: Place
 
     def waited(self, duration_ns: int | None) -> None:
-        """Reports the wait after it has ended. `duration_ns` is the length of the wait, or None if it is not known."""
+        """Reports the wait after it has ended. `duration_ns` is the length of the wait, or None if the length is not
+        known."""
         wait = replace(self.wait, duration_ns=duration_ns)
         self.guard.note(wait)
         if self.guard.mode == "warn":
@@ -97,8 +98,8 @@ def guarded() -> Guarded | None:
 
 
 def guarded_other(thread: int) -> Guarded | None:
-    """Returns what `guarded` would return in the thread `thread`. `thread` is the `threading.get_ident()` of another
-    thread.
+    """Returns the value that a call of `guarded` in the thread `thread` would return. `thread` is the
+    `threading.get_ident()` of a thread that is not the current thread.
 
     The thread `thread` must not run during the call.
     """
@@ -114,7 +115,7 @@ def on_wait(kind: Kind, operator: str | Sequence[str] = "") -> Pending | None:
     """Reports to the active guard of the current thread and asyncio task that the CPU is about to wait.
 
     Args:
-        kind: What the CPU waits for: one of `kinds.KINDS`.
+        kind: What the CPU waits for. The value is in `kinds.KINDS`.
         operator: The torch operator that waits, such as "aten::item". If several nested operators are running in this
             thread, a sequence of all of them, outermost first. "" if no operator is known.
 
@@ -147,11 +148,11 @@ def _wait(kind: Kind, operators: tuple[str, ...], place: Place) -> Wait:
 
 @lru_cache(4096)
 def _way(kind: Kind, operators: tuple[str, ...], frames: str) -> tuple[Way, str]:
-    """Returns (way, operator). `way` is the matching entry of the table of known waits. It contains the advice for the
-    user. `operator` is the operator that waits.
+    """Returns (way, operator). `way` is the matching entry of the table of known waits. This entry contains the advice
+    for the user. `operator` is the operator that waits.
 
-    `operator` is the outermost operator that is known to wait. If no operator is known to wait, it is the outermost
-    operator that is not a part of autograd.
+    `operator` is the outermost operator that is known to wait. If no operator is known to wait, `operator` is the
+    outermost operator that is not a part of autograd.
     """
     known = [name for name in operators if name]
     outermost = next((name for name in known if not _ENGINE.match(name)), "".join(known[:1]))

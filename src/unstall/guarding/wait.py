@@ -10,7 +10,7 @@ _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000), ("ns", 1))
 
 
 class SyncWarning(UserWarning):
-    """Warns that the CPU waits for the GPU in a block under `unstall.no_sync("warn")`."""
+    """Warns that, in a block under `unstall.no_sync("warn")`, the CPU waits for the GPU."""
 
     def __init__(self, text: str, wait: Wait | None = None) -> None:
         super().__init__(text)
@@ -22,17 +22,17 @@ class Wait:
     """One wait of the CPU for the GPU.
 
     Attributes:
-        kind: What the CPU waits for: one of `unstall.guarding.kinds.KINDS`.
-        operator: The operator or function that waits: "aten::item", "torch.cuda.synchronize".
-        file: The file of the innermost frame that does not belong to a framework, as reports print it. "" if the file
-            is not known.
+        kind: What the CPU waits for. The value is in `unstall.guarding.kinds.KINDS`.
+        operator: The name of the operator or function that waits, for example "aten::item" or "torch.cuda.synchronize".
+        file: The file of the innermost frame that does not belong to a framework. The file has the form that reports
+            print. "" if the file is not known.
         line: The line in `file` that waits. 0 if the line is not known.
         function: The name of the function that contains `line`.
-        called_from: If `file` belongs to an installed package: "FILE:LINE" of the innermost frame in the user's code.
-            Otherwise "".
+        called_from: The text "FILE:LINE" for the innermost frame in the user's code, if `file` belongs to an installed
+            package. Otherwise "".
         code: The source text of the call that waits, such as "loss.item()". "" if the text is not known.
         rule: The name of the rule by which `unstall explain` finds waits of this sort.
-        advice: What the user can do instead of the wait, in most cases.
+        advice: What the user can, in most cases, do instead of the wait.
         duration_ns: The length of the wait. None if the length is not known, if the wait was refused, or if the wait
             has not ended.
     """
@@ -64,8 +64,9 @@ class Wait:
 
 
 def _about(ns: int) -> str:
-    """Formats a duration, rounded to 1 or 3 times a power of ten. If durations were exact, all warnings of a line would
-    have different texts, and Python would show every one. With rounded durations, Python shows equal warnings once."""
+    """Formats a duration, rounded to a power of ten or to three times a power of ten. If durations were exact, all
+    warnings of a line would have different texts, and Python would show each of these warnings. With rounded durations,
+    Python shows only the first of several equal warnings."""
     power = int(10 ** (len(str(ns)) - 1))
     times = ns / power
     rounded = power if times < 2 else 3 * power if times < 6.5 else 10 * power

@@ -1,5 +1,5 @@
-"""Holds the active recording of this process; there is at most one. The recording ends when the process ends. A forked
-child process has no active recording.
+"""Holds the active recording of this process. A process has at most one active recording. The recording ends when the
+process ends. A forked child process has no active recording.
 
 Most programs that call `unstall.step()` are not being recorded. So this module does not import modules that only a
 recording needs.
@@ -16,7 +16,7 @@ from unstall.guest.interrupts import remember_interrupt
 
 
 class Active(Protocol):
-    """A recording of this process. It either waits for the first step or is running."""
+    """A recording of this process. The recording either waits for the first step or is running."""
 
     under_way: str
     """The error message if a second recording is started while this recording is active."""
@@ -72,7 +72,7 @@ def activate(recording: Active) -> None:
 
 
 def deactivate(recording: Active) -> None:
-    """Removes the active recording, so that another recording may begin. Does nothing if `recording` is not the active
+    """Removes the active recording, so that a new recording may begin. Does nothing if `recording` is not the active
     recording."""
     if _slot.recording is recording:
         _slot.recording = None
@@ -80,7 +80,7 @@ def deactivate(recording: Active) -> None:
 
 
 def current() -> Active | None:
-    """Returns the active recording of this process, or None if there is none."""
+    """Returns the active recording of this process, or None if there is no active recording."""
     return _slot.recording
 
 
@@ -90,8 +90,8 @@ def refuse_recordings(why: str) -> None:
 
 
 def refusal() -> str | None:
-    """Returns the error message if recordings by a `with` block are refused in this process. Returns None if they are
-    allowed."""
+    """Returns the error message if recordings by a `with` block are refused in this process. Returns None if such
+    recordings are allowed."""
     return _slot.refusal
 
 

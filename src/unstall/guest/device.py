@@ -62,7 +62,7 @@ def when_initialised(act: Callable[[], None]) -> Callable[[], None]:
 
 def may_be_in_use() -> bool:
     """Returns whether the program may use a device. Returns True if CUDA is initialised. Also returns True if the
-    machine does not have NVIDIA's driver, because it may have a device of another kind."""
+    machine does not have NVIDIA's driver, because such a machine may have a device of another kind."""
     return cuda() is not None or not has_driver()
 
 
@@ -79,7 +79,7 @@ def capturing() -> bool:
 
 
 def timing_event() -> TimingEvent | None:
-    """Records a timing event on this thread's current stream, and returns it. Returns None if CUDA is not
+    """Records a timing event on this thread's current stream. Returns the event. Returns None if CUDA is not
     initialised."""
     module = cuda()
     if module is None:
@@ -135,8 +135,8 @@ def grad_enabled() -> bool:
 
 def memory() -> dict[str, int]:
     """Returns counters of the current device's caching allocator. Returns {} if CUDA is not initialised. One counter is
-    not for the current device alone: the peak of reserved memory is the highest peak of all devices that this process
-    uses."""
+    not for the current device alone: the counter for the peak of reserved memory. Its value is the highest of the peaks
+    of all devices that this process uses."""
     module = cuda()
     if module is None:
         return {}

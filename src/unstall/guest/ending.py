@@ -1,8 +1,9 @@
-"""Ends the program as `sys.exit()` would: `with` and `finally` blocks are left in order, and exit handlers run.
+"""Ends the program as `sys.exit()` would: `with` blocks end and `finally` blocks run, innermost first. Then exit
+handlers run.
 
 SystemExit is raised at a step boundary, inside the program's call of `optimizer.step()`, `next(loader)`, `model(...)`
-or `unstall.step()`. At another moment, SystemExit might interrupt the program while it writes a file. If the program
-catches SystemExit, the program continues.
+or `unstall.step()`. At another moment, SystemExit might interrupt the program while the program writes a file. If the
+program catches SystemExit, the program continues.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def capture(graph: Any, run: Callable[[], _T], pool: Any, stream: Any, generator
         run: The function whose work on the device is captured.
         pool: The handle of the memory pool in which the graph's tensors are allocated.
         stream: The stream to capture on.
-        generators: The random number generators of the device that `run` may use.
+        generators: The device's random number generators that `run` may use.
 
     Raises:
         RuntimeError: `run` does something that cannot be captured. Exceptions of `run` are raised unchanged.
@@ -86,8 +86,8 @@ def _let_go(graph: Any, pool: Any, stream: Any, generators: Sequence[Any]) -> No
 
     Without this cleanup, the graph's memory pool could not be used for another capture. The pool would also serve all
     later allocations, and would never be freed. The random number generators would stay in capture mode until a capture
-    that uses them succeeds. So this function captures a small graph that uses the generators. It does not replace the
-    state objects of the generators, because earlier graphs use these objects.
+    that uses the generators succeeds. So this function captures a small graph that uses the generators. The function
+    does not replace the state objects of the generators, because earlier graphs use these objects.
     """
     import torch
 
@@ -109,8 +109,8 @@ def _let_go(graph: Any, pool: Any, stream: Any, generators: Sequence[Any]) -> No
 
 
 def own_stream(index: int) -> Any:
-    """Creates a stream by a call of NVIDIA's driver, and returns it. Only unstall uses this stream. If the driver
-    cannot create a stream, returns a stream from torch's pool, which other code may also use."""
+    """Creates a stream by a call of NVIDIA's driver, and returns the stream. Only unstall uses this stream. If the
+    driver cannot create a stream, returns a stream from torch's pool, which other code may also use."""
     import torch
 
     driver = nvidia_driver()

@@ -32,12 +32,12 @@ def when_imported(name: str, act: Callable[[], None]) -> Cancel:
 
 
 def around_import(name: str, before: Callable[[], None], after: Callable[[], None]) -> None:
-    """Calls `before` right before the module `name` is created, and `after` right after its code has run.
+    """Calls `before` right before the module `name` is created, and `after` right after the module's code has run.
 
     The module must not be imported yet. A query for the module's spec, such as `importlib.util.find_spec`, does not
-    import the module and calls neither function. If `before` raises an exception, the import statement raises this
-    exception, and the next import of the module calls `before` again. If `before` calls `when_imported` for the same
-    module, the callback of `when_imported` runs before `after`.
+    import the module, and calls neither `before` nor `after`. If `before` raises an exception, the import statement
+    raises this exception, and the next import of the module calls `before` again. If `before` calls `when_imported` for
+    the same module, the callback of `when_imported` runs before `after`.
     """
     sys.meta_path.insert(0, _AroundFinder(name, before, after))
 
@@ -56,8 +56,8 @@ def _finders_behind(own: object) -> list[MetaPathFinderProtocol]:
 
 
 class _Finder:
-    """An import finder for one module. It asks the finders after it in `sys.meta_path` for the module's spec. It makes
-    the module's loader call `act` after the module's code has run."""
+    """An import finder for one module. The finder asks the finders that follow in `sys.meta_path` for the module's
+    spec. The finder makes the module's loader call `act` after the module's code has run."""
 
     def __init__(self, name: str, act: Callable[[], None]) -> None:
         self.name = name
@@ -83,7 +83,8 @@ class _Finder:
             sys.meta_path.remove(self)
 
     def listen(self, spec: ModuleSpec) -> None:
-        """Makes the loader call `act` after it has run the code of the module. `spec` is the spec of the module."""
+        """Makes the loader call `act` after the loader has run the code of the module. `spec` is the spec of the
+        module."""
         loader = spec.loader
         if loader is None:
             return
@@ -106,9 +107,9 @@ class _Finder:
 
 
 class _AroundFinder:
-    """An import finder for one module. It asks the finders after it in `sys.meta_path` for the module's spec. It makes
-    the module's loader call `before` right before the module is created, and `after` right after the module's code has
-    run."""
+    """An import finder for one module. The finder asks the finders that follow in `sys.meta_path` for the module's
+    spec. The finder makes the module's loader call `before` right before the module is created, and `after` right after
+    the module's code has run."""
 
     def __init__(self, name: str, before: Callable[[], None], after: Callable[[], None]) -> None:
         self._name = name

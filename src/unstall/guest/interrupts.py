@@ -13,9 +13,9 @@ def remember_interrupt() -> None:
 
     Suppose that CPython compiles code from text and runs it. If KeyboardInterrupt ends this code, CPython sets a flag;
     otherwise it clears the flag. CPython reads the flag when the process ends (`run_eval_code_obj` in
-    Python/pythonrun.c, 3.8 to 3.14). Code that runs at exit may clear the flag. For example, it may import a module
-    that defines a namedtuple or a dataclass, which compiles code from text. The program would then end with exit code
-    1.
+    Python/pythonrun.c, 3.8 to 3.14). Code that runs at exit may clear the flag. For example, the code at exit may
+    import a module that defines a namedtuple or a dataclass. Python then compiles code from text. The program would
+    then end with exit code 1.
     """
     if getattr(sys, "last_type", None) is KeyboardInterrupt and _is_of_the_program():
         with suppress(KeyboardInterrupt):

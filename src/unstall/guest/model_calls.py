@@ -22,9 +22,9 @@ class ModelCallHooks:
     """Calls `on_boundary` at each call of an outermost `torch.nn.Module`: a call that is not made inside the call of
     another module.
 
-    To watch all modules costs a few tenths of a microsecond for each call of a module. `follow` limits the watch to one
-    module. If two successive calls of this module run its `forward` the same number of times, only the code of
-    `forward` is watched from then on.
+    Watching all modules costs a few tenths of a microsecond for each call of a module. `follow` limits the watch to one
+    module. If two successive calls of this module run the module's `forward` equally often, only the code of `forward`
+    is watched from then on.
     """
 
     def __init__(self, on_boundary: Callable[[str, int], None]) -> None:

@@ -1,5 +1,5 @@
-"""Detects whether the program uses `torch.profiler`. torch allows only one profiler at a time. It fails or crashes if a
-second one begins."""
+"""Detects whether the program uses `torch.profiler`. torch allows only one profiler at a time: torch fails or crashes
+if a second profiler begins."""
 
 from __future__ import annotations
 

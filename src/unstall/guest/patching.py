@@ -1,4 +1,4 @@
-"""Observes calls of a function by temporarily replacing it with a wrapper."""
+"""Observes calls of a function by temporarily replacing the function with a wrapper."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def wrap(owner: Any, name: str, call: Callable[..., Any]) -> Callable[[], None]:
 
 def wrap_after(owner: Any, name: str, after: Callable[..., object]) -> Callable[[], None]:
     """Patches `owner.name`. Each time a call of `owner.name` returns, `after(*args, **kwargs)` is called with the
-    arguments of this call. Returns a function that removes the patch.
+    arguments of the call that returned. Returns a function that removes the patch.
 
     If the C extension was built, the patch does not appear in the traceback of an exception that the original function
     raises.
@@ -53,8 +53,8 @@ def wrap_after(owner: Any, name: str, after: Callable[..., object]) -> Callable[
 
 
 def followed(original: Callable[..., Any], after: Callable[..., object]) -> Callable[..., Any]:
-    """Returns a function that calls `original`. If `original` returns without an exception, the function then calls
-    `after` with the same arguments.
+    """Returns a function that calls `original`. If `original` returns without an exception, the returned function then
+    calls `after` with the arguments of `original`.
 
     If the C extension was built, the returned function does not appear in tracebacks of exceptions that `original`
     raises.
@@ -83,8 +83,8 @@ def _and_then(after: Callable[..., object]) -> Callable[..., Any]:
 
 
 def in_turn(*calls: Callable[..., object]) -> Callable[..., Any]:
-    """Returns a function that calls the given functions in order, each with the same arguments, until one raises an
-    exception. The returned function returns the result of the first function.
+    """Returns a function that passes its arguments to each of the given functions in order, until one of these
+    functions raises an exception. The returned function returns the result of the first function.
 
     If the C extension was built, the returned function does not appear in tracebacks of exceptions that the first
     function raises.
@@ -94,7 +94,7 @@ def in_turn(*calls: Callable[..., object]) -> Callable[..., Any]:
 
 def _put(wrapper: Any, owner: Any, name: str, disarm: Callable[[], None]) -> Callable[[], None]:
     """Sets `owner.name` to the wrapper. Returns a function that calls `disarm`. If `owner.name` is still the wrapper,
-    this function also restores `owner.name`."""
+    the returned function also restores `owner.name`."""
     original = getattr(owner, name)
     setattr(owner, name, wrapper)
 
@@ -107,8 +107,8 @@ def _put(wrapper: Any, owner: Any, name: str, disarm: Callable[[], None]) -> Cal
 
 
 def _keep_from_compilers(*functions: Any) -> None:
-    """Makes torch.compile skip the functions `functions`. They replace functions of torch that torch.compile skips,
-    too. Otherwise torch.compile would trace `functions` and warn about them."""
+    """Makes torch.compile skip the functions `functions`. Each of these functions replaces a function of torch that
+    torch.compile also skips. Without this call, torch.compile would trace `functions` and warn about them."""
     torch = sys.modules.get("torch")
     for function in functions:
         function._torchdynamo_disable = True  # for calls from code that it traces
@@ -122,8 +122,8 @@ def _keep_from_compilers(*functions: Any) -> None:
 
 
 def unwrapped(function: object) -> FunctionType | None:
-    """Removes all wrappers that `functools.wraps` made, and returns the innermost function. Returns None if this is not
-    a Python function."""
+    """Removes all wrappers that `functools.wraps` made, and returns the innermost function. Returns None if the
+    innermost function is not a Python function."""
     seen = set()
     while id(function) not in seen and hasattr(function, "__wrapped__"):
         seen.add(id(function))

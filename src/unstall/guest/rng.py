@@ -15,8 +15,8 @@ HOST = frozenset(("torch", "random", "numpy.random"))
 
 
 def random_states() -> dict[str, Any]:
-    """Returns a value for each random number generator on the host, by the generator's name. When a generator is used,
-    its value changes.
+    """Returns a dict that maps the name of each random number generator on the host to a value. When a generator is
+    used, the generator's value changes.
 
     A call takes 30 to 90 µs, mostly for NumPy's generator.
     """
@@ -32,7 +32,7 @@ def random_states() -> dict[str, Any]:
 
 def drawn_from(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
     """Compares two results of `random_states`. Returns the names of the generators that were used or seeded between the
-    two calls."""
+    two calls of `random_states`."""
     return {name for name, state in after.items() if before.get(name, state) != state}
 
 
@@ -80,7 +80,7 @@ def _torch() -> Any | None:
 
 
 def _module_of(device: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Returns (module, arguments): torch's module for this type of device, and the arguments that select the device in
-    calls of that module. There are no arguments for MPS, because MPS has only one device."""
+    """Returns (module, arguments). `module` is torch's module for this type of device. `arguments` are the arguments
+    that select the device in calls of `module`. There are no arguments for MPS, because MPS has only one device."""
     module = sys.modules["torch"].get_device_module(device)
     return module, () if device.type == "mps" else (device,)

@@ -26,7 +26,7 @@ class StepHooks(Protocol):
     """The hooks that `install` has installed in torch."""
 
     def follow(self, source: StepSource | None) -> None:
-        """Watches only the step boundaries of the source `source`. This costs less than to watch all sources. If
+        """Watches only the step boundaries of the source `source`. This costs less than watching all sources. If
         `source` is None, watches the step boundaries of all sources."""
 
     def remove(self) -> None:

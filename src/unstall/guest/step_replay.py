@@ -19,7 +19,7 @@ class Boundary(NamedTuple):
     """One step boundary.
 
     Attributes:
-        kind: The kind of the source that set the boundary, such as "optimizer". One of `step_source.KINDS`.
+        kind: The kind of the source that set the boundary. The kind is in `step_source.KINDS`, for example "optimizer".
         who: The `id` of the optimizer, data set or module that set the boundary. 0 for `unstall.step()`.
         grad_was_enabled: Whether autograd was enabled at the boundary. If True, a call of a model may be part of a
             training step.

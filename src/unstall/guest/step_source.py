@@ -26,8 +26,8 @@ class StepSource(NamedTuple):
 class StepSources:
     """Counts step boundaries by their source.
 
-    If autograd is enabled, a boundary of a loader or a model may be part of a training step. This boundary is then
-    counted only if no optimizer has stepped for a long time.
+    If autograd is enabled, a boundary of a loader or a model may be part of a training step. Such a boundary is counted
+    only if no optimizer has stepped for a long time.
     """
 
     def __init__(self) -> None:
@@ -74,8 +74,9 @@ class StepSources:
 
         If there are several optimizers, returns the optimizer that steps least often. For example, a GAN's
         discriminator often steps several times for each step of the GAN's generator. If there are several loaders or
-        models, returns the one with the most boundaries. If two sources have the same count, returns `latest`, the
-        source of the newest boundary, because the other source has already set its boundary in this step.
+        models, returns the loader or model with the most boundaries. `latest` is the source of the newest boundary. If
+        several sources qualify and `latest` is one of them, returns `latest`, because the other sources have already
+        set their boundaries in this step.
         """
         for kind in KINDS:
             live = [source for source in self._counts if source.kind == kind and not self.silent(source)]

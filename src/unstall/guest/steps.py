@@ -20,8 +20,9 @@ class HandedOn:
     """Wraps the iterator from which a function such as `unstall.prefetch` takes items for the program. Each item counts
     as one step.
 
-    This function itself sets the step boundary (`item_handed_on`) when the program receives an item. So no step
-    boundary is set when an item is taken from the wrapped iterator, even if this happens earlier and on another thread.
+    The function that takes the items sets the step boundary (`item_handed_on`) when the program receives an item. So no
+    step boundary is set when an item is taken from the wrapped iterator, even if this happens earlier and on another
+    thread.
     """
 
     def __init__(self, items: Iterator[Any]) -> None:
@@ -100,8 +101,8 @@ def steps_are_ignored() -> bool:
 
 @contextmanager
 def proving() -> Iterator[None]:
-    """Marks a block in which a function such as `unstall.graphed` tests something that later calls reuse, for example a
-    captured graph.
+    """Marks a block in which a function such as `unstall.graphed` tests something, for example a captured graph, that
+    later calls reuse.
 
     A recording waits for steps that do not contain a block of `proving()`, because the test takes extra time.
     """

@@ -16,8 +16,8 @@ def armed(environ: Mapping[str, str], module: str, settings: str, path0: str) ->
     """Returns an environment in which a Python process calls `arm(settings)` of `module` before its first line.
 
     Child processes of the new process do not call `arm`. There is one exception: inside a block of `arming_children`
-    that is not optional, `environ` already names a module for all processes. The new process then calls `arm(settings)`
-    of this other module instead.
+    with `optional=False`, `environ` already names a module for all processes. The new process then calls
+    `arm(settings)` of the module that `environ` names, not of `module`.
 
     Args:
         environ: The environment that is extended.
@@ -50,9 +50,9 @@ class arming_children(ExitStack):  # noqa: N801 - used like a function
     Args:
         module: The name of the module that has the function `arm`.
         environment: Environment variables for the child processes. The code of `module` reads them.
-        optional: Whether a process may run without the call of `arm(None)`. If True, a process runs without it in three
-            cases: if the call fails, if the process uses another version of Python, or if the process calls `arm` of
-            another module.
+        optional: Whether a process may run without the call of `arm(None)`. If True, a process runs without the call in
+            three cases: if the call fails, if the process uses another version of Python, or if the process calls `arm`
+            of another module.
     """
 
     def __init__(self, module: str, environment: Mapping[str, str], *, optional: bool = False) -> None:

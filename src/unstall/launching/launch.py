@@ -1,4 +1,4 @@
-"""Starts a program that is armed before its first line. Waits until the program ends, as a shell does. Needs Linux."""
+"""Starts a program that is armed before its first line. Like a shell, waits until the program ends. Needs Linux."""
 
 from __future__ import annotations
 
@@ -107,14 +107,14 @@ def leave_as(ended: Exit) -> int:
 
 def check_interpreter() -> None:
     """Raises UsageError if this Python was started with -I, -E or -S. These flags turn off PYTHONPATH or sitecustomize.
-    Unstall needs both to run its code in the program."""
+    Unstall needs PYTHONPATH and sitecustomize to run code of unstall in the program."""
     if sys.flags.isolated or sys.flags.ignore_environment or sys.flags.no_site:
         raise UsageError("a program cannot be recorded under python's -I, -E or -S: leave that flag out")
 
 
 def interpreter_flags(orig_argv: Sequence[str]) -> list[str]:
-    """Returns the flags of the Python interpreter in a command line. For example, returns ["-u", "-X", "dev"] for
-    `python -u -X dev -m unstall run train.py`."""
+    """Returns the flags that a command line passes to the Python interpreter. For example, returns ["-u", "-X", "dev"]
+    for `python -u -X dev -m unstall run train.py`."""
     flags: list[str] = []
     words = iter(orig_argv[1:])
     for word in words:
@@ -148,7 +148,8 @@ def first_on_path(program: Sequence[str]) -> str:
 
 @contextmanager
 def _told_of_children() -> Iterator[None]:
-    """Ensures that this process receives SIGCHLD during the block, even if it was started with SIGCHLD ignored.
+    """Ensures that this process receives SIGCHLD during the block, even if this process was started with SIGCHLD
+    ignored.
 
     Enter the block after the program was started, so that SIGCHLD stays ignored in the program. The program does not
     end before the block is entered, because the start of Python takes longer than the entry.
@@ -201,12 +202,12 @@ def _wait(pid: int, meanwhile: Callable[[], None], caught_elsewhere: list[int]) 
 
 
 def _has_it(pid: int, caught: signal.struct_siginfo) -> bool:
-    """Returns whether the program itself received the signal `caught`, so that it need not be forwarded. This is true
-    in two cases: the kernel sent the signal (for example for Ctrl-C), or the program sent the signal to its process
-    group.
+    """Returns whether the program itself received the signal `caught`, so that the signal need not be forwarded. This
+    is true in two cases: the kernel sent the signal (for example for Ctrl-C), or the program sent the signal to the
+    program's own process group.
 
-    If another process sent the signal, it is not known whether it was sent to this process only or to the whole process
-    group. Returns False in both cases.
+    If another process sent the signal, returns False. It is then not known whether the signal was sent to this process
+    only or to the whole process group.
     """
     return caught.si_code == _SENT_BY_THE_KERNEL or caught.si_pid == pid
 

@@ -38,8 +38,8 @@ def passed_on(see: Callable[[bytes], None]) -> Iterator[int]:
 
 
 def _terminal() -> tuple[int, int]:
-    """Opens a pseudo-terminal in raw mode, which passes all bytes unchanged. Its size is the size of the terminal at
-    the stderr of this process. Returns (read end, write end)."""
+    """Opens a pseudo-terminal in raw mode, which passes all bytes unchanged. The pseudo-terminal has the size of the
+    terminal at the stderr of this process. Returns (read end, write end)."""
     reads, writes = pty.openpty()
     tty.setraw(writes)
     with suppress(OSError, termios.error):

@@ -1,18 +1,19 @@
 """The line clock: records which line of the user's code each thread executes at any time.
 
-The recorder `torch` uses this clock to get the exact line of each frame, even when it records shapes. The recorder
-`cupti` uses the clock on Python versions that `_frames.c` does not support. The stacks of torch.profiler have only the
-first lines of functions. With the profiler's stacks, a step takes 1.49 to 1.75 times as long as without recording. With
-this clock, it takes 1.27 to 1.42 times as long (`python -m benchmarks.recording`, host-bound programs).
+The recorder `torch` uses this clock to get the exact line of each frame, even when the recorder also records shapes.
+The recorder `cupti` uses the clock on Python versions that `_frames.c` does not support. The stacks of torch.profiler
+have only the first lines of functions. With the profiler's stacks, a step takes 1.49 to 1.75 times as long as without
+recording. With this clock, a step takes 1.27 to 1.42 times as long as without recording. These figures are for
+host-bound programs (`python -m benchmarks.recording`).
 
-From Python 3.12 on, the clock uses `sys.monitoring`. It then gets a callback for each line, call and return in the
-user's functions, and no callbacks for other functions. On older versions, the clock uses `sys.settrace`, which costs
-more time. The callbacks run in C if the extension was built.
+From Python 3.12 on, the clock uses `sys.monitoring`. The clock then gets a callback for each line, call and return in
+the user's functions, and no callbacks for other functions. On older versions, the clock uses `sys.settrace`, which
+costs more time. The callbacks run in C if the extension was built.
 
 `lines.bin` has a header of 4096 bytes (magic, capacity, total number of entries written) and a ring buffer of entries.
 Each entry has 16 bytes: time in ns (CLOCK_MONOTONIC), place, thread, depth of the stack. From the time of an entry on,
-the thread of the entry is at the place of the entry. Place -1 means outside the user's code. `places.jsonl` describes
-places and threads, in lines of JSON.
+the thread of the entry is at the place of the entry. Place -1 means that the thread is outside the user's code.
+`places.jsonl` describes places and threads, in lines of JSON.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class LineClock:
         Args:
             folder: The folder for the files `lines.bin` and `places.jsonl`.
             mode: The interface to use: "monitoring" for sys.monitoring, or "settrace" for sys.settrace.
-            wants: A function that returns whether a file belongs to the user. Its argument is the file's name.
+            wants: A function that returns whether a file belongs to the user. The argument of `wants` is the file's
+                name.
             capacity: The number of entries that `lines.bin` can hold. If the file is full, new entries overwrite the
                 oldest entries.
             in_c: Whether to use the C extension, if it was built.
@@ -126,7 +128,7 @@ class LineClock:
         return {"entries": self._written, "capacity": self._capacity, **ended}
 
     def forked(self) -> None:
-        """Stops the clock in a forked child process: writes no more entries, and removes the callbacks."""
+        """Stops the clock in a forked child process. Removes the callbacks. The clock then writes no more entries."""
         self._engine.pause()
         self._undo()
 
@@ -204,7 +206,7 @@ class LineClock:
 
 def _running_stacks() -> list[tuple[int, list[tuple[CodeType, int]]]]:
     """Returns a pair (native thread id, frames) for every thread that runs Python. `frames` is a list of pairs (code,
-    line), outermost frame first. It does not include the frames of this file.
+    line), outermost frame first. `frames` does not include the frames of functions in this file.
     """
     native = {thread.ident: thread.native_id for thread in threading.enumerate()}
     stacks = []

@@ -18,15 +18,15 @@ Frame = tuple[str, int, str]
 
 @dataclass(slots=True)
 class LinePlaces:
-    """The stacks, annotated spans, lines and threads of a recording. Other files of the recording refer to them by
-    number.
+    """The stacks, annotated spans, lines and threads of a recording. Other files of the recording refer to each of
+    these by a number.
 
     Paths are relative to the folder in which the program started.
 
     Attributes:
         stacks: Maps the number of a stack to the frames of the stack, innermost frame first.
         spans: Maps the number of an annotated span to the name of the span.
-        lines: Maps the number of a line that ran to (file, line, function).
+        lines: Maps the number of an executed line to (file, line, function).
         clocked: Maps the line clock's number of a thread to the native id of the thread.
         threads: Maps the native id of a Python thread to the name of the thread.
     """

@@ -26,8 +26,8 @@ Stack = tuple[int, list[tuple[CodeType, int]]]
 
 
 class ReferenceLineClock:
-    """Records which line of the user's code each thread executes. Its methods are callbacks for sys.monitoring and
-    sys.settrace.
+    """Records which line of the user's code each thread executes. The clock's methods are callbacks for sys.monitoring
+    and sys.settrace.
 
     For each thread, the clock stores a stack of the user's frames. When the line of the innermost frame changes, the
     clock writes an entry with the time and the place. A place is a pair (code, number). The number is a line number, or
@@ -61,7 +61,8 @@ class ReferenceLineClock:
             capacity: The number of entries that the file can hold. If the file is full, new entries overwrite the
                 oldest entries.
             stacks: The stacks of the threads that are already running.
-            wants: A function that returns whether a code object belongs to the user. It is called once per code object.
+            wants: A function that returns whether a code object belongs to the user. `wants` is called only once for
+                each code object.
             describe: A function that is called with (index, code, number) for each new place. The place is the pair
                 (code, number).
             new_thread: A function that is called with (index, native id) for each new thread.
@@ -125,7 +126,8 @@ class ReferenceLineClock:
             self._leave(code)
 
     def trace(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """The callback for sys.settrace. After the clock has stopped, removes itself from the thread that calls it."""
+        """The callback for sys.settrace. After the clock has stopped, this callback removes itself from the thread in
+        which it is called."""
         if not self._on:
             if sys.gettrace() == self.trace:
                 sys.settrace(None)
@@ -152,8 +154,8 @@ class ReferenceLineClock:
         return None
 
     def _go_to(self, code: CodeType, line: int) -> None:
-        """Sets the line of the innermost frame that runs `code`. Removes all frames inside this frame, because they
-        must have ended.
+        """Sets the line of the innermost frame that runs `code`. Removes all frames inside this frame, because these
+        inner frames must have ended.
         """
         native_id = threading.get_native_id()
         stack = self._stack(native_id)

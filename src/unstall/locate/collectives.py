@@ -3,12 +3,12 @@ library.
 
 To support another library, add a row. The pattern must match the whole name of the function with its namespaces. For
 example, the name of the kernel `void deep_ep::intranode::combine<__nv_bfloat16, 8>(int4*)` is
-`deep_ep::intranode::combine`. If several rows match, the first of them counts. The kind LOCAL is for kernels of a
-library that neither communicate nor wait for another GPU.
+`deep_ep::intranode::combine`. If several rows match, the first of them counts. The kind LOCAL is for a library's
+kernels that neither communicate nor wait for another GPU.
 
-Some kernels compute a matrix product and send it to other GPUs. They count as computation, because they mostly compute.
-Only rows of the kind LOCAL may match their names. Kernels that do an all-reduce and then a norm or a quantisation count
-as communication.
+Some kernels compute a matrix product and send it to other GPUs. Such a kernel counts as computation, because it mostly
+computes. Only rows of the kind LOCAL may match the name of such a kernel. Kernels that do an all-reduce and then a norm
+or a quantisation count as communication.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def kind_of_operation(name: str) -> Kind:
 
 
 def _function(text: str) -> str:
-    """Returns the function's name with its namespaces, without return type, template arguments and parameters."""
+    """Returns the function's name with its namespaces, but without return type, template arguments and parameters."""
     if start := _MANGLED.match(text):
         return "::".join(_mangled_parts(text, start.end()))
     start = _BEFORE.match(text)

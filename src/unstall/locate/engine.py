@@ -46,7 +46,7 @@ def of_the_engine(places: Places, chosen: Bool, function: Bool) -> Bool:
 
     Args:
         places: The source places of the run's host events.
-        chosen: A mask of the host events that belong to the function. It includes the backward operators of the
+        chosen: A mask of the host events that belong to the function. The mask includes the backward operators of the
             function's operators.
         function: A mask of the rows of `timeline.stacks` whose frame runs the function itself.
     """
@@ -71,8 +71,8 @@ def of_the_engine(places: Places, chosen: Bool, function: Bool) -> Bool:
 def _between(places: Places, mine: I64, chosen: Bool) -> Bool:
     """Returns a mask over `mine`. `mine` are the host rows of one thread, in order of time.
 
-    An event is selected if it has no forward operator, and if the events with a forward operator just before and just
-    after it are in `chosen`. Accumulation of gradients into `.grad` is not selected.
+    An event is selected if it has no forward operator, and if `chosen` has both the previous and the next event that
+    have a forward operator. Accumulation of gradients into `.grad` is not selected.
     """
     timeline, host = places.timeline, places.timeline.host
     linked = host.forward[mine] >= 0

@@ -1,5 +1,5 @@
-"""A table of training and inference frameworks. It says what a step is in each framework, and which options of the
-framework address which findings.
+"""A table of training and inference frameworks. The table says what a step is in each framework, and which findings
+each option of the framework addresses.
 
 To add a framework, add an entry to `FRAMEWORKS`. Tests check that the installed package has each option.
 """
@@ -15,12 +15,12 @@ _UPLOADS = r"pageable-copy|blocking-copy|blocking-pinned-copy|data-loading"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option or a call of a framework that addresses findings.
+    """A framework's option or call that addresses findings.
 
     Attributes:
         rules: A regular expression that matches the whole name of each rule whose findings the option addresses.
-        frame: A regular expression that is searched in frames, written as "file: function". It must match a frame
-            between the event and the user's line.
+        frame: A regular expression that is searched in frames, written as "file: function". The expression must match a
+            frame between the event and the user's line.
         do: The advice to the user: which options or calls of the framework to use.
         safe_if: The condition under which `do` keeps the program correct.
         names: The objects that the advice in `do` needs. Each is written as "module:object" or
@@ -58,9 +58,9 @@ class Framework:
         users_line: The source text of the user's call of the framework, such as "trainer.train()".
         options: The framework's options that address findings.
         has_loop: Whether the loop over the steps is in the framework. If False, the loop is in the user's code.
-        loop: A regular expression for the function that contains the loop over the steps. It is searched in texts of
-            the form "file: function". If no optimizer steps, each call of a model by this function is a step. None if
-            the function is not known.
+        loop: A regular expression for the function that contains the loop over the steps. The expression is searched in
+            texts of the form "file: function". If the run has no optimizer step, each call of a model by this function
+            is a step. None if the function is not known.
     """
 
     name: str

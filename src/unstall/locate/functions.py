@@ -34,8 +34,8 @@ class Functions:
 def function_of(timeline: Timeline) -> I64:
     """Returns a function number, from 0 on, for each row of `timeline.lines`.
 
-    All lines of a function that ran have the same number. If a row has only the `def` line of a function, because the
-    line that ran is not known, the row has a separate number.
+    All executed lines of one function have the same number. If a row has only the `def` line of a function, because the
+    executed line is not known, the row has a number of its own.
     """
     lines = timeline.lines
     named = lines.file.astype(np.int64) * (len(timeline.strings) + 1) + lines.function

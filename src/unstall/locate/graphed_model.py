@@ -15,10 +15,10 @@ _SOME = 0.1  # of the launches: as much of another model is worth a graph of its
 
 
 def is_around_a_graphed_model(places: Places, rows: I64) -> bool:
-    """Returns whether both of these are true: `unstall.graphed` runs a model as a CUDA graph, and the host rows `rows`
-    are not inside another model.
+    """Returns True if `unstall.graphed` runs a model as a CUDA graph, and the host rows `rows` are not inside a model
+    that `unstall.graphed` does not run.
 
-    Up to a tenth of the rows may be inside a model that `unstall.graphed` does not run.
+    Up to a tenth of the rows may still be inside such a model.
     """
     timeline = places.timeline
     host, stacks = timeline.host, timeline.stacks

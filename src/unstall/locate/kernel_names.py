@@ -8,8 +8,8 @@ _BRACKETS = {"(": ")", "<": ">", "[": "]", "{": "}"}
 
 
 def plain(kernel: str) -> str:
-    """Returns the name of a kernel without the return type, the template arguments and the parameters, such as
-    "cutlass::Kernel2"."""
+    """Returns a short name of a kernel, such as "cutlass::Kernel2". The short name has no return type, no template
+    arguments and no parameters."""
     name, opened = "", [""]
     for letter in re.sub(r"^void |\(anonymous namespace\)::", "", kernel):
         if letter == _BRACKETS.get(opened[-1]):

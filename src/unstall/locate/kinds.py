@@ -1,5 +1,5 @@
 """Classifies events by name. Kernels are classified as collectives. Host events are classified as data loading, sleep,
-the recorder's work, and others."""
+the recorder's work, and other kinds."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def is_prefetch_wait(timeline: Timeline) -> Bool:
 
 @remembered
 def is_host_collective(timeline: Timeline) -> Bool:
-    """Returns a mask of the host events that are collectives on the host, by gloo, MPI or UCC.
+    """Returns a mask of the host events that are collectives on the host. Such collectives are run by gloo, MPI or UCC.
 
     Collectives of NCCL do not count, because their host events only launch kernels.
     """
@@ -102,8 +102,8 @@ def is_host_collective(timeline: Timeline) -> Bool:
 def is_asleep(timeline: Timeline) -> Bool:
     """Returns a mask of the host events that sleep, or that wait for another process, a connection or a file.
 
-    Faster code does not shorten these events. They are known only on the virtual GPU, or if the recorder recorded the
-    frames of built-in functions.
+    Faster code does not shorten these events. Such events are known only on the virtual GPU, or if the recorder
+    recorded the frames of built-in functions.
     """
     frames: Bool = timeline.host.kind == HostKind.PYTHON
     return frames & named(timeline, _ASLEEP, timeline.host.name)

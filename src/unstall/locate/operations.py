@@ -1,5 +1,5 @@
-"""Groups host calls by operation. An operation is an operator. If no operators were recorded, it is a copy with the
-wait for this copy."""
+"""Groups host calls by operation. An operation is an operator. If no operators were recorded, an operation is a copy
+together with the wait for this copy."""
 
 from __future__ import annotations
 

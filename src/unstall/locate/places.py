@@ -27,8 +27,8 @@ class Places:
 
     A place is a number. If the event's call stack has a line of the user's code, the place is the row of this line in
     `timeline.lines`. Otherwise the place stands for a name: the name of the annotation around the event, or the name of
-    the outermost operator. It is then `len(timeline.lines)` plus the index of the name in `timeline.strings`. If the
-    event has neither a line nor a name, the place is -1.
+    the outermost operator. The place is then `len(timeline.lines)` plus the index of the name in `timeline.strings`. If
+    the event has neither a line nor a name, the place is -1.
     """
 
     timeline: Timeline
@@ -46,7 +46,7 @@ class Places:
         """Returns a place in the form that reports print. The result includes the place's caller: the most common
         caller among the host rows `rows`.
 
-        Elements of `rows` that are -1 are ignored. `op` is the name of the operator, which is put into the result.
+        Elements of `rows` that are -1 are ignored. `op` is the name of the operator. The result contains this name.
         """
         timeline = self.timeline
         lines = timeline.lines
@@ -75,9 +75,9 @@ class Places:
         """Returns the line that calls the place in most of the host rows `rows`. The line is a row of `timeline.lines`,
         or -1 if it is not known.
 
-        Some rows may be in functions that the place calls. If all rows are, the place's frame is looked up in the stack
-        of each row, and the caller of the place's frame counts. The caller of a backward operator is backward(), so
-        backward operators count only if all rows are backward operators.
+        Some rows may be in functions that the place calls. If all rows are in such functions, the place's frame is
+        looked up in the stack of each row, and the caller of the place's frame counts. The caller of a backward
+        operator is backward(), so backward operators count only if all rows are backward operators.
         """
         at = rows[self.place[rows] == place]
         if len(at):
@@ -158,7 +158,8 @@ def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None =
 
 
 def _callers(timeline: Timeline, is_user_frame: Bool, user_node: I32) -> I32:
-    """Returns the caller of each row (frame) of `timeline.stacks`, as another row, or -1 if there is no caller.
+    """Returns the caller of each row (frame) of `timeline.stacks`. The caller is a row of `timeline.stacks`, too, or -1
+    if there is no caller.
 
     The caller is the next frame outward whose code belongs to the user. If the frame itself is outside of the program's
     script, the caller is the next frame outward that is in the script.
@@ -176,8 +177,8 @@ def _callers(timeline: Timeline, is_user_frame: Bool, user_node: I32) -> I32:
 
 
 def _most_common(lines: I32) -> int:
-    """Returns the most common number in `lines` that is not negative. If several numbers are equally common, returns
-    the first of them. Returns -1 if all numbers are negative."""
+    """Returns the most common of the numbers in `lines` that are not negative. If several numbers are equally common,
+    returns the first of them. Returns -1 if all numbers are negative."""
     found, first, counts = np.unique(lines[lines >= 0], return_index=True, return_counts=True)
     return int(found[np.lexsort((first, -counts))[0]]) if len(found) else -1
 
@@ -187,7 +188,7 @@ def programs(timeline: Timeline) -> set[int]:
     the cells of the notebook.
 
     A file ran as the program if the outermost frame of some stack is the file's `<module>`. The file belongs to the
-    user, even if its name is the name of a library module, such as profile.py.
+    user, even if the file has the name of a library module, such as profile.py.
     """
     cells = by_text(timeline.lines.file, lambda index: _CELL.match(timeline.strings[index]) is not None) == 1
     if cells.any():
@@ -245,8 +246,8 @@ def _outermost_operators(timeline: Timeline, mine: Bool) -> I32:
 def _fallback(timeline: Timeline, source: I64, top_op: I32, step: str | None) -> I64:
     """Returns a name for each host event, as an index into `timeline.strings`, or -1.
 
-    This is the name of the innermost annotation around the event that does not mark a step. If there is no such
-    annotation, it is the name of the outermost operator around the event.
+    This is the name of the innermost annotation that is around the event and does not mark a step. If there is no such
+    annotation, this is the name of the outermost operator around the event.
     """
     host = timeline.host
     annotation = host.kind == HostKind.ANNOTATION

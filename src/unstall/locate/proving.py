@@ -1,5 +1,5 @@
-"""Finds the times at which `unstall.graphed` proves its graphs. To prove a graph, it observes, captures and compares
-the first calls of a function. These calls are not replaced by a graph replay."""
+"""Finds the times at which `unstall.graphed` proves its graphs. To prove a graph, `unstall.graphed` observes, captures
+and compares the first calls of a function. These calls are not replaced by a graph replay."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _METHOD = re.compile(rf"(\w+\.)*({'|'.join(METHODS)})$")
 
 
 def proving_frames(timeline: Timeline) -> I32:
-    """Finds the host events that happen while `unstall.graphed` checks a graph. During a check it observes, captures or
-    compares calls.
+    """Finds the host events that happen while `unstall.graphed` checks a graph. During a check, `unstall.graphed`
+    observes, captures or compares calls.
 
     Returns a number for each host event: the row of `timeline.stacks` for the method that does the check (see
     `METHODS`). The number is -1 if the event happens outside of checks.

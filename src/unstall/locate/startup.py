@@ -1,4 +1,4 @@
-"""Finds first uses: work that is done only once, such as to create the CUDA context, to load modules and to choose
+"""Finds first uses: work that is done only once, such as creating the CUDA context, loading modules and choosing
 kernels."""
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _FIRST_FACTOR = 20
 def startup_rows(timeline: Timeline, ours: Bool, second_step: int | None) -> I64:
     """Returns the host rows of first uses: imports, compilation, module loading, context creation and first launches.
 
-    The first launch of a kernel counts if it takes long, because it then loads the kernel. Work of the recorder, such
-    as the allocation of buffers for events, counts, too.
+    The first launch of a kernel counts if the launch takes long, because such a launch loads the kernel. Work of the
+    recorder, such as the allocation of buffers for events, counts, too.
 
     Args:
         timeline: A recorded run.

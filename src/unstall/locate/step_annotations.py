@@ -69,7 +69,7 @@ def annotated(timeline: Timeline, wanted: Callable[[str], bool]) -> I64:
 def by_known_programs(timeline: Timeline) -> Steps | None:
     """Finds steps by the annotations that known programs, such as vLLM, put around a step.
 
-    Returns None if these annotations do not enclose nearly all launches, or if they are parts of steps.
+    Returns None if these annotations do not enclose nearly all launches, or if the annotations are parts of steps.
     """
     rows = annotated(timeline, named(_KNOWN))
     if len(rows) < 2 or len(rows) > _MOST_REPEATS:
@@ -146,12 +146,13 @@ def _numbers(name: str) -> list[float]:
 
 
 def in_agreement(timeline: Timeline, found: Steps) -> Steps:
-    """Compares steps with an annotation that encloses nearly all launches. If several annotations do, uses the one that
-    encloses the most. If no annotation does, returns `found` unchanged.
+    """Compares steps with an annotation that encloses nearly all launches. If several annotations enclose nearly all
+    launches, uses the annotation that encloses the most launches. If no annotation encloses nearly all launches,
+    returns `found` unchanged.
 
-    If the annotation occurs as often as the steps in `found`, or has one occurrence more, returns the annotations as
-    steps. Otherwise returns `found`, with the name of the annotation as the `hint`. An annotation around a layer or an
-    epoch, for example, does not occur as often as steps.
+    If the annotation occurs as often as the steps in `found`, or has one occurrence more, returns the occurrences of
+    the annotation as steps. Otherwise returns `found`, with the name of the annotation as the `hint`. An annotation
+    around a layer or around an epoch, for example, does not occur as often as steps.
     """
     launched = launch_times(timeline)
     best, most = None, 0.0

@@ -1,5 +1,5 @@
-"""Decides whether repetitions in a run are steps or parts of a step. Layers, for example, are parts of a step that
-repeat, too.
+"""Decides whether repetitions in a run are steps or parts of a step. For example, layers are parts of a step, and
+layers repeat, too.
 
 The evidence, strongest first:
 
@@ -85,7 +85,7 @@ def _compute_nothing(timeline: Timeline, start: I64, end: I64) -> bool:
 def within_one_call(timeline: Timeline, start: I64) -> bool:
     """Returns whether most spans begin in the same call as the previous span. If so, the spans are parts of a step.
 
-    Only calls of a module, a compiled function or an operator count, because each of them is a step or a part of a
+    Only calls of a module, a compiled function or an operator count, because each such call is a step or a part of a
     step. `start` has the times in ns at which the spans begin, in ascending order.
     """
     calls = _named(timeline, (HostKind.OP, HostKind.ANNOTATION), _OPERATOR)
@@ -98,8 +98,8 @@ def _enclose(timeline: Timeline, start: I64, chosen: Bool, most: int | None = No
     """Returns whether, for most pairs of successive times in `start`, some event contains both times of the pair.
     `chosen` is a mask of the host events that count.
 
-    Of these events, only events on threads that launch count. Events that contain more than `most` times do not count,
-    because such an event may be a call of the function with the loop over the steps.
+    An event of `chosen` counts only if its thread launches work. Events that contain more than `most` times do not
+    count, because such an event may be a call of the function with the loop over the steps.
     """
     host, device = timeline.host, timeline.device
     if len(start) < 2:
@@ -119,7 +119,7 @@ def _called_together(timeline: Timeline, start: I64, end: I64) -> bool:
     """Returns whether, for most pairs of successive spans, some call of a Python function encloses both spans. A call
     that encloses all spans does not count.
 
-    Returns False if nearly all spans launch a CUDA graph, because each of them is then a whole pass of the model.
+    Returns False if nearly all spans launch a CUDA graph, because each span is then a whole pass of the model.
     """
     host = timeline.host
     if timeline.meta.frames_at_calls or _in_most(host.start[host.kind == HostKind.GRAPH_LAUNCH], start, end):
@@ -181,9 +181,9 @@ def _of_passes(timeline: Timeline, start: I64, end: I64) -> Nature | None:
 def _of_embeddings(timeline: Timeline, start: I64, end: I64) -> Nature | None:
     """Returns STEP if nearly all spans look up an embedding, and no embedding is looked up outside of the spans.
 
-    A model looks up its embeddings once a step, before its layers. Some models also have an embedding in each layer,
-    such as UMT5 for its relative positions. If the spans are layers of such a model, the lookup before the layers is
-    outside of the spans.
+    A model looks up its embeddings only once in each step, before its layers. Some models, such as UMT5, also have an
+    embedding in each layer. In UMT5, this embedding is for relative positions. If the spans are layers of such a model,
+    the lookup before the layers is outside of the spans.
     """
     looked_up = timeline.host.end[_named(timeline, (HostKind.OP,), _EMBEDDING)]
     outside = bool((_span_of(looked_up, start, end) < 0).any())
@@ -199,7 +199,7 @@ def _in_most(times: I64, start: I64, end: I64) -> bool:
 def _nearly_all(count: int, spans: int) -> bool:
     """Returns whether `count` spans are nearly all of `spans` spans.
 
-    One span may always be missing, because the recording may have ended within the last span.
+    One missing span is always allowed, because the recording may have ended within the last span.
     """
     return count >= min(ALIKE * spans, spans - 1)
 
@@ -212,7 +212,8 @@ def _span_of(times: I64, start: I64, end: I64) -> I64:
 
 
 def _named(timeline: Timeline, kinds: tuple[HostKind, ...], pattern: re.Pattern[str]) -> Bool:
-    """Returns a mask of the host events of the kinds `kinds` whose names begin with a match of `pattern`."""
+    """Returns a mask of the host events that are of the kinds `kinds` and whose names begin with a match of
+    `pattern`."""
     chosen: Bool = np.isin(timeline.host.kind, kinds)
     chosen[chosen] = named(timeline, pattern, timeline.host.name[chosen])
     return chosen
@@ -222,9 +223,9 @@ def stands_out(timeline: Timeline, calls: I64, tokens: I64, starts: I64, period:
     """Returns whether other kernels run before, after or between the repetitions. For example, an embedding runs before
     the layers of a model, and a head runs after them.
 
-    Only kernels that do not repeat count; copies do not count. If all these kernels run before the first repetition,
-    the result is usually False, because they may be preparation. If all these kernels run at one point between
-    repetitions, the result is also False, because they may be a coincidence.
+    Kernels that repeat do not count. Copies do not count either. If all other kernels run before the first repetition,
+    the result is usually False, because these kernels may be preparation. If all other kernels run at one point between
+    repetitions, the result is also False, because this may be a coincidence.
 
     Args:
         timeline: A recorded run.

@@ -1,5 +1,5 @@
-"""Finds steps of inference: the calls of a model by the loop of a framework. For example, `generate` of transformers
-calls the model once for each token."""
+"""Finds steps of inference: a step is a call that a framework's loop makes to a model. For example, `generate` of
+transformers calls the model once for each token."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from unstall.timeline.columns import I64, HostKind, Timeline
 
 
 def calls_from_loops(timeline: Timeline) -> I64:
-    """Returns the times in ns, ascending, at which the host began each call of a model by the loop of a framework.
+    """Returns the times in ns, ascending, at which the host began the calls that a framework's loop makes to a model.
 
     If the loop calls several models, only the model that is called most often counts. Call stacks do not distinguish
     two calls in the same line. So two calls count as one if no event outside of the calls is between them. In practice
-    the loop does other work between two calls: it chooses a token, or steps a scheduler.
+    the loop does other work between two calls: the loop chooses a token, or calls a scheduler's step.
     """
     host, stacks, lines = timeline.host, timeline.stacks, timeline.lines
     none = np.zeros(0, np.int64)

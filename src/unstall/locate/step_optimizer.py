@@ -28,8 +28,8 @@ def by_optimizer(timeline: Timeline) -> Steps | None:
     """Finds steps. Each step lasts from the end of one optimizer step to the end of the next optimizer step.
 
     Returns None if there are fewer than two optimizer steps. Also returns None if several optimizers step within one
-    backward pass, each for some of the parameters. The part of the run before the first optimizer step counts as a
-    step, too, if it has about as many launches as later steps.
+    backward pass, each optimizer for some of the parameters. The part of the run before the first optimizer step counts
+    as a step, too, if it has about as many launches as later steps.
     """
     rows = annotated(timeline, named(OPTIMIZER_STEP))
     # If several optimizers step in one iteration, the last one marks its end.
@@ -62,12 +62,13 @@ def _calls_per_step(timeline: Timeline, optimizer: I64) -> int:
     `optimizer` has the host rows of the optimizer calls, which all have the same name. For each number n, the launches
     after each call are compared with the launches after the call that is n calls later. The order of the launches is
     ignored. The result is the smallest n for which at least 90 % of the launches are the same. There is a second
-    condition: for each smaller n, at least twice as many launches must differ. If this is not so, the result is 1.
+    condition: for each smaller n, at least twice as many launches must differ as for the smallest n that fulfils the
+    first condition. If the second condition is not met, the result is 1.
 
     Measured on an H200: The two nets of a DCGAN have 78 % of their launches in common, and successive steps have 97 %
     to 100 % in common. If the optimizer of one net has five calls for each call of the other optimizer, the launches
-    after successive calls have 93 % in common. The same is true of a program that does extra work in every sixth step.
-    In both cases the result is 1.
+    after successive calls have 93 % in common. The launches also have 93 % in common in a program that does extra work
+    in every sixth step. In both cases the result is 1.
     """
     calls, tokens = launch_sequence(timeline)
     part = np.searchsorted(timeline.host.end[optimizer], timeline.host.start[calls], side="right") - 1

@@ -34,7 +34,7 @@ def by_period(timeline: Timeline) -> tuple[Steps | None, tuple[int, int] | None]
     Layers repeat within a step. If a run has only one call of the model, only layers repeat. If the evidence says for
     several periods that their repetitions are steps, the shortest of these periods is used, because a longer period
     contains several steps. If there is no evidence, the longest period is used, because layers are shorter than steps.
-    But this period is not used if the launches around its repetitions suggest that they are layers.
+    But this period is not used if the launches around the repetitions suggest that the repetitions are layers.
 
     Returns:
         (steps, None) if steps were found.
@@ -74,10 +74,11 @@ def _inside(timeline: Timeline, found: _Repetition) -> float:
 
 
 def _repetitions(timeline: Timeline, calls: I64, tokens: I64) -> Iterator[_Repetition]:
-    """Yields each period of the sequence of launches: after this number of launches, nearly all launches repeat.
+    """Yields each period of the sequence of launches. A period is a number of launches after which nearly all launches
+    repeat.
 
-    The candidates are the median distances between successive launches of the same kernel. Kernels with the fewest
-    launches are used.
+    The candidates are the median distances between successive launches of the same kernel. Only the kernels with the
+    fewest launches are used.
     """
     distinct, first, counts = np.unique(tokens, return_index=True, return_counts=True)
     often = np.flatnonzero(counts >= LEAST_PERIODS)
@@ -118,7 +119,7 @@ def _where_it_holds(tokens: I64, period: int) -> tuple[int, int]:
 
 def _starts(places: I64, period: int, low: int, high: int) -> I64:
     """Returns the indices of the launches in [`low`, `high`) at which repetitions begin. The first repetition begins at
-    `low`, or at a multiple of `period` launches after it.
+    `low`, or at a multiple of `period` launches after `low`.
 
     `places` has the indices of the launches of a kernel that runs once per repetition. The last repetition also has
     `period` launches before `high`.

@@ -44,7 +44,7 @@ class Steps:
 
     @property
     def unit(self) -> str:
-        """What the figures of a report are per: "a step", or "the run" if no steps were found."""
+        """The unit to which the figures of a report refer: "a step", or "the run" if no steps were found."""
         return "the run" if self.found_by == "whole" else "a step"
 
     @property
@@ -80,7 +80,8 @@ an idle device, an op starts within microseconds after its launch (benchmarks/re
 
 
 def whole(timeline: Timeline) -> Steps:
-    """Returns one step. It lasts from the start of the first operator, call or device op to the end of the last one.
+    """Returns one step. The step lasts from the start of the first operator, call or device op to the end of the last
+    operator, call or device op.
 
     If the device was still busy with work that was launched before the recording, the step begins when the device has
     finished this work.
@@ -97,8 +98,8 @@ def whole(timeline: Timeline) -> Steps:
 def _done_with_earlier_work(timeline: Timeline) -> int:
     """Returns the time in ns at which the device finishes the work that was launched before the recording.
 
-    Returns 0 if the device had no such work, or if the host has made more than 5 % of its launches by the time the work
-    is finished.
+    Returns 0 if the device had no such work, or if the host has already made more than 5 % of the host's launches when
+    the device finishes this work.
     """
     host, device = timeline.host, timeline.device
     first = int(device.start.argmin()) if len(device) else -1
@@ -142,8 +143,9 @@ def device_begins(host_ns: int, queued_ns: int, first_ns: int) -> int:
 
     Args:
         host_ns: The time at which the host begins the first step.
-        queued_ns: The time at which the device finishes the work that was launched before the step. It is ignored if it
-            is later than `first_ns`: the earlier work then runs on a separate stream, and did not delay the step.
+        queued_ns: The time at which the device finishes the work that was launched before the step. This time is
+            ignored if it is later than `first_ns`: the earlier work then ran on a separate stream, and did not delay
+            the step.
         first_ns: The time at which the device finishes the work of the first step.
     """
     return max(host_ns, queued_ns) if queued_ns <= first_ns else host_ns

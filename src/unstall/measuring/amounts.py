@@ -1,4 +1,4 @@
-"""Parses amounts of work and shares as people write them: "64MiB", "2 GFLOP", "1.5%"."""
+"""Parses amounts of work, and also shares, from the texts that people write: "64MiB", "2 GFLOP", "1.5%"."""
 
 from __future__ import annotations
 

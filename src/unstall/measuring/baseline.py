@@ -100,8 +100,8 @@ def save(path: str | Path, entries: dict[str, Entry]) -> None:
 def held_against(path: str | Path, entries: dict[str, Entry]) -> list[Held]:
     """Compares each entry with the entry of the same label in a baseline file.
 
-    Raises TraceError if the file has no entry with this label, or if the old entry has another kind of time, another
-    cache state or another device.
+    Raises TraceError if the file has no entry with this label, or if the old and the new entry differ in the kind of
+    time, in the cache state or in the device.
     """
     there = read(path).entries
     found = []

@@ -11,9 +11,9 @@ A call of `bench` does this, in order:
     returns, and the values of the inputs.
  5. It measures `host` and `wall` by single calls on an idle device. It waits for the results of each call.
  6. It measures `device` by single calls, from records of the work on the device. CUPTI or the virtual GPU makes these
-    records. If there are no records, it uses events around each call. It puts calls and events into the launch
-    queue while the stream is blocked.
- 7. It measures `throughput` by calls back to back. It waits only once, after the last call.
+    records. If there are no records, `bench` uses events around each call. `bench` puts calls and events into the
+    launch queue while the stream is blocked.
+ 7. It measures `throughput` by calls that directly follow each other. It waits only once, after the last call.
  8. It derives verdicts from the results of steps 1 to 7.
 
 Each of the steps 5 to 7 stops when the confidence interval of the median is narrow enough, when more samples would add
@@ -103,8 +103,8 @@ def bench(
 ) -> ShownMeasurement:
     """Measures how long `fn(*args, **kwargs)` takes.
 
-    Measures four times of a call: the time on the device, the time on the host, the time until the results are ready,
-    and the time per call if calls follow each other without waits.
+    Measures four durations of a call: the time on the device, the time on the host, the time until the results are
+    ready, and the time per call if calls follow each other without waits.
 
         print(unstall.bench(torch.mm, x, y, flops="2GFLOP"))
 
@@ -117,7 +117,7 @@ def bench(
             cache. "cold": no data of the call. "hot": data of the previous call. "rotate": data of a call with other
             inputs; for this, the arguments are copied. The default is "cold" on a device and "hot" on the CPU.
         rel_ci: The precision at which the measurement stops, as a fraction of the median: a number such as 0.01, or a
-            text such as "1%". With 0.01, it stops when the median is known to ± 1 % with 95 % confidence.
+            text such as "1%". With 0.01, the measurement stops when the median is known to ± 1 % with 95 % confidence.
         max_seconds: The time limit in s. The first call does not count.
         bytes: The bytes that one call moves: a number, or a text such as "64MiB". If `bytes` is not None, the bandwidth
             is reported.
@@ -129,7 +129,7 @@ def bench(
         **kwargs: Keyword arguments of the function.
 
     Returns:
-        The four times in ns, with confidence intervals and verdicts. `print` shows the result as a report.
+        The four durations in ns, with confidence intervals and verdicts. `print` shows the result as a report.
 
     Raises:
         UsageError: An option is invalid, or is not supported for this function or on this machine.
@@ -178,8 +178,8 @@ class _First(NamedTuple):
 
 @contextmanager
 def _unawaited(result: object) -> Iterator[None]:
-    """If `result` is a coroutine, closes it. In this case, also suppresses Python's warnings about coroutines that were
-    never awaited during the block, because a verdict reports them.
+    """If `result` is a coroutine, closes the coroutine. In this case, Python's warnings about coroutines that were
+    never awaited are suppressed during the block, because a verdict reports such coroutines.
     """
     if not inspect.iscoroutine(result):
         del result  # a reference here would keep its memory
@@ -272,8 +272,8 @@ class _Run:
     def _is_as_any(self, alone: Alone) -> bool:
         """Returns whether the time of the inspected call may be used as a sample.
 
-        It may be used if the inspected call began with the same cache state as timed calls. On a virtual GPU it is
-        never used, because the inspection makes the host slower.
+        The time may be used if the inspected call began with the same cache state as timed calls. On a virtual GPU, the
+        time is never used, because the inspection makes the host slower.
         """
         if self.adapter.virtual:
             return False
@@ -281,8 +281,8 @@ class _Run:
         return cold or self._cache() == "hot"
 
     def _is_steady(self, second_s: float) -> bool:
-        """Returns whether the second call took about as long as the first call. If the two differ, makes a third call,
-        and returns whether the second call took less than twice as long as the third call.
+        """Returns whether the second call took about as long as the first call. If these two calls differ, makes a
+        third call, and returns whether the second call took less than twice as long as the third call.
 
         Two calls differ if one takes at least twice as long as the other.
         """

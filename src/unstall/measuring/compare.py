@@ -86,11 +86,11 @@ def compare(
 
         print(unstall.compare({"softmax": f, "by hand": g}, x))
 
-    The functions run in rounds. In each round, they run one after the other in random order. The rounds end when it is
-    known for each function whether its time is within a margin of the first function's time. For each function, the
-    ratio of the two times has a 95 % confidence interval. If the interval lies within the margin, the function is SAME.
-    Otherwise, it is FAST if the interval lies below 1, and SLOW if the interval lies above 1. If the interval contains
-    1 when the time limit is reached, the function is UNCLEAR.
+    The functions run in rounds. In each round, the functions run one after the other in random order. The rounds end
+    when it is known for each function whether its time is within a margin of the first function's time. For each
+    function, the ratio of the two times has a 95 % confidence interval. If the interval lies within the margin, the
+    function is SAME. Otherwise, it is FAST if the interval lies below 1, and SLOW if the interval lies above 1. If the
+    interval contains 1 when the time limit is reached, the function is UNCLEAR.
 
     Args:
         functions: A mapping from names to functions. The first function is the reference.
@@ -241,8 +241,8 @@ class _Seen:
     Attributes:
         agreements: Maps the name of a function to the agreement of its result with the first function's result.
         notes: Sentences for the user about limits of the measured times.
-        each_s: For each function, the time in s until a call returns, by the machine's clock. This is the shorter time
-            of two calls.
+        each_s: For each function, the time in s until a call returns, by the machine's clock. This time is the shorter
+            of the times of two calls.
     """
 
     agreements: dict[str, Agreement]
@@ -266,7 +266,8 @@ def _looked_at(
 ) -> _Seen:
     """Calls each function once more, and compares its result with the result of the first function.
 
-    If results are compared, each function gets copies of the arguments and starts with the same random state.
+    If results are compared, each function gets copies of the arguments, and all functions start with equal random
+    states.
     """
     computed = check and adapter.computes
     agreements: dict[str, Agreement] = {}
@@ -350,8 +351,7 @@ def same_randomness() -> Iterator[None]:
 
 
 def _launch_bound(calls: Mapping[str, FunctionCall], rounds: Rounds, adapter: Adapter) -> list[str]:
-    """If some functions are launch-bound, returns a list with one note that says so. Otherwise returns an empty
-    list."""
+    """If some functions are launch-bound, returns a list with one note about this. Otherwise returns an empty list."""
     medians = np.median(rounds.times, axis=(1, 2)).tolist()
     bound = launch_bound(
         probe(name, call, adapter, median) for (name, call), median in zip(calls.items(), medians, strict=True)

@@ -1,4 +1,4 @@
-"""Arms a program before its first line: unstall then records the program, or gives it a virtual GPU.
+"""Arms a program before its first line: unstall then records the program, or gives the program a virtual GPU.
 
 When the program's first line runs, the environment, `sys.path` and `sys.modules` are as they would be without unstall.
 Child processes of the program are not armed. The exceptions are UNSTALL_ARM_ALL and UNSTALL_ARM_CHILDREN, see below.
@@ -8,7 +8,7 @@ this process only. UNSTALL_ARM_ALL names a module for this process and its child
 and so does PYTHONPATH.
 
 UNSTALL_ARM_CHILDREN names a module for every process that has neither of the other two variables. UNSTALL_ARM_CHILDREN
-stays set, too. If the call of `arm` fails, the process runs unarmed.
+stays set, too. If the call of this module's `arm` fails, the process runs unarmed.
 """
 
 from __future__ import annotations
@@ -92,10 +92,10 @@ def _import_own_unstall() -> None:
 
 
 def _hand_over(before: set[str], folder: str | None) -> None:
-    """Lets the program import a module from its folder even if unstall has already imported another module of the same
-    name.
+    """Lets the program import a module from the program's folder even if unstall has already imported another module of
+    the same name.
 
-    Removes the modules that unstall imported under these names from `sys.modules`. The code of unstall keeps its
+    For each such name, removes from `sys.modules` the module that unstall imported. The code of unstall keeps its
     references to the removed modules. `before` has the names of the modules that were imported before unstall. `folder`
     is the folder that will be first on `sys.path`.
     """

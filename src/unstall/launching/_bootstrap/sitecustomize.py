@@ -1,11 +1,12 @@
 """Lets `_unstall_arms.py` arm this process before the program's first line. After that, Python continues as usual.
 
-Python imports this module by its name as Python starts, because the module's folder is first on PYTHONPATH
-(`children.py`). The module then removes itself from `sys.modules`, and its folder from `sys.path`. If there is another
-module `sitecustomize` on `sys.path`, that module runs next.
+When Python starts, Python imports this module by the name `sitecustomize`, because the module's folder is first on
+PYTHONPATH (`children.py`). The module then removes itself from `sys.modules`, and its folder from `sys.path`. If there
+is another module `sitecustomize` on `sys.path`, that module runs next.
 
 A child process may use any version of Python, so this file must run in every version. UNSTALL_ARM_CHILDREN applies only
-to processes whose Python version is UNSTALL_CHILDREN_PYTHON. It does not arm processes of other versions.
+to processes whose Python version is UNSTALL_CHILDREN_PYTHON. In a process of another version, the variable has no
+effect.
 """
 
 import os

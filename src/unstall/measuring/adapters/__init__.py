@@ -46,7 +46,8 @@ def adapter_for(values: Iterable[object]) -> Adapter:
 
 
 def copied(value: Any) -> Any:
-    """Returns a copy of the value. All lists, tuples and dicts in the value are copied, and all arrays in them."""
+    """Returns a copy of the value. All lists, tuples and dicts in the value are copied, and all arrays in these
+    containers are copied, too."""
     if type(value) is dict:
         return {key: copied(each) for key, each in value.items()}
     if type(value) in (list, tuple):

@@ -1,4 +1,4 @@
-"""`Adapter`: the interface to a framework that measurements use."""
+"""`Adapter`: the interface by which measurements use a framework."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class MemoryCounters:
     Attributes:
         in_use: The bytes that are allocated now.
         peak: The largest number of bytes that were allocated at the same time.
-        from_driver: How often the allocator got memory from the driver or returned memory to the driver, so far.
+        from_driver: How often, so far, the allocator got memory from the driver or returned memory to the driver.
     """
 
     in_use: int
@@ -88,8 +88,8 @@ class Adapter:
     def clock(self) -> Callable[[], int]:
         """A function that reads the program's clock in ns.
 
-        On a virtual GPU, this is the virtual clock. The virtual clock does not advance while the host works. So if a
-        function does not use the virtual GPU, this is the real clock of the machine.
+        On a virtual GPU, the program's clock is the virtual clock. The virtual clock does not advance while the host
+        works. So if a function does not use the virtual GPU, the program's clock is the real clock of the machine.
         """
         return time.monotonic_ns if is_clock_virtual() and not self.virtual else time.perf_counter_ns
 
@@ -101,8 +101,8 @@ class Adapter:
         self.synchronize()
 
     def until_done(self, run: Callable[[], object]) -> Callable[[], object]:
-        """Returns a function that calls `run`. If `run` works on the CPU, the function returns after this work is
-        done."""
+        """Returns a function that calls `run`. If `run` works on the CPU, the returned function waits until this work
+        is done."""
         return run
 
     def holds(self, value: object) -> bool:
@@ -119,7 +119,7 @@ class Adapter:
 
     def version(self, array: Array) -> int | None:
         """Returns a number that changes whenever the array is written to. Returns None if the framework has no such
-        number.
+        number for arrays.
         """
         return None
 
@@ -181,8 +181,8 @@ class Adapter:
         """Returns the number of kernels, copies and memsets that `run` launches, if these ops run strictly one after
         another.
 
-        Returns None if some of the ops could overlap, or if their number is not known. Calls `run` at most once. If a
-        number is returned, the device has executed the ops once.
+        Returns None if some of the ops could overlap, or if the number of ops is not known. Calls `run` at most once.
+        If a number is returned, the device has executed the ops once.
         """
         return None
 

@@ -1,4 +1,4 @@
-"""The adapter to torch on the CPU. It is the base class of the adapters to torch's other devices."""
+"""The adapter to torch on the CPU. This adapter is the base class of the adapters to torch's other devices."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Captures a call as a CUDA graph with torch, and launches the graph once.
 
-During a capture, the device computes nothing; it computes when the graph is launched. So the graph is launched right
-after the capture, before the memory that the call freed is reused. After the launch, the program's memory has the same
-contents as after a normal call.
+During a capture, the device computes nothing. The device computes when the graph is launched. So the graph is launched
+right after the capture, before the memory that the call freed is reused. After the launch, the program's memory has the
+same contents as after a normal call.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def ops_in_a_row(graph: int) -> int | None:
     """Returns the number of kernels, copies and memsets of a `CUgraph`, if the nodes of the graph form one chain.
     `graph` is the address of the `CUgraph`.
 
-    Returns None if some nodes could overlap, if the graph has nodes of other kinds, or if the driver does not support
-    the queries.
+    Returns None if some nodes could overlap, if the graph has nodes that are not kernels, copies or memsets, or if the
+    driver does not support the queries.
     """
     try:
         driver = ctypes.CDLL("libcuda.so.1")

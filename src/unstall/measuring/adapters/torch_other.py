@@ -1,5 +1,5 @@
-"""The adapter to torch on devices that are neither the CPU nor CUDA devices: Intel's (xpu), Apple's (mps), and
-others."""
+"""The adapter to torch on devices that are neither the CPU nor CUDA devices, for example Intel's devices (xpu) and
+Apple's devices (mps)."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def inspect_call(
     once: bool = False,
 ) -> Inspection:
     """Makes one call and returns the findings about the call. If the caching allocator has counters, makes a second
-    call to find memory that each call keeps.
+    call to find out how much memory each call keeps.
 
     Args:
         call: The function with its arguments.
@@ -164,7 +164,7 @@ def _zeros(inputs: tuple[Array, ...], values: list[NDArray[np.generic]]) -> tupl
     """Returns the names of the inputs in which nearly all values are zero, if these inputs have at least a quarter of
     the bytes of all inputs. Otherwise returns ().
 
-    Biases are often zero, but they have fewer bytes.
+    Biases are often zero, but have less than a quarter of the bytes.
     """
     found = [array for array, value in zip(inputs, values, strict=True) if _all_zero(value)]
     much = sum(array.bytes for array in found) >= _MUCH * sum(array.bytes for array in inputs)

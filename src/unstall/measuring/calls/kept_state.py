@@ -11,8 +11,8 @@ from unstall.measuring.calls.function_call import CONTAINERS, FunctionCall
 
 @dataclass(frozen=True, slots=True)
 class KeptState:
-    """The state of a function's inputs at one moment. It keeps references to the objects, so that the `id()` of an
-    object stays unique.
+    """The state of a function's inputs at one moment. This class keeps references to the arrays and containers, so that
+    the `id()` of such an object stays unique.
 
     Attributes:
         arrays: Maps the name of an array to the array.

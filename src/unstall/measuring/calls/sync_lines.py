@@ -1,4 +1,4 @@
-"""Finds the lines that wait for the device, by warnings of torch. This method is used if there are no records of the
+"""Uses warnings of torch to find the lines that wait for the device. This method is used if there are no records of the
 work on the device."""
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ def unfinished_work(values: list[object], new: list[str], moved: list[str]) -> s
 
 
 def _not_begun(value: object) -> str | None:
-    """If the value computes nothing until it is used, returns a description of it, such as "a generator". Otherwise
-    returns None.
+    """If the value computes nothing until it is used, returns a description of the value, such as "a generator".
+    Otherwise returns None.
     """
     if inspect.iscoroutine(value):
         value.close()  # else Python warns that nobody awaited it

@@ -140,11 +140,11 @@ def agreement(
     times the largest magnitude in the reference's array. All other values must be equal.
 
     If neither `ulp` nor `rel_tolerance` is given, results agree in two cases. In the first case, rounding explains the
-    difference; `noisy` is used to measure how large differences by rounding are. In the second case, the error of each
-    array is at most twice the error of the reference's array. An error is the difference from `exact`. If `noisy`
-    cannot measure rounding, an array with a larger or unknown error agrees if its difference is within an assumed
-    tolerance. This tolerance is the dtype's epsilon to the power 3/4 (6e-6 for float32). The text of the result then
-    mentions the assumed tolerance.
+    difference; `noisy` is used to measure the size of the differences that rounding causes. In the second case, the
+    error of each array is at most twice the error of the reference's array. An error is the difference from `exact`. If
+    `noisy` cannot measure rounding, an array with a larger or unknown error agrees if its difference is within an
+    assumed tolerance. This tolerance is the dtype's epsilon to the power 3/4 (6e-6 for float32). The text of the result
+    then mentions the assumed tolerance.
 
     Args:
         result: The function's result: arrays and other values, also in nested containers.
@@ -229,8 +229,8 @@ def _explained(apart: list[_Apart], noisy: Callable[[int], object]) -> Explained
     """Compares the differences in `apart` with the differences that random rounding errors cause in the reference
     function.
 
-    Returns None if some arrays are not torch tensors, or if their dtype differs from the dtype of the reference's
-    array.
+    Returns None if some arrays are not torch tensors, or if the dtype of an array differs from the dtype of the
+    reference's array.
 
     Raises:
         NoNoise: The reference function cannot be called with random rounding errors.

@@ -1,5 +1,5 @@
-"""Calls the reference function with random rounding errors in its operators. Does so only if these calls have no
-lasting effects.
+"""Calls the reference function with random rounding errors in its operators, but only if these calls have no lasting
+effects.
 
 The calls compute slightly wrong values, so the program must not keep any of these values. Also, the results of the
 calls must differ only because of the random errors. One additional call without errors checks whether both conditions
@@ -35,7 +35,7 @@ class NoisyCalls:
         call: The function with its arguments. Each call gets copies of the arguments.
         copied: A function that returns a copy of a value.
         randomness: A function that returns a context manager, which restores the states of random number generators.
-        is_same: A function that returns whether a result is equal to the function's result without errors.
+        is_same: A function that returns whether a result is equal to the result of a call without errors.
         seconds: The time limit in s for all calls together.
     """
 
