@@ -68,7 +68,8 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The work that a function does per second of device time. If it uses no device, wall time is used instead.
+    """The work that a function does per second of device time. If the function uses no device, wall time is used
+    instead.
 
     Attributes:
         per_second: The rate, in `unit`.

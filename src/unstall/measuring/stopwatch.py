@@ -5,7 +5,8 @@
             y = x @ x
 
 Before the block, a stopwatch waits for earlier work of the devices. At the end of the block, it waits for the block's
-work. The printed line says how long the wait at the end took. If there was no wait, all the time was spent on the host.
+work. The printed line says how long the wait at the end took. If there was no wait, the whole time was spent on the
+host.
 """
 
 from __future__ import annotations

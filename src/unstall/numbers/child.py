@@ -1,4 +1,4 @@
-"""Code that `unstall numbers` runs in the process of the program whose numbers it records."""
+"""Code that `unstall numbers` runs in a program's process, to record the program's numbers."""
 
 from __future__ import annotations
 

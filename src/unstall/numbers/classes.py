@@ -22,7 +22,7 @@ DIFFERENT = "No rounding explains that: it computes something else."
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The two ways of running a function that are compared: the function as it is, and another way.
+    """Two ways of running a function, which are compared with each other. The first way is the function as it is.
 
     Attributes:
         base: Prepares the function as it is, anew for each run.

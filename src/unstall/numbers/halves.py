@@ -26,12 +26,12 @@ _SAMPLES = 1024  # elements that are kept of an operator's result
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """The comparison of a run of half a batch with the same rows in a run of the whole batch.
+    """The result of comparing two runs: a run of half a batch, and the same rows in a run of the whole batch.
 
     Attributes:
         found: The comparison. It omits gradients and arguments, which depend on the whole batch.
         bits: The first operator whose result has different bits in the two runs, within rounding. None if there is no
-            such operator, or if its bits also differ when the same run is repeated.
+            such operator, or if the bits of this result also differ when the same run is repeated.
         kernels: (whole, half): the operator's kernels for the whole batch, and its kernels for half of the batch. Both
             are empty if the kernels are not known.
     """
@@ -41,7 +41,8 @@ class Halves:
     kernels: tuple[tuple[str, ...], tuple[str, ...]]
 
     def verdict(self) -> tuple[str, str] | None:
-        """Returns (kind, sentence): the kind of the difference, as in `answer.Row`, and a sentence about it.
+        """Returns (kind, sentence): the kind of the difference, as in `answer.Row`, and a sentence about the
+        difference.
 
         Returns None if the kind is unclear.
         """

@@ -1,4 +1,4 @@
-"""Finds which elements of a tensor differ, if only some differ: rows, columns, a block, or scattered elements."""
+"""If only some elements of a tensor differ, finds which ones: rows, columns, a block, or scattered elements."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Part:
         return bool(self.data["share"] <= (_MOST if self.indexes is not None else _SPARSE))
 
     def of(self, tensor: Tensor) -> Tensor:
-        """Returns the block's elements of a tensor. If there is no block, returns the elements that differ, in one
-        dimension.
+        """Returns the elements of a tensor that are in the block. If there is no block, returns the elements that
+        differ, as a tensor of one dimension.
         """
         if self.indexes is None:
             return tensor[self.mask]

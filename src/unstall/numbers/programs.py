@@ -68,7 +68,7 @@ def check_ways(names: Sequence[str]) -> list[ProgramWay]:
     """Returns the ways with these names.
 
     Raises:
-        UsageError: No way has one of the names, or a way needs a CUDA device and there is none.
+        UsageError: One of the names is not the name of a way, or a way needs a CUDA device and there is none.
     """
     for name in names:
         if name not in WAYS:

@@ -15,7 +15,9 @@ _COPIES = ("aten::copy_", "aten::_to_copy", "aten::_foreach_copy_")
 
 
 class Streams:
-    """The streams on which operators of CUDA tensors ran. The host counts too if a copy ran asynchronously to it."""
+    """The streams on which operators of CUDA tensors ran. The host counts as a stream if a copy ran asynchronously to
+    the host.
+    """
 
     def __init__(self) -> None:
         self._seen: set[object] = set()
