@@ -1,4 +1,4 @@
-"""`Measurement`: four different times of one function, and verdicts on how far to trust them.
+"""`Measurement`: four different times of one function, and verdicts on how reliable these times are.
 
     device      the time in which at least one of the call's kernels or copies runs on the device
     host        the time until the call returns to the host; the device may still be at work

@@ -35,7 +35,7 @@ class Stopwatch:
         show: Whether to print a line at the end of the block.
 
     Attributes:
-        seconds: The time of the block, once it has ended.
+        seconds: The time of the block. It is set at the end of the block.
         waited_seconds: The part of `seconds` that was spent at the end of the block, waiting for devices.
     """
 
@@ -95,8 +95,8 @@ class Stopwatch:
 
 
 def _wait(results: list[object]) -> list[str]:
-    """Waits for all devices in use, and for the results. Returns the names of the devices and frameworks that it waited
-    for.
+    """Waits for all devices in use, and for the results. Returns the names of the devices and frameworks that this
+    function waited for.
     """
     waited = []
     torch = sys.modules.get("torch")

@@ -20,7 +20,7 @@ _PATIENCE_S = 10.0  # until a program that was ended has ended
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How the program runs, and what is recorded of it.
+    """How the program runs, and what is recorded.
 
     Attributes:
         path: The file to write.

@@ -120,7 +120,9 @@ def _of_repeat(found: Compared) -> tuple[str, str]:
 
 
 def _about_kernel(found: Compared, judge: Judge, sides: Sides) -> str:
-    """Returns sentences that name the kernel whose order varies, and that say whether deterministic algorithms help."""
+    """Returns sentences that name the kernels of the operator whose rounding varies, and that say whether deterministic
+    algorithms help.
+    """
     other = found.other_bits
     at = next((at for at, seen in enumerate(judge.before.operators) if other and seen is other.before), None)
     kernels = kernels_of(sides.base(), at) if at is not None else ()

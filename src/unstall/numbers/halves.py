@@ -32,8 +32,8 @@ class Halves:
         found: The comparison. It omits gradients and arguments, which depend on the whole batch.
         bits: The first operator whose result has different bits in the two runs, within rounding. None if there is no
             such operator, or if the bits of this result also differ when the same run is repeated.
-        kernels: (whole, half): the operator's kernels for the whole batch, and its kernels for half of the batch. Both
-            are empty if the kernels are not known.
+        kernels: (whole, half): the operator's kernels for the whole batch, and the operator's kernels for half of the
+            batch. Both tuples are empty if the kernels are not known.
     """
 
     found: Compared
@@ -70,7 +70,7 @@ class Halves:
 
 
 def compare_halves(fn: Function, inputs: Sequence[object]) -> Halves | None:
-    """Runs the first half of a batch alone, and compares it with the same rows of the whole batch.
+    """Runs the first half of a batch alone, and compares this run with the same rows of the whole batch.
 
     Returns None if the function draws random numbers, or if a result has no batch dimension.
     """

@@ -72,7 +72,7 @@ def parts_of(one: Tensor, other: Tensor, near: Tensor) -> Part | None:
 def _agrees(difference: Tensor, near: Tensor, inside: Tensor, mask: Tensor) -> bool:
     """Returns whether the elements outside of a part clearly agree.
 
-    It is not enough that they differ a bit less than the elements in the part.
+    It is not enough that these elements differ a bit less than the elements in the part.
     """
     sizes = difference[mask]
     usual = sizes[sizes.isfinite()]

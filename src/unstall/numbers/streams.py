@@ -33,7 +33,9 @@ class Streams:
         return bool(self._seen)
 
     def noting(self, call: Call) -> Call:
-        """Returns a function that calls operators by `call`, and notes the current stream of each device they use."""
+        """Returns a function that calls operators by `call`, and notes the current stream of each device that the
+        operators use.
+        """
 
         def noted(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
             result = call(func, args, kwargs)

@@ -1,4 +1,6 @@
-"""Finds where a line of a recorded run is in the current file. The file may have changed, such as by another patch."""
+"""Finds where a line of a recorded run is in the current file. The file may have changed since the run, for example by
+another patch.
+"""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def by_turns(
     """Runs rounds until the answer for every candidate is known, or until `max_seconds` are over.
 
     Args:
-        take: Runs candidates in a given order and returns their times.
+        take: Runs candidates in a given order and returns the candidates' times.
         candidates: The number of candidates. The first is the reference.
         margin: A candidate is the SAME if its time differs from the reference's time by at most this fraction.
         max_seconds: The time limit, by `clock`.

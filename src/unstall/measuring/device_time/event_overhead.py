@@ -2,11 +2,11 @@
 overhead.
 
 The simple estimate is a sum: the overhead for one short kernel, plus one gap between short kernels for each op after
-the first. But gaps depend on the kernels (on an H200 1.06 µs in one chain, 0.74 in others), and a long kernel hides a
-part of the overhead. If these errors could matter, the call itself is measured in CUDA graphs of many calls. In a
-graph, gaps are short and nearly equal. One more call makes the graph longer by the call's time and the call's gaps. The
-overhead is then the call's time by events on the stream, minus the call's time without gaps. Both times are measured
-with warm caches.
+the first. But gaps depend on the kernels (on an H200 1.06 µs in one chain, 0.74 µs in other chains), and a long kernel
+hides a part of the overhead. If these errors could matter, the call itself is measured in CUDA graphs of many calls. In
+a graph, gaps are short and nearly equal. One more call makes the graph longer by the call's time and the call's gaps.
+The overhead is then the call's time by events on the stream, minus the call's time without gaps. Both times are
+measured with warm caches.
 
 With cold caches, the same overhead is subtracted. But the difference then contains delays that the overhead does not
 cover. On an H200, there are about 0.4 µs for each distinct kernel: the kernel's code must be fetched again, and CUPTI
