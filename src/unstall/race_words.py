@@ -1,4 +1,4 @@
-"""Names of races, and advice on how to remove them. They are used for virtual and for real GPUs."""
+"""Names of races, and advice on how to remove races. Names and advice are used for virtual and for real GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Comparison`: several functions compared with the first of them."""
+"""`Comparison`: the result of comparing several functions with the first of these functions."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Candidate:
         time: The function's time per call, in ns.
         ratio: The function's time, divided by the reference's time.
         answer: FAST, SLOW, SAME or UNCLEAR, compared with the reference. None for the reference itself.
-        best: Whether the function is the fastest one whose results agree. Also true for a function that is not SLOW
-            compared with the fastest one.
+        best: Whether the function is the fastest of all functions whose results agree with the reference's results.
+            Also true for a function that is not SLOW compared with the fastest one.
         agreement: How the function's results agree with the reference's results. None for the reference itself. Also
             None if results were not checked.
     """
@@ -40,13 +40,15 @@ class Candidate:
 
     @property
     def agrees(self) -> bool:
-        """Whether this function's results agree with the first function's. True if results were not checked."""
+        """Whether this function's results agree with the first function's results. True if results were not checked."""
         return self.agreement is None or self.agreement.agrees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The result of `compare` at one input. `because` is the reason for the choice of `by`, if it was automatic."""
+    """The result of `compare` at one input. `because` is the reason for the choice of `by`, if this choice was
+    automatic.
+    """
 
     label: str
     candidates: tuple[Candidate, ...]
@@ -69,7 +71,9 @@ class Comparison:
 
     @property
     def answer(self) -> Answer | None:
-        """The answer for the last function, compared with the first. With two functions, the last is the second."""
+        """The answer for the last function, compared with the first function. With two functions, the last function is
+        the second.
+        """
         return self.candidates[-1].answer
 
     @property
@@ -109,5 +113,5 @@ def _candidate(each: Candidate) -> dict[str, Any]:
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    """Replaces infinite values and NaN by text, since JSON has neither."""
+    """Replaces infinite values and NaN by text, because JSON has neither."""
     return {name: str(value) if value in (float("inf"),) or value != value else value for name, value in values.items()}

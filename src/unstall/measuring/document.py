@@ -187,8 +187,8 @@ def _candidate(each: Candidate, row: Comparison) -> Row:
 
 
 def _said(row: Comparison) -> Prose:
-    """Returns sentences: one for each function after the first, then what is wrong, then how the times were
-    measured.
+    """Returns sentences: first one sentence for each function after the first function, then sentences on what is
+    wrong, then sentences on how the times were measured.
     """
     lines = [words(Span(_sentence(each, row), "strong")) for each in row.candidates[1:] if each.agrees]
     lines += _differences(row)
@@ -300,5 +300,5 @@ def _range(low: float, high: float) -> str:
 
 
 def _off(low: float, high: float) -> str:
-    """Returns the larger distance of the interval's two ends from 1, in %, as text."""
+    """Returns the distance from 1 to the interval's farther end, in %, as text."""
     return f"{100 * max(high - 1, 1 - low, 0):.2g} %"

@@ -1,6 +1,6 @@
-"""Finds the time per call of calls back to back, from as few calls as possible.
+"""Finds the time per call when calls are made back to back. Makes as few calls as possible.
 
-The clock must have no noise, such as a virtual GPU's clock.
+The clock must have no noise. A virtual GPU's clock has none.
 """
 
 from __future__ import annotations

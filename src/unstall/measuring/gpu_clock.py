@@ -32,7 +32,7 @@ class ClockReading(NamedTuple):
 
 
 def read(bus_id: str | None) -> ClockReading | None:
-    """Reads the clock frequency of a GPU. Returns None if it cannot be read.
+    """Reads the clock frequency of a GPU. Returns None if the frequency cannot be read.
 
     `bus_id` is a PCI bus id such as "00000000:19:00.0".
     """

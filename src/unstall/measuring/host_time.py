@@ -1,4 +1,6 @@
-"""Host times: until a call returns, until its results are ready, and per call of many calls back to back."""
+"""Measures host times: the time until a call returns, the time until the call's results are ready, and the time per
+call when many calls are made back to back.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +28,16 @@ _BATCHES = 5
 
 
 def _reading_ns(clock: Callable[[], int]) -> int:
-    """Returns how many ns one reading of the clock takes, by the same clock."""
+    """Returns how many ns one reading of the clock takes, measured by this clock."""
     return int(np.median([-(clock() - clock()) for _ in range(64)]))
 
 
 class Alone:
-    """Times calls of a function, one at a time, on an idle device. Calling the object calls the function once.
+    """Measures calls of a function, one call at a time, on an idle device. Calling the object calls the function once.
 
     Attributes:
         host: For each call, the ns until the call returned.
-        wall: For each call, the ns until its results were ready.
+        wall: For each call, the ns until the call's results were ready.
         page_faults: The minor page faults of the last call.
         machine_s: The seconds that the last call took, by the machine's clock.
     """
@@ -49,7 +51,9 @@ class Alone:
         self._cost = _reading_ns(adapter.clock)
 
     def __call__(self) -> object:
-        """Makes one call, waits for its result, and times both. Returns the result."""
+        """Makes one call and waits for its result. Measures the time until the call returns and the time until the
+        result is ready. Returns the result.
+        """
         adapter, run, clock = self._adapter, self._run, self._adapter.clock
         adapter.synchronize()
         faults, machine_began = page_faults_so_far(), time.monotonic()
@@ -68,10 +72,10 @@ class Alone:
 def synchronised(
     caching: Caching, adapter: Adapter, until: Until, there: Alone | None = None
 ) -> tuple[Spread, Sampled]:
-    """Times single calls on an idle device. Returns (host, wall): times until calls return, and until their results are
-    ready.
+    """Measures single calls on an idle device. Returns (host, wall): the times until calls return, and the times until
+    the calls' results are ready.
 
-    `there` has the times of earlier calls. They are included.
+    `there` has the times of earlier calls. These times are included in the result.
     """
     alone = Alone(caching.run, adapter)
 
@@ -95,7 +99,7 @@ def synchronised(
 def by_itself(
     caching: Caching, adapter: Adapter, until: Until, *, single: bool = False, there: Sequence[int] = ()
 ) -> Sampled:
-    """Times calls that return only after their work is done.
+    """Measures calls that return only after their work is done.
 
     If calls are short, a sample is the mean of several calls. A sample is one call if the cache is cold, if `single` is
     set, or if `there` has earlier times. The earlier times are included in the result.
@@ -129,9 +133,9 @@ def empty_call_ns(adapter: Adapter) -> float:
 
 
 def back_to_back(caching: Caching, adapter: Adapter, each_ns: float, until: Until) -> Sampled:
-    """Samples the time per call of calls back to back. Makes calls in batches, and waits once per batch.
+    """Samples the time per call when calls are made back to back. Makes calls in batches, and waits once per batch.
 
-    The caches are not flushed between calls. `each_ns` is about the time of one call in ns.
+    The caches are not flushed between calls. `each_ns` is the approximate time of one call in ns.
     """
     run, clock = caching.run, adapter.clock
 
@@ -157,7 +161,7 @@ def back_to_back(caching: Caching, adapter: Adapter, each_ns: float, until: Unti
 def _loops(run: Callable[[], object]) -> int:
     """Returns how many calls together take at least 100 µs.
 
-    Uses the machine's clock, since a virtual GPU's clock may not advance.
+    Uses the machine's clock, because a virtual GPU's clock may not advance.
     """
     loops = 1
     while True:

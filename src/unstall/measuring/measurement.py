@@ -1,4 +1,4 @@
-"""`Measurement`: four different times of one function, and verdicts on how far to trust them.
+"""`Measurement`: four different times of one function, and verdicts on how reliable these times are.
 
     device      the time in which at least one of the call's kernels or copies runs on the device
     host        the time until the call returns to the host; the device may still be at work
@@ -68,7 +68,8 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The work that a function does per second of device time. If it uses no device, wall time is used instead.
+    """The work that a function does per second of device time. If the function uses no device, wall time is used
+    instead.
 
     Attributes:
         per_second: The rate, in `unit`.

@@ -65,7 +65,7 @@ def errors_as_usage(text: str) -> Iterator[None]:
 
 @contextmanager
 def errors_as_usage_of(functions: Mapping[str, Callable[[], object]]) -> Iterator[None]:
-    """Converts an exception in the block to a UsageError, if one of `functions` raised it.
+    """Converts an exception in the block to a UsageError, if one of `functions` raised this exception.
 
     The error begins with the key of the function in `functions`. The key is the text of the function's statement.
     """

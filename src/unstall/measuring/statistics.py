@@ -1,4 +1,5 @@
-"""Evaluates samples of a time: their spread, the interval of a ratio, and whether more samples would add information.
+"""Evaluates samples of a time. Finds the spread of the samples, the interval of a ratio, and whether more samples would
+add information.
 
 Times are float64 nanoseconds. Nothing here assumes a distribution: on a shared machine, times are skewed and drift, and
 their distribution may have several modes.
@@ -28,8 +29,8 @@ _FLAT_LEAST = 64
 class Spread:
     """Samples of one time, in ns, with their median and their quartiles.
 
-    `low` and `high` bound the median with 95 % confidence. With fewer than 6 samples, they are the smallest and the
-    largest sample.
+    `low` and `high` bound the median with 95 % confidence. With fewer than 6 samples, `low` and `high` are the smallest
+    and the largest sample.
     """
 
     samples: NDArray[np.float64]
@@ -89,14 +90,15 @@ class Interval:
 
 
 def ratio_interval(a: ArrayLike, b: ArrayLike, *, pairs: bool, seed: int = 0) -> Interval:
-    """Returns the ratio of time `a` to time `b`, with its 95 % interval.
+    """Returns the ratio of time `a` to time `b`, with the ratio's 95 % interval.
 
     Without `pairs`, all samples are independent. The ratio is the median of `a`, divided by the median of `b`.
 
     With `pairs`, `a` and `b` have shape (rounds,) or (rounds, samples). The samples in row i of `a` and of `b` were
-    taken alternately in round i. The ratio is the median of the ratios of all pairs of samples from the same round. So
-    a drift cancels. Other work that slows a whole round cancels too. Rounds are resampled in blocks, since neighbouring
-    rounds are similar. With fewer than 6 rounds, the interval goes from the smallest ratio of a pair to the largest.
+    taken alternately in round i. Each pair of samples from one round has a ratio. The result is the median of these
+    ratios. So a drift cancels. Other work that slows a whole round cancels too. Rounds are resampled in blocks, because
+    neighbouring rounds are similar. With fewer than 6 rounds, the interval goes from the smallest ratio of a pair to
+    the largest.
 
     Raises ValueError if there are no samples, if a time is not above zero, or if `a` and `b` have different numbers of
     rounds.
@@ -132,7 +134,7 @@ def half_of_few(a: ArrayLike, b: ArrayLike, *, least: float) -> float:
     """Returns the factor f such that the ratio of two times has the 95 % interval from ratio / f to ratio * f.
 
     Each time has 2 to 4 samples. The interval is Student's. It uses the standard deviation of the samples' logarithms,
-    but at least `least`.
+    or `least` if `least` is larger.
     """
     logs = np.log([np.ravel(a), np.ravel(b)])
     n = logs.shape[1]

@@ -5,7 +5,8 @@
             y = x @ x
 
 Before the block, a stopwatch waits for earlier work of the devices. At the end of the block, it waits for the block's
-work. The printed line says how long the wait at the end took. If there was no wait, all the time was spent on the host.
+work. The printed line says how long the wait at the end took. If there was no wait, the whole time was spent on the
+host.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Stopwatch:
         show: Whether to print a line at the end of the block.
 
     Attributes:
-        seconds: The time of the block, once it has ended.
+        seconds: The time of the block. It is set at the end of the block.
         waited_seconds: The part of `seconds` that was spent at the end of the block, waiting for devices.
     """
 
@@ -94,8 +95,8 @@ class Stopwatch:
 
 
 def _wait(results: list[object]) -> list[str]:
-    """Waits for all devices in use, and for the results. Returns the names of the devices and frameworks that it waited
-    for.
+    """Waits for all devices in use, and for the results. Returns the names of the devices and frameworks that this
+    function waited for.
     """
     waited = []
     torch = sys.modules.get("torch")

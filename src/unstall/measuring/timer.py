@@ -1,11 +1,11 @@
-"""`Timer`: like `torch.utils.benchmark.Timer`, but for any framework, and it waits for asynchronous work.
+"""`Timer` is like `torch.utils.benchmark.Timer`, but it supports any framework, and it waits for asynchronous work.
 
 A block is many runs of the statement back to back, with one wait at the end. On a device, a block gives the time per
 run with a full pipeline. This time is at least the host's time to launch a run. `bench` reports both times.
 
 On a virtual GPU, equal blocks take equal times. So `blocked_autorange` and `adaptive_autorange` stop as soon as more
 runs would give no new information. `timeit` always runs the statement `number` times. A statement that does not use the
-virtual GPU is timed by the machine's clock, since the virtual clock does not advance during host work.
+virtual GPU is timed by the machine's clock, because the virtual clock does not advance during host work.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Timer:
     Args:
         stmt: The statement.
         setup: Code that runs before each block of runs.
-        global_setup: Not supported, since it is for C++ only.
+        global_setup: Not supported, because it is for C++ only.
         timer: A clock in seconds. The default is `time.perf_counter`.
         globals: The global names of the statement and the setup.
         label, sub_label, description, env: Texts for `torch.utils.benchmark.Compare`.

@@ -1,4 +1,4 @@
-"""`Timing`: the result of a `Timer`, like `torch.utils.benchmark.Measurement`. Times are in s."""
+"""`Timing`: the result of a `Timer`. `Timing` is like `torch.utils.benchmark.Measurement`. Times are in s."""
 
 from __future__ import annotations
 

@@ -125,7 +125,8 @@ def _parse(line: str) -> dict[str, Any]:
 
 
 def _begin(options: dict[str, Any]) -> Recording | VirtualGpu:
-    """Starts to record the cell, and returns the recording. If this process has a virtual GPU, it makes the recording.
+    """Starts to record the cell, and returns the recording. If this process has a virtual GPU, the virtual GPU makes
+    the recording.
 
     Raises IPython's UsageError if recording cannot start.
     """
@@ -175,8 +176,8 @@ def _compile(shell: Shell, line: str, cell: str) -> tuple[CodeType, CodeType | N
 def _number(shell: Shell) -> int:
     """Returns the number of the running cell.
 
-    Some versions of IPython increment `shell.execution_count` before they run a cell. So the number comes from the file
-    name of the cell's code, on the call stack.
+    Some versions of IPython increment `shell.execution_count` before they run a cell. So the number is taken from the
+    call stack, which contains the file name of the cell's code.
     """
     frame = sys._getframe()
     while frame.f_back is not None:

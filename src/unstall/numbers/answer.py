@@ -23,7 +23,8 @@ _MOST_ADDED = 3  # operators that are shown
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The comparison of one way of running a function with the function as it is.
+    """The result of one comparison: a function runs in one way, and this run is compared with a run of the function as
+    it is.
 
     Attributes:
         way: The name of the way.

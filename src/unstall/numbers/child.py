@@ -1,4 +1,4 @@
-"""Code that `unstall numbers` runs in the process of the program whose numbers it records."""
+"""Code that `unstall numbers` runs in a program's process, to record the program's numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PATIENCE_S = 10.0  # until a program that was ended has ended
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How the program runs, and what is recorded of it.
+    """How the program runs, and what is recorded.
 
     Attributes:
         path: The file to write.

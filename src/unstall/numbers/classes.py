@@ -22,7 +22,7 @@ DIFFERENT = "No rounding explains that: it computes something else."
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The two ways of running a function that are compared: the function as it is, and another way.
+    """Two ways of running a function, which are compared with each other. The first way is the function as it is.
 
     Attributes:
         base: Prepares the function as it is, anew for each run.
@@ -120,7 +120,9 @@ def _of_repeat(found: Compared) -> tuple[str, str]:
 
 
 def _about_kernel(found: Compared, judge: Judge, sides: Sides) -> str:
-    """Returns sentences that name the kernel whose order varies, and that say whether deterministic algorithms help."""
+    """Returns sentences that name the kernels of the operator whose rounding varies, and that say whether deterministic
+    algorithms help.
+    """
     other = found.other_bits
     at = next((at for at, seen in enumerate(judge.before.operators) if other and seen is other.before), None)
     kernels = kernels_of(sides.base(), at) if at is not None else ()

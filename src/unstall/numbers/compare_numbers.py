@@ -31,9 +31,9 @@ def compare_numbers(
 ) -> Numbers:
     """Runs a function in several ways, and finds the first operator whose result differs by more than rounding.
 
-    All ways start from copies of the same arguments and the same random state. They also run the backward pass if a
-    result needs gradients. The comparison covers the results, the gradients, the arguments after the run, and the
-    results of the operators that the function calls.
+    All ways start with copies of the same arguments, and with the same random state. All ways also run the backward
+    pass if a result needs gradients. The comparison covers the results, the gradients, the arguments after the run, and
+    the results of the operators that the function calls.
 
     The effect of rounding is measured. The function runs 8 more times, with random errors in each operator's result.
     These random errors are as large as the operator's rounding errors (Monte Carlo arithmetic, see `noise.py`). A
@@ -56,7 +56,8 @@ def compare_numbers(
               the first half are compared.
             - "graph": by `unstall.graphed`. Operators are not compared.
             - "compiled": by `torch.compile`. Operators are not compared.
-            - another function or module: called with the same arguments. A module runs on its own device.
+            - another function or module: called instead of `fn`, with the same arguments. A module runs on its own
+              device.
 
     Returns:
         A row for each way. `str()` of the result is a report for a terminal. `save()` writes the report to a file.

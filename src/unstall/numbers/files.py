@@ -51,7 +51,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     """A line of the file, which describes a tensor.
 
     Attributes:
-        kind: "operator" (the result of an operator), "value" (a value that the program read, such as by `item()`),
+        kind: "operator" (the result of an operator), "value" (a value that the program read, for example by `item()`),
             "weight" (a weight that the program wrote), or "result" (the result of the program).
         name: The name of the operator, the value, the weight or the result.
         file: The file with the line that called the operator.
@@ -86,7 +86,7 @@ class Ending(msgspec.Struct, frozen=True):
     Attributes:
         complete: Whether the program was recorded to its end.
         device: The name of the GPU that the program used; "" if it used none.
-        vary: Whether a run with random errors had another set of values or weights than the run without errors.
+        vary: Whether a run with random errors had a different set of values or weights than the run without errors.
     """
 
     complete: bool

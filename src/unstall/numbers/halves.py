@@ -26,14 +26,14 @@ _SAMPLES = 1024  # elements that are kept of an operator's result
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """The comparison of a run of half a batch with the same rows in a run of the whole batch.
+    """The result of comparing two runs: a run of half a batch, and the same rows in a run of the whole batch.
 
     Attributes:
         found: The comparison. It omits gradients and arguments, which depend on the whole batch.
         bits: The first operator whose result has different bits in the two runs, within rounding. None if there is no
-            such operator, or if its bits also differ when the same run is repeated.
-        kernels: (whole, half): the operator's kernels for the whole batch, and its kernels for half of the batch. Both
-            are empty if the kernels are not known.
+            such operator, or if the bits of this result also differ when the same run is repeated.
+        kernels: (whole, half): the operator's kernels for the whole batch, and the operator's kernels for half of the
+            batch. Both tuples are empty if the kernels are not known.
     """
 
     found: Compared
@@ -41,7 +41,8 @@ class Halves:
     kernels: tuple[tuple[str, ...], tuple[str, ...]]
 
     def verdict(self) -> tuple[str, str] | None:
-        """Returns (kind, sentence): the kind of the difference, as in `answer.Row`, and a sentence about it.
+        """Returns (kind, sentence): the kind of the difference, as in `answer.Row`, and a sentence about the
+        difference.
 
         Returns None if the kind is unclear.
         """
@@ -69,7 +70,7 @@ class Halves:
 
 
 def compare_halves(fn: Function, inputs: Sequence[object]) -> Halves | None:
-    """Runs the first half of a batch alone, and compares it with the same rows of the whole batch.
+    """Runs the first half of a batch alone, and compares this run with the same rows of the whole batch.
 
     Returns None if the function draws random numbers, or if a result has no batch dimension.
     """

@@ -1,4 +1,4 @@
-"""Refuses functions that use weights or change tensors that are not among their arguments.
+"""Refuses functions that use weights, or change tensors, from outside of the functions' arguments.
 
 Only the arguments are copied before a run.
 """

@@ -1,4 +1,4 @@
-"""Finds which elements of a tensor differ, if only some differ: rows, columns, a block, or scattered elements."""
+"""If only some elements of a tensor differ, finds which ones: rows, columns, a block, or scattered elements."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Part:
         return bool(self.data["share"] <= (_MOST if self.indexes is not None else _SPARSE))
 
     def of(self, tensor: Tensor) -> Tensor:
-        """Returns the block's elements of a tensor. If there is no block, returns the elements that differ, in one
-        dimension.
+        """Returns the elements of a tensor that are in the block. If there is no block, returns the elements that
+        differ, as a tensor of one dimension.
         """
         if self.indexes is None:
             return tensor[self.mask]
@@ -72,7 +72,7 @@ def parts_of(one: Tensor, other: Tensor, near: Tensor) -> Part | None:
 def _agrees(difference: Tensor, near: Tensor, inside: Tensor, mask: Tensor) -> bool:
     """Returns whether the elements outside of a part clearly agree.
 
-    It is not enough that they differ a bit less than the elements in the part.
+    It is not enough that these elements differ a bit less than the elements in the part.
     """
     sizes = difference[mask]
     usual = sizes[sizes.isfinite()]

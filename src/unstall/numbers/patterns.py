@@ -1,4 +1,5 @@
-"""Finds the pattern by which a tensor differs between two runs, such as a factor, a shift or another order of rows.
+"""Finds the pattern by which a tensor differs between two runs. Examples of patterns are a factor, a shift and another
+order of rows.
 
 A pattern is reported only if it explains the difference.
 """
@@ -100,8 +101,8 @@ def _told(one: Tensor, other: Tensor, near: Tensor) -> tuple[_Guess, float] | No
     """Finds the first guess that explains how all elements differ.
 
     Returns:
-        (guess, share): the guess, and the share of the difference that it does not explain. None if no guess explains
-        the difference.
+        (guess, share): the guess, and the share of the difference that the guess does not explain. None if no guess
+        explains the difference.
     """
     if bool((~other.isfinite()).all()) and bool(one.isfinite().all()):
         name = "NaN" if bool(other.isnan().all()) else "infinite" if bool(other.isinf().all()) else "not finite"
@@ -140,7 +141,7 @@ def rms(values: Tensor) -> float:
 
 
 def _by_value(one: Tensor, other: Tensor, near: Tensor) -> Iterator[tuple[_Guess, Tensor]]:
-    """Yields guesses that derive each element from its own value, and the values that each guess predicts."""
+    """Yields (guess, predicted values). Each guess derives every element from the element's own value."""
     first = float(other.flatten()[0])
     if one.numel() > 1 and one.any() and bool((other == first).all()):
         yield (
@@ -164,7 +165,7 @@ def _by_value(one: Tensor, other: Tensor, near: Tensor) -> Iterator[tuple[_Guess
 
 
 def _by_place(one: Tensor, other: Tensor, near: Tensor) -> Iterator[tuple[_Guess, Tensor]]:
-    """Yields guesses that move elements to other positions, and the values that each guess predicts."""
+    """Yields (guess, predicted values). Each guess moves elements to other positions."""
     if one.numel() < LEAST:
         return
     picked = _Picked(one, other, near)
@@ -192,7 +193,7 @@ def _shifts(one: Tensor, other: Tensor) -> Iterator[tuple[int | None, int]]:
 
 
 def _peaks(one: Tensor, other: Tensor, dim: int | None) -> list[int]:
-    """Returns the shifts along a dimension at which the lines of the two tensors correlate most."""
+    """Returns the shifts along a dimension. With these shifts, the lines of the two tensors correlate most."""
     lines = [
         each.movedim(dim, -1).reshape(-1, each.shape[dim]) if dim is not None else each.reshape(1, -1)
         for each in (one, other)
@@ -264,7 +265,9 @@ def _transposed(one: Tensor, picked: _Picked) -> Iterator[tuple[_Guess, Tensor]]
 
 
 def _reordered(one: Tensor, other: Tensor, dim: int) -> Iterator[tuple[_Guess, Tensor]]:
-    """Yields a guess that rows are in another order. Rows are recognized by their product with a random vector."""
+    """Yields (guess, predicted values) if rows may be in another order. Rows are recognized by their product with a
+    random vector.
+    """
     size = one.shape[dim]
     rows, others = (each.movedim(dim, 0).reshape(size, -1) for each in (one, other))
     weights = torch.randn(rows.shape[1], dtype=rows.dtype, generator=torch.Generator().manual_seed(0))
@@ -285,8 +288,8 @@ def _reordered(one: Tensor, other: Tensor, dim: int) -> Iterator[tuple[_Guess, T
 
 
 def _shifted_without_wrap(one: Tensor, other: Tensor, near: Tensor) -> tuple[_Guess, float] | None:
-    """Returns a guess that elements are shifted without wrapping around, and the share of the difference that the guess
-    does not explain.
+    """Returns (guess, share). The guess is that elements are shifted without wrapping around. `share` is the share of
+    the difference that the guess does not explain.
 
     Compares only elements that come from a position within the tensor. Returns None if no shift explains how these
     elements differ.

@@ -1,4 +1,4 @@
-"""How much each tensor differs between two runs, in the order of the run: as a chart, and as data."""
+"""Shows how much each tensor differs between two runs, as a chart and as data. Tensors are in the order of the run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run_data(found: Compared | None) -> list[dict[str, Any]]:
     """Returns the data of the chart, one row for each tensor.
 
     If there are more than 2,000 tensors, divides the run into 2,000 stretches. The data then has one row for each
-    stretch, for the tensor that differs most.
+    stretch. The row describes the tensor that differs most in the stretch.
     """
     if found is None:
         return []
@@ -59,7 +59,9 @@ def run_data(found: Compared | None) -> list[dict[str, Any]]:
 
 
 def name_of(seen: Seen) -> str:
-    """Returns a tensor's name in reports: the operator that returned it, or the kind and name of another tensor."""
+    """Returns a tensor's name in reports: the operator that returned the tensor, or the kind and name of a tensor that
+    no operator returned.
+    """
     return seen.name if seen.kind == "operator" else f"{seen.kind} {seen.name}"
 
 
@@ -86,7 +88,7 @@ def _is_argument(pair: Pair) -> bool:
 
 
 def _relative(pair: Pair, limit: float) -> tuple[float, float]:
-    """Returns the difference of a tensor and its bound, both relative to the size of the tensor's elements.
+    """Returns (difference, bound) of a tensor, both relative to the size of the tensor's elements.
 
     If all elements are 0, both are relative to the larger of the difference and the bound.
     """

@@ -1,4 +1,4 @@
-"""Settings of torch that make a GPU compute products with fewer digits than their type has.
+"""Settings of torch that make a GPU compute products with fewer digits than the products' type has.
 
 Also finds whether such settings explain a difference.
 """
@@ -141,7 +141,7 @@ class _Api:
     Attributes:
         get: Gets the setting by torch's older API.
         set: Changes the setting by the older API.
-        off: The value of the older API that turns TF32 off.
+        off: The value that turns TF32 off in the older API.
         keys: The keys of the setting in torch's newer API, `fp32_precision`.
         older: The code that turns TF32 off by the older API.
         newer: The code that turns TF32 off by the newer API.

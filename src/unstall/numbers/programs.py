@@ -68,7 +68,7 @@ def check_ways(names: Sequence[str]) -> list[ProgramWay]:
     """Returns the ways with these names.
 
     Raises:
-        UsageError: No way has one of the names, or a way needs a CUDA device and there is none.
+        UsageError: One of the names is not the name of a way, or a way needs a CUDA device and there is none.
     """
     for name in names:
         if name not in WAYS:
@@ -138,7 +138,8 @@ class Program:
         """Runs the program as it is and in the given way, both without TF32. If the two runs still differ, runs the
         program again as it is and in the given way, both without overlap of kernels.
 
-        Returns (kind, sentence) if the difference goes away in one of the two cases. Returns None if it remains.
+        Returns (kind, sentence) if the difference goes away in one of the two cases. Returns None if the difference
+        remains.
         """
         if self._agree(way, errors, "without TF32", _NO_TF32):
             return "TF32", "One of them rounds factors to TF32: with NVIDIA_TF32_OVERRIDE=0 in both, all is rounding."

@@ -1,7 +1,7 @@
 """The races of a function: pairs of lines that use the same memory, while nothing orders the two lines.
 
 Races are found from the order that the program asks for (`blaming/races/`). So a race is found even if the results do
-not show it. It is also found on the virtual GPU, which computes everything in order.
+not show it. A race is also found on the virtual GPU, which computes everything in order.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def first_bits(found: Compared, operators: Sequence[Seen]) -> str:
 
 
 def composed(found: Compared, operators: Sequence[Seen]) -> str:
-    """Returns sentences on how rounding errors of the function's sums add up in its results.
+    """Returns sentences on how rounding errors of the function's sums add up in the function's results.
 
     Returns "" if the function has no sums, or if no result differs.
 

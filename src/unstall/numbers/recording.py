@@ -30,10 +30,11 @@ _LONGEST = 60  # characters of a line by which a value is called
 def recording_numbers(path: str | os.PathLike[str], most: int = MOST) -> Iterator[None]:
     """Writes the results of this thread's operators to a file during a `with` block. Includes backward passes.
 
-    The file gets 64 elements and a sum of each result. It gets 1,024 elements of each value that the block reads (such
-    as by `loss.item()`), and of each weight that the block writes. `unstall numbers A B` compares two such files. One
-    of the two files must come from `unstall numbers --record`, which also measures the effect of rounding. This command
-    records only the program's `recording_numbers` blocks, if the program has such blocks. It does not write `path`.
+    The file gets 64 elements and a sum of each result. It gets 1,024 elements of each value that the block reads (for
+    example by `loss.item()`), and of each weight that the block writes. `unstall numbers A B` compares two such files.
+    One of the two files must come from `unstall numbers --record`, which also measures the effect of rounding. This
+    command records only the program's `recording_numbers` blocks, if the program has such blocks. The command does not
+    write `path`.
 
     Args:
         path: The file. Its name ends in `.numbers`. An earlier recording is replaced. On every rank except rank 0, the
@@ -130,7 +131,7 @@ class Recorder:
 
     @contextmanager
     def only_here(self) -> Iterator[None]:
-        """Records a `with` block. Once the first such block has begun, only such blocks are recorded.
+        """Records a `with` block. After the first such block has begun, only such blocks are recorded.
 
         The first block discards everything that was recorded before it.
         """

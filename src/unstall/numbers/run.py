@@ -1,4 +1,6 @@
-"""Runs a function in a given way. Stores elements of its arguments, of its operators' results, and of its results."""
+"""Runs a function in a given way. Stores elements of the function's arguments, of the results of its operators, and of
+the function's results.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def run(
         noise: Adds random errors to the results of operators. If None, no errors are added.
         new: Makes a store of elements. Is called three times: for the arguments, the operators and the results.
         streams: Notes the streams on which operators run.
-        outside: Refuses operators that use weights or change tensors that are not among the arguments.
+        outside: Refuses operators that use weights, or change tensors, from outside of the arguments.
         one_at_a_time: Whether each operator waits for the device, so that streams do not overlap.
     """
     given = list(_given_of(taken))
@@ -95,7 +97,9 @@ def called(
 
 
 def _given_of(taken: Way) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields (name, tensor) for each tensor in a function's arguments, its modules, and the values that it holds."""
+    """Yields (name, tensor) for each tensor in a function's arguments, in its modules, and in the values that the
+    function holds.
+    """
     if taken.module is not None:
         yield from _tensors_of(taken.module, "")
     alone = taken.module is None and not taken.held

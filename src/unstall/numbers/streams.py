@@ -15,7 +15,9 @@ _COPIES = ("aten::copy_", "aten::_to_copy", "aten::_foreach_copy_")
 
 
 class Streams:
-    """The streams on which operators of CUDA tensors ran. The host counts too if a copy ran asynchronously to it."""
+    """The streams on which operators of CUDA tensors ran. The host counts as a stream if a copy ran asynchronously to
+    the host.
+    """
 
     def __init__(self) -> None:
         self._seen: set[object] = set()
@@ -31,7 +33,9 @@ class Streams:
         return bool(self._seen)
 
     def noting(self, call: Call) -> Call:
-        """Returns a function that calls operators by `call`, and notes the current stream of each device they use."""
+        """Returns a function that calls operators by `call`, and notes the current stream of each device that the
+        operators use.
+        """
 
         def noted(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
             result = call(func, args, kwargs)

@@ -72,7 +72,8 @@ class Way:
 
     @contextmanager
     def around(self, watch: Operators | None) -> Iterator[None]:
-        """Returns a context manager. To run in this way, the function must be called in its `with` block.
+        """Returns a context manager. To run in this way, the function must be called in a `with` block of this context
+        manager.
 
         `watch` observes the operators in the block.
         """
@@ -149,8 +150,8 @@ def as_given(fn: Function, inputs: Sequence[object]) -> Way:
 
 
 def _used_by(fn: Function) -> Iterator[tuple[str, object]]:
-    """Yields (name, value) for each global variable, and for each variable of an enclosing function, that a function
-    uses.
+    """A function may use variables from outside: global variables, and variables of enclosing functions. Yields
+    (name, value) for each of these variables.
     """
     if isinstance(fn, FunctionType):
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):

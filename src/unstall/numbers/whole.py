@@ -44,9 +44,10 @@ def pattern_at(runs: Runs, base: Callable[[], Way], other: Callable[[], Way]) ->
     difference.
 
     Both ways run again to get the whole tensor. If the tensor has no pattern, the cause may be an earlier operator that
-    only the other way calls. The result of this operator is compared with an earlier tensor of the first way that still
-    agrees. If a pattern is found between the result and this tensor, it is checked: the first way runs once more, with
-    the operator's result in place of this tensor. The pattern is returned only if both ways then agree.
+    only the other way calls. The result of this operator is compared with a tensor of the first way. This tensor is
+    earlier and still agrees. If a pattern is found between the result and this tensor, the pattern is checked: the
+    first way runs once more, with the operator's result in place of this tensor. The pattern is returned only if both
+    ways then agree.
 
     Args:
         runs: The two runs, and their comparison.
@@ -104,7 +105,8 @@ def _key(ran: Ran, seen: Seen) -> Key:
 
 
 def tells_factor(found: Compared) -> bool:
-    """Returns whether `pattern_at` can see that one tensor is a multiple of the other, such as twice as large.
+    """Returns whether `pattern_at` can see that one tensor is a multiple of the other. For example, one may be twice as
+    large as the other.
 
     `pattern_at` can see it if the tensors have enough elements, and are small enough to be stored whole.
     """

@@ -1,1 +1,1 @@
-"""Reads the user's source files, if this is allowed, and makes patches of them for findings."""
+"""Reads the user's source files, if this is allowed, and makes patches of these files for findings."""

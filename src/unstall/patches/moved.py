@@ -1,4 +1,6 @@
-"""Finds where a line of a recorded run is in the current file. The file may have changed, such as by another patch."""
+"""Finds where a line of a recorded run is in the current file. The file may have changed since the run, for example by
+another patch.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,8 @@ def line_now(line: int, ran: Mapping[int, RanLine], text: str) -> int | None:
 
     Returns None if the line no longer exists, or cannot be distinguished from other lines with the same text.
 
-    Of the old file, only the lines that ran are known. A current line is the same line if it has the same text, is in a
-    function of the same name, and lies between the same other lines that ran.
+    Of the old file, only the lines that ran are known. A current line counts as the old line if it has the same text,
+    is in a function of the same name, and lies between the same other lines that ran.
 
     Args:
         line: The line's number during the run.

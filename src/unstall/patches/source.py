@@ -61,7 +61,7 @@ def read_source(file: str, folders: Sequence[Path], *, by_ending: bool = False) 
     Args:
         file: The path in the trace: absolute, or relative to the program's folder.
         folders: The folders below which files may be read.
-        by_ending: Whether to also try only the last parts of the path, since the folders may hold a copy of the
+        by_ending: Whether to also try only the last parts of the path, because the folders may hold a copy of the
             program. Library files are never found in this way, because a file of the program may have the same name.
     """
     if not file.endswith(".py") or "\0" in file:
@@ -79,7 +79,8 @@ def read_source(file: str, folders: Sequence[Path], *, by_ending: bool = False) 
 
 
 def path_below(file: str, folder: Path) -> Path | None:
-    """Finds a Python file below a folder, given its path in a trace. Follows all links, and does not open the file.
+    """Finds a Python file below a folder, given the file's path in a trace. Follows all links, and does not open the
+    file.
 
     Returns None if there is no such file below the folder.
     """

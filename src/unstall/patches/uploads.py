@@ -1,4 +1,6 @@
-"""Edits for copies to the device: pin the source and do not wait, or make the tensor on the device without a copy."""
+"""Edits for copies to the device. The new code pins the source and does not wait, or it makes the tensor on the device
+without a copy.
+"""
 
 from __future__ import annotations
 

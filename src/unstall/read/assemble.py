@@ -148,7 +148,8 @@ _FAR_NS = 2**52  # 52 days: no recording is longer, and sums of such times stay 
 
 
 def _drop_far(events: Events, host_kind: I8, device_kind: I8) -> list[str]:
-    """Drops events that start months away from the others, or last for months: their clock must be wrong.
+    """Drops events that start months away from the other events, or that last for months: the clock of such events must
+    be wrong.
 
     If any event is dropped, subtracts the earliest remaining start from all times, and returns a note. Otherwise
     returns an empty list.
@@ -211,7 +212,7 @@ def _operators(kind: I8, parent: I32, external: I64, start: I64, end: I64) -> I3
     """Returns, for each event, the host row of its operator, or -1.
 
     The operator is the nearest one around the event. If there is none, it is the operator with the event's external id.
-    Such an operator counts only if it spans the event, since recorders without operators number external ids in their
+    Such an operator counts only if it spans the event, because recorders without operators number external ids in their
     own way.
     """
     op = nearest(parent, kind == HostKind.OP)

@@ -22,8 +22,8 @@ def forward_operators(
     """Returns, for each host row that computes a gradient, the row of the forward operator. Returns -1 for other rows.
 
     Autograd gives a forward operator and the backward evaluation of its graph node the same sequence number. If several
-    forward operators have the same number, the operator that starts last created the node, since the creation of a node
-    increments the number.
+    forward operators have the same number, the node was created by the operator that starts last, because the creation
+    of a node increments the number.
     """
     forward = np.full(len(rows), -1, dtype=np.int32)
     is_op = kind == HostKind.OP

@@ -169,7 +169,9 @@ class _Sparse:
         return self._row.array()
 
     def column(self, name: str) -> I64:
-        """Returns the values of one column, in the order of `rows()`; -1 if unknown. Can be called once per column."""
+        """Returns the values of one column, in the order of `rows()`; -1 if unknown. Can be called only once per
+        column.
+        """
         values = self._columns.pop(name).array()
         values[(values < 0) | (values == _UNKNOWN_U32)] = -1
         return values

@@ -70,7 +70,7 @@ def _launched_before(host: Host, device: Device, calls: I64, *, complete: bool) 
     """Returns, for each op, whether it was certainly launched before the recording began.
 
     Such an op ran before the other ops of its stream. Its correlation id is smaller than the correlation id of every
-    call, since CUPTI's ids ascend.
+    call, because CUPTI's ids ascend.
     """
     if complete:
         told = device.correlation < 0

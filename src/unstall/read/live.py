@@ -28,8 +28,8 @@ _read: WeakKeyDictionary[object, Timeline] = WeakKeyDictionary()  # torch export
 def read_profile(profile: Profile) -> Timeline:
     """Exports a stopped profile to a temporary file, and returns its timeline.
 
-    Keeps the timeline for later calls, since torch exports a profile only once. Raises UsageError if `profile` is not a
-    profile, is still running, or was already exported by other code.
+    Keeps the timeline for later calls, because torch exports a profile only once. Raises UsageError if `profile` is not
+    a profile, is still running, or was already exported by other code.
     """
     if not isinstance(profile, Profile):
         raise UsageError(

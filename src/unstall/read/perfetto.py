@@ -27,7 +27,7 @@ def begins(text: bytes) -> bool:
 
 def _are_fields(text: bytes, at: int, end: int) -> bool:
     """Returns whether text[at:end] is a list of protobuf fields. If `text` ends before `end`, checks only the fields
-    that it has.
+    that `text` has.
     """
     while at < min(end, len(text)):
         key, at = _varint(text, at)

@@ -215,7 +215,7 @@ class Cutter:
         return self._may_grow and start + _SOON_BYTES[-1] > len(self._window)
 
     def _end_by_brackets(self, start: int) -> int:
-        """Finds the end of the event that begins at `start` by its brackets. Returns 0 if the event does not end within
+        """Finds, by brackets, the end of the event that begins at `start`. Returns 0 if the event does not end within
         16 KiB.
         """
         for length in _SOON_BYTES:

@@ -1,4 +1,4 @@
-"""Runs candidates in rounds, and compares the time of each candidate with the time of the first one.
+"""Runs candidates in rounds, and compares the time of each candidate with the time of the first candidate.
 
 A round runs all candidates in random order, then in reverse order. With two candidates, a round is ABBA or BAAB. So a
 drift within the round cancels, and the order of the candidates changes from round to round.
@@ -54,10 +54,11 @@ class Rounds:
     noiseless: bool = False  # times from a model
 
     def ratio(self, one: int, other: int) -> Interval:
-        """Returns the time of candidate `one`, divided by the time of candidate `other`, with its 95 % interval.
+        """Divides the time of candidate `one` by the time of candidate `other`. Returns this ratio with its 95 %
+        interval.
 
-        With fewer than 3 rounds of noisy times, all pairs of times may agree by chance (once in 9). In this case, the
-        interval is at least as wide as Student's interval for a noise of at least 1 %.
+        With fewer than 3 rounds of noisy times, all pairs of times may agree by chance (in one of 9 cases). In this
+        case, the interval is at least as wide as Student's interval for a noise of at least 1 %.
         """
         if one == other:
             return Interval(1.0, 1.0, 1.0)
@@ -69,8 +70,8 @@ class Rounds:
 
     @property
     def exact(self) -> bool:
-        """Whether each candidate took exactly the same time in each of its turns. If so, the times come from a model,
-        and two rounds are enough.
+        """Whether, for each candidate, all turns of the candidate took exactly equal times. If so, the times come from
+        a model, and two rounds are enough.
         """
         return self.times.shape[1] > 1 and not np.ptp(self.times, axis=(1, 2)).any()
 
@@ -99,7 +100,7 @@ def is_within(ratio: Interval, margin: float) -> bool:
 def is_answered(ratio: Interval, margin: float) -> bool:
     """Returns whether the interval of the ratio contains neither 1 + margin nor 1 / (1 + margin).
 
-    If it contains neither of them, more rounds would not change the answer.
+    If the interval contains neither border, more rounds would not change the answer.
     """
     return is_within(ratio, margin) or ratio.high < 1 / (1 + margin) or ratio.low > 1 + margin
 
@@ -117,7 +118,7 @@ def by_turns(
     """Runs rounds until the answer for every candidate is known, or until `max_seconds` are over.
 
     Args:
-        take: Runs candidates in a given order and returns their times.
+        take: Runs candidates in a given order and returns the candidates' times.
         candidates: The number of candidates. The first is the reference.
         margin: A candidate is the SAME if its time differs from the reference's time by at most this fraction.
         max_seconds: The time limit, by `clock`.

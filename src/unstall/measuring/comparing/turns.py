@@ -1,4 +1,4 @@
-"""Runs candidates in a given order, each for a short time. Times them on the host or on the device."""
+"""Runs candidates in a given order, each for a short time. Measures their times on the host or on the device."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def takes(
 
 
 def back_to_back(caching: Caching, adapter: Adapter) -> Callable[[int], int]:
-    """Returns a function that makes a given number of calls back to back. After the last call, the function waits once
-    for all calls. It returns the total time of the calls in ns.
+    """Returns a function that makes a given number of calls back to back. After the last call, the returned function
+    waits once for all calls. It returns the total time of the calls in ns.
     """
     return _turn(caching, adapter, each=False)
 
@@ -163,7 +163,7 @@ def device_take(candidates: Sequence[Caching], adapter: Adapter) -> Take:
 
 
 def _without_places(observer: DeviceObserver) -> DeviceObserver:
-    """Returns an observer of the same method that does not look for source lines. Looking for them takes time."""
+    """Returns an observer that uses the same method but does not look for source lines, because this takes time."""
     if observer.method != "cupti":
         return observer
     from unstall.measuring.device_time.by_cupti import ByCupti

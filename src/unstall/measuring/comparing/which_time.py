@@ -39,7 +39,7 @@ class Probe:
     Attributes:
         name: The function's name.
         device_ns: The device's own time for one call, in ns.
-        call_ns: The time per call of calls back to back, in ns.
+        call_ns: The time per call in ns when calls are made back to back.
     """
 
     name: str
@@ -154,7 +154,8 @@ def launch_bound(probes: Iterable[Probe]) -> str:
 
 
 def probe(name: str, call: FunctionCall, adapter: Adapter, device_ns: float, batch: int = _BATCH) -> Probe:
-    """Measures the time per call of calls back to back. Stops as soon as the function is clearly not launch-bound.
+    """Measures the time per call when calls are made back to back. Stops as soon as the function is clearly not
+    launch-bound.
 
     `device_ns` is the time in ns that the device works for one call. `batch` is the number of calls in a batch.
     """

@@ -1,1 +1,1 @@
-"""Measures how long the device works for a call, by three methods."""
+"""Three methods to measure how long the device works for a call."""

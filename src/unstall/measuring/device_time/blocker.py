@@ -2,8 +2,8 @@
 a time limit.
 
 The stream waits until the host sets a word of pinned host memory (`cuStreamWaitValue32`, CUDA 8 and later, on all
-devices since Volta). A function that waits for the blocked stream cannot return. So a thread releases the stream at the
-time limit.
+devices from Volta on). A function that waits for the blocked stream cannot return. So a thread releases the stream at
+the time limit.
 """
 
 from __future__ import annotations

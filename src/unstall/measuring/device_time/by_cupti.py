@@ -1,4 +1,5 @@
-"""Device time by CUPTI: the device's own records of its work, each assigned to the call that launched the work.
+"""Measures device time by CUPTI. CUPTI gives the device's own records of the work. Each record is assigned to the call
+that launched the work.
 
 The host waits for each call before the next one begins, so kernels of different calls never overlap. A record belongs
 to the call during which the work was launched. The launch may be on any thread.
@@ -35,7 +36,7 @@ class ByCupti:
         self._places = places
 
     def observe(self, run: Callable[[], object], count: int, adapter: Adapter, before: Callable[[], None]) -> DeviceOps:
-        """Calls `before` and then `run`. Repeats both until each was called `count` times.
+        """Calls `before` and then `run`. Makes this pair of calls `count` times.
 
         Returns the device ops of each call of `run`. The device ops of `before` are not included.
 
@@ -68,8 +69,8 @@ def ops_by_call(records: CallRecords, times: I64, marked: int) -> DeviceOps:
 
     Args:
         records: The recorded ops and driver calls.
-        times: For each call of the function, the times in ns when it began, when it returned, and when its work was
-            done: int64, shape (calls, 3).
+        times: For each call of the function, three times in ns: when the call began, when the call returned, and when
+            the call's work was done. int64, shape (calls, 3).
         marked: A time in ns. The first op that is launched after this time shows which stream is the current one.
     """
     ops, calls = records.ops, records.calls
@@ -113,8 +114,9 @@ def _calls_inside(
     """Finds the effects of the driver calls that the function's calls made.
 
     Returns:
-        (links, waits, taken). `links` has a pair (time, effect on a stream) for each event call and each wait. `waits`
-        has the host's waits for the device. `taken` has the allocations and frees of memory.
+        (links, waits, taken). `links` has a pair (time, effect on a stream) for each call that records an event, and
+        for each call that waits. `waits` has the host's waits for the device. `taken` has the allocations and frees of
+        memory.
     """
     calls = records.calls
     links: list[tuple[int, StreamLink]] = []

@@ -1,4 +1,5 @@
-"""Device time by events: one event before and one event after each call. All are queued while the stream is blocked.
+"""Measures device time by one event before and one event after each call. Calls and events are queued while the stream
+is blocked.
 
 So the device runs the calls one after the other and never waits for the host. The measured time is the span of a call
 on its stream plus the overhead of events. Work on another stream counts only if the call's stream waits for this work.
@@ -6,12 +7,12 @@ on its stream plus the overhead of events. Work on another stream counts only if
 
 - The time that two events add to an almost empty kernel between them. On an H200 it is 2.9 µs. Two events with nothing
   between them take only 1.3 µs. The reason is that the front end needs some time for a launch and an event, even if the
-  kernel is very short. CUDA graphs of many almost empty kernels show how long one such kernel runs, since the gaps in a
-  graph are tiny. If graphs do not work, the time of two events with nothing between them is used.
-- The gap between two ops on a stream. It is the period of almost empty ops in a row, less the time of one such op. On
+  kernel is very short. CUDA graphs of many almost empty kernels show how long one such kernel runs, because the gaps in
+  a graph are tiny. If graphs do not work, the time of two events with nothing between them is used.
+- The gap between two ops on a stream. It is the period of almost empty ops in a row, minus the time of one such op. On
   an H200 the gap is about 0.8 to 1 µs (`benchmarks/device_delays.py`).
 
-Events cannot measure the gap between ops in a graph, since every period in a graph contains the gap. So this gap is a
+Events cannot measure the gap between ops in a graph, because every period in a graph contains the gap. So this gap is a
 constant, GRAPH_GAP_NS.
 """
 
@@ -48,15 +49,15 @@ graphs of up to 600 ops: the op's period without a recorder, less the time of th
 
 
 class QueueError(Exception):
-    """No call can be queued, since each call waits for the device."""
+    """No call can be queued, because each call waits for the device."""
 
 
 class ByEvents:
-    """Samples times of calls by timed events on the adapter's current stream.
+    """Uses timed events on the adapter's current stream to sample the times of calls.
 
     Attributes:
         adapter: The adapter of the device.
-        blocked: Whether the stream could be blocked each time while its queue was filled.
+        blocked: Whether the stream could be blocked every time its queue was filled.
     """
 
     method = "events"
@@ -87,7 +88,7 @@ class ByEvents:
 
     @cached_property
     def gap_ns(self) -> float | None:
-        """The gap in ns between two almost empty ops in a row on a stream.
+        """The gap in ns between two almost empty ops that follow each other on a stream.
 
         Measuring the gap needs CUDA graphs. The value is None if CUDA graphs do not work.
         """
@@ -108,12 +109,13 @@ class ByEvents:
     ) -> float | None:
         """Returns the time in ns that one more op adds to a row of ops.
 
-        Queues several rows at a time. If a graph runs alone on an idle H200, each of its ops takes about 0.2 µs longer.
+        Queues several rows at a time. If a graph runs alone on an idle H200, each op of the graph takes about 0.2 µs
+        longer.
 
         Args:
             row: `row(count)` returns a function that launches `count` ops, or None if such a row is not possible.
-            counts: The number of ops in a short row and in a long row. Their times are compared.
-            seconds: About how long to measure at most.
+            counts: The number of ops in a short row and in a long row. The times of the two rows are compared.
+            seconds: The approximate upper limit of the time to measure, in s.
 
         Returns:
             The time, or None if `row` returns None.

@@ -1,4 +1,6 @@
-"""Device time on the virtual GPU. It is exact, since it comes from the ops that the simulation ran for each call."""
+"""Finds device time on the virtual GPU. The time is exact, because it comes from the ops that the simulation ran for
+each call.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ class ByModel:
     method: Method = "model"
 
     def observe(self, run: Callable[[], object], count: int, adapter: Adapter, before: Callable[[], None]) -> DeviceOps:
-        """Calls `before` and then `run`. Repeats both until each was called `count` times.
+        """Calls `before` and then `run`. Makes this pair of calls `count` times.
 
         Returns the device ops of each call of `run`. The device ops of `before` are not included.
         """
@@ -63,7 +65,8 @@ def _observed(simulation: Simulation, borders: I64, begun: int, main: int, place
 
     Args:
         simulation: The simulation that ran the calls.
-        borders: For each call, the index of its first instruction, and the index of the first instruction after it.
+        borders: For each call, the index of the call's first instruction, and the index of the first instruction after
+            the call.
         begun: The index of the first instruction of the observation.
         main: The stream on which the calls are made.
         place_of: Returns the source line of a stack.

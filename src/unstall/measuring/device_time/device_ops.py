@@ -93,7 +93,8 @@ class DeviceOps:
         return busy
 
     def span_ns(self) -> I64:
-        """Returns the time in ns from the start of each call's first op to the end of its last op, shape (calls,).
+        """Returns the time in ns from the start of each call's first op to the end of the call's last op, shape
+        (calls,).
 
         The time is 0 for a call without ops.
         """

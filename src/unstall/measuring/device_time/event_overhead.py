@@ -1,11 +1,12 @@
-"""Finds the overhead of the two events around a call. The device time is the time between the events less the overhead.
+"""Finds the overhead of the two events around a call. The device time is the time between the events, minus the
+overhead.
 
 The simple estimate is a sum: the overhead for one short kernel, plus one gap between short kernels for each op after
-the first. But gaps depend on the kernels (on an H200 1.06 µs in one chain, 0.74 in others), and a long kernel hides a
-part of the overhead. If these errors could matter, the call itself is measured in CUDA graphs of many calls. In a
-graph, gaps are short and nearly equal. One more call makes the graph longer by the call's time and its gaps. The
-overhead is then the call's time by events on the stream, less the call's time without gaps. Both times are measured
-with warm caches.
+the first. But gaps depend on the kernels (on an H200 1.06 µs in one chain, 0.74 µs in other chains), and a long kernel
+hides a part of the overhead. If these errors could matter, the call itself is measured in CUDA graphs of many calls. In
+a graph, gaps are short and nearly equal. One more call makes the graph longer by the call's time and the call's gaps.
+The overhead is then the call's time by events on the stream, minus the call's time without gaps. Both times are
+measured with warm caches.
 
 With cold caches, the same overhead is subtracted. But the difference then contains delays that the overhead does not
 cover. On an H200, there are about 0.4 µs for each distinct kernel: the kernel's code must be fetched again, and CUPTI
@@ -33,8 +34,8 @@ _GAPS = 3  # at most so many simple gaps per op are subtracted
 
 @dataclass(frozen=True, slots=True)
 class EventOverhead:
-    """The overhead of timed events for one call, in ns. `note` says how the overhead was found. It is None if no note
-    is needed.
+    """The overhead of timed events for one call, in ns. `note` says how the overhead was found. `note` is None if no
+    note is needed.
     """
 
     ns: float
@@ -112,8 +113,8 @@ def _on_the_stream(events: ByEvents, run: Callable[[], object], ops: int, second
 
 
 def _counts(call: _Call, seconds: float) -> tuple[int, int] | None:
-    """Returns (fewer, more): how many calls to capture in a shorter and in a longer CUDA graph, or None if calls are
-    too long.
+    """Returns (fewer, more): the number of calls to capture in a shorter CUDA graph, and the number for a longer one.
+    Returns None if calls are too long.
 
     The difference between the two graphs shows the time of one more call. Both graphs are short enough to be captured
     and run in `seconds`.

@@ -62,7 +62,7 @@ class DeviceTime:
 def observer_for(adapter: Adapter, method: str) -> tuple[DeviceObserver | None, str | None]:
     """Returns (observer, None), or (None, reason) if there is no observer.
 
-    The reason is None if `method` needs no observer, or if this kind of device has none.
+    The reason is None if `method` needs no observer, or if this kind of device has no observer.
 
     Raises:
         UsageError: `method` is for another kind of device, or is not the name of a method.
@@ -93,7 +93,7 @@ def observer_for(adapter: Adapter, method: str) -> tuple[DeviceObserver | None, 
 
 
 def device_time(caching: Caching, adapter: Adapter, method: str, each_ns: float, until: Until) -> DeviceTime:
-    """Measures the device time of a function. `each_ns` is about the time of one call in ns.
+    """Measures the device time of a function. `each_ns` is the approximate time of one call in ns.
 
     Raises UsageError if `method` does not work on this device or with this framework.
     """

@@ -1,4 +1,4 @@
-"""Verdicts: warnings about the measured figures. Each rule is one function. It depends only on the evidence."""
+"""Verdicts: warnings about the measured figures. Each rule is one function. A rule depends only on the evidence."""
 
 from __future__ import annotations
 

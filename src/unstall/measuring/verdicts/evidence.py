@@ -15,7 +15,7 @@ from unstall.measuring.statistics import Spread
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """Everything that one call of `bench` measured and observed. Verdicts follow from it. Times are in ns."""
+    """Everything that one call of `bench` measured and observed. All verdicts follow from this. Times are in ns."""
 
     asynchronous: bool  # whether calls return before their work is done
     virtual: bool = False

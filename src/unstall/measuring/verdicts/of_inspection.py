@@ -1,4 +1,4 @@
-"""Verdicts on one inspected call: what it changes, returns and leaves running."""
+"""Verdicts on one inspected call: what the call changes, what it returns, and what work still runs after it."""
 
 from __future__ import annotations
 
