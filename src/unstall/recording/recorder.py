@@ -27,7 +27,7 @@ class Recorder(Protocol):
         """
 
     def facts(self) -> dict[str, object]:
-        """Returns facts for the journal: versions, limits, and the number of dropped records. Their values are JSON
-        types.
+        """Returns facts for the journal: versions, limits, and the number of dropped records. The values of the facts
+        are JSON types.
         """
         ...
