@@ -1,8 +1,8 @@
 """The result of `explain`: plain data, and its versioned JSON form (`unstall.explain/1`).
 
 All times are int nanoseconds. The figures in `accounts` are sums over the window that the steps span. The figures of a
-finding or a line are means per step. `gain_ns`, `replay`, `floor_ns` and `plan` come from replaying the run; they are
-null if nothing can be replayed.
+finding or a line are means per step. `gain_ns`, `replay`, `floor_ns` and `plan` come from replaying the run; these
+values are null if nothing can be replayed.
 """
 
 from __future__ import annotations
@@ -100,9 +100,9 @@ class Integrity(msgspec.Struct, frozen=True, kw_only=True):
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     """Steps that the figures leave out because of `unstall.graphed`.
 
-    Before `graphed` uses a CUDA graph, it checks the graph: it also runs the function without the graph and compares
-    the results. A step with such checks takes longer than other steps. The figures are about the longest stretch of
-    steps without checks.
+    Before `graphed` uses a CUDA graph, `graphed` checks the graph. For this check, `graphed` also runs the function
+    without the graph and compares the results. A step with such checks takes longer than other steps. The figures are
+    about the longest stretch of steps without checks.
 
     Attributes:
         proving: Number of steps that contain checks.
@@ -138,7 +138,8 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
         start_ns: When the first step begins, on the run's clock.
         wall_ns: Time from the start of the first step to the end of the last step.
         mean_ns: `wall_ns` divided by `count`.
-        left_out: Steps that do not count because `unstall.graphed` checks its graphs in them; None if all steps count.
+        left_out: Steps that do not count because `unstall.graphed` checks its graphs in these steps; None if all steps
+            count.
     """
 
     found_by: Literal["annotation", "optimizer", "period", "whole"]
@@ -171,7 +172,7 @@ class PlanStep(msgspec.Struct, frozen=True, kw_only=True):
     """One edit of the plan. The plan lists edits in the order to make them.
 
     Attributes:
-        edit: The edit, as `unstall whatif --edit` takes it.
+        edit: The edit, in the form that `unstall whatif --edit` takes.
         step_ns: Step time after this edit and all earlier edits of the plan.
         gain_ns: By how much this edit shortens the step.
         notes: Which parts of the edit could not be made, and why, one sentence each.
@@ -260,8 +261,9 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
         undistorted_by: How the overhead was determined.
         usual_error: Usual error of the estimated overhead, as a fraction, if `undistorted_by` is "usual cost".
         plain_step_ns: Step time measured without recording.
-        left_out_ns: Total length of the pauses that the replay omits. A pause is omitted if only one step had it.
-        device_stretch: Factor on kernel times that was needed to match the plain step time.
+        left_out_ns: Total length of the pauses that the replay omits. A pause is omitted if the pause occurred in only
+            one step.
+        device_stretch: Factor by which kernel times had to be multiplied to match the plain step time.
         host_free_step_ns: Step time if the host took no time at all.
         accounts: Accounts of the recorded steps without the recorder's overhead.
         inferred: Facts that the file lacks and that the replay assumes, one phrase each.
@@ -285,10 +287,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds the run.
 
     Attributes:
-        bound_by: The resource that would shorten a step most if it took no time: "device", or one of `IDLE_CAUSES`
-            except "unknown". "mixed" if several resources limit the run to the same degree, or if no single resource
-            limits it. "none" if there is no device work, or the device failed. On a tie, the host and the kernels have
-            the lowest priority.
+        bound_by: The resource that would shorten a step most if the resource took no time: "device", or one of
+            `IDLE_CAUSES` except "unknown". "mixed" if several resources limit the run to the same degree, or if no
+            single resource limits the run. "none" if there is no device work, or the device failed. On a tie, the host
+            and the kernels have the lowest priority.
         or_bound_by: Another possible value of `bound_by`. The recorder's overhead is an estimate with a range, and this
             value belongs to the other end of the range. None if both values are equal, or if the overhead is not
             estimated.
@@ -307,7 +309,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """The function of the user's code that called a place, and the line of the call."""
+    """The function in the user's code from which a place was called, and the line of the call."""
 
     file: str
     line: int
@@ -320,7 +322,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         file: The file; None if no stacks were recorded.
         line: The line number, from 1.
-        line_is: "exact" if `line` is the line that ran, "def" if it is the first line of the function.
+        line_is: "exact" if `line` is the line that ran, "def" if `line` is the first line of the function.
         function: The function; the name of an annotation if `file` is None.
         op: The outermost operator; None if the place is not about a single operator.
         called_from: The nearest caller in the user's code.
@@ -384,7 +386,7 @@ class HeldMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault of a device: what failed, and when the error was raised in Python.
+    """A fault of a device. It says what failed, and when the error was raised in Python.
 
     The failed source line is in `Finding.where`.
 
@@ -396,16 +398,16 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         inputs: The input tensors of the operator.
         wrong: The first wrong value, if it is known.
         backward: Whether the operator failed in a backward pass. If so, `Finding.where` is the line of the forward
-            pass. But if the backward pass is code of the program, it is a line of this code.
+            pass. But if the backward pass is code of the program, `Finding.where` is a line of this code.
         device: The device's index.
         stream: The recorder's number of the stream.
         iteration: Number of the step, from 1 on, counted over the whole program; None if steps are not known.
         call: How many times the program had called the operator with the same call stack, including the failed call.
         replayed_at: Where the CUDA graph was launched, if the failed work was part of a CUDA graph.
-        noticed_at: Where the error was raised in Python; None if it was not raised.
+        noticed_at: Where the error was raised in Python; None if the error was not raised in Python.
         noticed_after_ns: Time from the call of the operator to the error in Python.
         ended: Whether the error ended the program.
-        held: The allocations that occupied the memory when it was full, the largest amount first.
+        held: The allocations that occupied the memory when the memory was full, the largest amount first.
     """
 
     kind: FaultKind
@@ -430,15 +432,16 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One problem: its place, its cost per step, and the way to fix it.
 
     Attributes:
-        rule: Name of the rule that found it.
+        rule: Name of the rule that found the problem.
         title: What happens, in a sentence.
         where: The place in the source.
-        count: How often it happens in all recorded steps together.
-        steps_seen: In how many steps it happens; None in results that older versions saved.
+        count: How often the problem happens in all recorded steps together.
+        steps_seen: In how many steps the problem happens; None in results that older versions saved.
         wait_ns: How long the host is blocked, per step.
-        exposed_ns: How long the device is idle because of it, per step. For copies and collectives: how long they run
-            while nothing computes. For kernels that could be faster: how long they run while nothing else runs.
-        gain_ns: How much shorter a step gets once `edit` is made. None if the edit was not replayed, or if the gain is
+        exposed_ns: How long the device is idle because of the problem, per step. For copies and collectives: how long
+            they run while nothing computes. For kernels that could be faster: how long they run while nothing else
+            runs.
+        gain_ns: How much shorter a step gets when `edit` is made. None if the edit was not replayed, or if the gain is
             smaller than the replay's error.
         gain_below_ns: The replay's error per step, if the gain is smaller than this error; else None.
         edit: The edit that models the fix, as `unstall whatif --edit` takes it; None if no edit models the fix.
@@ -499,9 +502,9 @@ class LineCount(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         where: The line.
-        most: How often it happens in the step in which it happens most often.
-        count: How often it happens in all steps together.
-        steps_seen: In how many steps it happens.
+        most: How often the line does this in the step in which the line does this most often.
+        count: How often the line does this in all steps together.
+        steps_seen: In how many steps the line does this.
         title: What the line does, in a sentence; "" if there is no such sentence.
         fix: What to do instead; "" if no fix is known.
         rule: The rule of the finding that gives the cost; "" if the line has no such finding.
@@ -533,7 +536,7 @@ class StepCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LineBytes(msgspec.Struct, frozen=True, kw_only=True):
-    """How many bytes of device memory one line allocates in the step in which it allocates most."""
+    """How many bytes of device memory one line allocates in the step in which the line allocates the most bytes."""
 
     where: Where
     bytes: Amount
@@ -554,7 +557,7 @@ class Reserved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a report shows: schema `unstall.explain/1`.
+    """Everything that a report shows, in the JSON schema `unstall.explain/1`.
 
     Attributes:
         schema: Name and version of the JSON form.
@@ -571,8 +574,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         waits: How often the host waits for a device, per step. Each operator that waits counts as one wait. Each
             waiting call outside operators also counts as one wait. None if the work of the steps is not known, and in
             results that older versions saved.
-        launches: How often the host puts work on a device, per step: kernels, graphs, copies and memsets. None if
-            `waits` is None.
+        launches: How often the host puts a kernel, a graph, a copy or a memset on a device, per step. None if `waits`
+            is None.
         copies: How many copies between host and device a step makes. None if `waits` is None.
         reserved: The peak of reserved device memory; None if it was not recorded.
         plan: Edits in the order to make them; None if the run cannot be replayed.
@@ -619,7 +622,7 @@ class EditStep(PlanStep, frozen=True, kw_only=True):
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
-    """The effect of edits on a run: schema `unstall.whatif/1`. Times are ns per step.
+    """The effect of edits on a run, in the JSON schema `unstall.whatif/1`. Times are ns per step.
 
     Attributes:
         schema: Name and version of the JSON form.
@@ -629,14 +632,14 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
         steps: How the run was cut into steps.
         measured_step_ns: Step time as recorded, with the recorder's overhead.
         replayed_step_ns: Step time of the replay of the recorded steps, also with the recorder's overhead.
-        error_ns: The replay's error, in ns of a step without the overhead. A gain smaller than this may be 0.
+        error_ns: The replay's error, in ns of a step without the overhead. A gain smaller than `error_ns` may be 0.
         plain_step_ns: Step time measured without recording.
         undistorted_step_ns: Step time in a long run without the recorder's overhead.
         undistorted_by: How the overhead was determined.
         usual_error: Usual error of the estimated overhead, as a fraction, if `undistorted_by` is "usual cost".
         predicted_step_ns: Step time in a long run without the recorder's overhead, with all edits made.
         floor_ns: The device's busy time per step, with all edits made.
-        edits: The edits in the order in which they are made. Each edit has the step time after it.
+        edits: The edits in the order in which they are made. Each edit has the step time after this edit.
         inferred: Facts that the file lacks and that the replay assumes, one phrase each.
         before: Accounts without the recorder's overhead and without any edit.
         after: Accounts without the recorder's overhead, with all edits made.

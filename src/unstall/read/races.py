@@ -33,13 +33,13 @@ class DescribedRace(Struct, frozen=True):
 
 
 class DescribesRaces(Struct):
-    """The races in the metadata entry "unstall" of a trace."""
+    """The races in the entry "unstall" of a trace's metadata."""
 
     races: list[DescribedRace] = []
 
 
 def races_of(told: list[DescribedRace], kind: I8, correlation: I64, external: I64, streams: Streams) -> Races:
-    """Converts races that a trace describes to a table. Replaces ids of calls and streams by rows of the timeline.
+    """Returns a table of the races that a trace describes. Replaces ids of calls and streams by rows of the timeline.
 
     Leaves out races on unknown streams. `kind`, `correlation` and `external` are columns of the host events.
     """

@@ -39,8 +39,8 @@ _PHASES: dict[str, type[Any]] = {
 def repair(event: bytes) -> tuple[Event | None, bool, bool]:
     """Decodes one event, and repairs it if necessary.
 
-    Returns (event, new_text, new_values). `event` is None if it cannot be repaired. `new_text` says whether the event's
-    text was repaired. `new_values` says whether any of its values were replaced.
+    Returns (event, new_text, new_values). `event` is None if the event cannot be repaired. `new_text` says whether the
+    event's text was repaired. `new_values` says whether any of the event's values were replaced.
     """
     for is_repaired in (False, True):
         text = repaired(event) if is_repaired else event
@@ -77,7 +77,8 @@ def _repaired_escape(escape: re.Match[bytes]) -> bytes:
 
 
 def _fitted(text: bytes) -> Event | None:
-    """Decodes an event that has values of wrong types. Converts such a value, or replaces it by its field's default.
+    """Decodes an event that has values of wrong types. Converts such a value, or replaces it by the default of the
+    field.
 
     Returns None if the event has no phase.
     """

@@ -1,4 +1,6 @@
-"""Finds the host rows that a trace's metadata names: a call by its correlation id, an operator by its external id."""
+"""Finds the host rows that a trace's metadata names. The metadata names a call by the call's correlation id, and an
+operator by the operator's external id.
+"""
 
 from __future__ import annotations
 

@@ -78,7 +78,9 @@ class ArrowEnd(Arrow[Number], Generic[Number], gc=False, frozen=True, tag_field=
 
 
 class MemoryArgs(Struct, gc=False, frozen=True):
-    """The "args" of a "[memory]" event: how many bytes were allocated or freed, and the totals afterwards."""
+    """The "args" of a "[memory]" event. They say how many bytes were allocated or freed, and what the totals are
+    afterwards.
+    """
 
     device_type: Id = field(default=0, name="Device Type")
     device: Id = field(default=-1, name="Device Id")
@@ -96,8 +98,8 @@ class Instant(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", ta
 
 
 class LabelArgs(Struct, gc=False, frozen=True):
-    """The "args" of a label: the name of a process or a thread, or a text about a process. A field that is absent is
-    "".
+    """The "args" of a label. They have the name of a process or a thread, or a text about a process. A field that is
+    absent is "".
     """
 
     name: str = ""

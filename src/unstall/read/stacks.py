@@ -47,8 +47,8 @@ class StackTree:
         self._node_of: dict[tuple[int, int], int] = {}
 
     def line(self, name: str) -> int:
-        """Returns the row of `Lines` for a frame, given its name such as "train.py(12): step". Adds a row for a new
-        frame.
+        """Returns the row of `Lines` for a frame. The argument is the frame's name, such as "train.py(12): step". Adds
+        a row for a new frame.
         """
         return self._line_of.setdefault(frame(name), len(self._line_of))
 
@@ -60,7 +60,8 @@ class StackTree:
         return self._node_of.setdefault((parent, line), len(self._node_of))
 
     def of_frames(self, rows: I32, names: I32, parent: I32) -> I32:
-        """Returns, for each host event, the row of `Stacks` of the innermost Python frame around the event, or -1.
+        """Returns, for each host event, the row of `Stacks` for the innermost Python frame around the event, or -1 if
+        no frame is around the event.
 
         Args:
             rows: The host rows that are Python frames.

@@ -1,10 +1,10 @@
 """Finds the thread of each API call in traces of a recorder that puts calls on wrong threads.
 
-The recorder is the second profiler of torch 2.15 (`torch.profiler.CuspyConfig`). It puts the calls of the thread that
-began the recording on this thread. It puts calls of other threads, such as autograd's thread, on separate threads with
-CUPTI's thread numbers. Calls within a `record_function` annotation have the number of the annotation. The exporter
-mistakes this number for an operator's number, and so puts these calls on the thread of some operator. No id joins calls
-to the operators that made them, so calls are joined by their times.
+The recorder is the second profiler of torch 2.15 (`torch.profiler.CuspyConfig`). It puts calls on the thread that made
+them only if this thread began the recording. It puts calls of other threads, such as autograd's thread, on separate
+threads, which have CUPTI's thread numbers. Calls within a `record_function` annotation have the number of the
+annotation. The exporter mistakes this number for an operator's number, and so puts these calls on the thread of some
+operator. No id joins calls to the operators that made them, so calls are joined by their times.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ def _outside(events: Events, calls: I64, ops: I64, thread: I32) -> I64:
 
 
 def _closest(events: Events, calls: I64, homes: list[tuple[int, _Nested]], thread: I32, threads: Threads) -> I32:
-    """Returns, for each call, the thread with the shortest event around the call, among the threads of its process.
+    """Returns, for each call, the thread that has the shortest event around the call. Only threads of the call's
+    process count.
 
     Returns the call's own thread if no event is around the call. The shortest event is used for this reason: while a
     thread waits for another thread, it is inside a long event.
@@ -97,8 +98,8 @@ def _closest(events: Events, calls: I64, homes: list[tuple[int, _Nested]], threa
 
 
 def _middle(events: Events, rows: I64) -> I64:
-    """Returns the middle of each event's interval. It is used since the clocks of calls and of operators may differ a
-    little.
+    """Returns the middle of each event's interval. The middle is used because the clocks of calls and of operators may
+    differ a little.
     """
     return events.start[rows] + events.duration[rows] // 2
 
@@ -127,9 +128,9 @@ def _fits(
 ) -> Iterator[tuple[int, int]]:
     """Yields (ns, thread) for each thread in `homes` that may have made the calls `mine`.
 
-    `ns` is the total length of the innermost operators around the calls. The right thread has the smallest total, since
-    its operators fit the calls most closely. A thread makes one call at a time, so a thread with other calls at the
-    same time is left out.
+    `ns` is the total length of the innermost operators around the calls. The right thread has the smallest total,
+    because the right thread's operators fit the calls most closely. A thread makes one call at a time, so a thread with
+    other calls at the same time is left out.
     """
     start = events.start[mine]
     end = start + events.duration[mine]

@@ -74,8 +74,8 @@ def blocks(path: Path, progress: Progress | None = None) -> Generator[bytes, Non
 def _short_turns() -> Iterator[None]:
     """Shortens the interpreter's switch interval, so that the thread that unpacks the file gets the GIL sooner.
 
-    The unpacking thread holds the GIL only briefly. With the usual interval of 5 ms, it would wait longer than it
-    works.
+    The unpacking thread holds the GIL only briefly. With the usual interval of 5 ms, this thread would wait for longer
+    than it works.
     """
     usual = sys.getswitchinterval()
     sys.setswitchinterval(min(usual, _TURN_S))
@@ -86,7 +86,9 @@ def _short_turns() -> Iterator[None]:
 
 
 def _ahead(source: Iterator[tuple[bytes, int]]) -> Generator[tuple[bytes, int], None, None]:
-    """Yields the blocks of `source`. A thread reads them in advance, but at most a few blocks before the caller."""
+    """Yields the blocks of `source`. A thread reads the blocks in advance, and is at most a few blocks ahead of the
+    caller.
+    """
     permits: SimpleQueue[bool] = SimpleQueue()
     made: SimpleQueue[tuple[bytes, int] | Exception | None] = SimpleQueue()
 
@@ -116,8 +118,8 @@ def _ahead(source: Iterator[tuple[bytes, int]]) -> Generator[tuple[bytes, int], 
 
 
 def _unpack(file: BinaryIO, path: Path) -> Iterator[tuple[bytes, int]]:
-    """Yields (text, bytes of the file read so far). Raises TraceError if the file is another kind of archive, or
-    expands too much.
+    """Yields (text, bytes of the file read so far). Raises TraceError if the file is an archive that is neither gzip
+    nor zstd, or if the unpacked text is too long for the size of the file.
     """
     start = file.read(_PACKED_BYTES)
     if start.startswith(_GZIP):
@@ -170,8 +172,8 @@ def _gunzip(file: BinaryIO, packed: bytes) -> Iterator[tuple[bytes, int]]:
 def _up_to_damage(member: Decompressor, packed: bytes) -> bytes:
     """Returns the text before the damage in `packed`.
 
-    zlib discards this text when it raises. So `member`, a copy of the decompressor from before the error, decompresses
-    byte by byte.
+    zlib discards this text when zlib raises an error. So `member`, a copy of the decompressor that was made before the
+    error, decompresses byte by byte.
     """
     text = bytearray()
     with suppress(zlib.error):

@@ -1,4 +1,6 @@
-"""Finds what each wait waited for. If the file does not say, infers it from the order of calls (`Waits.inferred`)."""
+"""Finds what each wait waited for. If the file does not say what a wait waited for, infers this from the order of calls
+(`Waits.inferred`).
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ def find_waits(
 
     Returns (waits, notes): the waits, and a note if the event of some waits is not known.
 
-    `complete` says whether the file names the event of every wait. If it does, an event without a record call in the
-    file was recorded before the trace began, or never.
+    `complete` says whether the file names the event of every wait. If the file does, an event without a record call in
+    the file was recorded before the trace began, or never.
     """
     calls = np.flatnonzero((host.kind == HostKind.SYNC) | (host.kind == HostKind.EVENT_WAIT))
     said = _said(host.correlation[calls], events)
@@ -91,7 +93,8 @@ def _stream_rows(streams: Streams, device: I32, stream: I64) -> I32:
 
 
 def _neighbour_streams(host: Host, device: Device, calls: I64) -> tuple[I32, I32]:
-    """Returns (before, after): for each call, the stream of the last launch before it, and of the next launch after it.
+    """Returns (before, after). For each call, `before` has the stream of the last launch before the call, and `after`
+    has the stream of the next launch after the call.
 
     Only launches of the call's own thread count. -1 means that the thread has no such launch.
     """

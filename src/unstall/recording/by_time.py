@@ -16,8 +16,8 @@ _FOR_S = 2.0
 class ByTime:
     """A timer that begins and ends a recording, on a separate thread.
 
-    It calls `begin` after `after_s` seconds, and `end` another `for_s` seconds later. If `is_wanted` returns False when
-    the timer starts, it calls neither function.
+    The timer calls `begin` after `after_s` seconds, and calls `end` `for_s` seconds after `begin`. If `is_wanted`
+    returns False when the timer starts, the timer calls neither function.
     """
 
     def __init__(
@@ -34,12 +34,12 @@ class ByTime:
         """Takes the times and the functions to call.
 
         Args:
-            after_s: The time at which to begin, in s. If None, begins once the device seems to be in use.
+            after_s: The time at which to begin, in s. If None, begins as soon as the device seems to be in use.
             for_s: How long to record, in s. If None, records for 2 s.
             passed_s: Returns how many seconds of `after_s` have passed.
             is_wanted: Returns whether a recording by time is still wanted.
             may_begin: Returns whether the recording may begin now.
-            begin: Begins the recording. Returns whether it has begun.
+            begin: Begins the recording. Returns whether the recording has begun.
             end: Ends the recording.
         """
         self._after_s, self._for_s = after_s, for_s
@@ -60,7 +60,7 @@ class ByTime:
         Before CUDA is initialised, a program may fork its workers. No thread of unstall may run during a fork.
 
         Args:
-            begun: Whether the recording has already begun. If so, only its end is timed.
+            begun: Whether the recording has already begun. If so, only the recording's end is timed.
         """
         if begun or self._is_wanted():
             start_thread(lambda: self._watch(begun))

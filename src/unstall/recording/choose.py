@@ -43,7 +43,7 @@ def choose(settings: Settings) -> tuple[Recorder, Recorder | None]:
 def _lines_with_cupti(settings: Settings, folder: Path) -> Recorder | None:
     """Returns the recorder of source lines that works beside the CUPTI recorder. Returns None if no lines are wanted.
 
-    Prefers `CallStacks` to a line clock, since `CallStacks` costs almost nothing.
+    Prefers `CallStacks` to a line clock, because `CallStacks` costs almost nothing.
     """
     if settings.lines == "none":
         return None

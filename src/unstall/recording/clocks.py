@@ -71,8 +71,9 @@ class _PciInfo(ctypes.Structure):
 def read_clocks(library: str | Path = _LIBRARY) -> list[GpuClocks]:
     """Returns the clocks of every device that the driver shows, whether or not this process uses it. Never raises.
 
-    The list is empty without NVML. `reasons` of a device say, in the driver's words, why its clocks are not higher,
-    even if it is not throttled. NVML is started and shut down in this call, so do not call it within a timed step.
+    The list is empty without NVML. `reasons` of a device say, in the driver's words, why the device's clocks are not
+    higher. A device that is not throttled may also have `reasons`. NVML is started and shut down in this call, so do
+    not call it within a timed step.
     """
     try:
         nvml = ctypes.CDLL(str(library))
@@ -108,7 +109,9 @@ def _call(nvml: ctypes.CDLL, name: str, *arguments: Any) -> bool:
 
 
 def _read_device(nvml: ctypes.CDLL, index: int) -> GpuClocks | None:
-    """Returns the state of a device. Returns None if this user may not see the device, or if it fell off the bus."""
+    """Returns the state of a device. Returns None if this user may not see the device, or if the device fell off the
+    bus.
+    """
     device = ctypes.c_void_p()
     if not _call(nvml, "nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(device)):
         return None

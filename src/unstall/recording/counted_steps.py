@@ -11,7 +11,7 @@ _MOST_PROVING = 200  # boundaries by which proofs put off a recording; a program
 class CountedSteps(StepSources):
     """Counts step boundaries by source, such as an optimizer. Also counts the boundaries since the last proof.
 
-    A proof is a check of a CUDA graph by a helper (`steps.proving`). A step with a proof is slower than other steps.
+    In a proof, a helper (`steps.proving`) checks a CUDA graph. A step with a proof is slower than other steps.
     """
 
     def __init__(self) -> None:

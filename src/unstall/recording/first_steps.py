@@ -1,11 +1,12 @@
-"""A recording of a program's first steps, for a report if the program ends before the main recording begins.
+"""A recording of a program's first steps. The report uses this recording if the program ends before the main recording
+begins.
 
 This recording begins when CUDA is initialised. It has as many steps as the main recording, and a few more for warm-up.
 When it has ended, the session continues. This recording has its own folder, within the session's folder. The modules
 `session` and `window` describe its journal entries.
 
 The recorder `torch` can begin only at a step boundary. Until the first step boundary, the recorder `cupti` records
-instead. This recording is called the stand-in. It has its own folder.
+instead. The recording by `cupti` is called the stand-in, and has its own folder.
 """
 
 from __future__ import annotations
@@ -209,8 +210,8 @@ def steps_among(
     """Returns the boundaries of the first steps, and how many of these steps are for warm-up.
 
     The time before the first end of a step also contains the program's setup. The time after the last start of a step
-    also contains its cleanup. Each of the two counts as a step only if there are no other steps. Likewise, warm-up
-    steps count only if there are no other steps.
+    also contains its cleanup. Each of these two times counts as a step only if there are no other steps. Likewise,
+    warm-up steps count only if there are no other steps.
 
     Args:
         kind: The kind of source that set the boundaries, such as an optimizer. It determines whether `times_ns` are

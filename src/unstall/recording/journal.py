@@ -15,10 +15,11 @@ _NAME = "journal.jsonl"
 
 
 class Journal:
-    """Appends events to the journal of a recording, a file of JSON lines. Events survive if the program is killed.
+    """Appends events to a recording's journal, which is a file of JSON lines. Events survive if the program is killed.
 
     Each event is written by one `write` system call. No file is held open, because a program that becomes a daemon
-    closes all files that it does not know. Events would then go to the next file that the program opens.
+    closes all files that it does not know. If the daemon closed the journal's file, events would go to the next file
+    that the program opens.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -49,7 +50,7 @@ class Follower:
     def events(self) -> list[Event]:
         """Returns the events written since the previous call, in order.
 
-        An incomplete line is returned by a later call, once it is complete.
+        An incomplete line is returned by a later call, when the line is complete.
         """
         try:
             with self._path.open("rb") as file:

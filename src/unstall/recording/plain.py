@@ -47,7 +47,9 @@ class Plain:
 
 @dataclass(slots=True)
 class _Timed:
-    """The times of step boundaries, and two device events: at the first boundary, and at the latest possible end."""
+    """The times of step boundaries, and two device events. One event is at the first boundary, and one event is at the
+    latest possible end.
+    """
 
     marks_ns: list[int]
     first: device.TimingEvent | None
@@ -79,7 +81,7 @@ class Stretch:
     def add(self, at_ns: int, least_steps: int) -> bool:
         """Adds a step that ends at `at_ns`. Returns whether the stretch is finished.
 
-        A stretch is finished once it has enough steps and has lasted long enough.
+        A stretch is finished when it has enough steps and has lasted long enough.
         """
         timed = self._timed
         timed.marks_ns.append(at_ns)
@@ -127,7 +129,9 @@ class Stretch:
 
 
 class PlainSteps:
-    """Times a stretch of steps before a recording, and another stretch after it. Writes both to the journal."""
+    """Times a stretch of steps before a recording, and a stretch of steps after the recording. Writes both stretches to
+    the journal.
+    """
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -197,6 +201,6 @@ def _doublings(steps: int, least_steps: int) -> bool:
 
     Clocks are read only at such steps. So all ranks of a distributed program nearly always make the same decision at
     the same step. If one rank began to record one step later than the other ranks, it would also record the effects of
-    their recorders.
+    the other ranks' recorders.
     """
     return steps % least_steps == 0 and (steps // least_steps).bit_count() == 1

@@ -1,4 +1,4 @@
-"""The interface of a recorder: it writes what a program does into a folder, between `start` and `stop`."""
+"""The interface of a recorder. Between `start` and `stop`, a recorder writes into a folder what a program does."""
 
 from __future__ import annotations
 
@@ -22,8 +22,12 @@ class Recorder(Protocol):
         """Writes the records to the folder without waiting for the device, because the process is about to end."""
 
     def forked(self) -> None:
-        """Stops recording in a child process that was forked while recording. Touches neither files nor the device."""
+        """Stops recording in a child process that was forked during the recording. Touches neither files nor the
+        device.
+        """
 
     def facts(self) -> dict[str, object]:
-        """Returns facts for the journal, as JSON types: versions, limits, the number of dropped records."""
+        """Returns facts for the journal: versions, limits, and the number of dropped records. The values of the facts
+        are JSON types.
+        """
         ...

@@ -1,7 +1,7 @@
 """A recording of a running program's steady state. Its phases are: warm up, time steps, record steps, time steps again.
 
-The program's step boundaries drive the session. The session changes its phase only at boundaries of one source. It
-never raises an exception into the program: if the recording fails, the session ends, and the program continues.
+The program's step boundaries drive the session. The session changes its phase only at boundaries of one source. The
+session never raises an exception into the program. If the recording fails, the session ends, and the program continues.
 
 The session's journal entries, in addition to those of `RecordedWindow` (times in nanoseconds of perf_counter, as `at`):
 
@@ -58,9 +58,10 @@ class Phase(enum.Enum):
 
 
 class Session:
-    """Records a few steps of a program, once it has warmed up.
+    """Records a few steps of a program, after the program has warmed up.
 
-    `begin` prepares the recording. Calls of `step_boundary` from any thread advance it. `end` ends it.
+    `begin` prepares the recording. Calls of `step_boundary` from any thread advance the recording. `end` ends the
+    recording.
     """
 
     under_way = active.RECORDING
@@ -106,7 +107,7 @@ class Session:
         """Whether the program has made any step boundary."""
 
     def begin(self) -> None:
-        """Makes this the active recording of the process, and looks for step boundaries once torch is imported.
+        """Makes this the active recording of the process, and looks for step boundaries as soon as torch is imported.
 
         Raises:
             UsageError: Another recording is active.
@@ -168,7 +169,9 @@ class Session:
             return self._waits_for_a_boundary() and self._begin_by_time()
 
     def stop_by_time(self) -> None:
-        """Ends the recording that `start_by_time` began. It may be the stand-in that records before the first step."""
+        """Ends the recording that `start_by_time` began. This recording may be the stand-in that records before the
+        first step.
+        """
         if self.phase is Phase.RECORDING and self._chosen is None:
             self.end("done")
         elif self._waits_for_a_boundary():

@@ -55,7 +55,7 @@ class Settings:
         return self.recorder == "torch" or (self.recorder == "auto" and self.shapes)
 
     def metadata(self) -> dict[str, object]:
-        """Returns the settings that a trace file stores: all except the folder."""
+        """Returns the settings that a trace file stores. These are all settings except the folder."""
         return {name: value for name, value in asdict(self).items() if name != "folder"}
 
     def to_json(self) -> str:

@@ -49,12 +49,12 @@ class Stopping:
         return self._due and may_end_here()
 
     def end_here(self) -> None:
-        """Ends the program by SystemExit. If the program catches this SystemExit, no second one follows."""
+        """Ends the program by SystemExit. If the program catches this SystemExit, no second SystemExit is raised."""
         self.cancel()
         end_here()
 
     def cancel(self) -> None:
-        """Cancels the planned end: the program runs as long as it does without `--stop`."""
+        """Cancels the planned end. The program then ends by itself, as it does without `--stop`."""
         self._asked = self._due = False
 
 

@@ -41,7 +41,7 @@ class Watching:
         self._forget_cuda: Callable[[], None] = lambda: None
 
     def begin(self) -> None:
-        """Starts to watch once torch is imported."""
+        """Starts to watch as soon as torch is imported."""
         self._forget_import = when_imported("torch", self._watch)
 
     @property

@@ -1,4 +1,6 @@
-"""The recorded window: starts and stops the recorders, and journals the machine and software of the run."""
+"""Starts and stops the recorders of the recorded window. Also writes to the journal which machine and software the
+program uses.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ class RecordedWindow:
     def may_stop_here(self) -> bool:
         """Whether the calling thread may stop the recording.
 
-        If the recorder is bound to the thread that started it, no other thread may stop it while this thread lives.
+        If the recorder is bound to the thread that started it, no other thread may stop the recording while this thread
+        lives.
         """
         return self.any_thread or threading.current_thread() is self._thread or not self._thread.is_alive()
 
@@ -81,7 +84,7 @@ class RecordedWindow:
     def stop(self, wait: Callable[[], None] = device.synchronize) -> None:
         """Calls `wait()` to wait for the device, then stops recording.
 
-        An error in one part does not prevent the other parts.
+        If one of these actions fails, the remaining actions are still done.
         """
         self._wait = wait
         self._undo.close()
@@ -92,7 +95,7 @@ class RecordedWindow:
             self._journal.write("facts", of=recorder.name, facts=recorder.facts())
 
     def forked(self) -> None:
-        """Stops recording in a forked child process. Does not use files or the device."""
+        """Stops the recording in a forked child process. Does not use files or the device."""
         self._undo.pop_all()
         for recorder in filter(None, (self._recorder, self._lines)):
             with suppress(Exception):
@@ -124,7 +127,7 @@ def give_up(window: RecordedWindow | None, journal: Journal, error: Exception) -
 
 
 def _before_os_exit(act: Callable[[], None]) -> Callable[[], None]:
-    """Makes `os._exit` call `act` before it exits, in this process but not in its forked children.
+    """In this process, but not in its forked children, makes `os._exit` call `act` before the exit.
 
     Returns a function that restores `os._exit`.
     """

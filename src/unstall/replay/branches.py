@@ -1,8 +1,8 @@
 """Infers the edges between the branches of a CUDA graph whose ops run on several streams.
 
 A trace has the streams and times of a graph's ops, but not the graph's edges. Usually an op starts a typical gap after
-the previous op on its stream. If an op started later, it is assumed to have waited for an op of another branch. This
-other op is the last one that ended before the op started.
+the previous op on its stream. If an op started later, it is assumed to have waited for an op of another branch. Of all
+ops of other branches, this is the op that ended last before the waiting op started.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def launched_on(launch: I64, thread: I64, stream: I32) -> I32:
     """Returns, for each op, the stream argument of its launch call, as a row of `Streams`.
 
     The ops are in launch order. A trace does not have the stream argument of a graph launch, and a CUDA graph may run
-    its ops on additional streams. So the argument is inferred. Of the streams on which the graph ran, it is the stream
-    that most ops of other calls use. If no other call uses one of these streams, it is the stream of the thread's
-    previous call. If there is no previous call, it is the stream of the thread's next call.
+    its ops on additional streams. So the argument is inferred. Of the streams on which the graph ran, the argument is
+    the stream that most ops of other calls use. If no other call uses one of these streams, the argument is the stream
+    of the thread's previous call. If there is no previous call, the argument is the stream of the thread's next call.
     """
     several = _on_several_streams(launch, stream)
     result = stream.copy()
@@ -51,7 +51,8 @@ def launched_on(launch: I64, thread: I64, stream: I32) -> I32:
 def by_stream(stream: I32, on: I32) -> Iterator[tuple[int, I64]]:
     """Yields (stream, ops in launch order) for each stream.
 
-    The ops of a stream are the ops that ran on it, and all ops of the graphs that were launched on it.
+    The ops of a stream are the ops that ran on this stream, and all ops of the graphs that were launched on this
+    stream.
     """
     away = np.flatnonzero(on != stream)
     rows = np.concatenate((np.arange(len(stream)), away))
@@ -71,10 +72,9 @@ def first_of(follows: Bool) -> I64:
 
 
 def ended_last(launch: I64, stream: I32, start: I64, end: I64) -> I64:
-    """Returns, for each op, the op of the same launch on another stream that ended last before the op began.
+    """Returns, for each op A, the op B that ended last before A began, of the ops of A's launch on other streams.
 
-    The result is -1 if no op of the launch on another stream ended before. It is also -1 if the op has no launch
-    (`launch` is -1).
+    The result is -1 if there is no such op B. The result is also -1 if A has no launch (`launch` is -1).
     """
     found = np.full(len(launch), -1, dtype=np.int64)
     rows = np.flatnonzero(_on_several_streams(launch, stream))
@@ -120,12 +120,12 @@ def spread(off: I64) -> int:
 
 
 def joins(launch: I64, previous: I64, after: I32, start: I64, end: I64) -> tuple[I64, I64]:
-    """Returns the joins of graph branches that caused no visible delay.
+    """Returns those joins of graph branches whose delay is not visible.
 
-    A branch that ended early delays no op, so its join is not visible in the times. It is inferred in one case: the
-    next op on the branch's stream waited for an op X of another stream, and X began after the branch had ended. Then X
-    is assumed to have waited for the end of the branch too. If several branches join at X, only the branch that ended
-    last is returned.
+    A branch that ended early delays no op, so its join is not visible in the times. The join is inferred in one case.
+    In this case, the next op on the branch's stream waited for an op X of another stream, and X began after the branch
+    had ended. Then X is assumed to have waited for the end of the branch too. If several branches join at X, only the
+    branch that ended last is returned.
 
     Returns:
         (ops, ends of branches), two columns of indices: an op X, and the last op of the branch for which X waited.

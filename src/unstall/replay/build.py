@@ -1,8 +1,9 @@
-"""Builds a `Program` from a `Timeline`: an instruction for every call, and dependencies for every device op.
+"""Builds a `Program` from a `Timeline`. The program has instructions for every call, and dependencies for every device
+op.
 
-A program has no recorded start times of the device. It has typical delays for each kind of call and each stream. They
-are learned from ops and waits whose delay has a single cause. So if a replay reproduces the recorded times, the model
-is right.
+A program has no recorded start times of the device. It has typical delays for each kind of call and each stream. The
+delays are learned from ops and waits whose delay has a single cause. So if a replay reproduces the recorded times, the
+model is right.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ def _assemble(
 
 
 def _notes(timeline: Timeline, queue: Queued, across: Order, part_of: I32, joins: int) -> tuple[str, ...]:
-    """Returns notes for the report: each says what the trace lacks and what the replay assumes instead."""
+    """Returns notes for the report. Each note says what the trace lacks and what the replay assumes instead."""
     follows, orphans = int((across.after >= 0).sum()), int((queue.orphan & (queue.launch >= 0)).sum())
     waits = timeline.waits
     events = (waits.kind == WaitKind.EVENT) | (waits.kind == WaitKind.STREAM_EVENT)

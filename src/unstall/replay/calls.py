@@ -24,7 +24,9 @@ _LONG_CALL = 5  # times the usual length: such a call waited for room in the lau
 
 
 def find_capacity(timeline: Timeline, queue: Queued) -> tuple[int, Bool]:
-    """Returns the capacity of a stream's launch queue, and a mask of the ops whose launch waited for room in it."""
+    """Returns the capacity of a stream's launch queue, and a mask of the ops whose launch waited for room in this
+    queue.
+    """
     host = timeline.host
     full = np.zeros(len(queue), dtype=np.bool_)
     capacity = QUEUE_CAPACITY

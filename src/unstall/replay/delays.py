@@ -22,7 +22,7 @@ def learn(keys: Sequence[I64 | I32], known: Bool, values: I64, default: int) -> 
 
     Args:
         keys: Columns of keys, the most specific first. A row uses the first column in which at least 3 known rows have
-            its key. If no column has 3 such rows, the row gets the median of all known values.
+            the row's key. If no column has 3 such rows, the row gets the median of all known values.
         known: A mask of the rows whose value is known.
         values: The values.
         default: The typical value of every row if no row is known.

@@ -170,9 +170,9 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
 def _take_turns(timeline: Timeline, row: I64) -> Bool:
     """Returns a mask of the large kernels that must not overlap in the replay.
 
-    These are the large kernels of each device whose streams did not run large kernels at the same time in the
-    recording. Whether the kernels could overlap is unknown: with a slow host, they may never have been queued at the
-    same time. Kernels that overlapped in the recording may overlap in the replay.
+    If a device ran large kernels on several streams in the recording, but not at the same time, all large kernels of
+    this device are in the mask. Whether the kernels could overlap is unknown: with a slow host, they may never have
+    been queued at the same time. Kernels that overlapped in the recording may overlap in the replay.
     """
     device = timeline.device
     large = (device.kind == DeviceKind.KERNEL) & (device.end - device.start >= _LARGE_NS)
@@ -188,9 +188,9 @@ def _take_turns(timeline: Timeline, row: I64) -> Bool:
 
 
 def _in_order(engine: I32, start: I64) -> I32:
-    """Sets the engine to -1 for each op that started later than an op launched after it.
+    """Sets the engine to -1 for each op A that started later than an op B, although B was launched after A.
 
-    These ops did not use an engine: an engine, such as a copy engine, would have run them in launch order.
+    Such an op A did not use an engine: an engine, such as a copy engine, would have run them in launch order.
     """
     result = engine.copy()
     for number, mine in groups(engine):
@@ -204,7 +204,7 @@ def _blocks(timeline: Timeline, launch: I64, row: I64, skew_ns: int) -> Bool:
     """Returns a mask of the ops whose call returned only when the op was done.
 
     Usually these are only copies. If launches block, they can be ops of every kind. A call that stages its data may
-    return slightly before the recorded end of the copy. It counts as blocking too.
+    return slightly before the recorded end of the copy. Such a call counts as blocking too.
     """
     host, device = timeline.host, timeline.device
     call = np.maximum(launch, 0)
@@ -259,7 +259,7 @@ def _begun(timeline: Timeline, launch: I64) -> I64:
 def _sort(timeline: Timeline) -> I64:
     """Returns a number below 63 for each device op.
 
-    It encodes the op's kind, copy direction and kind of host memory.
+    The number encodes the op's kind, the copy direction, and the kind of host memory.
     """
     device = timeline.device
     sort: I64 = (device.kind.astype(np.int64) * 6 + device.direction) * 3 + device.host_memory
@@ -267,7 +267,9 @@ def _sort(timeline: Timeline) -> I64:
 
 
 def _after_event(timeline: Timeline, launch: I64, held: Bool, stream: I32) -> Bool:
-    """Returns, for each op, whether its stream had to wait for an event since the stream's previous launch."""
+    """Returns, for each op, whether the op's stream got a wait for an event between the stream's previous launch and
+    this op's launch.
+    """
     result = np.zeros(len(launch), dtype=np.bool_)
     waits = timeline.waits
     chosen = np.flatnonzero(held[waits.host])

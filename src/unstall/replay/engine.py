@@ -30,7 +30,7 @@ def replay(program: Program) -> Replayed:
 
 
 def name() -> str:
-    """Returns the engine in use: "c" or "python". The environment variable UNSTALL_ENGINE forces one."""
+    """Returns the engine in use: "c" or "python". The environment variable UNSTALL_ENGINE can force one of the two."""
     asked = os.environ.get("UNSTALL_ENGINE", "")
     if asked == "c" and asked not in ENGINES:
         raise UsageError(

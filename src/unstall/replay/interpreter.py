@@ -16,10 +16,10 @@ SPANS = 128
 def replay(program: Program) -> Replayed:
     """Returns the start and end of every instruction and every op of a program.
 
-    An op starts as soon as five conditions are met. Its launch has arrived. The previous op on its stream has ended,
-    and `gap` has passed since. The events for which its stream waits have completed. The op `after` has ended, and
-    `lag` has passed since. Its engine is free. (`gap`, `after` and `lag` are columns of `program.Ops`.) Streams,
-    engines and threads work in program order.
+    An op starts as soon as five conditions are met. The op's launch has arrived. The previous op on the op's stream has
+    ended, and then `gap` has passed. The events for which the op's stream waits have completed. The op `after` has
+    ended, and then `lag` has passed. The op's engine is free. (`gap`, `after` and `lag` are columns of `program.Ops`.)
+    Streams, engines and threads work in program order.
 
     Raises:
         ValueError: The program is invalid; see `validate.check`.
@@ -41,8 +41,9 @@ class Replay:
         Args:
             capacity: How many launches a stream can have outstanding.
             fills_gaps: Whether an engine runs an op as soon as the engine has room, even if an op that was launched
-                earlier still waits. With this option, a longer op may let another op begin sooner. An op with a `share`
-                runs at the same time as other ops. While less than its share of the engine is free, the op runs slower.
+                earlier still waits. With this option, if one op takes longer, another op may begin sooner. An op with a
+                `share` runs at the same time as other ops. While less than the op's share of the engine is free, the op
+                runs slower.
         """
         self._capacity = capacity
         self._before = Before()
@@ -149,7 +150,7 @@ class Replay:
         return start, self._end[first:], op_start, self._op_end[first_op:]
 
     def _serve(self, engine: int, share: int, time: int, duration: int) -> tuple[int, int]:
-        """Returns the start and end, on an engine, of an op that cannot start before `time`."""
+        """Returns when an op starts and ends on an engine. The op cannot start before `time`."""
         if self._loads is None:
             time = max(time, self._free[engine])
             self._free[engine] = time + duration
@@ -164,8 +165,8 @@ class _Load:
     From `start[i]` to `start[i + 1]`, `used[i]` thousandths are in use.
 
     The first span begins at 0. The last span never ends, and its use is 0. If there are too many spans, the first two
-    are merged, and the merged span has the larger use of the two. So no op can start in the past in room that the
-    engine did not have.
+    are merged, and the use of the merged span is the larger one of their uses. So no op can start in the past in room
+    that the engine did not have.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Infers dependencies of ops that were not recorded.
+"""Infers dependencies between ops. A trace does not record these dependencies.
 
 For example, op B is assumed to depend on op A of another stream if A ended just when B began, and nothing else explains
 why B began so late.
@@ -35,7 +35,7 @@ class Order:
 
 
 def find_order(timeline: Timeline, queue: Queued, held_until: I64) -> Order:
-    """Infers, for each op that started late, the op of another stream for which it waited.
+    """Infers, for each op that started late, the op of another stream for which the late op waited.
 
     There are two possible reasons. The stream of the late op waited for an event that is not in the trace, or both ops
     needed the same part of the device. Only ops whose late start has no known cause are considered. The wait for the
@@ -80,7 +80,7 @@ def find_order(timeline: Timeline, queue: Queued, held_until: I64) -> Order:
 
 
 def _in_branches(queue: Queued, known: I64, after: I32) -> I64:
-    """Sets `after` for ops of CUDA graphs that waited for another branch of their graph. Returns these ops."""
+    """Sets `after` for each op of a CUDA graph if the op waited for another branch of the graph. Returns these ops."""
     late = queue.start - np.maximum(known, queue.start[first_of(queue.follows)])
     other = np.maximum(queue.beside, 0)
     chosen = (queue.beside >= 0) & queue.follows & ~queue.orphan & (late > queue.slack)

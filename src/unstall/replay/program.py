@@ -1,8 +1,8 @@
-"""A `Program`: a run as instructions that depend on one another.
+"""A `Program` describes a run as instructions that depend on one another.
 
 The host's threads do work, make calls, launch ops, and wait. A device op depends on its launch and on earlier ops.
-Instructions are in the order in which the host began them, so each instruction comes after its dependencies. An engine
-therefore replays a program in one pass.
+Instructions are in the order in which the host began them, so each instruction comes after its dependencies. A replay
+engine (`engine`) therefore replays a program in one pass.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ class Replayed:
     def window(self, program: Program) -> tuple[int, int]:
         """Returns (start, end) of the steps in ns, like `locate.steps.Steps.window`.
 
-        This window excludes device work that was launched before the first step. It includes device work of the steps
-        that still runs after the last step ended on the host.
+        This window excludes device work that was launched before the first step. It includes all device work of the
+        steps, even work that still runs after the last step ended on the host.
         """
         start, end = int(self.end[program.step_starts[0]]), int(self.end[program.step_ends[-1]])
         launcher = program.launcher

@@ -1,4 +1,4 @@
-"""Converts a replayed program into a `Timeline`: the same events at their new times."""
+"""Converts a replayed program into a `Timeline`, which has the same events at their new times."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def retime(
     Args:
         timeline: The run.
         program: The program, after edits.
-        replayed: Its replayed times.
+        replayed: The replayed times of the program.
         recorded: (starts, ends) of the instructions as recorded, in ns.
         gone: A mask of the program's ops that an edit removed.
         graphs: Host rows of the kernel launches that an edit turned into graph launches.

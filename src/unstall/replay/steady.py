@@ -90,11 +90,11 @@ def _replayed(program: Program) -> tuple[list[_Round], int]:
 
 
 def _goes_on_by(rounds: list[_Round]) -> int | None:
-    """Returns the time in ns from one round to the next, if it is the same for all later rounds; otherwise None.
+    """Returns the time in ns from one round to the next, if this time is the same for all later rounds; otherwise None.
 
-    It is the same if three conditions hold. The last two rounds are equal apart from a shift in time. No stream waits
-    for an event. The device is at most one round behind the host. Under these conditions, no launch waits for room in a
-    launch queue that has work of earlier rounds.
+    The time is the same if three conditions hold. The last two rounds are equal apart from a shift in time. No stream
+    waits for an event. The device is at most one round behind the host. Under these conditions, no launch waits for
+    room in a launch queue that has work of earlier rounds.
     """
     if len(rounds) < 4 or rounds[-1].streams_wait:
         return None
@@ -146,7 +146,7 @@ def _rows(table: _Table, first: int, last: int) -> _Table:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Carried:
-    """The indices in a column of the steps, such as `target`, and how much each index grows from round to round."""
+    """The steps' indices in a column such as `target`, and how much each index grows from round to round."""
 
     index: I64  # in the round after the first
     moves: I64
@@ -155,14 +155,14 @@ class _Carried:
     def of(cls, column: I32, first: int, last: int, likes: I64) -> _Carried:
         """Returns the indices in column[first:last] for the next round.
 
-        An index of a row before `first` is replaced by the index of its counterpart in the previous round.
+        An index of a row before `first` is replaced by the index that the row's counterpart has in the previous round.
 
         Args:
             column: Indices of rows.
             first: The first row of the steps.
             last: The row after the steps.
-            likes: For each index, its counterpart among the rows of the steps, or -1 if it has none; see the function
-                `likes`.
+            likes: For each index, its counterpart among the rows of the steps, or -1 if the index has no counterpart;
+                see the function `likes`.
         """
         values, period = column[first:last], last - first
         inside = values >= first
@@ -189,8 +189,8 @@ def likes(kinds: I32, column: I32, first: int, last: int) -> I64:
     """Returns, for each index in column[first:last], its counterpart among the rows [first, last).
 
     Only an index before `first` can have a counterpart. The counterpart of a row has the same kind and the same
-    position, counted from the end. For example, the last row of a kind before `first` has as counterpart the last row
-    of this kind before `last`. The result is -1 if there is no counterpart.
+    position, counted from the end. For example, the counterpart of the last row of a kind before `first` is the last
+    row of this kind before `last`. The result is -1 if there is no counterpart.
 
     Args:
         kinds: The kind of each row.

@@ -54,7 +54,8 @@ def merge_threads(timeline: Timeline, rows: I64, main: int) -> I32:
 def find_joins(time: I64, end: I64, thread: I32, threads: int) -> tuple[I64, I64]:
     """Finds threads that continued after a pause because thread 0 woke them. Thread 0 runs the steps.
 
-    If thread 0 finished instructions during the pause, the thread is assumed to have waited for the last of them.
+    If thread 0 finished instructions during the pause, the thread is assumed to have waited for the last of these
+    instructions.
 
     Args:
         time: When each instruction began, as recorded, in ns.

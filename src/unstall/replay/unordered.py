@@ -28,7 +28,7 @@ def rows_of(timeline: Timeline, host: I64, code: int | I8, **columns: int | I64 
 
     Args:
         timeline: The run.
-        host: The host row of each instruction; -1 for an instruction without one.
+        host: The host row of each instruction; -1 for an instruction without a host row.
         code: The code of each instruction as a column, or one code for all instructions.
         columns: Other columns of the instructions. Missing columns get default values. `time` is required if `host`
             contains -1.

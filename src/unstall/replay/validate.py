@@ -35,7 +35,7 @@ _Column = I8 | I32 | I64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Before:
-    """Totals of the parts of a program that were already checked."""
+    """Totals of those parts of a program that were already checked."""
 
     code: I8 = field(default_factory=lambda: np.zeros(0, np.int8))
     thread: I32 = field(default_factory=lambda: np.zeros(0, np.int32))

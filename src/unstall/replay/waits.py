@@ -1,6 +1,6 @@
 """Instructions for waits of the host and of streams.
 
-Each has the awaited work, and the latency after the work's end.
+Each instruction has the awaited work, and the latency after the work's end.
 """
 
 from __future__ import annotations
@@ -126,17 +126,17 @@ def _ended_then(queue: Queued, start: I64, end: I64) -> I64:
 
 
 def held_until(timeline: Timeline, queue: Queued) -> I64:
-    """Returns, for each op, the time in ns until which its stream had to wait for known events."""
+    """Returns, for each op, the time in ns until which the op's stream had to wait for known events."""
     launched = timeline.host.start[np.maximum(queue.launch, 0)]
     return _held_before(_holds(timeline, queue), queue.on, launched)
 
 
 def drained(timeline: Timeline, queue: Queued, start: I64, end: I64) -> tuple[I64, I32]:
-    """Returns, for each call that waited for a device, which device it was, and when this device was done.
+    """Returns, for each call that waited for a device, which device the call waited for, and when this device was done.
 
     A call waits for the current device of its thread. The trace does not say which device is current. If a device was
-    still working when the call returned, it was not the current device. An end that is later than the return by at most
-    the clock skew counts as before the return.
+    still working when the call returned, this device was not the current device. An end that is later than the return
+    by at most the clock skew counts as before the return.
 
     Returns:
         (times in ns, indices of devices). The index -1 stands for all devices.
@@ -193,10 +193,10 @@ def _holds(timeline: Timeline, queue: Queued) -> _Holds:
 
 
 def _one_after_the_other(done: I64, held_by: I64, before: I64) -> I64:
-    """Returns, for each wait, the time in ns at which it and all earlier waits of its stream are done.
+    """Returns, for each wait, the time in ns at which this wait and all earlier waits of the same stream are done.
 
-    The event of a wait may depend on an earlier wait of another stream, and so on, in a chain as long as the run. So
-    the waits are computed one by one in a loop.
+    The event of a wait may depend on an earlier wait of another stream, and so on. The chain of such dependencies may
+    be as long as the run. So the waits are computed one by one in a loop.
 
     Args:
         done: For each wait, when its event was done if earlier waits are ignored, in ns.
@@ -213,8 +213,8 @@ def _one_after_the_other(done: I64, held_by: I64, before: I64) -> I64:
 def _held_before(holds: _Holds, stream: I32, time: I64) -> I64:
     """Returns, for each stream and time T, the time in ns at which the stream's waits before T were done.
 
-    These are the waits for events that the stream received before T. If there were none, the result is a time long
-    before the run.
+    Only waits for events count, and only if the stream received them before T. If there were no such waits, the result
+    is a time long before the run.
     """
     result = np.full(len(stream), _LONG_AGO, dtype=np.int64)
     for number, rows in groups(stream):
@@ -226,7 +226,8 @@ def _held_before(holds: _Holds, stream: I32, time: I64) -> I64:
 
 
 def _ops_done_before(queue: Queued, stream: I32, time: I64) -> I64:
-    """Returns, for each stream and time T, the time in ns at which the ops launched on the stream before T were done.
+    """Returns, for each stream and time T, the time in ns at which all ops were done that were launched on the stream
+    before T.
 
     If no op was launched on the stream before T, the result is a time long before the run.
     """

@@ -1,4 +1,4 @@
-"""The report of `audit`: a table with a row for each entry, then tables of the source lines with findings."""
+"""The report of `audit`. It has a table with a row for each entry, then tables of source lines that have findings."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _entries(audited: Sequence[tuple[Row, Figures]], name: _Names) -> Table | No
 def _below(figures: Figures) -> Iterator[Words]:
     """Yields the lines of text below an entry of the table.
 
-    The lines of text say where the host waits, how often it copies, and which caveats apply to the figures.
+    The lines of text say where the host waits, how often the host copies, and which caveats apply to the figures.
     """
     files: dict[str, dict[str, list[Found]]] = {}
     for wait in sorted(figures.waits, key=lambda wait: wait.where.line or 0):
@@ -113,9 +113,9 @@ def _below(figures: Figures) -> Iterator[Words]:
 
 
 def _often_and_gain(waits: Sequence[Found], step_ns: int) -> str:
-    """Returns a text such as " (2x, 0.7 %)": how often a line waits per step, and what fixing the line gains.
+    """Returns a text such as " (2x, 0.7 %)". It says how often a line waits per step, and what fixing the line gains.
 
-    The text has no number of waits if the line waits once per step. It has no gain if the gain is unknown.
+    The text has no number of waits if the line waits once per step. The text has no gain if the gain is unknown.
     """
     per_step = sum(wait.per_step for wait in waits)
     gains = [wait.gain_ns for wait in waits if wait.gain_ns]

@@ -21,7 +21,7 @@ def cut_by_step(timeline: Timeline, rows: I64, step_starts: I64) -> tuple[I64, I
     """Returns the Python frames to draw, as (host rows, starts, ends), with times in ns.
 
     If a frame of an autograd thread lasts several steps, it is cut into one part for each step. A part covers the
-    thread's work in its step. All other frames are returned unchanged.
+    thread's work in the part's step. All other frames are returned unchanged.
     """
     host = timeline.host
     start, end = host.start[rows], host.end[rows]

@@ -91,7 +91,8 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
 def _lines(outcomes: Sequence[Outcome]) -> Iterator[Entries]:
     """Yields a list of source lines for each budget that is exceeded.
 
-    If several source lines have the same advice, only the first one shows the advice. The others refer to the first.
+    If several source lines have the same advice, only the first one shows the advice. The other lines refer to the
+    first line.
     """
     given: dict[str, tuple[str, int]] = {}
     for outcome in outcomes:
@@ -142,7 +143,7 @@ def _annotation(
 def _in_turn(several: Sequence[Sequence[Annotation]]) -> Iterator[Annotation]:
     """Yields the first message of each case, then the second message of each case, and so on.
 
-    GitHub shows only the first ten messages. With this order, they come from as many cases as possible.
+    GitHub shows only the first ten messages. With this order, these ten messages come from as many cases as possible.
     """
     for number in range(max(map(len, several), default=0)):
         yield from (each[number] for each in several if number < len(each))

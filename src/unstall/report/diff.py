@@ -120,7 +120,7 @@ def _accounts(result: DiffResult) -> Table:
 
 
 def _launches(result: DiffResult, over: str) -> Table:
-    """Returns a table of launch counts. It has only the counts that differ between the two runs."""
+    """Returns a table of launch counts. The table has only the counts that differ between the two runs."""
     launches = result.launches
     counts = (
         ()
@@ -151,7 +151,7 @@ def _unchanged(result: DiffResult) -> str:
 def became(a: int, b: int, arrow: str = "→") -> str:
     """Converts two durations in ns to one text, with an arrow between them.
 
-    If both have the same unit, it appears once.
+    If both durations have the same unit, the unit appears once.
     """
     left, right = duration(a), duration(b)
     number, _, unit = left.partition(" ")
@@ -160,7 +160,7 @@ def became(a: int, b: int, arrow: str = "→") -> str:
 
 
 def signed(ns: int) -> str:
-    """Returns a change in ns as text: a duration with a plus or minus sign."""
+    """Returns a change in ns as text. The text is a duration with a plus or minus sign."""
     return f"+{duration(ns)}" if ns > 0 else duration(ns)
 
 
@@ -225,8 +225,8 @@ def _copy(change: CopyChange) -> Row:
 def _memory(change: CopyChange) -> str:
     """Returns a text on the memory of the copies, such as "pageable, blocking".
 
-    The text says whether the host memory is pageable or pinned, and whether copies block. It has no kind of memory if
-    the copies use both kinds or if the kind is unknown.
+    The text says whether the host memory is pageable or pinned, and whether copies block. The text has no kind of
+    memory if the copies use both kinds or if the kind is unknown.
     """
     pageable, pinned = (bool(kind.a or kind.b) for kind in (change.pageable, change.pinned))
     kind = "" if pageable == pinned else "pageable" if pageable else "pinned"

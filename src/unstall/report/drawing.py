@@ -1,4 +1,4 @@
-"""Makes the picture of a `Run` that the HTML report shows."""
+"""Makes the picture of a `Run`. The HTML report shows the picture."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ALL_DEVICES = -1
 
 
 def draw(run: Run) -> Picture:
-    """Returns the picture of a run: its timeline with steps, idle causes, queue depth and source lines."""
+    """Returns the picture of a run. It shows the timeline with steps, idle causes, queue depth and source lines."""
     host_place, names = _places(run)
     return picture_of(
         run.timeline,

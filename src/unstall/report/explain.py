@@ -99,8 +99,8 @@ def _notes(result: Result) -> Bullets | None:
 def _bars(result: Result) -> Bars:
     """Returns a bar chart of the times in the accounts of the run.
 
-    The verdict refers either to the run as recorded, or to the run without the recorder's overhead. The accounts of the
-    same run are drawn.
+    The verdict refers either to the run as recorded, or to the run without the recorder's overhead. The chart shows the
+    accounts of the run to which the verdict refers.
     """
     apart = without_recorder(result)
     accounts = result.replay.accounts if apart and result.replay else result.accounts
@@ -275,9 +275,10 @@ def _error(result: Result) -> str:
 
 
 def _plan(result: Result) -> Table | None:
-    """Returns a table of the plan: the changes in the order in which to make them. Returns None if there is no plan.
+    """Returns a table of the plan. It lists the changes in the order in which to make them. Returns None if there is no
+    plan.
 
-    The first row is the step time without the recorder. The last row is the floor, if it is known.
+    The first row is the step time without the recorder. The last row is the floor, if the floor is known.
     """
     replay = result.replay
     if not result.plan or replay is None:
@@ -303,8 +304,8 @@ def _plan(result: Result) -> Table | None:
 def unplanned(result: Result) -> list[int]:
     """Returns the numbers of findings that may explain why the plan ends far above the floor.
 
-    These are costly findings with an unknown gain whose exposed time is at least 5 % of a step. Finding numbers start
-    at 1. If the plan ends near the floor, returns [].
+    These are costly findings whose gain is unknown and whose exposed time is at least 5 % of a step. Finding numbers
+    start at 1. If the plan ends near the floor, returns [].
     """
     if not result.plan or result.replay is None or result.floor_ns is None:
         return []

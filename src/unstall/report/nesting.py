@@ -1,4 +1,4 @@
-"""Nesting depth of events, and the lane of a track in which each event is drawn."""
+"""Computes the nesting depth of events. Also computes in which lane of its track each event is drawn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unstall.timeline.columns import I32, I64, Bool
 def depth_within(parent: I32, is_counted: Bool) -> I32:
     """Returns, for each row, the number of its ancestors for which `is_counted` is True.
 
-    `parent` has the parent of each row, or -1 if the row has none.
+    `parent` has the parent of each row, or -1 if the row has no parent.
     """
     return depths(np.append(nearest(parent, is_counted), np.int32(-1))[parent])
 

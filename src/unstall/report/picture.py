@@ -1,9 +1,9 @@
 """The picture of one run on the timeline of the HTML report, as numpy columns.
 
-A picture has tracks, a track has lanes, and a lane has events. A *track* is a horizontal band: a stream, a thread's
-calls, a thread's Python frames, a device's idle time, or the steps. A *lane* is one row of a track. It has the events
-of one nesting depth, sorted by start. Events are stored lane by lane. So each lane is a slice, and a binary search
-finds the visible part of a lane.
+A picture has tracks, a track has lanes, and a lane has events. A *track* is a horizontal band. It shows a stream, a
+thread's calls, a thread's Python frames, a device's idle time, or the steps. A *lane* is one row of a track. A lane has
+the events of one nesting depth, sorted by start. Events are stored lane by lane. So each lane is a slice, and a binary
+search finds the visible part of a lane.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def picture_of(
 ) -> Picture:
     """Makes the picture of a run.
 
-    If a run has more than `limit` events, the picture does not have all of them. First the deepest Python frames are
+    If a run has more than `limit` events, the picture does not have all events. First the deepest Python frames are
     dropped, then the deepest calls, then the shortest device ops.
 
     Args:
@@ -222,7 +222,7 @@ def _notes(is_drawn: Bool, is_host_drawn: Bool, is_python: Bool, limit: int) -> 
 
 
 class _Layout:
-    """Collects tracks and their events, then sorts all of them into lanes."""
+    """Collects tracks and their events, then sorts all events into lanes."""
 
     def __init__(self, texts: Texts) -> None:
         self._texts = texts

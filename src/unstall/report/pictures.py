@@ -13,7 +13,7 @@ Draw: TypeAlias = Callable[[], Sequence[bytes]]
 
 
 def no_pictures() -> Sequence[bytes]:
-    """Returns (). Used for a result that was read from a file: it has no run to draw."""
+    """Returns (). Used for a result that was read from a file. Such a result has no run to draw."""
     return ()
 
 

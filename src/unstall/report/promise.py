@@ -19,7 +19,8 @@ If exactly one of the two runs is simulated, the code "simulated" is added.
 
 
 def waterfall(result: DiffResult) -> Waterfall | None:
-    """Returns a bar for each step time: before the plan, after each edit in the plan, as promised, and now.
+    """Returns a bar for each step time. These are the step times before the plan, after each edit in the plan, as
+    promised, and now.
 
     Two more bars, if known, show the device's busy time after the plan, and the step time if the limiting resource took
     no time. Returns None if the older run has no plan.
@@ -63,8 +64,8 @@ def ending(result: DiffResult) -> Prose:
 def promised(result: DiffResult, commands: Sequence[str] = ()) -> Document:
     """Returns the short report of a comparison, without its conclusion.
 
-    It has the caveats, the waterfall, the `commands` that show all changes, and the edits of the plan that are not made
-    yet.
+    The short report has the caveats, the waterfall, the `commands` that show all changes, and the edits of the plan
+    that are not made yet.
     """
     codes = _FIRST | ({"simulated"} if result.a.source.simulated != result.b.source.simulated else set())
     caveats = tuple(words(caveat.text) for caveat in result.caveats if caveat.code in codes)

@@ -65,7 +65,7 @@ def _bugs(result: Result) -> Table | None:
 
 
 def _steps(result: Result) -> Prose | None:
-    """Returns the plan in one line: the step time now, and the step time after the changes of the plan."""
+    """Returns the plan in one line. It has the step time now, and the step time after the changes of the plan."""
     replay = result.replay
     if replay is None or result.verdict.bound_by == "none":
         return None
@@ -111,7 +111,9 @@ def _row(number: str, finding: Finding, title: str, gain: str) -> Row:
 
 
 def _at(where: Where) -> Words:
-    """Returns the source line in its briefest form. If a line in another file called it, the calling line follows."""
+    """Returns the source line in its briefest form. If a line in another file called the source line, the calling line
+    follows.
+    """
     caller = where.called_from
     own = words(Span(_line(where), "place"))
     if caller is None or caller.file == where.file:

@@ -1,4 +1,6 @@
-"""The report of `show`, on one finding: its source line, the line that called it, and a patch."""
+"""The report of `show` on one finding. It shows the finding's source line, the line that called this source line, and a
+patch.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,9 @@ class FindingWithSource(msgspec.Struct, frozen=True, kw_only=True):
         schema: The name and version of this schema.
         version: The version of unstall.
         number: The finding's number in the report, such as "1", or "b1" for a bug. If the user named a source line
-            instead of a number, it is the source line.
+            instead of a number, `number` is the source line.
         finding: The finding, as in `unstall.explain/1`.
-        source: The source lines around the finding's line, and around the line that called it.
+        source: The source lines around the finding's line, and around the line that called the finding's line.
         patch: A unified diff, or None if there is no patch.
         patch_note: A note on the patch, or why there is no patch.
     """
@@ -83,10 +85,10 @@ def document(
 
     Args:
         result: The result that contains the finding.
-        number: The finding's number in the report, or its source line.
+        number: The finding's number in the report, or the finding's source line.
         finding: The finding.
         excerpts: Excerpts of the source, each as (role, place, excerpt). The role is "at" or "from".
-        patch: The patch, or a text that says why there is none.
+        patch: The patch, or a text that says why there is no patch.
         apply: The command that applies the patch.
         caveat: A warning about the source lines, or "".
     """

@@ -1,7 +1,7 @@
 """The texts of a picture.
 
 Each distinct text is stored once and shortened to 400 characters. If the timeline has only codes, the texts are made
-from them.
+from these codes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MEMORY = {HostMemory.PAGEABLE: "pageable", HostMemory.PINNED: "pinned"}
 class Texts:
     """A table of texts in which each text has an index.
 
-    The timeline's texts come first, with the same indices as there.
+    The timeline's texts come first, with the same indices as in the timeline.
     """
 
     def __init__(self, strings: Sequence[str]) -> None:
@@ -100,9 +100,10 @@ def _copy_text(direction: int, memory: int, size_bytes: int) -> str:
 
 
 def described_waits(texts: Texts, timeline: Timeline) -> I32:
-    """Returns, for each host event, the index of its description in `texts`, or -1 if it has none.
+    """Returns, for each host event, the index of its description in `texts`, or -1 if the event has no description.
 
-    The description of a wait says what the call waits for. The description of an operator has the shapes of its inputs.
+    The description of a wait says what the call waits for. The description of an operator has the shapes of the
+    operator's inputs.
     """
     waits, streams = timeline.waits, timeline.streams
     detail = timeline.host.shapes.copy()

@@ -57,7 +57,7 @@ def conclusion(result: WhatIf) -> str:
 
 
 def _steps(result: WhatIf) -> Table:
-    """Returns a table of step times: as measured, after each edit, and the floor."""
+    """Returns a table of step times. It has the measured step time, the step time after each edit, and the floor."""
     rows = []
 
     def add(what: str, step_ns: int, *remarks: str, gain: str = "") -> None:
@@ -115,7 +115,7 @@ def _signed(part: float) -> str:
 def _bars(result: WhatIf) -> Bars | None:
     """Returns bars of the accounts before and after the edits, on the same scale. Without edits, there is only one bar.
 
-    Returns None if the accounts before or after the edits have no time in them.
+    Returns None if the accounts before the edits, or the accounts after the edits, have a total time of 0.
     """
     before, after = parts(result.before), parts(result.after)
     if not before or not after:

@@ -50,7 +50,7 @@ def place_and_operator(where: Where) -> Words:
 
 
 def origin(where: Where) -> str:
-    """Returns everything that is known about a place as text: its line, operator and caller."""
+    """Returns as text everything that is known about a place: the place's line, operator and caller."""
     parts = [place(where), operator(where)]
     if where.called_from:
         parts.append(f"called from {place(where.called_from)}")
@@ -63,7 +63,9 @@ def label_of(key: str, kind: str) -> str:
 
 
 def parts(accounts: Accounts) -> list[Part]:
-    """Returns the parts of the accounts that are not zero: busy parts, then idle parts with the largest first."""
+    """Returns those parts of the accounts that are not zero. The busy parts come first. The idle parts follow, the
+    largest idle part first.
+    """
     busy = [Part(key, label_of(key, "busy"), getattr(accounts.busy_ns, key)) for key in BUSY_PARTS]
     idle = [Part(f"idle: {key}", label_of(key, "idle"), getattr(accounts.idle_ns, key)) for key in IDLE_CAUSES]
     idle.sort(key=lambda part: -part.size)
@@ -130,7 +132,7 @@ def run_lines(source: Source, steps: Steps) -> list[str]:
 
 
 def source_line(source: Source) -> str:
-    """Returns a line on the run: its device, software, rank and number of events."""
+    """Returns a line on the run. It has the run's device, software, rank and number of events."""
     rank = None
     if source.rank is not None:
         rank = f"rank {source.rank}" + (f" of {source.world_size}" if source.world_size else "")
@@ -177,7 +179,9 @@ def without_recorder(result: Result) -> bool:
 
 
 def run_is(result: Result) -> str:
-    """Returns what the step time refers to, as text in brackets: as recorded, simulated, or without the recorder."""
+    """Returns a text in brackets that says to which run the step time refers: "(as recorded)", "(simulated)", "(without
+    the recorder)" or "(without the recorder, estimated)".
+    """
     if result.source.simulated:
         return "(simulated)"
     by = result.replay.undistorted_by if result.replay else "nothing"

@@ -121,9 +121,9 @@ def _sync_of(call: str) -> str | None:
 
 
 def _records_waited_for(waits: np.ndarray, records: np.ndarray) -> I64:
-    """Returns, for each wait, the row of the event record that it waits for, or -1 if there is none.
+    """Returns, for each wait, the row of the event record that the wait waits for, or -1 if there is no such record.
 
-    It is the last row of `records` that has the same event and began before the wait.
+    This row is the last row of `records` that has the wait's event and began before the wait.
     """
     found = np.full(len(waits), -1, np.int64)
     events = np.unique(records["event"])

@@ -1,4 +1,5 @@
-"""The plain step time: the duration of a step without recording, from the stretches of steps that a session timed.
+"""The plain step time, which is the duration of a step without recording. It is computed from the stretches of steps
+that a session timed.
 
 The timed steps should be like the recorded steps. So pauses, such as an evaluation or a new epoch, are subtracted if no
 recorded step had a pause.
@@ -30,7 +31,8 @@ _NOTABLE = 0.03  # of the time
 
 @dataclass(frozen=True)
 class PlainStep:
-    """The plain step time: the time of a step without recording. It is measured in one or two stretches of steps.
+    """The plain step time, which is the time of a step without recording. It is measured in one or two stretches of
+    steps.
 
     Attributes:
         stretches: The stretches of steps, before the recording or after it. Their times exclude pauses.
@@ -46,13 +48,13 @@ class PlainStep:
     def ns(self) -> float:
         """The mean time of a step in ns.
 
-        It is by the device's clock if this clock timed all `stretches`, otherwise by the host's clock.
+        It is measured by the device's clock if this clock timed all `stretches`, otherwise by the host's clock.
         """
         return float(np.mean(_times(self.stretches)))
 
     @property
     def notes(self) -> list[str]:
-        """Sentences for the report about the plain step time."""
+        """Sentences about the plain step time, for the report."""
         notes = []
         if self.paused:
             steps = sum(each.steps for each in self.with_pauses)
@@ -95,7 +97,7 @@ def plain_step(measured: Sequence[Plain], recorded_ns: I64, own_ns: float) -> Pl
 def _times(measured: Sequence[Plain]) -> list[float]:
     """Returns the time per step of each stretch, in ns.
 
-    The times are by the device's clock if it timed all stretches, otherwise by the host's clock.
+    The times are measured by the device's clock if this clock timed all stretches, otherwise by the host's clock.
     """
     on_device = [plain.device_ns for plain in measured if plain.device_ns is not None]
     return on_device if len(on_device) == len(measured) else [plain.host_ns for plain in measured]
@@ -118,7 +120,7 @@ def _without(plain: Plain, pauses: NDArray[np.float64], own_ns: float) -> tuple[
 
 
 def _pauses(took_ns: I64, own_ns: float) -> NDArray[np.float64]:
-    """Returns, for each step, the length of its pause in ns; 0 if it had none.
+    """Returns, for each step, the length of the step's pause in ns; 0 if the step had no pause.
 
     A step with a pause took the host far longer than other steps. The length of the pause is the step's length minus
     the usual length.

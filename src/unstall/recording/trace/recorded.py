@@ -53,8 +53,8 @@ class Recorded:
 
         Args:
             path: The file.
-            shortfall: A clause for the trace that says what is missing from the recording; None if everything was
-                recorded.
+            shortfall: A clause that says what is missing from the recording, to be stored in the trace; None if
+                everything was recorded.
 
         Raises:
             UsageError: `path` cannot be written.
@@ -159,8 +159,8 @@ def _backward_spans(places: LinePlaces) -> list[int]:
 def _with_backward(activity: Activity, places: LinePlaces) -> I32:
     """Returns the stack of each call. Calls on autograd's threads get the stack of the running `backward()`.
 
-    Python knows autograd's threads, because they may run Python code. Without that stack, their calls would look like
-    calls from unknown code.
+    Python knows autograd's threads, because they may run Python code. Without that stack, the calls on these threads
+    would look like calls from unknown code.
     """
     calls, spans = activity.calls, activity.spans
     stack = calls["stack"].astype(np.int32)
@@ -251,14 +251,14 @@ def _head(story: _Story, activity: Activity) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class _Story:
-    """The events in the journal of a recording, and the facts in them."""
+    """The events in the journal of a recording, and the facts in these events."""
 
     events: list[Event]
 
     def with_plain_steps(self, session: list[Event]) -> _Story:
         """Adds the plain steps of the journal `session`, if both journals count the same kind of steps.
 
-        Returns a copy if it adds steps, otherwise the same object.
+        Returns a new object if steps are added, otherwise `self`.
         """
         timed = _Story(session)
         begun = [event.get("by") for event in timed.all("phase") if event["phase"] == "plain_before"]
@@ -298,7 +298,7 @@ class _Story:
     def began_s(self) -> float:
         """When the program started, as the value of `time.time()`.
 
-        It is 0 in recordings of older versions of unstall.
+        It is 0 in recordings that older versions of unstall made.
         """
         return float(self._last("armed").get("began_s", 0))
 

@@ -28,7 +28,7 @@ _ENTERED_NS = 200_000
 class Slices:
     """Slices of time that threads spent on source lines, sorted by thread.
 
-    A caller's slice contains the slices of its callees in time, and precedes them in the table.
+    A caller's slice contains the callees' slices in time, and precedes the callees' slices in the table.
     """
 
     thread: I64
@@ -53,13 +53,13 @@ def of_calls(
     Three kinds of frames become slices: frames of the user's code, frames of frameworks that the innermost user frame
     called, and torch's outermost call of a module. The call of a module distinguishes the model from its submodules.
 
-    A frame is new if the previous call of its thread did not have it. New frames begin 200 µs before the call, but not
-    before the end of the previous call. They also do not begin before the last of the thread's `moments` that precedes
-    the call.
+    A frame of a call is new if the stack of the thread's previous call does not contain the frame. New frames begin 200
+    µs before the call, but not before the end of the previous call. They also do not begin before the last of the
+    thread's `moments` that precedes the call.
 
     Args:
         calls: The calls, sorted by thread and start.
-        stack: The stack of each call; -1 if it has none.
+        stack: The stack of each call; -1 if the call has no stack.
         places: The frames of each stack.
         moments: (threads, times in ns), two columns: times at which a step or a watched function began or ended on a
             thread.
@@ -92,7 +92,7 @@ def of_calls(
 
 
 def _entered(thread: I64, start: I64, end: I64, moments: tuple[I64, I64]) -> I64:
-    """Returns, for each call, the time in ns at which its new frames are assumed to have begun."""
+    """Returns, for each call, the time in ns at which the call's new frames are assumed to have begun."""
     entered = start.copy()
     others = {number: np.sort(moments[1][mine]) for number, mine in groups(moments[0])}
     for number, mine in groups(thread):
@@ -132,7 +132,7 @@ def of_clock(folder: Path, places: LinePlaces, calls: np.ndarray, off_ns: int = 
         places: The lines of the entries.
         calls: The calls.
         off_ns: Largest offset between the clock of the calls and the line clock, in ns. If a change of line is inside a
-            call and nearer than this to its start or end, the change is moved to this start or end.
+            call, and nearer than `off_ns` to the call's start or end, the change is moved to this start or end.
     """
     log = _entries(folder)
     # The disk may have been full, so that a line or a thread has no description.
@@ -174,7 +174,7 @@ def _beside(time: I64, calls: np.ndarray, off_ns: int) -> I64:
     """Moves times that are inside a call and near its start or end.
 
     A time that is less than `off_ns` from the start or end of its call becomes this start or end. Returns the times in
-    the same order.
+    the order in which they were given.
     """
     calls = outermost(calls)
     start, end = calls["start"].astype(np.int64), calls["end"].astype(np.int64)

@@ -1,4 +1,4 @@
-"""Reads the output of the recorder `torch`: its events as text, and its calls with times of unstall's clock."""
+"""Reads the output of the recorder `torch`. The events are read as text. The calls get times of unstall's clock."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TorchProfile:
 
 
 def read_profile(folder: Path) -> TorchProfile:
-    """Reads the profile in a recording's folder. Raises TraceError if it is missing or incomplete."""
+    """Reads the profile in a recording's folder. Raises TraceError if the profile is missing or incomplete."""
     try:
         head = msgspec.json.decode((folder / FILE).read_bytes(), type=dict[str, msgspec.Raw])
         raw = head.pop("traceEvents")
@@ -90,7 +90,7 @@ def _zero_ns(clocks: list[tuple[int, int, int]]) -> int:
 
     Each annotation begins after the time in its name, and ends before the time in the next annotation's name. So each
     annotation gives a lower and an upper bound of the result. The highest lower bound and the lowest upper bound are
-    some 2 µs apart. The result is the middle between these two bounds.
+    about 2 µs apart. The result is the middle between these two bounds.
 
     Args:
         clocks: For each annotation, (the time in its name, its start, its end), in ns. Start and end are in the
