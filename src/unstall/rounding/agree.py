@@ -31,9 +31,9 @@ class Explained:
     Attributes:
         agrees: Whether rounding explains the difference.
         first: The index of the first tensor with a difference that rounding does not explain; None if there is none.
-        difference: The root mean square of the differences in one group of elements. If `first` is not None, it is the
-            group of this tensor that exceeds its limit most. If `first` is None, it is the group that comes nearest to
-            its limit. inf if tensors cannot be compared.
+        difference: The root mean square of the differences in one group of elements. If `first` is not None, this group
+            is in the tensor `first`, and no other group in the tensor exceeds its limit by more. If `first` is None,
+            this group comes nearest to its limit. inf if tensors cannot be compared.
         limit: The largest `difference` that rounding explains.
         measured: Whether the runs with random errors changed every tensor that differs. If not, only the rounding of
             the elements themselves is known.
@@ -62,9 +62,9 @@ def explain(reference: Tensors, other: Tensors, again: Callable[[int], Tensors])
     Args:
         reference: The tensors of one run.
         other: The tensors to compare with `reference`.
-        again: A function that repeats the run of `reference` with random errors, and returns its tensors. The errors
-            come from `noise(number)`, or from kernels whose order of additions varies. If the tensors differ, the
-            function is called 8 times, with the numbers 0 to 7.
+        again: A function that repeats the run of `reference` with random errors, and returns the tensors of the
+            repeated run. The errors come from `noise(number)`, or from kernels whose order of additions varies. If the
+            tensors differ, the function is called 8 times, with the numbers 0 to 7.
     """
     if len(reference) != len(other):
         return Explained(False, None, math.inf)
@@ -124,7 +124,7 @@ def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 class _Picker:
-    """Selects elements of the tensors that differ: a fixed sample, and the elements that differ most.
+    """Selects elements of each tensor that differs. Selects a fixed sample, and the elements that differ most.
 
     The positions of the sample depend only on the shape.
     """

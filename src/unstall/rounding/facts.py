@@ -1,7 +1,7 @@
 """Facts about torch's types and operators.
 
-They are: the unit roundoff of each type, which operators compute sums and of how many terms, and which operators write
-to their arguments.
+The facts are the unit roundoff of each type, the operators that compute sums, the number of terms in these sums, and
+the operators that write to their arguments.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ _FAMILIES: tuple[tuple[str, Callable[[tuple[Any, ...]], int]], ...] = (
 def terms_of(name: str, args: tuple[Any, ...]) -> int:
     """Returns the largest number of terms that this operator sums for an element of its result.
 
-    For an unknown operator, the result is the largest last dimension of its arguments.
+    For an unknown operator, returns the largest last dimension of the operator's arguments.
     """
     count = _counter_of(name)
     try:
@@ -174,7 +174,7 @@ def sums_of(name: str, args: tuple[Any, ...]) -> int:
 
 
 def _only_applies(name: str, args: tuple[Any, ...]) -> bool:
-    """Returns whether an operator only applies statistics that are passed to it. Such a normalization has no sums."""
+    """Returns whether an operator is a normalization that only applies given statistics, so that it has no sums."""
     return name in _NORMALIZES and len(args) > _TRAINING and not args[_TRAINING]
 
 

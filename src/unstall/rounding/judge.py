@@ -36,9 +36,9 @@ Floats = NDArray[np.float64]
 class Pair:
     """The comparison of a tensor in two runs.
 
-    Some elements of each tensor are compared, and the sum of all elements. The compared elements are grouped by
-    magnitude. The attributes describe either one group or the sum: whichever has the largest difference relative to
-    rounding. For a group, they are root mean squares.
+    The comparison covers some elements of the tensor, and the sum of all elements of the tensor. The compared elements
+    are grouped by magnitude. The attributes describe either one group or the sum: whichever has the largest difference
+    relative to rounding. For a group, `difference`, `rounding` and `size` are root mean squares.
 
     Attributes:
         before: The tensor in the first run; None if this run has no such tensor.
@@ -87,7 +87,7 @@ class Compared:
             still differ, because different operators may compute the same results.
         last: The last pair that agrees, right before `first`; None if there is none.
         added: Operators that only the second run calls between `last` and `first`.
-        limit: A pair whose `share` (difference divided by rounding) is at most this differs by rounding only.
+        limit: The largest `share` (difference divided by rounding) of a pair that differs by rounding only.
         equal: Whether all pairs are equal bit for bit, and both runs call the same operators.
     """
 
@@ -112,11 +112,11 @@ class Errors:
 
     Attributes:
         operators: For each operator, the errors of its stored elements and of the sum of all elements. An error is nan
-            if it is not finite in any run. None if the runs with errors call different operators. In that case, only
-            ends can be judged.
+            if no run has a finite value of this error. `operators` is None if a run with random errors calls other
+            operators than the run without errors. In that case, only ends can be judged.
         ends: For each end, the errors as for an operator; None if no run with errors has the end in this shape.
-        vary: Whether the runs with errors have a different set of ends. If so, only ends that all runs have can be
-            judged.
+        vary: Whether a run with random errors has other ends than the run without errors. If so, only ends that all
+            runs have can be judged.
     """
 
     operators: tuple[Floats | None, ...] | None
@@ -187,7 +187,7 @@ class Judge:
         )
 
     def _all_are_matched(self, matched: int, after: Ran) -> bool:
-        """Returns whether all operators have a counterpart in the other run.
+        """Returns whether each operator of either run has a counterpart in the other of the two runs.
 
         If a recording is incomplete, operators that were not recorded are ignored.
         """
@@ -227,8 +227,8 @@ class Judge:
 def _errors(seen: Seen, noisy: Sequence[Seen]) -> Floats | None:
     """Returns the root mean square error, over runs with random errors, of each stored element and of the sum.
 
-    The sum is over all elements. An error is nan if it is not finite in any run. Returns None if no run has this tensor
-    in the same shape.
+    The sum is over all elements. An error is nan if no run has a finite value of this error. Returns None if no run has
+    this tensor in the same shape.
     """
     alike = [_figures(each) for each in noisy if each.shape == seen.shape]
     if not alike:
@@ -290,8 +290,8 @@ def _pair(before: Seen, after: Seen, errors: Floats | None, *, alone: bool = Fal
 def _parts(sizes: Floats, judged: NDArray[np.bool_]) -> Iterator[NDArray[np.int64]]:
     """Yields arrays of positions. The elements at the positions of one array are judged together.
 
-    There is one array for each group of elements of similar size, and one array for the sum. The sum is at the last
-    position.
+    There is one array for each group of elements of similar size, and one array for the sum. The array for the sum
+    contains only the last position.
     """
     if judged[:-1].any():
         least = max(float(np.max(sizes[:-1][judged[:-1]])) * _BIN**-20, 1e-300)
@@ -304,10 +304,10 @@ def _parts(sizes: Floats, judged: NDArray[np.bool_]) -> Iterator[NDArray[np.int6
 
 
 def factor_of(found: Compared) -> float | None:
-    """Returns the factor between all elements of the first tensor that differs; None if there is no such factor.
+    """Returns the factor by which the second run multiplies the first tensor that differs; None if there is no factor.
 
-    If this tensor has no factor, the operators that only the second run calls are tried. They are compared with the
-    last tensor that agrees.
+    If this tensor has no factor, the results of operators that only the second run calls are compared with the last
+    tensor that agrees.
     """
     if found.first is None or found.first.before is None or found.first.after is None:
         return None

@@ -13,24 +13,24 @@ _LARGEST = 1 << 22  # of a search: operators of one run times those of the other
 
 
 def matched(before: Sequence[Seen], after: Sequence[Seen], agree: Agree) -> Iterator[tuple[int, int]]:
-    """Yields pairs of indices, in order, of operators that correspond to each other in two runs.
+    """Yields (index in `before`, index in `after`) for each pair of corresponding operators, in order.
 
     If the runs call different operators at some point, two operators correspond only if their results agree. For
-    example, attention has different operators on the CPU and on a GPU. Another example is a product with and without a
-    sum.
+    example, runs on the CPU and on a GPU call different operators for attention. Different operators also compute a
+    product alone and a product with a sum.
 
     Args:
         before: The operators of the first run.
         after: The operators of the second run.
-        agree: A function of an index in `before` and an index in `after`. It returns whether the results of these two
-            operators agree.
+        agree: A function that takes an index in `before` and an index in `after`, and returns whether the results of
+            these two operators agree.
     """
     keys = [(_with_lines(before), _with_lines(after)), ([one.key for one in before], [one.key for one in after])]
     yield from _aligned(before, after, range(len(before)), range(len(after)), keys, agree)
 
 
 def _with_lines(operators: Sequence[Seen]) -> list[tuple[object, ...]]:
-    """Returns, for each operator, a tuple of its key, the text of its source line, and a counter.
+    """Returns, for each operator, a tuple of the operator's key, the text of its source line, and a counter.
 
     The counter numbers the operators with the same key and the same text. The text is used instead of the line number,
     because the line may have moved.

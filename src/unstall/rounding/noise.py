@@ -1,17 +1,18 @@
-"""Runs a function with random errors of the size of its rounding errors: Monte Carlo arithmetic.
+"""Runs a function with random errors that are as large as its rounding errors. This is Monte Carlo arithmetic.
 
 The effect of rounding on a result is measured by repeated runs with random rounding errors: see D. S. Parker, "Monte
-Carlo arithmetic" (UCLA, 1997). Here, the errors are added to each operator's result, by a model of the operator:
+Carlo arithmetic" (UCLA, 1997). Here, errors are added to each operator's result. A model of the operator determines the
+size of the errors:
 
 - Operators that move or choose values are exact.
 - The error of one rounding is distributed uniformly, up to one unit roundoff in either direction. Its standard
   deviation is 1 / sqrt(3) roundoffs.
-- A result of independent elements, such as an elementwise product, has the error of two roundings.
+- A result whose elements are independent, such as an elementwise product, has the error of two roundings.
 - A result that is a sum of n terms has the errors of n partial sums. The worst order adds the terms one after another.
-  In this order, the squares of the partial sums of random terms grow to n / 6 times the squares of the terms, and to n
-  / 9 times the square of the result. So the inputs get errors of sqrt(n / 6) roundings, and the result gets an error of
-  sqrt(n / 9) roundings (N. J. Higham and T. Mary, "A new approach to probabilistic rounding error analysis", SIAM J.
-  Sci. Comput. 41, 2019).
+  In this order, and for random terms, the squares of the partial sums grow to n / 6 times the squares of the terms, and
+  to n / 9 times the square of the result. So the inputs get errors of sqrt(n / 6) roundings, and the result gets an
+  error of sqrt(n / 9) roundings (N. J. Higham and T. Mary, "A new approach to probabilistic rounding error analysis",
+  SIAM J. Sci. Comput. 41, 2019).
 
 Errors of earlier operators need no model: each operator runs on results that already have these errors.
 """
@@ -87,7 +88,7 @@ class Noise:
     def _of_halves(
         self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], of_inputs: float, of_sums: float
     ) -> Any:
-        """Calls an operator that multiplies float16 or bfloat16 tensors, and adds the errors of its sums.
+        """Calls an operator that multiplies float16 or bfloat16 tensors. Adds random errors for the operator's sums.
 
         The sums are computed in float32.
         """

@@ -56,9 +56,9 @@ Call: TypeAlias = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Any]
 class Operators(TorchDispatchMode):
     """A dispatch mode that calls each operator by `call`, and then passes the result to `hook`. The mode is reentrant.
 
-    An operator of a backward pass has the place of the forward operator whose gradient it computes. An operator of a
-    backward function that is written in Python has the place of its call in this function. For an operator of a
-    backward pass, `hook` is called on the autograd thread that calls the operator.
+    An operator of a backward pass has the place of the forward operator whose gradient it computes. If a backward
+    function is written in Python, each operator that this function calls has the place of the call. For an operator of
+    a backward pass, `hook` is called on the autograd thread that calls the operator.
     """
 
     supports_higher_order_operators = True  # they are called as they are
@@ -98,7 +98,7 @@ class Operators(TorchDispatchMode):
 
 
 class _Line:
-    """Two places for one source line: for its operators in the forward pass, and for those of its backward pass."""
+    """One source line as two places. One place is for forward operators, the other place is for backward operators."""
 
     __slots__ = ("backward", "code", "forward")
 

@@ -46,8 +46,8 @@ class Seen:
 
     Attributes:
         kind: "given" (an input, a parameter or a buffer before the run), "operator", "result", "gradient", or "after"
-            (an input, a parameter or a buffer after the run). In a recorded program also "value" (that it read) or
-            "weight" (that it wrote).
+            (an input, a parameter or a buffer after the run). In a recorded program, also "value" (a value that the
+            program read) or "weight" (a weight that the program wrote).
         name: The name of the input, parameter or operator ("weight", "mm"), or the number of the result.
         place: The line that called the operator.
         shape: The shape. A complex tensor has one dimension more, for the real and the imaginary part.
@@ -107,9 +107,9 @@ class _Pending(NamedTuple):
     Attributes:
         place: The line that called the operator.
         most: Largest number of elements to store.
-        numbers: A flat tensor. From index `start` on, it has `kept` elements. If these are not all elements of the
-            tensor, partial sums over all elements follow.
-        sums: Number of partial sums; 0 if `numbers` has all elements.
+        numbers: A flat tensor. From index `start` on, it has `kept` elements. If the sampled tensor has more than
+            `kept` elements, partial sums over all its elements follow.
+        sums: Number of partial sums; 0 if `numbers` has all elements of the sampled tensor.
     """
 
     kind: str
@@ -276,10 +276,10 @@ def _sampled(given: torch.Tensor, most: int) -> tuple[torch.Tensor, int]:
 def _kernel(
     dtype: torch.dtype, device: torch.device
 ) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor] | None:
-    """Returns `sampled`, which takes a third of the time. Returns None if `sampled` does not run for this type and
-    device.
+    """Returns the function `sampled`, or None if `sampled` does not run for this type and device.
 
-    It does not run on virtual GPUs, without Triton, and without a C compiler, which Triton calls.
+    `sampled` takes a third of the time of torch's own operators. It does not run on a virtual GPU, without Triton, or
+    without the C compiler that Triton calls.
     """
     if nvidia_driver() is None:
         return None
@@ -332,7 +332,7 @@ def _signs_on_host() -> NDArray[np.int8]:
 
 @lru_cache(4096)
 def positions(count: int, device: torch.device, most: int) -> torch.Tensor:
-    """Returns the positions of the elements to store of a tensor with `count` elements. There are at most `most`."""
+    """Returns at most `most` positions, which select the elements to store from a tensor with `count` elements."""
     return torch.from_numpy(_places(count, most)).to(device)
 
 

@@ -90,7 +90,7 @@ class Baseline:
 
     def increases(self, test: str, counts: CountsOfTest, waits: Sequence[Wait]) -> list[Broken]:
         """Compares a test's counts with the test's figures in the file. Returns a `Broken` if some counts exceed their
-        figures, and another one if a figure in the file was not counted this time."""
+        figures, and another `Broken` if a figure in the file was not counted this time."""
         before, now = self.figures.get(written(test)), Figures.of(counts)
         if before is None:
             return []

@@ -11,13 +11,13 @@ _PREFIX = "unstall_"
 
 @dataclass(frozen=True, slots=True)
 class CountsOfTest:
-    """What a test did on the GPU, and which of its limits it exceeded.
+    """What a test did on the GPU, and which of the test's limits were exceeded.
 
     Attributes:
         gpu: The GPU and the version of torch; "" if the test used no GPU.
         launches: How many kernels, graphs, copies and memsets the test launched. None if the number is unknown.
-        syncs: How often the CPU waited for the GPU. Waits because torch's cache grew or a CUDA library started are not
-            counted. None if the number is unknown.
+        syncs: How often the CPU waited for the GPU. A wait is not counted if its cause is that torch's cache grew or
+            that a CUDA library started. None if the number is unknown.
         reserved_bytes: The peak of reserved memory, on the GPU with the highest peak. None if the peak is unknown.
         lines: How often each source line waited. A key is "FILE:LINE CODE".
         broken: The markers whose limits the test exceeded.
@@ -42,7 +42,7 @@ class CountsOfTest:
         return self.launches is None and not self.gpu
 
     def properties(self) -> list[tuple[str, object]]:
-        """Returns the counts as properties of a pytest report. They also appear in JUnit XML."""
+        """Returns the counts as properties of a pytest report. The properties also appear in JUnit XML."""
         values = (
             self.gpu,
             self.launches,

@@ -1,4 +1,4 @@
-"""Finds the limits that a test exceeds. Describes each of them in a sentence with source lines."""
+"""Finds the limits that a test exceeds. Describes each limit in a sentence with source lines."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def judge(
 
 
 def lines_of(waits: Sequence[Wait]) -> str:
-    """Returns text that lists the source lines of waits, each with advice on how to avoid the wait.
+    """Returns text that lists the source lines of waits, and for each source line advice on how to avoid the wait.
 
     Lines that wait most often come first. If lines wait equally often, lines of the program come before lines of
     packages.

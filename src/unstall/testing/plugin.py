@@ -112,8 +112,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 class _Reports:
-    """Collects the reports of tests that have counts. The controller of pytest-xdist receives the reports of its
-    workers."""
+    """Collects each test report that has counts. The controller of pytest-xdist receives the reports of its workers."""
 
     def __init__(self) -> None:
         self.of_calls: list[pytest.TestReport] = []

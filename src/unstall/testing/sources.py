@@ -42,11 +42,11 @@ class Source(Protocol):
     def end(self) -> Seen: ...
 
     def timeline(self) -> Timeline | None:
-        """Returns the timeline of the test, with its races; None on a real GPU. Call it after `end`."""
+        """Returns the timeline of the test, with the test's races; None on a real GPU. Call this method after `end`."""
 
     def races(self) -> tuple[Race, ...] | None:
         """Returns the races of a test on a real GPU; None on a virtual GPU, or if races could not be looked for. Call
-        it after `end`."""
+        this method after `end`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,8 @@ def _torch_version() -> str:
 
 
 def forget_caches() -> None:
-    """Frees the device memory that earlier tests left in torch's caches, so that it does not affect a test's peak."""
+    """Frees the device memory that earlier tests left in torch's caches, so that this memory does not affect a test's
+    peak."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return

@@ -1,6 +1,6 @@
 """Estimates the difference between the clocks of host and device.
 
-For this, it uses effects that seem to precede their causes.
+The estimate comes from effects that seem to precede their causes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _starts_early(timeline: Timeline) -> I64:
 
 
 def _copies_return_early(timeline: Timeline) -> I64:
-    """Returns, for each blocking call that copies to the host, how many ns before the end of its copy it returns."""
+    """Returns, for each blocking call that copies to the host, how many ns the call returns before its copy ends."""
     host, device = timeline.host, timeline.device
     downloads = np.flatnonzero((device.direction == CopyDirection.DEVICE_TO_HOST) & (device.launch >= 0))
     calls = device.launch[downloads]
@@ -54,7 +54,7 @@ def _copies_return_early(timeline: Timeline) -> I64:
 
 
 def _returns_early(timeline: Timeline) -> I64:
-    """Returns, for each wait for a stream or for the only device, how many ns before the end of the last op it returns.
+    """Returns, for each wait for a stream or for the only device, how many ns the wait returns before the last op ends.
 
     The last op is the op that was launched last before the wait. If the end of the previous op is nearer to the time of
     return, the wait was for the previous op, and the result is 0.

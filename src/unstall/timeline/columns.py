@@ -338,7 +338,7 @@ Table: TypeAlias = (
 class StepsLeftOut:
     """Steps that the figures leave out because of `unstall.graphed`.
 
-    It checks its CUDA graphs in these steps or in nearby steps.
+    `unstall.graphed` checks CUDA graphs in these steps or in nearby steps.
     """
 
     proving: int  # how many steps have proofs in them

@@ -91,7 +91,7 @@ class Intervals:
         return np.where(high > low, self._until(high) - self._until(low), 0)
 
     def _until(self, time: I64) -> I64:
-        """Returns, for each of the `time` values T, the length in ns of the part of the set before T."""
+        """Returns, for each of the `time` values T, how many ns of the set are before T."""
         if not len(self):
             return np.zeros(len(time), dtype=np.int64)
         whole = np.append(0, np.cumsum(self.end - self.start))

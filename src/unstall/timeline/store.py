@@ -1,7 +1,7 @@
 """The file of a saved timeline: a zip file of .npy columns and one JSON header. Opening such a file is safe.
 
-No data of the file is unpickled. Every column is checked against the schema before it is used. The checks are: its
-type, its length, and whether each index is in range.
+No data of the file is unpickled. Every column is checked against the schema before it is used. The checks cover the
+type and the length of the column, and whether each index in the column is in range.
 """
 
 from __future__ import annotations

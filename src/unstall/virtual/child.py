@@ -1,4 +1,4 @@
-"""Gives a virtual GPU to a program that `unstall run --gpu` started, and to its child processes.
+"""Gives a virtual GPU to a program that `unstall run --gpu` started, and to the program's child processes.
 
 This is done before the first line of the program runs.
 """

@@ -78,7 +78,7 @@ class GuardedWaits:
         self._shim.set_guarding(on)
 
     def settle(self) -> None:
-        """Does nothing, because this source of waits reports each wait when it ends."""
+        """Does nothing, because this source of waits reports each wait when the wait ends."""
 
     def begins(self, begun: Begun) -> None:
         """Sets the start of a wait to the current time. The shim calls this method if the wait starts after `begun` was

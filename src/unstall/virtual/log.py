@@ -1,4 +1,5 @@
-"""The log that the shim writes, as numpy arrays: one for records, one for the memory ranges that records use."""
+"""The log that the shim writes, as numpy arrays: one array for records, and one array for the memory ranges that
+records use."""
 
 from __future__ import annotations
 

@@ -105,9 +105,7 @@ class Machine:
         return self.simulator.simulation.clock.not_charged_ns if self.simulator is not None else 0
 
     def race_mark(self) -> int:
-        """Returns a number for the current point of the program. `timeline` takes a range of two of these numbers to
-        select races.
-        """
+        """Returns a number for the current point of the program. Two such numbers can select races in `timeline`."""
         return self.simulator.race_mark() if self.simulator is not None else 0
 
     def timeline(self, races_within: range | None = None) -> Timeline:

@@ -132,7 +132,7 @@ class OrderedBlocks:
         return blocks[: bisect_left(keys, key)]
 
     def first(self, stream: int, *key: int) -> Block | None:
-        """Returns the stream's first block whose key is at least `key`, or None if no key is."""
+        """Returns the stream's first block whose key is at least `key`, or None if there is no such block."""
         keys, blocks = self._of(stream)
         place = bisect_left(keys, key)
         return blocks[place] if place < len(blocks) else None

@@ -179,7 +179,7 @@ class CachingAllocator:
         return small.size if small else 0, large.size if large else 0
 
     def waits_to_empty(self) -> bool:
-        """Returns whether a call of `empty_cache` now calls the driver."""
+        """Returns whether `empty_cache`, if it is called now, calls the driver."""
         if self._captures:
             return False
         pools = [pool for pool in self._all_pools() if pool.owner is None or pool.owner.graphs == 0]
@@ -334,7 +334,7 @@ class CachingAllocator:
         return block
 
     def _free_now(self, block: Block) -> None:
-        """Merges an unused block with its free neighbours, and adds it to its pool."""
+        """Merges an unused block with its free neighbours, and adds the merged block to the block's pool."""
         statistics, is_small = self._statistics, block.pool.is_small
         if self._observer:
             self._tell("free_completed", block)

@@ -52,7 +52,7 @@ class PendingFrees:
         return bool(self._pending or self._deferred)
 
     def use(self, block: Block, stream: int, capturing: bool) -> None:
-        """Marks the block as used by `stream`. It must be another stream than the block's stream."""
+        """Marks the block as used by `stream`. `stream` must differ from the block's own stream."""
         block.stream_uses[stream] = None
         if capturing:
             self._uses_in_captures.setdefault(block, set()).add(stream)

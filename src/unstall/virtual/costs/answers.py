@@ -1,6 +1,7 @@
 """Predicts the costs of operators and copies on a GPU.
 
-The predictions come from calls that were measured on the GPU, or from calls on another GPU, scaled to the GPU.
+The predictions come from calls that were measured on the GPU. If the GPU was not measured, the predictions come from
+calls that were measured on another GPU, and are scaled to the GPU.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def _called(variant: str) -> str:
 class MeasuredCosts:
     """Costs on `gpu`, from the tables of calls that were measured on the GPU `measured`.
 
-    If `gpu` was measured, both are the same GPU.
+    If `gpu` was measured, `gpu` and `measured` are the same GPU.
     """
 
     def __init__(self, gpu: Gpu, measured: Gpu) -> None:
@@ -169,7 +170,8 @@ class MeasuredCosts:
         return differ, table.ask(described[1].dims, self._roofline).distance
 
     def _piece(self, signature: Signature) -> tuple[tuple[Kernel, ...], tuple[tuple[int, ...], ...]]:
-        """Returns the cost of a piece of a call: (kernels, for each pass the bytes of its temporary allocations)."""
+        """Returns (kernels, allocations) of a piece. For each pass, `allocations` has the bytes of temporary
+        allocations."""
         name = signature.name.removeprefix("aten::")
         described = describe(signature)
         if described is None:
@@ -236,7 +238,7 @@ class MeasuredCosts:
         return _between(size_bytes, rows or [(size, ns) for at, _, size, ns in self._gpu.file.copies if at == "DtoD"])
 
     def _find(self, family: Family, shape: CallShape) -> CostTable | None:
-        """Returns the table of the first variant of the shape that was measured, or None if no variant was measured."""
+        """Returns the table of the shape's first measured variant, or None if no variant was measured."""
         tables = (self._table(family, variant) for variant in shape.variants)
         return next((table for table in tables if table is not None), None)
 
@@ -278,7 +280,7 @@ class MeasuredCosts:
     def _cut(
         self, signature: Signature, shape: CallShape, kernels: tuple[Kernel, ...], temporaries: tuple[int, ...]
     ) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
-        """Adjusts a reduction's memset of counters, which the most similar measured reduction may have or not.
+        """Adds or removes a memset of counters. `kernels` are the kernels of the most similar measured reduction.
 
         Adds the memset if the reduction needs it. Removes the memset if the reduction does not need it.
         """
@@ -294,7 +296,7 @@ class MeasuredCosts:
         return self._kernel("Memset (Device)", _between(size_bytes, self._gpu.file.memsets))
 
     def _workspaces(self, signature: Signature) -> dict[str, int]:
-        """Returns {library: workspace bytes} for a matrix product. It has cuBLASLt only if the product adds a bias."""
+        """Returns {library: workspace bytes} of a matrix product. Has "cublaslt" only if the product adds a bias."""
         name = signature.name.removeprefix("aten::")
         if name not in CUBLAS:
             return {}

@@ -150,7 +150,7 @@ def _mark() -> None:
 
 
 def _python() -> dict[str, int]:
-    """Returns host times in ns: of calling an empty function, of running one line, and of calling an empty module."""
+    """Returns the host times in ns of calling an empty function, running one line, and calling an empty module."""
 
     def nothing() -> None:
         return None
@@ -285,7 +285,7 @@ def _graph() -> dict[str, int]:
 
 
 def _allocation() -> dict[str, int]:
-    """Returns host times in ns: of a cached allocation, of device allocations and frees, and of pinning host memory."""
+    """Returns host times in ns of a cached allocation, of device allocations and frees, and of pinning host memory."""
     found = {"cached": median_ns(lambda: torch.cuda.caching_allocator_delete(torch.cuda.caching_allocator_alloc(4096)))}
     for mib in (2, 20, 200, 2000):
         taken, given = [], []

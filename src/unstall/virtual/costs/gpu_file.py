@@ -58,8 +58,8 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of one file in gpus/.
 
     `host` and `limits` have only the differences from the defaults of `HostCosts` and `Limits`, or from the GPU that
-    `like` names. `note` is a short summary of `origins`. `known_error` describes the error of predicted times of whole
-    programs.
+    `like` names. `note` is a short summary of `origins`. `known_error` describes the error when times of whole programs
+    are predicted.
 
     `copies` has rows [direction, pinned, bytes, ns], and `memsets` has rows [bytes, ns]. `operators_host_ns` has the
     host time of each operator, without launches and allocations. `tables` has rows of measured calls, by family and
@@ -171,7 +171,8 @@ def decode(data: bytes, what: str) -> GpuFile:
 
 
 def encode(file: GpuFile) -> bytes:
-    """Encodes a GPU file as JSON. Each table row has its own line, so that people can read it and diffs are small."""
+    """Encodes a GPU file as JSON. Each table row has its own line, so that people can read the file and diffs are
+    small."""
     return (_written(msgspec.to_builtins(file), 0) + "\n").encode()
 
 

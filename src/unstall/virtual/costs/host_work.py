@@ -60,7 +60,8 @@ def host_work_ns(signature: Signature, threads: int, host: HostCosts) -> int:
 
     Args:
         signature: The call, with the operator's name without CPU_PREFIX.
-        threads: The number of threads that the program set, or 0 if it set none. If it set none, torch uses all cores.
+        threads: The number of threads that the program set, or 0 if the program set no number, so that torch uses all
+            cores.
         host: The costs of the modelled host.
     """
     name = signature.name.removeprefix("aten::")
@@ -123,7 +124,8 @@ def _by_plain_loops(name: str, dims: tuple[int, ...]) -> bool:
 
 def _fresh(name: str, signature: Signature) -> tuple[TensorSpec, ...]:
     """Returns the results for which the operator gets new pages from the operating system: large results that are not
-    pinned. Returns () if the operator writes to an operand: its name ends with "_", or it has an operand `out`.
+    pinned. Returns () if the operator writes to an operand. Such an operator has a name that ends with "_", or an
+    operand `out`.
     """
     pinned = signature.name in _ALLOCATING and signature.value(_ALLOCATING[signature.name])
     if pinned or name.endswith("_") or signature.overload.endswith("out"):

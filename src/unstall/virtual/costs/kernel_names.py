@@ -20,7 +20,7 @@ _ROLE = re.compile(r"fprop|dgrad|wgrad")
 
 
 def name_on(capability: tuple[int, int], kernel: str, operator: str, dtype: str) -> str:
-    """Returns the name of a measured kernel on a GPU of this compute capability.
+    """Returns, for a GPU of this compute capability, the name of a measured kernel.
 
     Returns `kernel` unchanged if a GPU of this compute capability can run the kernel. Otherwise returns a name such as
     "addmm_float32_kernel" or "convolution_backward_wgrad_float16_kernel". This name contains the operator (without

@@ -1,4 +1,4 @@
-"""Runs cases on a GPU and measures the kernels, durations and memory of each. Needs torch.
+"""Runs cases on a GPU and measures the kernels, durations and memory of each case. Needs torch.
 
 Each measured call runs between two calls of `torch.cuda._sleep`, whose kernel has a unique name. The kernels that run
 between the two sleep kernels belong to the measured call. Before the call, the L2 cache is flushed, and the case's hot
@@ -126,7 +126,7 @@ def _run_case(
 def _warm(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     """Returns the tensors that are probably in the L2 cache when a model makes this call. If the tensors have at most
     12 MiB in total, returns all tensors. Otherwise returns only the first tensor, because the previous operator has
-    just written it.
+    just written this tensor.
     """
     together = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     return tensors if together <= _WARM_BYTES else tensors[:1]

@@ -17,8 +17,8 @@ from unstall.virtual.costs.signature import Signature
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One device operation (kernel, copy or memset) of an operator. `name` is the name of the real kernel if it is
-    known.
+    """One device operation (kernel, copy or memset) of an operator. `name` is the name of the real kernel if that name
+    is known.
     """
 
     name: str
@@ -167,14 +167,15 @@ class DeviceFacts:
 
 
 class SecondCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much longer the second call of an operator takes than later calls, because its code is not in the CPU caches.
+    """How much longer an operator's second call takes than later calls, because the code is not in the CPU caches yet.
 
-    The more operators a process has called, the less it is, since operators share code.
+    This extra time is shorter if the process has called more operators before, because operators share code.
 
     Attributes:
-        ns: The part that all operators have.
-        share: The part that is proportional to the time of a later call and the wait for it.
-        operators: After so many operators, both parts are 1 / e as long.
+        ns: The part of the extra time that is equal for all operators.
+        share: The other part of the extra time, divided by the time of a later call. The time of a later call includes
+            the wait for the device.
+        operators: After the process has called this number of operators, each part is shorter by a factor of e.
     """
 
     ns: int = 0
@@ -182,7 +183,8 @@ class SecondCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operators: float = 1.0
 
     def extra_ns(self, later_ns: float, known: int) -> float:
-        """Returns the extra ns of a call. `later_ns` is the time of a later call, `known` the operators before it."""
+        """Returns the extra ns of a call. `later_ns` is the time of a later call, `known` is the number of operators
+        called before."""
         return (self.ns + self.share * min(later_ns, LONG_NS)) * math.exp(-known / self.operators)
 
 

@@ -1,6 +1,6 @@
 """Measures how long the host takes to call each operator, and what these calls launch and allocate. Needs a GPU.
 
-A call is made as Python programs make it: through torch's bindings, if an operator has one.
+A call is made as Python programs make it: through the operator's binding in torch, if the operator has a binding.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class OperatorCall(NamedTuple):
 
     Attributes:
         ns: The host time of the call.
-        launches: How many kernels, copies and memsets it launches.
-        allocations: How many blocks it allocates.
+        launches: How many kernels, copies and memsets the call launches.
+        allocations: How many blocks the call allocates.
         is_bound: Whether Python calls it by one of torch's bindings. If not, it was called through `torch.ops`.
     """
 
@@ -75,8 +75,8 @@ def measure_operator_calls(chosen: Iterable[Case], deadline: float) -> dict[str,
 def own_ns(calls: Mapping[str, OperatorCall], host: HostCosts, unbound_ns: int) -> dict[str, int]:
     """Returns the host ns of the work inside each operator, by name.
 
-    This is the time of the operator's call, minus what its entry and exit, its launches and its allocations cost. The
-    operator's fastest overload counts. `unbound_ns` is how much longer a call through `torch.ops` takes.
+    This is the time of the operator's call, minus the costs of the call's entry, exit, launches and allocations. If an
+    operator has several overloads, the overload with the least work counts. `unbound_ns` is how much longer a call through `torch.ops` takes.
     """
     own: dict[str, int] = {}
     for operator, call in sorted(calls.items()):

@@ -15,7 +15,7 @@ class Piece:
         signature: The call.
         holds: The bytes of each allocation that this call makes. Later pieces of the same split call use these
             allocations.
-        ns: The time of the call's one kernel; None if it is that of any such call.
+        ns: The time of the call's only kernel. If None, the call is predicted like any other call with this signature.
         host_ns: The extra host time of the call.
     """
 

@@ -87,8 +87,8 @@ def _nhwc(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 def _in_the_results_type(signature: Signature) -> tuple[Piece, ...]:
     """Splits a sum or product whose result and input have different dtypes. First converts the whole input to the
-    result's dtype. Does not split a sum or product of half-precision values with a float32 result, because it needs no
-    conversion. Splits `cumsum` and `cumprod` also in this case.
+    result's dtype. Does not split a sum or product of half-precision values with a float32 result, because such a sum
+    or product needs no conversion. Splits `cumsum` and `cumprod` even with such values and such a result.
     """
     x, name = signature.tensor(0), signature.name.removeprefix("aten::")
     out = signature.results[0] if signature.results else None
@@ -181,7 +181,7 @@ def _reduced(position: int) -> Callable[[Signature], tuple[Piece, ...]]:
 
 
 def _if_expanded(split: Callable[[Signature], tuple[Piece, ...]]) -> Callable[[Signature], tuple[Piece, ...]]:
-    """Returns a function that splits only calls with an expanded argument, of which none was measured as a whole."""
+    """Returns a function that splits only calls with an expanded argument. No such call was measured as a whole."""
 
     def split_expanded(signature: Signature) -> tuple[Piece, ...]:
         return split(signature) if any(0 in each.strides for each in signature.tensors) else (Piece(signature),)
@@ -238,7 +238,7 @@ def _grouped(signature: Signature) -> tuple[Piece, ...]:
 
 
 def _slanted(like: TensorSpec, rows: int, columns: int) -> tuple[int, int]:
-    """Returns the strides of a [rows, columns] matrix whose rows or columns are contiguous, as in `like`."""
+    """Returns the strides of a [rows, columns] matrix that is contiguous along the same dimension as `like`."""
     return (columns, 1) if like.strides[-1] == 1 else (1, rows)
 
 

@@ -118,7 +118,7 @@ def fit(processes: Sequence[FirstCalls]) -> Startup:
 
 
 def _second(processes: Sequence[FirstCalls]) -> SecondCall:
-    """Returns the costs of second calls that have the least absolute errors."""
+    """Returns the `SecondCall` whose predictions have the smallest sum of absolute errors."""
     calls = [(at, again - later, later) for each in processes for at, (_, _, again, later) in enumerate(each.calls)]
     if not calls:
         return SecondCall()

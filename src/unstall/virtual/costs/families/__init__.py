@@ -31,7 +31,7 @@ _BY_OPERATOR = {
 def describe(signature: Signature) -> tuple[Family, CallShape] | None:
     """Returns (family, shape) of a call, or None for a call without tensors.
 
-    The first is the family of the operator. The second is the shape of the call along the axes of this family.
+    `family` is the family of the operator. `shape` is the shape of the call along the axes of this family.
     """
     family = _BY_OPERATOR.get(signature.name)
     if family is None and signature.name.startswith(("aten::_foreach_", "aten::_fused_")):

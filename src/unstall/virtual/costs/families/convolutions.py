@@ -102,7 +102,7 @@ def with_bias(variant: str) -> bool:
 
 
 def turns(variant: str) -> bool:
-    """Returns whether all tensors of calls of this variant (see `CallShape`) have the layout NCHW.
+    """Returns whether all tensors in calls of this variant (see `CallShape`) have the layout NCHW.
 
     cuDNN transposes NCHW tensors before many of its kernels.
     """
@@ -112,7 +112,7 @@ def turns(variant: str) -> bool:
 def without_turning(
     kernels: tuple[Kernel, ...], temporaries: tuple[int, ...], variant: str, dims: tuple[int, ...]
 ) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
-    """Removes the kernels that transpose tensors from an NCHW call.
+    """Leaves out those kernels of an NCHW call that transpose tensors.
 
     Returns (kernels, temporary bytes) of the same call in the layout NHWC.
     """

@@ -19,8 +19,8 @@ _STANDS_FOR = {0: "fill_.Scalar", 1: "neg.", 2: "add.Tensor", 3: "addcmul."}
 def describe(signature: Signature) -> CallShape | None:
     """Describes a call of any operator by three properties.
 
-    They are the number of elements of its result, the bytes that it moves, and the layout of each operand relative to
-    the result.
+    The properties are the number of elements of the call's result, the bytes that the call moves, and the layout of
+    each operand relative to the result.
     """
     results = signature.results
     tensors = signature.tensors
@@ -80,8 +80,8 @@ def _run(operands: tuple[TensorSpec, ...], out: TensorSpec) -> int:
 def _lies(tensor: TensorSpec, out: TensorSpec) -> str:
     """Returns the layout of an operand relative to the result, as one letter.
 
-    "=" stands for equal layouts, "0" for an operand with one element, "b" for a broadcast operand, and "p" for a
-    permuted operand or one that is not dense.
+    "=" stands for equal layouts, "0" for an operand with one element, "b" for a broadcast operand, and "p" for an
+    operand that is permuted or not dense.
     """
     if tensor.numel == 1:
         return "0" if out.numel != 1 else "="

@@ -27,7 +27,7 @@ class CallShape:
     """The shape of one call along the axes of its family.
 
     Attributes:
-        variants: Names of the tables of measured calls in which similar calls are searched. The table with the most
+        variants: Names of tables of measured calls. Similar calls are searched in these tables. The table with the most
             similar calls is first. The first word of a name is the dtype of the computation.
         dims: The call's value on each of the family's axes.
     """

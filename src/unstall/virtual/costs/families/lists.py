@@ -19,8 +19,8 @@ _LISTS = re.compile(r"TensorList(ScalarList)?Metadata<(?:[a-z_: ]+, )?(\d)")
 def describe(signature: Signature) -> CallShape | None:
     """Describes a call by the number of tensors, their total elements, and the number of distinct lists.
 
-    `_foreach_addcmul_` multiplies two lists. They are counted as one list, because optimizers pass the gradients for
-    both.
+    `_foreach_addcmul_` multiplies two lists. These two lists are counted as one list, because optimizers pass the
+    gradients for both lists.
     """
     lists = [
         value for value in signature.inputs if isinstance(value, tuple) and value and isinstance(value[0], TensorSpec)

@@ -100,8 +100,8 @@ def across_blocks(signature: Signature, shape: CallShape, multiprocessors: int, 
         threads: The number of threads per multiprocessor.
 
     Returns:
-        (bytes of partial results, bytes of counters). The counters are set to zero before the reduction. The result is
-        () if a single block computes each result of the reduction. It is None if the number of blocks is unknown.
+        (bytes of partial results, bytes of counters). The counters are set to zero before the reduction. () instead of
+        this tuple if a single block computes each result of the reduction. None if the number of blocks is unknown.
     """
     x = signature.tensor(0)
     if x is None or not x.dense:

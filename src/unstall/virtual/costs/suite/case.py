@@ -25,7 +25,7 @@ class Case:
         rank: The priority of the case. 0 is the highest.
         hot: The positions of the arguments that are read into the L2 cache before the call, as if the previous operator
             had just written them. If None, `measure` chooses the arguments.
-        gflop: The floating-point operations of the call in billions, or 0 if the call has few.
+        gflop: The floating-point operations of the call in billions, or 0 if the call has few operations.
     """
 
     operator: str
