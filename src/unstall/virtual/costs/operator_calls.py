@@ -76,7 +76,8 @@ def own_ns(calls: Mapping[str, OperatorCall], host: HostCosts, unbound_ns: int) 
     """Returns the host ns of the work inside each operator, by name.
 
     This is the time of the operator's call, minus the costs of the call's entry, exit, launches and allocations. If an
-    operator has several overloads, the overload with the least work counts. `unbound_ns` is how much longer a call through `torch.ops` takes.
+    operator has several overloads, the overload with the least work counts. `unbound_ns` is how much longer a call
+    through `torch.ops` takes.
     """
     own: dict[str, int] = {}
     for operator, call in sorted(calls.items()):
