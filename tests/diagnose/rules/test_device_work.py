@@ -17,9 +17,11 @@ FUSED = f"{FOREACH}(FusedAdamMathFunctor<float, 4>)"
 TO_NHWC = "void cudnn::engines_precompiled::nchwToNhwcKernel<float, float, float, false, true>"
 
 
-def run_of(*kernels: str, device_us: float = 200, optimizer: bool = False, host_us: float = 5) -> TraceBuilder:
+def run_of(
+    *kernels: str, device_us: float = 200, optimizer: bool = False, host_us: float = 5, gpu: str = "NVIDIA H200"
+) -> TraceBuilder:
     """Three steps, each with a bf16 product of 200 µs and then these kernels."""
-    trace = TraceBuilder()
+    trace = TraceBuilder(devices=(gpu,))
     for _ in range(3):
         with trace.step(), trace.frame("train.py", 12, "train"):
             with trace.op("aten::mm"):
@@ -47,6 +49,13 @@ def test_products_in_fp32_are_told_with_their_device_time_and_the_line() -> None
     assert "set_float32_matmul_precision" in finding.fix
     assert f"longest {SGEMM}, 200 µs a step" in finding.saw
     assert not finding.harmless
+
+
+@pytest.mark.parametrize("gpu", ["Tesla T4", "Tesla V100-SXM2-16GB", "NVIDIA GeForce RTX 2080 Ti"])
+def test_no_gpu_is_advised_a_type_that_it_does_not_multiply_in(gpu: str) -> None:
+    finding = only(run_of("volta_sgemm_128x64_nn", gpu=gpu), "fp32-products")
+    assert "torch.autocast('cuda', torch.float16)" in finding.fix
+    assert "set_float32_matmul_precision" not in finding.fix
 
 
 @pytest.mark.parametrize(

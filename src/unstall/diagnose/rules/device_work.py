@@ -35,6 +35,9 @@ _FP32 = re.compile(
 )
 _TENSOR_CORES = re.compile(r".*(?:tf32|bf16|f16|s884|s1688|s16816|h884|h1688|h16816|tensorop)")
 # Inputs in fp32, multiplied in TF32 on tensor cores. CUTLASS's s1688gemm without a type is TF32, too.
+_BEFORE_AMPERE = re.compile(
+    r"\b(?:T4|T4G|V100|TITAN V|TITAN RTX|RTX 20\d\d|Quadro RTX|T1000|T2000)\b"
+)  # with tensor cores
 _TF32 = re.compile(r".*(?:tf32|tensorop_s1688gemm)")
 _HALF = re.compile(r".*(?:bf16|f16_s1688)")
 _LAYOUT = re.compile(r".*(?:nchwToNhwc|nhwcToNchw|nchw_to_nhwc|nhwc_to_nchw)", re.IGNORECASE)
@@ -84,12 +87,18 @@ def _trials(run: Run) -> Iterator[Trial]:
         chosen: Bool = kernels & named(run.timeline, pattern, device.name)
         return chosen
 
+    before_ampere = any(map(_BEFORE_AMPERE.search, run.timeline.meta.devices))
     yield Trial(
         "fp32-products",
         "Matrix products and convolutions multiply in fp32, not on tensor cores",
-        "try torch.set_float32_matmul_precision('high') and torch.backends.cudnn.conv.fp32_precision = 'tf32', which "
-        "multiply in TF32; or torch.autocast('cuda', torch.bfloat16); then measure again",
-        "the model trains as well with products of 10 (TF32) or 7 (bfloat16) bits of mantissa: compare its loss",
+        "try torch.autocast('cuda', torch.float16) with torch.amp.GradScaler (this GPU multiplies neither in TF32 nor "
+        "in bfloat16); then measure again"
+        if before_ampere
+        else "try torch.set_float32_matmul_precision('high') and torch.backends.cudnn.conv.fp32_precision = 'tf32', "
+        "which multiply in TF32; or torch.autocast('cuda', torch.bfloat16); then measure again",
+        "the model trains as well with products of 10 bits of mantissa (float16): compare its loss"
+        if before_ampere
+        else "the model trains as well with products of 10 (TF32) or 7 (bfloat16) bits of mantissa: compare its loss",
         np.flatnonzero(ops(_FP32) & ~ops(_TENSOR_CORES)),
     )
     yield Trial(

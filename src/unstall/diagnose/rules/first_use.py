@@ -10,6 +10,7 @@ from unstall.figures import duration
 from unstall.result import Finding
 
 _WORTH = 0.005  # of the window
+_LATER = {"": "profiler schedule with wait and warmup", "virtual": "--warmup, or leave first uses out: --warm"}
 
 
 def first_use(run: Run) -> list[Finding]:
@@ -45,7 +46,7 @@ def first_use(run: Run) -> list[Finding]:
                 title="One-time cost of first use: not paid in the steady state",
                 saw=f"the device waited {duration(exposed)} in all{spread}; first calls: {shown}",
                 fix="warm up before you measure or serve: run each shape a few times first; record later steps "
-                f"({'--warmup' if run.timeline.meta.recorder else 'profiler schedule with wait and warmup'})",
+                f"({_LATER.get(run.timeline.meta.recorder or '', '--warmup')})",
                 safe_if="always",
                 count=len(group.rows),
                 total_wait_ns=0,
