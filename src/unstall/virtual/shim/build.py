@@ -105,8 +105,8 @@ def compiled(torch: Torch) -> Path:
 
 
 def why_not() -> str | None:
-    """Returns the reason why the virtual GPU cannot run on this machine, or None if it can run. Does not compile
-    anything.
+    """Returns the reason why the virtual GPU cannot run on this machine, or None if the virtual GPU can run. Does not
+    compile anything.
     """
     try:
         torch = installed_torch()
@@ -129,7 +129,7 @@ def _headers() -> list[Path]:
 
 def _read_with(source: Path) -> list[Path]:
     """Returns the files that the compiled source depends on: the source itself, and all of the project's headers that
-    it includes directly or through other headers. The source is recompiled only if one of these files changes.
+    the source includes directly or through other headers. The source is recompiled only if one of these files changes.
     """
     found = {source: None}
     for path in (waiting := [source]):

@@ -199,9 +199,9 @@ class Requests:
         self.allocator(device).release_pool(pool)
 
     def headroom(self, device: int) -> int:
-        """Returns how many bytes are certain to be available for new requests without freeing memory. The shim counts
-        each request with the size of the segment that the default settings would reserve for the request. The returned
-        number is for requests that are counted in this way.
+        """Returns how many bytes are certain to be available for new requests, even if no memory is freed. The shim
+        counts each request with the size of the segment that the default settings would reserve for the request. The
+        returned number is for requests that are counted in this way.
         """
         allocator = self.allocator(device)
         free, total = allocator.mem_get_info()
@@ -242,7 +242,7 @@ class Requests:
 
 def worst_growth(settings: AllocatorSettings) -> int:
     """Returns the largest possible ratio between the memory that a request reserves with these settings and the memory
-    that it reserves with the default settings.
+    that the same request reserves with the default settings.
     """
     times = -(-settings.large_segment // LARGE_SEGMENT)  # for blocks of 1 to 10 MiB
     if max(settings.roundup_power2_divisions) > 1:

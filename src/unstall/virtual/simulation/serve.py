@@ -51,7 +51,7 @@ class BatchSimulation(Protocol):
 
 class Server:
     """Handles memory requests and graph captures in the order of the log. Inserts each driver call right before the log
-    record that caused it.
+    record that caused the driver call.
     """
 
     def __init__(self, simulation: BatchSimulation, settings: str) -> None:
