@@ -75,7 +75,7 @@ class ProgramClock:
         self._perf_counter_ns, self._time_ns = time.perf_counter_ns, time.time_ns
 
     def install(self) -> None:
-        """Replaces the functions in `time`, in `timeit`, and in each of the user's modules that imported the functions."""
+        """Replaces the functions in `time`, in `timeit`, and in the user's modules that imported the functions."""
         originals: dict[object, object] = {
             function: _StandIn(function, instead)
             for function, instead in (

@@ -58,7 +58,8 @@ def _harmless(finding: Finding, gain: float, planned: Container[str], *, elsewhe
 
 
 def _is_elsewhere(finding: Finding, gain: float, planned: Container[str], much_ns: float) -> bool:
-    """Returns whether the device idles for at least `much_ns` because of the finding, although its edit gains nothing.
+    """Returns whether the device idles for at least `much_ns` because of the finding, although the finding's edit gains
+    nothing.
 
     The gain of fixing such a finding is unknown. If the edit is not "graph", returns False. `gain` is the gain of the
     edit alone, as a share of the step time.

@@ -27,8 +27,8 @@ SYNCS = (Code.SYNC_STREAM, Code.SYNC_DEVICE, Code.SYNC_EVENT)
 class Subject:
     """A run and its program. Edits change the program.
 
-    An edit returns a new Subject. An edit does not remove instructions and ops. It changes them so that they take no
-    time, so row numbers stay valid.
+    An edit returns a new Subject. An edit does not remove instructions and ops. Instead, the edit changes the
+    instructions and ops so that they take no time. So row numbers stay valid.
     """
 
     timeline: Timeline
@@ -96,7 +96,7 @@ class Subject:
 
     @cached_property
     def loads_data(self) -> Bool:
-        """A mask of instructions: True if a DataLoader does a part of the host work before the instruction."""
+        """A mask of the instructions before which a DataLoader does a part of the host work."""
         loads: Bool = self.share_of_work(is_data_loading(self.timeline)) > 0
         return loads
 

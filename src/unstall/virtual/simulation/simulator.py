@@ -1,4 +1,4 @@
-"""Has the class `Simulator`. A `Simulator` reads the shim's log and answers the program's queries to the virtual GPU."""
+"""Has the class `Simulator`. This class reads the shim's log and answers the program's queries to the virtual GPU."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ class Simulator:
         self.simulation.actions.launches_block = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"
 
     def drain(self) -> None:
-        """Simulates the rest of the log. Delays signal handlers, because after an exception in a handler, records would
-        be missing.
+        """Simulates the rest of the log. Delays signal handlers, because an exception in a handler would cause a loss
+        of records.
 
         The garbage collector may run a finalizer during this call. If the finalizer queries the simulator, the answer
         covers only what was simulated before the call.

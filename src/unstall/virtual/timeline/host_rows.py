@@ -53,7 +53,7 @@ class HostRows:
         waits: The waits among the host events.
         row_of: For each instruction, the index of its event in `host`, or -1 if the instruction has no event.
         by_record: For each log record, the index of its event in `host`. If the record has no event, the index of the
-            innermost event that encloses the record. If no event encloses the record either, -1.
+            innermost event that encloses the record. If no event encloses the record, -1.
     """
 
     host: Host
