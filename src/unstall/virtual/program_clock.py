@@ -58,7 +58,7 @@ class _StandIn:
 
 
 class ProgramClock:
-    """Replaces the functions of `time` from `install` to `remove`.
+    """Replaces the functions of the module `time`. The method `install` replaces them, and `remove` restores them.
 
     Before `start`, the replacements return real times. After `start`, they return virtual times that continue from the
     last real time. The program may keep a reference to a replacement. After `remove`, the replacement returns real

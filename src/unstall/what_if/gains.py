@@ -73,8 +73,8 @@ def _saw(
 ) -> str:
     """Returns the finding's evidence as text, followed by remarks about the gain of its edit.
 
-    If several findings share the edit, the text says how many findings share it. If the edit gains something only in
-    the plan, the text says how much the edit gains in the plan.
+    If several findings share the edit, the text says how many findings share the edit. If the edit gains something only
+    in the plan, the text says how much the edit gains in the plan.
 
     Args:
         finding: The finding.

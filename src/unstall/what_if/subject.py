@@ -101,8 +101,9 @@ class Subject:
         return loads
 
     def share_of_work(self, chosen: Bool) -> NDArray[np.float64]:
-        """Returns, for each instruction, the share of the recorded work before it that is within the chosen host
-        events."""
+        """Returns, for each instruction, how much of the recorded work before the instruction is within the chosen host
+        events, as a share.
+        """
         do = self.program.instructions
         share = np.zeros(len(do), dtype=np.float64)
         for mine, begun, done in self._spans_by_thread(chosen):
@@ -112,7 +113,8 @@ class Subject:
         return share
 
     def share_of_call(self, chosen: Bool) -> NDArray[np.float64]:
-        """Returns, for each instruction, the share of its recorded call that is within the chosen host events.
+        """Returns, for each instruction, how much of the instruction's recorded call is within the chosen host events,
+        as a share.
 
         If a call has several instructions, each of these instructions has the share of the whole call.
         """

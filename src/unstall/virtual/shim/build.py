@@ -1,8 +1,9 @@
 """Compiles the shim once for each build of torch. Stores the shim in the user's cache, which all environments share.
 
-The shim's path contains hashes of everything that the shim depends on: its sources, torch's headers and libraries,
-Python's ABI and the flags. The compiled shim contains no folder names, so it does not matter which environment compiled
-the shim. The package may also contain a compiled shim (`prebuilt/`), whose file name has the same hashes.
+The shim's path contains hashes of everything that the shim depends on: the shim's sources, torch's headers and
+libraries, Python's ABI and the flags. The compiled shim contains no folder names, so it does not matter which
+environment compiled the shim. The package may also contain a compiled shim (`prebuilt/`), whose file name has the same
+hashes.
 """
 
 from __future__ import annotations

@@ -41,19 +41,19 @@ class DriverCalls(Protocol):
     """
 
     def device_malloc(self, device: int) -> None:
-        """Makes the host call cudaMalloc."""
+        """Inserts a call of cudaMalloc by the host."""
 
     def device_free(self, device: int) -> None:
-        """Makes the host call cudaFree, which waits for the device."""
+        """Inserts a call of cudaFree by the host. This call waits for the device."""
 
     def record(self, device: int, stream: int) -> int:
-        """Makes the host call cudaEventRecord. Returns the event."""
+        """Inserts a call of cudaEventRecord by the host. Returns the event."""
 
     def query(self, event: int) -> bool:
-        """Makes the host call cudaEventQuery. Returns whether the event is complete."""
+        """Inserts a call of cudaEventQuery by the host. Returns whether the event is complete."""
 
     def synchronize(self, event: int) -> None:
-        """Makes the host call cudaEventSynchronize."""
+        """Inserts a call of cudaEventSynchronize by the host."""
 
 
 class Requests:

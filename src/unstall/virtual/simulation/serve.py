@@ -1,5 +1,5 @@
-"""Handles memory requests and graph captures one by one, because their order matters. Handles them before the other
-records of a batch.
+"""Handles memory requests and graph captures one by one, because their order matters. Handles the memory requests and
+graph captures of a batch before the other records of the batch.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Simulates the log. Converts log records into instructions. The replay engine runs the instructions and computes their
-times.
+"""Simulates the log. Converts log records into instructions. The replay engine runs the instructions and computes the
+times of the instructions.
 """
 
 from __future__ import annotations

@@ -208,8 +208,8 @@ class Simulator:
             return self.simulation.now(self._spend(0))
 
     def make_room(self, device: int, size_bytes: int, allocation: int) -> None:
-        """Simulates an allocation that is in the log and may not fit on the device. If the allocation fails, raises
-        torch.OutOfMemoryError with torch's message.
+        """Simulates an allocation that is in the log. It is possible that the allocation does not fit on the device. If
+        the allocation fails, raises torch.OutOfMemoryError with torch's message.
         """
         with self._lock:
             self._asked = allocation

@@ -24,11 +24,11 @@ less, the note says that streams gain nothing.
 
 @dataclass(frozen=True, slots=True)
 class _Meeting:
-    """A group of kernels of several streams without a pause. The kernels overlap, or one kernel begins when another
-    kernel ends.
+    """A group of kernels on several streams, with no pause between the kernels. The kernels overlap, or one kernel
+    begins when another kernel ends.
 
     Attributes:
-        rows: The rows of the kernels in `Ran`.
+        rows: The rows in `Ran` that have the kernels of the group.
         together_ns: The time from the first start of a kernel to the last end of a kernel.
     """
 
