@@ -1,4 +1,4 @@
-"""The ways in which PyTorch code makes the host wait, with advice for each.
+"""The ways in which PyTorch code makes the host wait. Each way has advice.
 
 `WAYS` has the waits for values and the explicit synchronizations. Each of these ways is recognised by operator and by
 stack. Copies to the device and memory requests are recognised without operator and stack, so each of them has a

@@ -28,9 +28,9 @@ class MachineOptions:
         devices: The number of GPUs.
         numerics: "real" computes all values as the CPU does. "skip" computes no values of large tensors. "device"
             rounds and adds up values as a GPU does.
-        host: The source of the times of work on the CPU. "modelled" uses the GPU's file. "measured" measures the work
-            on this machine. "mixed" uses the GPU's file for operators and calls that involve a device. For all other
-            work, "mixed" measures the work on this machine and scales the time.
+        host: Where the times of CPU work come from. "modelled" uses the GPU's file. "measured" measures the work on
+            this machine. "mixed" uses the GPU's file for operators and calls that involve a device. For all other work,
+            "mixed" measures the work on this machine and scales the time.
         warm: If True, the first uses of CUDA and of each operator have no extra cost.
     """
 

@@ -59,8 +59,8 @@ class _Column:
 
 
 def _packed(values: np.ndarray) -> _Column:
-    """Compresses a column of integers of up to 64 bits. Stores the values, or the differences of adjacent values if
-    they take fewer bytes.
+    """Compresses a column of integers of up to 64 bits. Stores the differences of adjacent values if the differences
+    take fewer bytes than the values. Otherwise stores the values.
     """
     if not len(values):
         return _Column(0, False, 0, None)
@@ -73,8 +73,8 @@ def _packed(values: np.ndarray) -> _Column:
 
 
 def _above_least(values: np.ndarray) -> tuple[int, np.ndarray | None]:
-    """Returns (least, above): the least value, and the differences between the values and the least value in the
-    smallest dtype. `above` is None if all values are equal.
+    """Returns (least, above). `least` is the least value. `above` has each value minus `least`, in the smallest
+    possible dtype. `above` is None if all values are equal.
     """
     if not len(values):
         return 0, None

@@ -26,7 +26,7 @@ _WITH_TIMERS = ("Timer", "timeit", "repeat")  # in timeit: their default timers 
 
 
 class Clock(Protocol):
-    """The virtual clock of the host, as the program reads it."""
+    """The virtual clock of the host. The program reads this clock."""
 
     def now_ns(self) -> int:
         """Returns the ns since the clock began. Never decreases."""
@@ -35,8 +35,8 @@ class Clock(Protocol):
         """Adds `ns` to the calling thread's time."""
 
     def not_charged_ns(self) -> int:
-        """Returns how long the main thread has worked since the start without advancing this clock, in ns of real
-        time.
+        """Returns the real time, in ns, of the main thread's work that did not advance this clock. Adds up this time
+        from the start on.
         """
 
 
@@ -58,7 +58,7 @@ class _StandIn:
 
 
 class ProgramClock:
-    """Replaces the functions of `time` from `install` to `remove`.
+    """Replaces the functions of the module `time`. The method `install` replaces them, and `remove` restores them.
 
     Before `start`, the replacements return real times. After `start`, they return virtual times that continue from the
     last real time. The program may keep a reference to a replacement. After `remove`, the replacement returns real
@@ -75,7 +75,7 @@ class ProgramClock:
         self._perf_counter_ns, self._time_ns = time.perf_counter_ns, time.time_ns
 
     def install(self) -> None:
-        """Replaces the functions in `time`, in `timeit`, and in the user's modules that imported them."""
+        """Replaces the functions in `time`, in `timeit`, and in the user's modules that imported the functions."""
         originals: dict[object, object] = {
             function: _StandIn(function, instead)
             for function, instead in (

@@ -22,8 +22,8 @@ FAILED = "failed.txt"
 
 
 class RunFolder:
-    """Writes the timeline of a watched span into a folder when the process ends. Also writes it if the process ends by
-    `os._exit`.
+    """Writes the timeline of a watched span into a folder when the process ends. Also writes the timeline if the
+    process ends by `os._exit`.
     """
 
     def __init__(self, watch: WatchedSpan, folder: Path) -> None:
@@ -69,8 +69,8 @@ class RunFolder:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ignores the first Ctrl-C inside the block. The program has already ended, and the Ctrl-C would lose its timeline.
-    A second Ctrl-C works as usual.
+    """Ignores the first Ctrl-C inside the block. The program has already ended, and an exception would lead to the loss
+    of the program's timeline. A second Ctrl-C works as usual.
     """
     usual = signal.getsignal(signal.SIGINT)
     if usual in (None, signal.SIG_IGN) or threading.current_thread() is not threading.main_thread():

@@ -85,7 +85,7 @@ def by_speed(program: Program, plain_step_ns: float, elastic: Bool, kept: Bool) 
         program: The program without the recorder's overhead.
         plain_step_ns: The time of a step without the recorder, in ns.
         elastic: A mask of the ops whose length may change.
-        kept: A mask of the instructions whose host work stays unchanged, such as data loading.
+        kept: A mask of the instructions whose host work stays unchanged. Data loading is an example of such host work.
 
     Returns:
         The program with the more likely of the two changes, and the factor by which the length of its elastic ops was
@@ -102,7 +102,7 @@ def by_speed(program: Program, plain_step_ns: float, elastic: Bool, kept: Bool) 
         """Finds the factor with which `change` brings the step time closest to the plain step time.
 
         Returns (score, factor). A higher score means that a change by this factor is less likely. If the change brings
-        the step time less than half way to the plain step time, it returns (infinity, 1).
+        the step time less than half way to the plain step time, returns (infinity, 1).
         """
 
         @cache

@@ -58,7 +58,8 @@ def _harmless(finding: Finding, gain: float, planned: Container[str], *, elsewhe
 
 
 def _is_elsewhere(finding: Finding, gain: float, planned: Container[str], much_ns: float) -> bool:
-    """Returns whether the device idles for at least `much_ns` because of the finding, although its edit gains nothing.
+    """Returns whether the device idles for at least `much_ns` because of the finding, although the finding's edit gains
+    nothing.
 
     The gain of fixing such a finding is unknown. If the edit is not "graph", returns False. `gain` is the gain of the
     edit alone, as a share of the step time.
@@ -72,8 +73,8 @@ def _saw(
 ) -> str:
     """Returns the finding's evidence as text, followed by remarks about the gain of its edit.
 
-    If several findings share the edit, the text says how many findings share it. If the edit gains something only in
-    the plan, the text says how much the edit gains in the plan.
+    If several findings share the edit, the text says how many findings share the edit. If the edit gains something only
+    in the plan, the text says how much the edit gains in the plan.
 
     Args:
         finding: The finding.

@@ -37,8 +37,8 @@ def if_free(subject: Subject, step_ns: float) -> dict[str, float]:
         step_ns: The step time of the unedited run in the replay, in ns.
 
     Returns:
-        A dict. The key is the name of a resource. The value is the number of ns by which a step would be shorter. It is
-        negative if the step would be longer.
+        A dict. The key is the name of a resource. The value is the number of ns by which a step would be shorter. The
+        value is negative if the step would be longer.
     """
     gains = {}
     for name, edit in EDIT_OF.items():

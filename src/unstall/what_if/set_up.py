@@ -22,7 +22,8 @@ def is_set_up(finding: Finding, timeline: Timeline, steps: Steps) -> bool:
 def was_set_up(finding: Finding, timeline: Timeline, steps: Steps) -> bool:
     """Returns whether the finding is about set-up at the start of the program. Such set-up does not happen again.
 
-    If the recording starts later in the program, set-up in its first step may happen again. The result is then False.
+    If the recording starts later in the program, set-up in the recording's first step may happen again. The result is
+    then False.
     """
     return begins_with_program(timeline) and is_set_up(finding, timeline, steps)
 

@@ -27,8 +27,8 @@ SYNCS = (Code.SYNC_STREAM, Code.SYNC_DEVICE, Code.SYNC_EVENT)
 class Subject:
     """A run and its program. Edits change the program.
 
-    An edit returns a new Subject. An edit does not remove instructions and ops. It changes them so that they take no
-    time, so row numbers stay valid.
+    An edit returns a new Subject. An edit does not remove instructions and ops. Instead, the edit changes the
+    instructions and ops so that they take no time. So row numbers stay valid.
     """
 
     timeline: Timeline
@@ -96,13 +96,14 @@ class Subject:
 
     @cached_property
     def loads_data(self) -> Bool:
-        """A mask of instructions: True if a DataLoader does a part of the host work before the instruction."""
+        """A mask of the instructions before which a DataLoader does a part of the host work."""
         loads: Bool = self.share_of_work(is_data_loading(self.timeline)) > 0
         return loads
 
     def share_of_work(self, chosen: Bool) -> NDArray[np.float64]:
-        """Returns, for each instruction, the share of the recorded work before it that is within the chosen host
-        events."""
+        """Returns, for each instruction, how much of the recorded work before the instruction is within the chosen host
+        events, as a share.
+        """
         do = self.program.instructions
         share = np.zeros(len(do), dtype=np.float64)
         for mine, begun, done in self._spans_by_thread(chosen):
@@ -112,7 +113,8 @@ class Subject:
         return share
 
     def share_of_call(self, chosen: Bool) -> NDArray[np.float64]:
-        """Returns, for each instruction, the share of its recorded call that is within the chosen host events.
+        """Returns, for each instruction, how much of the instruction's recorded call is within the chosen host events,
+        as a share.
 
         If a call has several instructions, each of these instructions has the share of the whole call.
         """

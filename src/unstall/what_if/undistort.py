@@ -84,7 +84,7 @@ def undistort(program: Program, scale: float = 1.0, cost: RecorderCost = USUAL) 
 
 
 def own_work(program: Program, since: I64, called: I64, own: tuple[I64, I64]) -> I64:
-    """Returns, for each instruction, how much of the work before it is work of the recorder, in ns.
+    """Returns, for each instruction, how much of the work before the instruction is work of the recorder, in ns.
 
     The recorder works, for example, when it makes room for new events. The timeline does not assign this work to a
     thread. This function counts the work for a thread that was between two calls during the whole work. If there are
@@ -111,15 +111,15 @@ def own_work(program: Program, since: I64, called: I64, own: tuple[I64, I64]) ->
 
 
 def without_pauses(program: Program, own: I64 | None = None, kept: Bool | None = None) -> tuple[Program, int]:
-    """Removes the recorder's work and pauses from the program.
+    """Removes pauses, and the work of the recorder, from the program.
 
     A pause is work that took far longer in one step than in all other steps, such as a first use or a garbage
     collection. Only steps with the same instructions are compared. If there are only two such steps, pauses are
-    searched only in the first step, because the recording started in it.
+    searched only in the first step, because the recording started in this step.
 
     Args:
         program: The program.
-        own: For each instruction, how much of the work before it is work of the recorder, in ns.
+        own: For each instruction, how much of the work before the instruction is work of the recorder, in ns.
         kept: A mask of instructions. If True, the work before the instruction stays unchanged, for example data
             loading.
 

@@ -47,8 +47,8 @@ def is_frame(timeline: Timeline) -> Bool:
 
 
 def slices_of(timeline: Timeline) -> FrameSlices:
-    """Returns the spans of Python frames. A span lasts from the start of the frame's first event to the end of its last
-    event. For an event inside an operator, leaves out the frames that are also in the operator's stack.
+    """Returns the spans of Python frames. A span lasts from the start of the frame's first event to the end of the
+    frame's last event. For an event inside an operator, leaves out the frames that are also in the operator's stack.
 
     An annotation may begin in one frame and end in a different frame. So an annotation counts as two events: its begin
     and its end.

@@ -92,7 +92,7 @@ class _Profiler:
         self._disable_observer = import_module("torch._C._autograd")._disable_profiler
 
     def functions(self) -> dict[str, object]:
-        """Returns the replacement functions by their names in torch."""
+        """Returns the replacement functions as a dict. The keys are the names of the replaced functions in torch."""
         return {
             "ProfilerConfig": self._config,
             "_supported_activities": self._supported,

@@ -298,7 +298,8 @@ def _of_device(timeline: Timeline, devices: type[DeviceType]) -> Iterator[Event]
 
 def _annotated(timeline: Timeline, devices: type[DeviceType]) -> Iterator[Event]:
     """Yields the host's annotations as annotations on the device's streams. On a stream, an annotation lasts from the
-    start of the first to the end of the last device operation that was launched within the annotation on the host.
+    start of the first device operation to the end of the last device operation. Only device operations on this stream
+    count, and only if the host launched them within the annotation.
     """
     host, device, zero = timeline.host, timeline.device, timeline.meta.zero_ns
     launched = np.argsort(device.launch, kind="stable")

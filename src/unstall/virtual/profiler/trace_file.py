@@ -249,8 +249,8 @@ def _call_category(name: str) -> str:
 
 
 def _frames(timeline: Timeline, text: Text) -> Iterator[str]:
-    """Yields Python frames as trace events, made from the timeline's stacks. Yields nothing if the timeline already has
-    Python frames.
+    """Yields trace events for Python frames. The frames are made from the timeline's stacks. Yields nothing if the
+    timeline already has Python frames.
     """
     if is_frame(timeline).any():
         return

@@ -1,4 +1,5 @@
-"""Finds data races between streams, and between device and host, from the order that a program requests.
+"""Finds data races between streams, and between device and host. The order that a program requests tells which races
+there are.
 
 A data race may show no effect, depending on timing. But whether the program orders two accesses does not depend on
 timing. Each stream has a vector clock. The vector clock tells how much work of every other stream has ended before the

@@ -1,5 +1,5 @@
-"""Vector clocks. Each lane has a vector clock, and the host has one. A lane is a stream, or a branch of a CUDA graph. A
-vector clock has one position for each lane: the work of the lane up to this position has ended.
+"""Vector clocks. Each lane has a vector clock, and the host has a vector clock. A lane is a stream, or a branch of a
+CUDA graph. A vector clock has one position for each lane: the work of the lane up to this position has ended.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ _NOTHING = -1
 
 
 class LaneClocks:
-    """A vector clock for each lane and one for the host. A lane is a stream, or a branch of a CUDA graph.
+    """A vector clock for each lane and a vector clock for the host. A lane is a stream, or a branch of a CUDA graph.
 
     `of[s][t]` is a position in the work of lane t. All work of lane t up to this position ends before lane s starts its
     next work. `of[s][s]` is unused, because the work of one lane runs in order. All host threads share one clock. The
@@ -44,8 +44,8 @@ class LaneClocks:
         self._events[event] = self._up_to(lane, position)
 
     def wait(self, event: tuple[int, int], lane: int) -> None:
-        """Makes the lane (a stream, or a branch of a graph) wait for the last time that the event was recorded. Does
-        nothing if the event was never recorded.
+        """Makes the lane (a stream, or a branch of a graph) wait for the last recording of the event. Does nothing if
+        the event was never recorded.
         """
         if event in self._events:
             _join(self.of[lane], self._events[event])

@@ -26,8 +26,8 @@ class Use(NamedTuple):
 
 class RaceCounts:
     """Counts pairs of racing accesses. Groups the pairs by the kind of race, and by the record code, signature, stack
-    and lane of both accesses. A lane is a stream, or a branch of a graph. Ignores a pair if the record of its later
-    access is not in `within`. The record of a captured access is the record of the graph launch.
+    and lane of both accesses. A lane is a stream, or a branch of a graph. Ignores a pair if the record of the pair's
+    later access is not in `within`. The record of a captured access is the record of the graph launch.
     """
 
     def __init__(self, records: np.ndarray, lanes: StreamLanes, within: range) -> None:

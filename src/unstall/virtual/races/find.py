@@ -18,7 +18,7 @@ from unstall.virtual.races.shared import SharedUses, record_of_use, shared_uses
 def find_races(
     records: np.ndarray, uses: np.ndarray, placement: Placement | None = None, within: range | None = None
 ) -> tuple[Race, ...]:
-    """Returns the races of a whole log, ordered by the first pair of accesses of each race.
+    """Returns the races of a whole log. The order of the races is the order of their first pairs of accesses.
 
     Args:
         records: The records of the log, with dtype `log.RECORD`.

@@ -26,8 +26,8 @@ class Race:
 
     Attributes:
         kind: The kind of race.
-        earlier: The first pair's access that the program requested first.
-        later: The first pair's access that the program requested second.
+        earlier: Of the two accesses of the first pair, the access that the program requested first.
+        later: Of the two accesses of the first pair, the access that the program requested second.
         bytes: The largest number of bytes that the two accesses of one pair share.
         count: The number of pairs.
     """

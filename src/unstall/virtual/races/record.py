@@ -26,7 +26,7 @@ _NEVER = (LogCode.MARK_BEGIN, LogCode.MARK_END, LogCode.PIN, LogCode.ADVANCE, Lo
 
 
 class RaceLog:
-    """Collects the parts of the log that races need, and finds the races on request."""
+    """Collects the parts of the log that race detection needs, and finds the races on request."""
 
     def __init__(self) -> None:
         self._records = GrowingArray(_RECORD)

@@ -69,7 +69,7 @@ def schedule(records: np.ndarray, lanes: StreamLanes, using: I64, allocations: I
 
 
 def waits_for_copy(records: np.ndarray) -> np.ndarray:
-    """Returns, for each record, whether it is a copy that is complete when its host call returns.
+    """Returns, for each record, whether the record is a copy that is complete when the host call of the copy returns.
 
     A non_blocking host-to-device copy from pageable memory returns when its data is staged. After the return, the
     program may overwrite the source, although the copy may not be complete.

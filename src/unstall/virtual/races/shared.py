@@ -32,8 +32,8 @@ class SharedUses:
 
 
 def record_of_use(records: np.ndarray, uses: np.ndarray) -> I64:
-    """Returns the number of the log record of each use of memory. Raises ValueError if the records and `uses` have
-    different numbers of uses.
+    """Returns, for each use of memory, the number of the log record that has the use. Raises ValueError if the records
+    and `uses` have different numbers of uses.
     """
     of: I64 = np.repeat(np.arange(len(records), dtype=np.int64), records["uses"])
     if len(of) != len(uses):

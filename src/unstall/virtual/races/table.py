@@ -15,9 +15,9 @@ def races_table(races: Sequence[Race], host_row: I32, stream_row: Callable[[int,
 
     Args:
         races: The races of the log.
-        host_row: For each log record, an index into the table `Host`. It is the index of the record's call, or of the
-            operator that encloses the record. It is -1 if there is neither. If it is -1 for a graph node, the table
-            uses the index of the graph's launch.
+        host_row: For each log record, an index into the table `Host`. This is the index of the record's call, or of the
+            operator that encloses the record. The index is -1 if there is neither a call nor an operator. If the index
+            is -1 for a graph node, the table uses the index of the graph's launch.
         stream_row: Returns the index of a stream in the table `Streams`, given (device, stream).
     """
 

@@ -1,8 +1,9 @@
 """Compiles the shim once for each build of torch. Stores the shim in the user's cache, which all environments share.
 
-The shim's path contains hashes of everything that the shim depends on: its sources, torch's headers and libraries,
-Python's ABI and the flags. The compiled shim contains no folder names, so it does not matter which environment compiled
-the shim. The package may also contain a compiled shim (`prebuilt/`), whose file name has the same hashes.
+The shim's path contains hashes of everything that the shim depends on: the shim's sources, torch's headers and
+libraries, Python's ABI and the flags. The compiled shim contains no folder names, so it does not matter which
+environment compiled the shim. The package may also contain a compiled shim (`prebuilt/`), whose file name has the same
+hashes.
 """
 
 from __future__ import annotations
@@ -105,8 +106,8 @@ def compiled(torch: Torch) -> Path:
 
 
 def why_not() -> str | None:
-    """Returns the reason why the virtual GPU cannot run on this machine, or None if it can run. Does not compile
-    anything.
+    """Returns the reason why the virtual GPU cannot run on this machine, or None if the virtual GPU can run. Does not
+    compile anything.
     """
     try:
         torch = installed_torch()
@@ -129,7 +130,7 @@ def _headers() -> list[Path]:
 
 def _read_with(source: Path) -> list[Path]:
     """Returns the files that the compiled source depends on: the source itself, and all of the project's headers that
-    it includes directly or through other headers. The source is recompiled only if one of these files changes.
+    the source includes directly or through other headers. The source is recompiled only if one of these files changes.
     """
     found = {source: None}
     for path in (waiting := [source]):

@@ -1,4 +1,4 @@
-"""Finds the torch that this Python would import, without importing it, and identifies its build."""
+"""Finds, without an import, the torch that this Python would import. Identifies the build of this torch."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Torch:
         """Returns a text that identifies the build. Two installations have the same text only if their headers and
         libraries are the same.
 
-        The text has the hashes of the headers and libraries, from pip's list of the package's files. If pip has no
-        list, for example in a checkout of torch, the text is the path of torch's folder.
+        The text has the hashes of the headers and libraries. The hashes come from pip's list of the package's files. If
+        pip has no list, for example in a checkout of torch, the text is the path of torch's folder.
         """
         record = self.root.parent / f"torch-{self.version}.dist-info" / "RECORD"
         try:

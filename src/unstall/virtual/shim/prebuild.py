@@ -1,4 +1,5 @@
-"""Compiles the shim for the installed torch and Python into the package. A wheel of the package then needs no compiler.
+"""Compiles the shim for the installed torch and Python, and puts the compiled shim into the package. A wheel of the
+package then needs no compiler.
 
 python -m unstall.virtual.shim.prebuild
 """

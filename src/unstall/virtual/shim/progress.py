@@ -1,4 +1,4 @@
-"""Shows the progress of compiling on stderr: the files being compiled, the number of files done, and the time."""
+"""Shows, on stderr, the progress of compiling: the files being compiled, the number of compiled files, and the time."""
 
 from __future__ import annotations
 

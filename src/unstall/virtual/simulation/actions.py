@@ -130,7 +130,7 @@ class Actions:
         return self._needs_memory.rows
 
     def of(self, records: np.ndarray) -> np.ndarray:
-        """Returns the number of the recipe of each log record."""
+        """Returns, for each log record, the number of its recipe."""
         code = records["code"]
         result: np.ndarray = self._of_code[code]
         rows = np.flatnonzero(code == LogCode.LAUNCH)

@@ -1,4 +1,4 @@
-"""How much bytecode Python executes, at least, to get from one place in a function to another."""
+"""Computes the least amount of bytecode that Python can execute between two places in a function."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _ENDS = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")
 
 
 class _Branches(NamedTuple):
-    """The instructions of a function after which the next one need not follow.
+    """The instructions that may not continue with the next instruction: jumps, returns and raises.
 
     Attributes:
-        at: The offset of each, in bytes, in ascending order.
-        targets: For each, the offsets at which execution may go on.
+        at: The offsets of these instructions, in bytes, in ascending order.
+        targets: For each of these instructions, the offsets at which execution may continue.
     """
 
     at: list[int]
@@ -28,15 +28,15 @@ class _Branches(NamedTuple):
 
 
 def units_between(code: CodeType, start: int, end: int) -> int:
-    """Returns the code units on the shortest path from the instruction at offset `start` to that at `end`.
+    """Returns the number of code units on the shortest path from the offset `start` to the offset `end`.
 
-    Code that jumps pass over does not count, and a loop is left as soon as the path allows. If no path is found, as
-    into an exception handler, returns the distance.
+    Code that a jump skips does not count. The path has no unneeded iterations of a loop. If no path is found, for
+    example to an exception handler, returns the distance between the two offsets.
 
     Args:
         code: The function's code.
-        start: The offset at which execution is, in bytes; -1 before the function's first instruction.
-        end: The offset that execution reached, in bytes.
+        start: The offset at which the path begins, in bytes. It is -1 before the function's first instruction.
+        end: The offset at which the path ends, in bytes.
     """
     start, end = max(start, 0), max(end, 0)
     branches = _branches(code)

@@ -1,8 +1,8 @@
 """The cuBLAS handle of each thread. Each handle has its own workspaces.
 
 torch has a pool of handles (aten/src/ATen/cuda/detail/DeviceThreadHandles.h). A thread takes a handle from the pool
-when the thread first needs a handle. It returns the handle to the pool when the thread ends. Autograd has one thread
-for each device, and these threads never end.
+when the thread first needs a handle. The thread returns the handle to the pool when the thread ends. Autograd has one
+thread for each device, and these threads never end.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from unstall.virtual.log import NO_PYTHON
 class CublasHandles:
     """The cuBLAS handle of each thread. Handles are numbered from 0.
 
-    A new Python thread may need a handle when as many Python threads have handles as are alive. Then one of the threads
-    with a handle has ended, and the new thread reuses its handle.
+    A handle is reused if a new Python thread needs a handle, and the number of Python threads with a handle is not less
+    than the number of Python threads that are alive. Then one of the threads with a handle has ended, and the new
+    thread reuses the ended thread's handle.
     """
 
     def __init__(self) -> None:

@@ -84,7 +84,7 @@ class FirstUses:
             loaded.settled[signature] = True
 
     def _later_ns(self, signature: int) -> int:
-        """Returns about how long a later call and the wait for it take."""
+        """Returns about how long a later call and the wait for this call take."""
         cost, host, limits = self._actions.operators[signature], self._actions.costs.host, self._actions.costs.limits
         on_host = host.operator + cost.host_ns + len(cost.kernels) * host.launch + host.synchronize_device
         on_device = sum(each.duration_ns for each in cost.kernels)

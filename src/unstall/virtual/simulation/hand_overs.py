@@ -4,11 +4,11 @@
   thread continues when the autograd thread has finished.
 
 - The first record of a Python thread comes after all records that other threads made before the thread started. After
-  its first record, the thread runs independently. If the thread waits for an event of another thread, it continues
-  after the other thread has recorded the event.
+  its first record, the thread runs independently. If the thread waits for an event of another thread, the waiting
+  thread continues after the other thread has recorded the event.
 
-- A thread of a process group (for example of gloo) also runs no Python. It begins each collective after the calling
-  thread has passed a stream to it.
+- A thread of a process group (for example of gloo) also runs no Python. The process group's thread begins each
+  collective after the calling thread has passed a stream to it.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class HostClock(Protocol):
         """
 
     def unmodelled(self) -> dict[tuple[int, int], int]:
-        """Returns the real time of host work for which the clock did not advance, in ns. The keys are (stack before the
+        """Returns the real time, in ns, of the host work that did not advance the clock. The keys are (stack before the
         work, stack after the work). The number -1 means an unknown stack.
         """
 
@@ -169,9 +169,9 @@ class ModelledHost:
 def passed(before: Stack, after: Stack) -> tuple[int, int]:
     """Returns (frames entered, two-byte units of bytecode) for the Python code that ran between two stacks.
 
-    Counts the bytecode from the start of each entered frame to its current position. In the innermost frame that both
-    stacks share, counts the bytecode from the old to the new position. Both are shortest paths: they leave out bytecode
-    that jumps skip.
+    Counts the bytecode from the start of each entered frame to the current position in this frame. In the innermost
+    frame that both stacks share, counts the bytecode from the old to the new position. Each count is for the shortest
+    path between the two positions, so bytecode that a jump skips does not count.
     """
     common = 0
     for (code, offset), (other, other_offset) in zip(reversed(before), reversed(after), strict=False):
@@ -189,8 +189,8 @@ def passed(before: Stack, after: Stack) -> tuple[int, int]:
 
 
 class Lately:
-    """Finds, for each log record, whether one of the last `within` records of its thread had the same code and
-    operator. Records must come in the order of the log.
+    """Finds, for each log record, whether one of the last `within` records of its thread had the same record code and
+    the same operator as this record. Records must come in the order of the log.
     """
 
     def __init__(self, within: int) -> None:
@@ -219,7 +219,7 @@ class Lately:
 
 
 class MeasuredHost:
-    """Uses the time of host work that is measured on this machine. Excludes the time in which tensor values were
+    """Takes the time of host work from measurements on this machine. Excludes the time in which tensor values were
     computed, and the time of the simulation.
     """
 

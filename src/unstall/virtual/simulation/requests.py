@@ -41,19 +41,19 @@ class DriverCalls(Protocol):
     """
 
     def device_malloc(self, device: int) -> None:
-        """Makes the host call cudaMalloc."""
+        """Inserts a call of cudaMalloc by the host."""
 
     def device_free(self, device: int) -> None:
-        """Makes the host call cudaFree, which waits for the device."""
+        """Inserts a call of cudaFree by the host. This call waits for the device."""
 
     def record(self, device: int, stream: int) -> int:
-        """Makes the host call cudaEventRecord. Returns the event."""
+        """Inserts a call of cudaEventRecord by the host. Returns the event."""
 
     def query(self, event: int) -> bool:
-        """Makes the host call cudaEventQuery. Returns whether the event is complete."""
+        """Inserts a call of cudaEventQuery by the host. Returns whether the event is complete."""
 
     def synchronize(self, event: int) -> None:
-        """Makes the host call cudaEventSynchronize."""
+        """Inserts a call of cudaEventSynchronize by the host."""
 
 
 class Requests:
@@ -199,9 +199,9 @@ class Requests:
         self.allocator(device).release_pool(pool)
 
     def headroom(self, device: int) -> int:
-        """Returns how many bytes are certain to be available for new requests without freeing memory. The shim counts
-        each request with the size of the segment that the default settings would reserve for the request. The returned
-        number is for requests that are counted in this way.
+        """Returns how many bytes are certain to be available for new requests, even if no memory is freed. The shim
+        counts each request with the size of the segment that the default settings would reserve for the request. The
+        returned number is for requests that are counted in this way.
         """
         allocator = self.allocator(device)
         free, total = allocator.mem_get_info()
@@ -242,7 +242,7 @@ class Requests:
 
 def worst_growth(settings: AllocatorSettings) -> int:
     """Returns the largest possible ratio between the memory that a request reserves with these settings and the memory
-    that it reserves with the default settings.
+    that the same request reserves with the default settings.
     """
     times = -(-settings.large_segment // LARGE_SEGMENT)  # for blocks of 1 to 10 MiB
     if max(settings.roundup_power2_divisions) > 1:

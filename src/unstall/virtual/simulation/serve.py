@@ -1,5 +1,5 @@
-"""Handles memory requests and graph captures one by one, because their order matters. Handles them before the other
-records of a batch.
+"""Handles memory requests and graph captures one by one, because their order matters. Handles the memory requests and
+graph captures of a batch before the other records of the batch.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class BatchSimulation(Protocol):
 
 class Server:
     """Handles memory requests and graph captures in the order of the log. Inserts each driver call right before the log
-    record that caused it.
+    record that caused the driver call.
     """
 
     def __init__(self, simulation: BatchSimulation, settings: str) -> None:

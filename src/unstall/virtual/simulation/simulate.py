@@ -1,5 +1,5 @@
-"""Simulates the log. Converts log records into instructions. The replay engine runs the instructions and computes their
-times.
+"""Simulates the log. Converts log records into instructions. The replay engine runs the instructions and computes the
+times of the instructions.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Simulation:
         return self._turns.is_behind(thread)
 
     def now(self, thread: int) -> int:
-        """Returns a thread's virtual clock in ns, after all its simulated records."""
+        """Returns, in ns, the value of a thread's virtual clock after all simulated records of this thread."""
         return (self._engine.clock(thread) if thread < self._simulated_threads else 0) + self._owed.get(thread, 0)
 
     def spend(self, thread: int, ns: int) -> None:
@@ -328,8 +328,8 @@ class Simulation:
         return now
 
     def _streams_of(self, code: np.ndarray, of_row: I64, device: I64, stream: I64) -> np.ndarray:
-        """Returns the row in `StreamRows` of each instruction's stream. For a wait for a whole device, returns the
-        index of the device. For an instruction without a stream, returns -1.
+        """Returns, for each instruction, the row of the instruction's stream in `StreamRows`. For a wait for a whole
+        device, returns the index of the device. For an instruction without a stream, returns -1.
         """
         result = np.full(len(code), -1, np.int32)
         on_stream = np.flatnonzero(_ON_STREAM[code])

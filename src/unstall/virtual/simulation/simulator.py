@@ -1,4 +1,4 @@
-"""Has the class `Simulator`. It reads the shim's log and answers the program's queries to the virtual GPU."""
+"""Has the class `Simulator`. This class reads the shim's log and answers the program's queries to the virtual GPU."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ class Simulator:
         self.simulation.actions.launches_block = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"
 
     def drain(self) -> None:
-        """Simulates the rest of the log. Delays signal handlers, because an exception in a handler would lose records.
+        """Simulates the rest of the log. Delays signal handlers, because an exception in a handler would cause a loss
+        of records.
 
         The garbage collector may run a finalizer during this call. If the finalizer queries the simulator, the answer
         covers only what was simulated before the call.
@@ -175,8 +176,8 @@ class Simulator:
             return self.simulation.requests.allocator(device).largest_cached(stream)
 
     def foresee_launch(self, signature: int, device: int, stream: int) -> Kind | None:
-        """Returns what a launch of this signature by the calling thread would wait for. Returns None if the launch
-        would not wait.
+        """Returns what the calling thread would wait for if it launched an operator with this signature. Returns None
+        if it would not wait.
         """
         if signature in self._plain:
             return None
@@ -207,8 +208,8 @@ class Simulator:
             return self.simulation.now(self._spend(0))
 
     def make_room(self, device: int, size_bytes: int, allocation: int) -> None:
-        """Simulates an allocation that is in the log and may not fit on the device. If the allocation fails, raises
-        torch.OutOfMemoryError with torch's message.
+        """Simulates an allocation that is in the log. It is possible that the allocation does not fit on the device. If
+        the allocation fails, raises torch.OutOfMemoryError with torch's message.
         """
         with self._lock:
             self._asked = allocation
@@ -243,9 +244,9 @@ class Simulator:
             return True
 
     def place_of(self, stack: int) -> str:
-        """Returns the innermost line of a stack in the program's own code, as "train.py:41 in forward". If the stack
-        has no line of the program's own code, returns the innermost line of the stack. Returns "" if the stack is
-        empty.
+        """Returns the innermost of the stack's lines that are in the program's own code, in the form "train.py:41 in
+        forward". If the stack has no line of the program's own code, returns the innermost line of the stack. Returns
+        "" if the stack is empty.
         """
         with self._lock:
             self.drain()

@@ -46,11 +46,11 @@ class StreamRows:
         return result
 
     def branches(self, stream: I32, branch: I32) -> I32:
-        """Returns the row of the stream on which each device op runs.
+        """Returns, for each device op, the row of the stream on which the op runs.
 
         Args:
-            stream: The row of the stream that launches each op.
-            branch: The branch of the graph that each op belongs to. Branch 0 runs on the launching stream.
+            stream: For each op, the row of the stream that launches the op.
+            branch: For each op, the graph's branch that the op belongs to. Branch 0 runs on the launching stream.
         """
         away = np.flatnonzero(branch)
         if not len(away):

@@ -1,5 +1,5 @@
-"""Measures two numbers on this machine: its speed relative to the modelled host, and the time in which torch reports an
-operator to a callback.
+"""Measures two numbers on this machine: its speed relative to the modelled host, and the time that torch takes to
+report an operator to a callback.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _modelled_ns(costs: Costs) -> list[int]:
 
 
 def _here_ns() -> int:
-    """Returns the time of the operators of `host_scale` on this machine in ns, with one thread."""
+    """Returns the time in ns that one thread of this machine takes for the operators of `host_scale`."""
     import torch
 
     x = torch.ones(_ROWS, _WIDTH)

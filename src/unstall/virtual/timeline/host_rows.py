@@ -53,7 +53,7 @@ class HostRows:
         waits: The waits among the host events.
         row_of: For each instruction, the index of its event in `host`, or -1 if the instruction has no event.
         by_record: For each log record, the index of its event in `host`. If the record has no event, the index of the
-            innermost event that encloses the record. It is -1 if there is neither.
+            innermost event that encloses the record. If no event encloses the record, -1.
     """
 
     host: Host
@@ -70,10 +70,10 @@ def host_rows(
     Args:
         happened: The records of the log.
         done: The simulated instructions.
-        stack: The index into the table `Stacks` of each record's stack.
-        name_of: The index of each name of the log in the timeline's strings.
-        call_names: The index of each runtime call's name in the timeline's strings.
-        sleep: The index of the name of sleeps in the timeline's strings.
+        stack: For each record, the index of the record's stack in the table `Stacks`.
+        name_of: For each name in the log, the index of this name in the timeline's strings.
+        call_names: For each runtime call, the index of the call's name in the timeline's strings.
+        sleep: The index, in the timeline's strings, of the name that all sleeps have.
     """
     begins, ends, kinds = _spans(happened)
     last = np.searchsorted(done.record, np.arange(len(happened.code)), side="right") - 1
@@ -145,8 +145,8 @@ def _by_record(happened: Happened, host: Host, record: I64, closed: I64) -> I32:
 
 def _spans(happened: Happened) -> tuple[I64, I64, I8]:
     """Returns (begins, ends, kinds) with one entry for each operator and each annotation. `begins` has the log record
-    that begins it. `ends` has the log record that ends it, or -1 if it has not ended. `kinds` has the kind of its
-    event.
+    that begins the operator or annotation. `ends` has the log record that ends it, or -1 if it has not ended. `kinds`
+    has the kind of the host event.
     """
     parts: list[tuple[I64, I64, I8]] = []
     for opens, closes, kind in _SPANS:

@@ -1,4 +1,6 @@
-"""Writes the notes of a timeline about its host times and about the values that the program computes."""
+"""Writes notes for a timeline. The notes are about the timeline's host times and about the values that the program
+computes.
+"""
 
 from __future__ import annotations
 

@@ -30,8 +30,9 @@ def stack_rows(
 
     Returns:
         (lines, stacks, whole, calling). `lines` and `stacks` are the tables. `whole` has the index of each log stack in
-        the table `stacks`. `calling` has the index of the part of each log stack down to the `backward()` call. If a
-        log stack has no `backward()` call, its index in `calling` is the index of the whole stack.
+        the table `stacks`. For each log stack, `calling` has the index of the part from the outermost frame to the
+        `backward()` call. If a log stack has no `backward()` call, the index in `calling` is the index of the whole
+        stack.
     """
     short = Shortened(folder)
     lines: dict[tuple[str, int, str], int] = {}

@@ -20,8 +20,8 @@ from unstall.virtual.timeline.added_rows import with_host_rows
 
 
 def with_iterations(timeline: Timeline) -> Timeline:
-    """Fills in the number of the step in which each fault happened. Steps are counted from 1. The number is -1 if the
-    steps are unknown.
+    """Fills in, for each fault, the number of the step in which the fault happened. Steps are counted from 1. The
+    number is -1 if the steps are unknown.
 
     A fault may end the program in the middle of a step. If the call of a fault is after the last complete step, and the
     same call was made in earlier steps, the fault is in the next step.

@@ -24,11 +24,11 @@ less, the note says that streams gain nothing.
 
 @dataclass(frozen=True, slots=True)
 class _Meeting:
-    """A group of kernels of several streams without a pause. The kernels overlap, or one kernel begins when another
-    kernel ends.
+    """A group of kernels on several streams, with no pause between the kernels. The kernels overlap, or one kernel
+    begins when another kernel ends.
 
     Attributes:
-        rows: The rows of the kernels in `Ran`.
+        rows: The rows in `Ran` that have the kernels of the group.
         together_ns: The time from the first start of a kernel to the last end of a kernel.
     """
 
@@ -84,9 +84,9 @@ def _meetings(rows: I64, start: I64, end: I64, stream: np.ndarray) -> Iterator[_
 
 
 def _longest(simulation: Simulation, rows: I64, stacks: Sequence[Stack], folder: str) -> str:
-    """Returns a sentence about the kernel that takes the most time in total. Adds up all launches of a kernel from the
-    same stack. `rows` are the rows of `Ran` to consider. The sentence also has the fraction of the device that the
-    longest launch uses.
+    """Returns a sentence about the kernel that takes the most time in total. Adds up the times of all launches that
+    have the same kernel and the same stack. `rows` are the rows of `Ran` to consider. The sentence also has the
+    fraction of the device that the longest launch uses.
     """
     history, recipes = simulation.history, simulation.actions.recipes
     ran, done, happened = history.ran.whole(), history.done.whole(), history.happened.whole()

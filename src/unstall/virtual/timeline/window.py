@@ -13,13 +13,13 @@ FOREVER = 2**62  # ns; later than the end of any run
 
 
 def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
-    """Returns a timeline with the host events that began in [start_ns, end_ns), their waits, and the device operations
-    that they launched.
+    """Returns a timeline with the host events that began in [start_ns, end_ns), the waits of these events, and the
+    device operations that these events launched.
 
     The timeline also has earlier device operations that were not finished at `start_ns`, without the launches of these
     operations. Time zero is `start_ns`, or the start of the earliest unfinished device operation. Only the start of a
-    host event decides whether the event is included. So an included operator may lose later calls inside it. `meta` has
-    the peak of reserved memory up to `end_ns`.
+    host event decides whether the event is included. So calls inside an included operator are left out if they began at
+    `end_ns` or later. `meta` has the peak of reserved memory up to `end_ns`.
     """
     host, device = timeline.host, timeline.device
     kept = (host.start >= start_ns) & (host.start < end_ns)
@@ -48,7 +48,7 @@ def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
 
 def without_host(timeline: Timeline, dropped: Bool) -> Timeline:
     """Returns a timeline without the host events in `dropped`. These events must not be waits. The calls inside these
-    events, and the device operations that they launched, stay in the timeline.
+    events, and the device operations that these calls launched, stay in the timeline.
     """
     return _with_host(timeline, ~dropped) if dropped.any() else timeline
 

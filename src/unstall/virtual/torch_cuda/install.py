@@ -1,5 +1,5 @@
-"""Adds the names that are missing in a CPU build to `torch._C`. Adds them right after the module `torch._C` was
-executed and before the module `torch.cuda` is executed.
+"""Adds to `torch._C` the names that a CPU build of torch does not have. Adds these names right after the module
+`torch._C` was executed and before the module `torch.cuda` is executed.
 """
 
 from __future__ import annotations

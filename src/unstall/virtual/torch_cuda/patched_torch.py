@@ -134,7 +134,7 @@ def log_host_reads(module: ModuleType, shim: StorageShim) -> None:
 
 
 def follow_threads(module: ModuleType, shim: StorageShim) -> None:
-    """Passes the number of threads that the program sets for CPU operators to the shim. If the program sets no number,
+    """Passes to the shim the number of threads that the program sets for CPU operators. If the program sets no number,
     torch uses the cores of this machine, and the model uses the cores of the modelled host.
     """
     set_threads = module.set_num_threads

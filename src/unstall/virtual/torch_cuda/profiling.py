@@ -48,8 +48,8 @@ class CudaError(IntEnum):
 
 class Ranges:
     """Writes NVTX ranges to the log as annotations. A range of `push` and `pop` becomes one annotation. A range of
-    `start` and `end` may end on another thread. It becomes two annotations of zero length: one at its begin and one at
-    its end.
+    `start` and `end` may begin on one thread and end on another thread. Such a range becomes two annotations of zero
+    length: one annotation at the begin of the range and one annotation at the end of the range.
     """
 
     def __init__(self, runtime: Runtime) -> None:

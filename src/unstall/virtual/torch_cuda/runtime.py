@@ -187,7 +187,7 @@ class Runtime:
         return device, self.shim.current_stream(device)
 
     def log(self, code: LogCode, *, a: int = 0, b: int = 0, name: str | None = None) -> None:
-        """Writes a record for the current stream to the log."""
+        """Adds to the log a record for the current stream."""
         device, stream = self.current_stream()
         self.shim.append(int(code), device, stream, a, b, name, 0)
 

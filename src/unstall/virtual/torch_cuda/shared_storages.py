@@ -24,7 +24,7 @@ class SharingShim(Protocol):
 
     def share_storage(self, storage: torch.UntypedStorage) -> int:
         """Moves the storage's bytes to a file in memory, and increments the number of receivers of the bytes. Returns
-        the descriptor of the file in this process.
+        this process's descriptor of the file.
         """
 
     def shared_storage(self, pid: int, descriptor: int, bytes: int, device: int) -> torch.UntypedStorage: ...

@@ -37,8 +37,8 @@ def stream_of_pointer(pointer: int, device: int) -> int:
 
 
 def stream_priority(stream: int) -> int:
-    """Returns the priority of a stream, given c10's number of the stream. Bits 1 to 4 of the number tell the stream's
-    pool, as in c10/cuda/CUDAStream.cpp. The pool tells the priority.
+    """Returns the priority of a stream, given c10's number of the stream. Bits 1 to 4 of the number encode the stream's
+    pool, as in c10/cuda/CUDAStream.cpp. The pool determines the priority.
     """
     kind = stream >> 1 & 0xF
     return -(kind - 1) if kind else 0

@@ -26,8 +26,8 @@ def prepare(text: str | None) -> EditPlace | None:
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
     """Shortens each request for a batch to at most FETCH_NS.
 
-    Threads that only get batches become faster by the same factor. If the program waits for a thread of
-    `unstall.prefetch`, the requests of that thread become shorter too.
+    Threads that only get batches become faster by the factor by which the total time of all requests decreases. If the
+    program waits for a thread of `unstall.prefetch`, the requests of that thread become shorter too.
     """
     timeline = subject.timeline
     all_loading = is_data_loading(timeline)

@@ -21,7 +21,8 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Replaces uploads at the place by kernels that make the tensors on the device. Removes the waits for the uploads.
+    """Replaces each upload at the place by a kernel that makes the tensor on the device. Removes the waits for the
+    uploads.
 
     The operator that makes a tensor on the device takes as much host time as an operator of this run that launches one
     kernel. The cost of making the tensor on the host stays. Other work within the upload's operation also stays, such

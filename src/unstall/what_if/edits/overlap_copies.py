@@ -19,7 +19,8 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Lets uploads run ahead of the computation on their stream, with two buffers.
+    """Lets uploads run ahead of the computation that is on the same stream as the uploads. The uploads have two
+    buffers.
 
     The uploads use the two buffers in turn: upload 3 uses the buffer of upload 1. An upload waits only until its buffer
     is free. The next op on the computing stream waits for the upload, as it would wait for an event. Downloads stay
