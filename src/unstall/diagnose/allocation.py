@@ -38,14 +38,14 @@ def churning(run: Run) -> I64:
 
 
 def first_of_each(run: Run, rows: I64) -> I64:
-    """Returns the first of these host rows in each operator, and all of these host rows outside of operators."""
+    """Returns the first of `rows` in each operator, and all of `rows` that are outside of operators."""
     operation = run.places.operation[rows]
     _, first = np.unique(np.where(operation >= 0, operation, rows), return_index=True)
     return rows[first]
 
 
 def in_a_row(run: Run, rows: I64) -> I64:
-    """Returns the first of these host rows in each operator, and the first of each series outside of operators.
+    """Returns the first of `rows` in each operator, and the first of each series outside of operators.
 
     A series consists of consecutive driver calls of one thread with the same stack. For example, one `empty_cache()`
     makes a series of calls, and waits in the first call.

@@ -205,7 +205,7 @@ def _function(run: Run, group: Group) -> int:
 
 
 def _functions(run: Run, places: I64) -> I64:
-    """Returns the places, but gives all lines of a function the same place.
+    """Returns places in which all lines of a function are the same place.
 
     A loop spans several lines, so the lines of a loop must count as one place. If the recorder knew only `def` lines,
     the places stay unchanged.

@@ -147,8 +147,8 @@ class CostTable:
         """Returns the bytes of each temporary allocation of a call. Scales the allocations of the nearest measured call
         by the ratio of the bytes that the two calls move. Does not scale small allocations, because they hold counters.
 
-        If the family's kernels may transpose tensors, assumes that an allocation holds as many bytes of tensors as fit
-        into it. The remaining bytes of the allocation hold sums over parts of the batch. These bytes scale only with
+        If the family's kernels may transpose tensors, assumes that an allocation holds whole tensors: of all sets of
+        tensors that fit into it, the largest set. The remaining bytes of the allocation hold sums over parts of the batch. These bytes scale only with
         the size of the weight.
         """
         if answer.distance < _SAME:

@@ -23,8 +23,8 @@ def with_iterations(timeline: Timeline) -> Timeline:
     """Fills in, for each fault, the number of the step in which the fault happened. Steps are counted from 1. The
     number is -1 if the steps are unknown.
 
-    A fault may end the program in the middle of a step. If the call of a fault is after the last complete step, and the
-    same call was made in earlier steps, the fault is in the next step.
+    A fault may end the program in the middle of a step. Suppose that the call with the fault came after the last complete
+    step. If the program made the same call in earlier steps, the fault is in the step after the last complete step.
     """
     faults, host = timeline.faults, timeline.host
     if not len(faults):
