@@ -87,7 +87,7 @@ def _pipe_to_killer() -> Iterator[IO[bytes]]:
 
 
 def _started(job: Job, pipe: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Starts a job. First of all, the job itself writes the number of its process group into the pipe."""
+    """Starts a job. Its process writes the number of its process group into `pipe`, and only then runs the command."""
     with job.log.open("wb") as log:
         return subprocess.Popen(
             ["/bin/sh", "-c", 'echo "$$" >&0; exec "$@" </dev/null', "sh", *job.command],

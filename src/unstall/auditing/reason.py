@@ -20,7 +20,7 @@ def reason_of(code: int, log: Path) -> str:
     log's last traceback. If the log has no traceback, the line is the last line of the log. If the log is empty, the
     line says the exit code.
 
-    If the exit code is 0, the line is the sentence in which `unstall run` says why there is no report.
+    If the exit code is 0, the line is instead the sentence in which `unstall run` says why there is no report.
     """
     if code < 0:
         return f"{_signal(-code)} ended it"

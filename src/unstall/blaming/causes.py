@@ -73,7 +73,7 @@ _WITHOUT_ASSERTION = {
 
 
 def fits(assertion: str, kernel: str) -> bool:
-    """Returns whether this kernel may have printed the assertion, judged by the name of the function in the assertion.
+    """Returns whether `kernel` may have printed `assertion`. The name of the function in the assertion decides.
 
     A lambda has no name. For a lambda, the kernel's name is compared with the name of the source file instead, because
     torch names source files after their kernels, for example IndexKernel.cu.

@@ -24,8 +24,8 @@ class Unfinished:
 
     Attributes:
         entries: The work, in order. One entry never finished, and the entries after this entry had not begun.
-        blocked: Whether the stream may only have waited for an event of another stream. That stream has unfinished
-            work before the event.
+        blocked: Whether the stream may have done nothing but wait for an event of another stream. That other stream
+            has unfinished work before the event.
         is_last: Whether this is the last work of the stream, without a mark after it. Such work may have finished.
         replays: If the work is in a CUDA graph, the launches of the graph. One of these launches never finished.
             Otherwise None.

@@ -43,16 +43,16 @@ class Suspect(msgspec.Struct, frozen=True, kw_only=True):
         called_from: The lines of the user's code from which `where` was called, innermost first.
         inner: The innermost Python line of the call stack, which may be in a library; None if it is not known.
         iteration: Which execution of the line failed, counted from 1; None if this is not known.
-        iteration_to: If several executions may have failed, the last of them, and `iteration` is the first of them.
-            Otherwise None.
+        iteration_to: The last execution that may have failed, if several may have failed; otherwise None. If it is
+            not None, `iteration` is the first execution that may have failed.
         work: Names of the kernels that the line launched, or descriptions of other work.
         stream: The stream's name.
         backward: Whether the work belongs to a backward pass.
         forward: The lines of the user's code that called the forward op whose backward op failed, innermost first.
         replayed: If the work is in a CUDA graph, the line that replayed the graph.
         replay: Which replay of the graph failed, counted from 1.
-        replay_to: If several replays may have failed, the last of them, and `replay` is the first of them. Otherwise
-            None.
+        replay_to: The last replay that may have failed, if several may have failed; otherwise None. If it is not
+            None, `replay` is the first replay that may have failed.
         others: Other lines whose work may have failed instead.
         others_work: The work of each line in `others`, in the same order.
         blocked: Whether the work may only have waited for another stream.

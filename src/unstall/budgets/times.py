@@ -46,7 +46,7 @@ def exposed(result: Result, limit: float) -> Seen | CannotTell:
 
 
 def step(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns the mean step time: the time measured without a recorder if there is one, otherwise the recorded time."""
+    """Returns the mean step time without a recorder if it was measured. Otherwise returns the recorded mean."""
     if result.steps.found_by == "whole":
         return CannotTell(NO_STEPS)
     plain = result.replay.plain_step_ns if result.replay else None

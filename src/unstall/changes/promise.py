@@ -99,10 +99,9 @@ def step_ns(result: Result) -> int:
 
 
 def _free(result: Result, times: int) -> Free | None:
-    """Returns the resource that limits a step most. Also returns the step time if this resource took no time.
+    """Returns the resource that limits a step most, and how long `times` steps take if this resource took no time.
 
-    Returns None if the resource is unknown, or if the gain is within the replay's error. The step time is multiplied by
-    `times`.
+    Returns None if the resource is unknown, or if the gain is within the replay's error.
     """
     gains, replay = result.verdict.if_free, result.replay
     if not gains or replay is None:

@@ -100,8 +100,8 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 class WaitChange(msgspec.Struct, frozen=True, kw_only=True):
     """The waits at one place, in run A and in run B.
 
-    All these waits are in the same operator. Waits outside of operators are calls of the same CUDA function. If only B
-    has the waits, `where_a` is null. If only A has the waits, `where_b` is null.
+    Either all of these waits are in the same operator, or they are outside of operators and are calls of the same CUDA
+    function. If only B has the waits, `where_a` is null. If only A has the waits, `where_b` is null.
     """
 
     status: Status
@@ -226,9 +226,9 @@ class Unchanged(msgspec.Struct, frozen=True, kw_only=True):
 class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a report on two runs shows.
 
-    If the data is not sufficient for a value, the value is null, or it is empty and a caveat says why. `compared` is a
-    pair (m, n): m steps of A do the same work as n steps of B. Figures "per step" are for m steps of A and for n steps
-    of B.
+    If the data is not sufficient for a value, the value is null or empty. If it is empty, a caveat says why. `compared`
+    is a pair (m, n): m steps of A do the same work as n steps of B. Figures "per step" are for m steps of A and for n
+    steps of B.
     """
 
     schema: str = SCHEMA
@@ -262,7 +262,7 @@ class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def alike(launches: Launches | None, *changes: Sequence[WaitChange | CopyChange | KernelChange | LineChange]) -> bool:
-    """Returns whether both runs have the same launches and none of these changes exceeds the noise."""
+    """Returns whether both runs have the same launches, and all `changes` are within the noise."""
     statuses = {change.status for each in changes for change in each}
     if launches is None or not statuses <= {"within noise"}:
         return False

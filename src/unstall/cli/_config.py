@@ -38,9 +38,9 @@ class Config:
 def configure(args: argparse.Namespace) -> str | None:
     """Sets options to the values that pyproject.toml gives, except for options that are on the command line.
 
-    Returns a sentence that lists these options, or None if there are none. Ignores the keys in `args.not_configured`,
-    which are options of `run` that the verb does not have. Raises UsageError if the file is broken, or has an unknown
-    key or a wrong value.
+    Returns a sentence that lists the options that were set, or None if none were set. Ignores the keys in
+    `args.not_configured`, which are options of `run` that the verb does not have. Raises UsageError if the file is
+    broken, or has an unknown key or a wrong value.
     """
     config = None if args.no_config else find()
     if config is None:

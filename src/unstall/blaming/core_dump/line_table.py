@@ -1,8 +1,9 @@
 """Finds the source line of an instruction. Reads the `.debug_line` section (DWARF 2 to 5) of the instruction's module.
 
 This is not a general reader of DWARF. It relies on two properties of the tables that NVIDIA's compilers write. All rows
-of a function are in one sequence, which begins with the function's address. For inlined code, an additional instruction
-names the row of the call, counted from 1 within the sequence. Only the sequence of the wanted function is decoded.
+of a function are in one sequence, which begins with the function's address. For inlined code, an additional opcode in
+the table gives the row of the call. Rows are counted from 1 within the sequence. Only the sequence of the wanted
+function is decoded.
 """
 
 from __future__ import annotations

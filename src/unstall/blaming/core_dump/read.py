@@ -105,7 +105,7 @@ class _Reader:
         )
 
     def _exception(self, threads: NDArray[np.intp]) -> DeviceException | None:
-        """Returns the exception that most of these threads had; None if no thread had one."""
+        """Returns the most frequent exception of the threads in `threads`; None if none of them had an exception."""
         codes = self._threads.rows["exception"][threads]
         if not codes.any():
             return None

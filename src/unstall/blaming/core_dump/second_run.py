@@ -36,7 +36,7 @@ def run_for_dump(
     *,
     stdout_to_stderr: bool = False,
 ) -> Found:
-    """Runs the program with these environment variables, and reads the core dump that it writes.
+    """Runs the program with the environment variables `variables`, and reads the core dump that the program writes.
 
     Args:
         program: The program and its arguments.

@@ -100,11 +100,11 @@ class _Pending:
         self._held: dict[int, bool] = {}
 
     def rows(self, stream: int, before: int | None = None) -> Rows:
-        """Returns the entries of a stream whose work may not be done. The first of them can block the stream.
+        """Returns the entries of a stream that may be unfinished, from the first entry that can block the stream.
 
         Args:
             stream: The row of the stream.
-            before: If not None, only entries with lower numbers are returned.
+            before: The number of an entry. Only entries with lower numbers are returned. If None, there is no limit.
         """
         rows = self.ring.of_stream(stream)
         until = len(rows) if before is None else int(np.searchsorted(rows["number"], np.uint64(before)))

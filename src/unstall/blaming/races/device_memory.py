@@ -98,7 +98,10 @@ class DeviceMemory:
         self._keep(_Freed(block.start, block.end, block.home, tuple(_last(uses))))
 
     def used(self, start: int, end: int, use: Use) -> None:
-        """Records a use of the block from `start` to `end`. Also records each race of this use with an earlier use."""
+        """Records `use`, a use of the block at the addresses `start` to `end`.
+
+        Also records each race of this use with an earlier use.
+        """
         block = self._blocks.get(start)
         if block is None:
             block = self._blocks[start] = _Block(start, None)
@@ -164,7 +167,7 @@ class DeviceMemory:
 
 
 def _last(uses: Iterable[tuple[Use, Stack]]) -> list[tuple[Use, Stack]]:
-    """Returns the last use by each stream. On its stream, this use comes after all other uses."""
+    """Returns, for each stream, the last one of `uses` by this stream. All other uses by the stream come before it."""
     last: dict[int | None, tuple[Use, Stack]] = {}
     for use, stack in uses:
         known = last.get(use.work.stream)
@@ -174,7 +177,10 @@ def _last(uses: Iterable[tuple[Use, Stack]]) -> list[tuple[Use, Stack]]:
 
 
 def _still_matters(earlier: Use, use: Use) -> list[Use]:
-    """Returns the parts of `earlier` that must be compared with the uses after `use`. `use` comes after `earlier`."""
+    """Returns the parts of `earlier` that must be compared with future uses.
+
+    `use` comes after `earlier`, and future uses come after `use`.
+    """
     if use.work.stream != earlier.work.stream or (earlier.write and not use.write):
         return [earlier]
     return [earlier._replace(span=span) for span in earlier.span.without(use.span)]
