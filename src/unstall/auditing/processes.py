@@ -100,8 +100,8 @@ def _started(job: Job, pipe: IO[bytes]) -> subprocess.Popen[bytes]:
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Returns whether a process has ended. Does not reap the process, so that no new process group can get the
-    process's number (PID)."""
+    """Returns whether a process has ended. Does not reap the process: as long as the process is not reaped, no new
+    process group can get its number (PID)."""
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 

@@ -1,7 +1,7 @@
 """Finds the work that never finished.
 
 The device writes numbers (marks) into a buffer (the ring). On each stream, the unfinished work is between the last mark
-that the device wrote and the next mark.
+that the device wrote and the mark after it, which the device did not write.
 """
 
 from __future__ import annotations

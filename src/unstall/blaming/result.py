@@ -55,7 +55,7 @@ class Suspect(msgspec.Struct, frozen=True, kw_only=True):
             None, `replay` is the first replay that may have failed.
         others: Other lines whose work may have failed instead.
         others_work: The work of each line in `others`, in the same order.
-        blocked: Whether the work may only have waited for another stream.
+        blocked: Whether the work may merely have waited for another stream.
     """
 
     where: Line | None

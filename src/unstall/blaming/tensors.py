@@ -90,7 +90,7 @@ def _path(node: ast.expr) -> tuple[str, ...]:
 
 
 def _values(path: tuple[str, ...], names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields the tensor with this dotted name, or the parameters of the module with this name.
+    """Yields the tensor whose dotted name is `path`, or the parameters of the module whose dotted name is `path`.
 
     Runs no code of the program.
     """

@@ -127,7 +127,7 @@ def _open(ring: Ring, entries: Rows, may_be: Callable[[str], bool]) -> Rows:
 
 
 def _visits(entries: Rows) -> tuple[int | None, int | None]:
-    """Returns which executions of a line these entries belong to, counted from 1.
+    """Returns which executions of a line the entries in `entries` belong to, counted from 1.
 
     Returns:
         (first, last): `last` is None if it equals `first`. Both are None if they are not known.

@@ -114,7 +114,7 @@ def _blocking(side: ComparedRun, call: I64) -> Bool:
 
 
 def _pair_the_rest(sides: Sides, sets: list[_Copies], group_a: I64, group_b: I64) -> I64:
-    """Returns the group of each copy of B. Before that, matches more groups of B with groups of A.
+    """Matches more groups of B with groups of A. Then returns the group of each copy of B.
 
     A group of B that has no match gets the number of the most similar group of A that has no match either.
     """

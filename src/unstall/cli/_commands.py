@@ -151,9 +151,7 @@ def _missing(word: str, verb: str) -> str:
 
 
 def _is_installed_command(word: str) -> bool:
-    """Returns whether a word such as /venv/bin/torchrun or /usr/bin/python is a command, although it is also the path
-    of a file.
-    """
+    """Returns whether a path is the path of an installed command, such as /venv/bin/torchrun or /usr/bin/python."""
     name = Path(word).name
     return "/" in word and (name in _LAUNCHERS or _PYTHON.fullmatch(name) is not None)
 

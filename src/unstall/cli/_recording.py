@@ -71,8 +71,8 @@ class Teller:
 
 
 def try_cupti(settings: Settings) -> None:
-    """Before the program starts, checks whether CUPTI works. Otherwise the program would start a process for this
-    check.
+    """Checks whether CUPTI works before the program starts. Without this call, the program itself would start a process
+    for the check.
     """
     from unstall.cupti.recorder import try_ahead
 

@@ -215,7 +215,7 @@ def _leads_to_itself(row: int, waits_for: dict[int, int | None]) -> bool:
 
 
 def _of_nccl(streams: Sequence[Standing]) -> str:
-    """Returns the collective of an NCCL kernel that one of these streams is running, such as "AllReduce".
+    """Returns the collective, such as "AllReduce", of an NCCL kernel that one of `streams` is running.
 
     Returns "" if no stream is running an NCCL kernel.
     """
