@@ -192,9 +192,10 @@ def _tiny_rows(run: Run) -> list[Group]:
 
 
 def _at_costliest(run: Run, rows: I64, lost: I64) -> Group:
-    """Returns one group with all of these host rows. The place of the group is the line that causes most idle time.
+    """Returns one group with all of the host rows `rows`.
 
-    `lost` has the idle time that each host row causes, in ns.
+    The place of the group is the line that causes most idle time. `lost` has the idle time that each host row causes,
+    in ns.
     """
     parts = sorted(run.lines(rows), key=lambda part: _costliest_first(run, part, lost))
     return parts[0] if len(parts) == 1 else Group(parts[0].place, None, rows)
@@ -216,7 +217,7 @@ def _functions(run: Run, places: I64) -> I64:
 
 
 def usual_length(run: Run, rows: I64) -> str:
-    """Returns the median length of the device ops that these host rows launched, as text, such as "3.17 µs (median)".
+    """Returns the median length of the device ops that the host events `rows` launched, as text: "3.17 µs (median)".
 
     The median can be 0, because some recorders write whole µs. Then the text is "less than 1 µs (median)".
     """
