@@ -60,7 +60,7 @@ def _remedy(*, single: bool, ahead: bool, prefetched: bool, elsewhere: bool) -> 
     Args:
         single: Whether the DataLoader makes batches in the main process.
         ahead: Whether a thread already fetches these batches in advance. `unstall.prefetch` starts such a thread if
-            the thread saves time.
+            this saves time.
         prefetched: Whether `unstall.prefetch` is known to fetch these batches.
         elsewhere: Whether a thread fetches other batches in advance.
     """
