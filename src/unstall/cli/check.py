@@ -137,8 +137,8 @@ def _check_file(args: argparse.Namespace, budget: Budget) -> int:
 
 
 def _check_program(args: argparse.Namespace, budget: Budget, name: str) -> int:
-    """Runs the program and checks its run against the budgets. Returns the exit code. Reports call the program
-    `name`.
+    """Runs the program and checks its run against the budgets. Returns the exit code. In reports, the program is
+    called `name`.
     """
     from unstall.cli.run import explained, run_program
 

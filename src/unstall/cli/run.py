@@ -265,7 +265,10 @@ def _trace(args: argparse.Namespace, program: Sequence[str], rank: int | None) -
 
 
 def _check_folders(targets: Sequence[Path]) -> None:
-    """Raises UsageError if the folder of some file cannot be written to. Verbs call this before the program runs."""
+    """Raises UsageError if the folder of a file in `targets` cannot be written to.
+
+    Verbs call this before the program runs.
+    """
     for target in targets:
         if target.exists() and not target.is_file():
             continue

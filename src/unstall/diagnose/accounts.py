@@ -40,7 +40,7 @@ class Gaps:
         return self.end - self.start
 
     def lost_to(self, *causes: str) -> Bool:
-        """Returns a mask of the idle intervals that have one of these causes.
+        """Returns a mask of the idle intervals that have one of `causes`.
 
         Each launch has a usual latency, which costs no time if the host runs ahead of the device. If a launch was late,
         the device was idle during this latency too. This idle time counts for the cause of the late launch.

@@ -97,7 +97,7 @@ class HostActivity:
 
 
 def find_activity(timeline: Timeline, threads: I64, second_step: int | None, skew_ns: int) -> HostActivity:
-    """Returns what these threads did, by kind of activity.
+    """Returns what `threads` did, by kind of activity.
 
     Args:
         timeline: The recorded run.

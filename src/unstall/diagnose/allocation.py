@@ -16,8 +16,7 @@ _FAR_LESS = 2
 def growing(run: Run) -> I64:
     """Returns the row indices of the calls with which the caching allocator's memory first grows.
 
-    A call counts if it is in the first step, and the call's place in the code makes far fewer allocator calls in later
-    steps.
+    These are calls in the first step. At their places in the code, far fewer allocator calls are made in later steps.
     """
     rows = run.activity.allocator_rows[run.inside[run.activity.allocator_rows]]
     if len(run.steps) < 2:

@@ -91,7 +91,7 @@ def _blocks(run: Run, finding: Finding, inside: Bool) -> bool:
 
 
 def _first(blockers: Sequence[Finding], numbers: dict[int, int]) -> str:
-    """Returns the advice to fix these findings first, or "" if there are no findings.
+    """Returns the advice to fix the findings `blockers` first, or "" if there are no findings.
 
     `numbers` maps the id() of each finding to the finding's number in the report.
     """

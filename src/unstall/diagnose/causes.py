@@ -1,7 +1,7 @@
 """Finds why a device was idle.
 
-Each idle interval has one or two causes. If there are two, one is for the time before the launch that ended the
-interval returned, and the other is for the time after this return.
+Each idle interval has one or two causes. If there are two, the first is for the time until the host returned from the
+launch that ended the interval. The second is for the time after this return.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _doings(activity: HostActivity) -> tuple[_Doing, ...]:
 def _shares(activity: HostActivity, doings: tuple[_Doing, ...], idle: Intervals, end: HandOver, skew: int) -> I64:
     """Returns how much of each idle interval is due to each cause, in ns.
 
-    Only the time before the next launch reaches the device counts. The result has a row for each cause, in the order of
+    Counts only the time until the next launch reaches the device. The result has a row for each cause, in the order of
     IDLE_CAUSES, and a column for each interval.
     """
     shares = np.zeros((len(IDLE_CAUSES), len(idle)), dtype=np.int64)

@@ -12,10 +12,10 @@ from unstall.ways_to_wait import MAKES_TENSOR
 
 
 def uploads(run: Run, memory: HostMemory) -> I64:
-    """Returns the device rows of the copies that read this kind of host memory, go to the device, and were launched in
-    the window.
+    """Returns the device rows of the copies to the device from host memory of the kind `memory`.
 
-    Copies in CUDA graphs do not count. Copies of tensors that are made from Python values do not count either.
+    Only copies that were launched in the window count. Copies in CUDA graphs do not count. Copies of tensors that are
+    made from Python values do not count either.
     """
     device = run.timeline.device
     chosen = (
@@ -31,7 +31,7 @@ def uploads(run: Run, memory: HostMemory) -> I64:
 
 
 def with_waits(run: Run, copies: I64) -> I64:
-    """Returns the host rows of the calls that made these copies, and the host rows of the waits for these copies."""
+    """Returns the host rows of the calls that made the copies `copies`, and of the waits for these copies."""
     calls = np.unique(run.timeline.device.launch[copies]).astype(np.int64)
     waits = run.activity.waits
     return np.union1d(calls, waits.row[np.isin(waits.upload, calls)]).astype(np.int64)

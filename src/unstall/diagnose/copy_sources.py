@@ -32,7 +32,7 @@ _OFTEN = 0.5  # of the copies, or of the steps if each has several copies
 
 
 def source_of_copies(run: Run, calls: I64) -> CopySource:
-    """Returns the source of the host memory that these copy calls read.
+    """Returns the source of the host memory that the copy calls `calls` read.
 
     The result depends on what the host did between the previous CUDA call and each copy call. A DataLoader may have
     returned a batch, or an operator on the host may have made a tensor. If no operators were recorded, the result is

@@ -101,7 +101,7 @@ def _where(run: Run, row: int) -> Where:
 
 
 def _calls_until(run: Run, row: int) -> int | None:
-    """Returns the number of this event among the events with the same name and stack, counted from 1 by start time.
+    """Counts the events with the name and stack of the event `row`, up to and including this event, by start time.
 
     Returns None if the event has no stack.
     """

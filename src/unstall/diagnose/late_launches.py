@@ -46,14 +46,13 @@ def divide(run: Run, function: int | None = None) -> tuple[list[Late], list[Grou
     """Divides launches that leave the device idle into stretches of code and series of tiny kernels.
 
     Returns (stretches, series). The stretches are sorted by cost, costliest first. Each series is of one line. A launch
-    is in a stretch or in a series but not in both, so that no idle time counts twice. The only exception is below, in
-    the last sentence.
+    is in a stretch or in a series but not in both, because no idle time may count twice. There is one exception:
+    if the host is late only after pauses, both the stretch and its series are returned. In this case, the idle time
+    between tiny kernels has a reason other than the pauses.
 
     If `function` is given (a row of `timeline.stacks`), the stretch is this function. Otherwise, the stretch is the
     user's innermost function that has most of the idle time. If one series of tiny kernels has most of the stretch's
-    idle time, only the series is returned. Otherwise, only the stretch is returned. If the host is late only after
-    pauses, both the stretch and its series are returned, because the device is then idle between tiny kernels for
-    another reason.
+    idle time, only the series is returned. Otherwise, only the stretch is returned.
     """
     lost, between = run.lost_to("launch"), run.lost_to("launch", "latency")
     rows_of_tiny = [group for group in _tiny_rows(run) if between[group.rows].sum() >= _WORTH * run.wall]
@@ -192,9 +191,10 @@ def _tiny_rows(run: Run) -> list[Group]:
 
 
 def _at_costliest(run: Run, rows: I64, lost: I64) -> Group:
-    """Returns one group with all of these host rows. The place of the group is the line that causes most idle time.
+    """Returns one group with all of the host rows `rows`.
 
-    `lost` has the idle time that each host row causes, in ns.
+    The place of the group is the line that causes most idle time. `lost` has the idle time that each host row causes,
+    in ns.
     """
     parts = sorted(run.lines(rows), key=lambda part: _costliest_first(run, part, lost))
     return parts[0] if len(parts) == 1 else Group(parts[0].place, None, rows)
@@ -216,7 +216,7 @@ def _functions(run: Run, places: I64) -> I64:
 
 
 def usual_length(run: Run, rows: I64) -> str:
-    """Returns the median length of the device ops that these host rows launched, as text, such as "3.17 µs (median)".
+    """Returns the median length of the device ops that the host events `rows` launched, as text: "3.17 µs (median)".
 
     The median can be 0, because some recorders write whole µs. Then the text is "less than 1 µs (median)".
     """

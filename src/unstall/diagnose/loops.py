@@ -53,7 +53,7 @@ def holds_the_loop(run: Run, group: Group) -> bool | None:
 
 
 def _in_function(run: Run, group: Group, places: I32 | I64) -> int:
-    """Returns how many of these places are in the group's function."""
+    """Returns how many of `places` are in the group's function."""
     lines = run.timeline.lines
     known = places[(places >= 0) & (places < len(lines))]
     same = (lines.file[known] == lines.file[group.place]) & (lines.function[known] == lines.function[group.place])

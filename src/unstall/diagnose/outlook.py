@@ -71,12 +71,12 @@ class Outlook:
 
     @cached_property
     def doubt(self) -> Freed | None:
-        """The gains under another assumption about the recorder's overhead, if under this assumption another resource
-        limits the run.
+        """The gains under a second assumption about the recorder's overhead, if this changes which resource limits the
+        run.
 
-        The recorder's overhead is an estimate. If the host limits the run, the other assumption is a host that is
-        faster by the error of the estimate. If another resource limits the run, the other assumption is a recorder
-        without overhead. The result has only the gains of the host and of the best other resource.
+        The first assumption is the estimated overhead. If the host then limits the run, the second assumption is a host
+        that is faster by the error of the estimate. If any other resource then limits the run, the second assumption is
+        a recorder without overhead. The result has only the gains of the host and of the best other resource.
 
         None if the same resource limits the run under both assumptions, or if the overhead is not estimated.
         """

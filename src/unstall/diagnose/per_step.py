@@ -99,7 +99,7 @@ def _inside(run: Run, rows: I64) -> I64:
 
 
 def _calls(run: Run, rows: I64) -> I64:
-    """Returns the start times of the first of these host rows in each operator, and of all rows outside operators."""
+    """Returns the start times of the first of `rows` in each operator, and of all `rows` outside of operators."""
     return run.timeline.host.start[first_of_each(run, rows)]
 
 

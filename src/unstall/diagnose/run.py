@@ -171,7 +171,7 @@ class Run:
         return Intervals.union(waits.start[mine], waits.end[mine]).clip(*self.window).total
 
     def busy_during(self, rows: I64) -> float:
-        """Returns the share of these host events' time during which the device was busy, from 0 to 1."""
+        """Returns the share of the time of the host events `rows` during which the device was busy, from 0 to 1."""
         host = self.timeline.host
         length = int((host.end - host.start)[rows].sum())
         return int(self._all_work.covered(host.start[rows], host.end[rows]).sum()) / max(length, 1)
@@ -185,7 +185,7 @@ class Run:
         return Intervals.union(self.timeline.device.start, self.timeline.device.end)
 
     def ops_of(self, rows: I64) -> I64:
-        """Returns the device rows of the ops that these host events launched, in ascending order."""
+        """Returns the device rows of the ops that the host events `rows` launched, in ascending order."""
         order, launch = self._by_launch
         return np.sort(order[members(launch, np.unique(rows))])
 
@@ -215,7 +215,7 @@ class Run:
         }
 
     def alone(self, ops: I64, beside: dict[int, Intervals]) -> int:
-        """Returns how long at least one of these ops ran in the window while its device did no other work, in ns.
+        """Returns how long at least one of `ops` ran in the window while its device did no other work, in ns.
 
         `ops` are device rows. `beside` has, for each device, the intervals of the work that counts as other work.
         """
@@ -229,16 +229,16 @@ class Run:
     def lost_to(self, *causes: str) -> I64:
         """Returns, for each host event, how long a device was idle because of this event, in ns.
 
-        Only idle time with one of these causes counts.
+        Only idle time with one of `causes` counts.
         """
         return self._blamed(self.gaps.lost_to(*causes))
 
     def gaps_by(self, cause: str) -> I64:
-        """Returns the indices of the idle intervals with this cause."""
+        """Returns the indices of the idle intervals with the cause `cause`."""
         return np.flatnonzero(self.gaps.cause == IDLE_CAUSES.index(cause))
 
     def groups(self, rows: I64) -> Iterator[Group]:
-        """Yields these host rows in groups with the same place and the same outermost operator."""
+        """Yields the host rows `rows` in groups with the same place and the same outermost operator."""
         top = self.places.top_op[rows]
         op = np.where(top >= 0, self.timeline.host.name[np.maximum(top, 0)], -1)
         width = len(self.timeline.strings) + 1
@@ -247,7 +247,7 @@ class Run:
             yield Group(int(self.places.place[rows[part[0]]]), name, rows[part])
 
     def lines(self, rows: I64) -> Iterator[Group]:
-        """Yields these host rows in groups with the same place.
+        """Yields the host rows `rows` in groups with the same place.
 
         A group has an operator if all of its rows are in the same outermost operator.
         """
@@ -258,7 +258,7 @@ class Run:
             yield Group(int(self.places.place[rows[part[0]]]), name or None, rows[part])
 
     def instances(self, rows: I64) -> int:
-        """Returns the number of operators that contain these host rows. Each row outside of operators adds one."""
+        """Returns the number of operators that contain the host rows `rows`. Each row outside of operators adds one."""
         operation = self.places.operation[rows]
         return len(np.unique(np.where(operation >= 0, operation, rows)))
 
@@ -383,7 +383,7 @@ class Run:
         return found
 
     def steps_with(self, times: I64) -> int:
-        """Returns how many steps contain at least one of these times, which are in ns.
+        """Returns how many steps contain at least one of `times`, which are in ns.
 
         A time before the first step counts for the first step.
         """
@@ -394,7 +394,7 @@ class Run:
         return self.places.where(group.place, group.rows, group.op)
 
     def spans_of(self, rows: ArrayLike) -> tuple[tuple[int, int], ...]:
-        """Returns (start, end) in ns of the costliest of these host events, sorted by time."""
+        """Returns (start, end) in ns of the costliest of the host events `rows`, sorted by time."""
         chosen = np.asarray(rows, dtype=np.int64)
         host = self.timeline.host
         cost = self.blamed[chosen] + self.host_length[chosen]
@@ -413,8 +413,8 @@ class Run:
         return costliest(low, high, high - low)
 
     def idle_of(self, rows: I64, *causes: str) -> I64:
-        """Returns the indices of the idle intervals that have one of these causes and are due to one of these host
-        rows."""
+        """Returns the indices of the idle intervals that have one of `causes` and are due to one of the host events
+        `rows`."""
         return np.flatnonzero(self.gaps.lost_to(*causes) & np.isin(self.gaps.culprit, rows))
 
 

@@ -64,7 +64,7 @@ def _moved(run: Run, function: int, findings: list[Finding]) -> list[Finding]:
 
 
 def _only_the_model(run: Run) -> int:
-    """Returns the model's `forward`, as a row of `timeline.stacks`, or -1 if more than the model can be captured."""
+    """Returns the model's `forward`, as a row of `timeline.stacks`, if only the model can be captured, otherwise -1."""
     (late,) = divide(run)[0]
     option = run.framework_code.option_for("launch-bound", late.group.place, late.group.rows)
     return model_forward(run) if option is not None and option[1].of_model else -1

@@ -34,10 +34,10 @@ def endings(formats: Sequence[str] = FORMATS) -> list[str]:
 
 
 def format_of(path: str | Path, otherwise: str | None = None, formats: Sequence[str] = FORMATS) -> str:
-    """Returns the format that a file's ending names, or `otherwise` if the ending names none of `formats`.
+    """Returns the format to which the ending of `path` belongs. If this is none of `formats`, returns `otherwise`.
 
     Raises:
-        UsageError: The ending names no format, and `otherwise` is None.
+        UsageError: The ending belongs to none of `formats`, and `otherwise` is None.
     """
     endings = {ending: name for ending, name in _ENDINGS.items() if name in formats}
     found = endings.get(Path(path).suffix.lower(), otherwise)

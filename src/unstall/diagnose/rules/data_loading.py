@@ -60,7 +60,7 @@ def _remedy(*, single: bool, ahead: bool, prefetched: bool, elsewhere: bool) -> 
     Args:
         single: Whether the DataLoader makes batches in the main process.
         ahead: Whether a thread already fetches these batches in advance. `unstall.prefetch` starts such a thread if
-            the thread saves time.
+            this saves time.
         prefetched: Whether `unstall.prefetch` is known to fetch these batches.
         elsewhere: Whether a thread fetches other batches in advance.
     """
@@ -101,7 +101,7 @@ def _ahead(run: Run, group: Group) -> bool:
 
 
 def _is_short_in_prefetch(run: Run, group: Group) -> bool:
-    """Returns whether all of these waits are for `unstall.prefetch`, and are so short that workers would not help.
+    """Returns whether all waits of the group are for `unstall.prefetch`, and are too short for workers to help.
 
     The waits are too short if their mean is at most the time to fetch a finished batch from a worker.
     """
@@ -115,7 +115,8 @@ def _by_prefetch(run: Run, group: Group) -> bool:
 
 
 def _in_this_process(run: Run, group: Group) -> bool:
-    """Returns whether an annotation around or inside these events names torch's single-process DataLoader iterator."""
+    """Returns whether an annotation around or inside the group's events names torch's iterator of single-process
+    DataLoaders."""
     host = run.timeline.host
     named_so = np.flatnonzero(named(run.timeline, _SINGLE, host.name))
     low, high = host.start[group.rows].min(), host.end[group.rows].max()

@@ -175,7 +175,7 @@ def _multiprocessors(run: Run) -> I64:
 
 
 def _alone(run: Run, ops: I64) -> int:
-    """Returns how long these device ops run in the window while no other device op runs, in ns."""
+    """Returns how long the device ops `ops` run in the window while no other device op runs, in ns."""
     others = run.ops_inside.copy()
     others[ops] = False
     return run.alone(ops, run.work(others))
@@ -200,14 +200,14 @@ def _finding(run: Run, trial: Trial) -> Finding:
 
 
 def _taken(run: Run, ops: I64) -> int:
-    """Returns how long these device ops run in the window, in ns."""
+    """Returns how long the device ops `ops` run in the window, in ns."""
     chosen = np.zeros(len(run.timeline.device), dtype=np.bool_)
     chosen[ops] = True
     return sum(work.clip(*run.window).total for work in run.work(chosen).values())
 
 
 def _costliest(run: Run, ops: I64) -> Group:
-    """Returns the launches of these device ops as one group.
+    """Returns the launches of the device ops `ops` as one group.
 
     The place of the group is the place in the code whose kernels take the most time.
     """
@@ -221,7 +221,7 @@ def _costliest(run: Run, ops: I64) -> Group:
 
 
 def _mostly(run: Run, ops: I64) -> str:
-    """Returns a text that names the kernel with the longest total time among these device ops.
+    """Returns a text that names the kernel with the longest total time among the device ops `ops`.
 
     The text gives the kernel's time in a step, or in the whole run if the run counts as one step.
     """

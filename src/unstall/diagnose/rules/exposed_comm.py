@@ -55,7 +55,7 @@ def exposed_comm(run: Run) -> list[Finding]:
 
 
 def _kinds(run: Run, ops: I64, beside: dict[int, Intervals]) -> str:
-    """Returns a text that describes these collectives by kind and process group.
+    """Returns a text that describes the collectives `ops` by kind and process group.
 
     The collectives that run alone for the longest time come first. `beside` has the intervals in which each device does
     other work.

@@ -78,7 +78,7 @@ def _finding(run: Run, way: Way, group: Group) -> Finding:
 
 
 def _in_library(run: Run, group: Group) -> str:
-    """Returns a text with the library lines that have most of these waits, or "" if no wait is in a library."""
+    """Returns a text with the library lines that have most of the group's waits, or "" if no wait is in a library."""
     keys = np.stack([run.timeline.host.stack[group.rows], run.places.frame[group.rows]])
     found: Counter[str] = Counter()
     for (stack, user), count in zip(*_distinct(keys), strict=True):

@@ -18,7 +18,7 @@ _FAR_AHEAD = 2  # ops queued: fewer are not worth mentioning
 
 
 def launch_bound(run: Run, function: int | None = None) -> list[Finding]:
-    """Returns one finding for a function whose launches come too late, so that the device idles.
+    """Returns one finding for a function whose launches come too late and leave the device idle.
 
     The function is the innermost function with most of the idle time, or `function` (a row of `timeline.stacks`). A
     CUDA graph would capture this function. If the host is late only after pauses, and a graph of the function gains
@@ -55,7 +55,7 @@ def _finding(run: Run, late: Late, lost: I64) -> Finding:
 def _how_late(run: Run, group: Group, lost: I64) -> str:
     """Returns a text that says how many launches came after the device had run out of work.
 
-    If several ops were still queued at the other launches, the text also gives the number of queued ops.
+    If several ops were still queued at the launches that came in time, the text also gives the number of queued ops.
     """
     calls, depth = run.launch_depth
     others = depth[np.isin(calls, group.rows[lost[group.rows] == 0])]
@@ -129,7 +129,7 @@ def _cut_out(run: Run, group: Group, *, maybe: bool) -> str:
 
 
 def _in_graphs(run: Run, ops: I64) -> float:
-    """Returns the share of these device ops that belong to CUDA graphs."""
+    """Returns the share of the device ops `ops` that belong to CUDA graphs."""
     launch = run.timeline.device.launch[ops]
     known = launch[launch >= 0]
     return float((run.timeline.host.kind[known] == HostKind.GRAPH_LAUNCH).mean()) if len(known) else 0.0

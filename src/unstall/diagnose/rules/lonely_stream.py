@@ -1,4 +1,4 @@
-"""Work on a second stream that hardly overlaps with other work, so that the second stream saves no time."""
+"""Work on a second stream that saves no time, because the work hardly overlaps with other work."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def partial_overlap(run: Run) -> list[Finding]:
 
 
 def _streams(run: Run, ops: I64) -> list[tuple[int, int]]:
-    """Returns the distinct (device, stream) pairs of these device ops."""
+    """Returns the distinct (device, stream) pairs of the device ops `ops`."""
     device = run.timeline.device
     pairs = np.unique(np.stack([device.device[ops], device.stream[ops]]), axis=1)
     return [(number, stream) for number, stream in pairs.T.tolist()]

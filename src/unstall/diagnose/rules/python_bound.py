@@ -88,7 +88,7 @@ def _within(run: Run, group: Group) -> str:
 
 
 def _after(run: Run, group: Group) -> str:
-    """Returns a text that names the line of the call before these events, or "".
+    """Returns a text that names the line of the call before the group's events, or "".
 
     The text names a line only if this line comes before most of the events and is not the group's own line. Usually,
     only calls on the event's thread count. For events on autograd's threads, calls on any thread count,

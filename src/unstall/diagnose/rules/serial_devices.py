@@ -13,11 +13,10 @@ _WORTH = 0.05  # of the window
 
 
 def serial_devices(run: Run) -> list[Finding]:
-    """Returns one finding for each line whose work had to wait although the device of this work was idle, while another
-    device worked.
+    """Returns one finding for each line whose work had to wait while another device worked.
 
-    The work waited for an event. The finding's exposed time is the idle time of these waits, as a mean over all
-    devices.
+    The work waited for an event. Meanwhile, the work's own device was idle. The finding's exposed time is the
+    idle time of these waits, as a mean over all devices.
     """
     turns = waits_for_others(run)
     if not turns:

@@ -151,7 +151,7 @@ class Padded:
         return self.given.exchanged(tensors)
 
     def may_be_zeros(self) -> bool:
-        """Makes integers be padded with zeros from now on.
+        """Pads integers with zeros from now on.
 
         Returns True if this changes the padding of this call. Returns False if integers were already padded with zeros,
         or if the call has no integers to pad.

@@ -164,7 +164,7 @@ def modes() -> Key:
 @contextmanager
 def as_in(earlier: Key) -> Iterator[None]:
     """During the block, sets the modes of autograd and autocast to the values that they had when `modes` returned
-    `earlier`. A backward needs this, because autograd runs a backward with other modes."""
+    `earlier`. A backward needs this, because autograd does not run a backward with the modes of the call."""
     cached, grad = earlier[len(_AUTOCAST) :][:2]
     with ExitStack() as stack:
         stack.enter_context(torch.set_grad_enabled(bool(grad)))
