@@ -125,8 +125,8 @@ def innermost_of(thread: int) -> Region | None:
     """Returns the innermost active region of the thread `thread`, or None. `thread` is the `threading.get_ident()` of
     another thread.
 
-    An asyncio task inherits regions from the task that creates it. This function does not find inherited regions: only
-    the context of the new task shows the inherited regions, and other threads cannot read this context.
+    An asyncio task inherits regions from the task that creates it. This function does not find inherited regions. They
+    are only in the context of the task that inherited them, and other threads cannot read this context.
     """
     entered = _threads.get(thread)
     if entered is None:
