@@ -33,8 +33,8 @@ class Region:
         siblings: All active regions that were entered in the same thread as this region.
         task: The asyncio task in which this region was entered. None if the region was entered outside of tasks.
         active: True until the block is left.
-        in_all_contexts: Whether the region also applies in contexts (`contextvars`) of its thread in which no region
-            was entered.
+        in_all_contexts: Whether the region also applies in those contexts (`contextvars`) of its thread in which no
+            region was entered.
     """
 
     __slots__ = ("__weakref__", "active", "guard", "in_all_contexts", "outer", "siblings", "task")
