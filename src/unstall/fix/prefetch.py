@@ -65,7 +65,7 @@ def prefetch(
 
 class Prefetch(Generic[Item]):
     """The iterable that `prefetch` returns. `stats` is an attribute of this class. All other attributes are those of
-    the loader: reading or setting one on this object reads or sets it on the loader."""
+    the loader: if the program reads or sets such an attribute of this object, the loader's attribute is read or set."""
 
     def __init__(self, loader: Iterable[Item], device: torch.device, depth: int | Literal["auto"]) -> None:
         self._loader = loader

@@ -361,9 +361,9 @@ class StreamMap(Generic[Result]):
         return copy
 
     def _watched(self, calls: Calls, item: object, inputs: list[torch.Tensor]) -> Result:
-        """Calls the function and observes it. This is one of the first two calls with items of these shapes. Stores
-        which random number generators the function uses. Also stores whether the function writes to tensors that
-        existed before the call and are not inputs of the call."""
+        """Calls the function with `item` and observes the call. Only the first two calls with items of the same shapes
+        as `item` are observed. Stores which random number generators the function uses. Also stores whether the
+        function writes to tensors that existed before the call and are not inputs of the call."""
         states = random_states()
         with OutsideWrites(inputs) as outside:
             result = self._fn(item)

@@ -34,9 +34,10 @@ class Place:
             user's code. Otherwise "".
         code: The source text of the call that the frame of the wait makes. "" if the text is not known.
         frames: The frames between the frame of the wait and the wait itself, one "FILE: FUNCTION" per line, innermost
-            frame first. If the innermost of these frames calls a function, this function is in the first line. If the
-            frame of the wait calls a function, this function is in the last line. Both functions are written as a
-            profiler writes built-in functions: "<built-in method NAME>".
+            frame first. An additional first line names the function that the innermost of these frames calls. An
+            additional last line names the function that the frame of the wait calls. Both lines have the form in which
+            a profiler writes built-in functions: "<built-in method NAME>". A line is missing if its function has no
+            known name.
         path: The full path of the file.
         names: The global variables of the frame of the wait. The frame itself is not stored, because it would keep the
             program's tensors alive.

@@ -33,8 +33,8 @@ class Region:
         siblings: All active regions that were entered in the same thread as this region.
         task: The asyncio task in which this region was entered. None if the region was entered outside of tasks.
         active: True until the block is left.
-        in_all_contexts: Whether the region also applies in contexts (`contextvars`) of its thread in which no region
-            was entered.
+        in_all_contexts: Whether the region also applies in those contexts (`contextvars`) of its thread in which no
+            region was entered.
     """
 
     __slots__ = ("__weakref__", "active", "guard", "in_all_contexts", "outer", "siblings", "task")
@@ -125,8 +125,8 @@ def innermost_of(thread: int) -> Region | None:
     """Returns the innermost active region of the thread `thread`, or None. `thread` is the `threading.get_ident()` of
     another thread.
 
-    An asyncio task inherits regions from the task that creates it. This function does not find inherited regions: only
-    the context of the new task shows the inherited regions, and other threads cannot read this context.
+    An asyncio task inherits regions from the task that creates it. This function does not find inherited regions. They
+    are only in the context of the task that inherited them, and other threads cannot read this context.
     """
     entered = _threads.get(thread)
     if entered is None:

@@ -1,5 +1,5 @@
-"""Marks waits for batches. A function of `unstall.fix` fetches these batches on another thread. Recordings show these
-waits as data loading."""
+"""Marks waits for batches that a function of `unstall.fix` fetches on another thread. Recordings show these waits as
+data loading."""
 
 from __future__ import annotations
 

@@ -15,9 +15,11 @@ _BOOTSTRAP = str(Path(__file__).parent.absolute() / "_bootstrap")
 def armed(environ: Mapping[str, str], module: str, settings: str, path0: str) -> dict[str, str]:
     """Returns an environment in which a Python process calls `arm(settings)` of `module` before its first line.
 
-    Child processes of the new process do not call `arm`. There is one exception: inside a block of `arming_children`
-    with `optional=False`, `environ` already names a module for all processes. The new process then calls
-    `arm(settings)` of the module that `environ` names, not of `module`.
+    Child processes of the new process do not call `arm`.
+
+    Inside a block of `arming_children` with `optional=False`, this is different: `environ` already names a module for
+    all processes. The new process then calls `arm(settings)` of the module that `environ` names, not of `module`. Child
+    processes of the new process call `arm(None)` of the module that `environ` names.
 
     Args:
         environ: The environment that is extended.

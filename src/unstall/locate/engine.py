@@ -71,8 +71,9 @@ def of_the_engine(places: Places, chosen: Bool, function: Bool) -> Bool:
 def _between(places: Places, mine: I64, chosen: Bool) -> Bool:
     """Returns a mask over `mine`. `mine` are the host rows of one thread, in order of time.
 
-    An event is selected if it has no forward operator, and if `chosen` has both the previous and the next event that
-    have a forward operator. Accumulation of gradients into `.grad` is not selected.
+    Only events without a forward operator are selected. Of the events with a forward operator, the last one before the
+    selected event and the first one after it must both be in `chosen`. Accumulation of gradients into `.grad` is not
+    selected.
     """
     timeline, host = places.timeline, places.timeline.host
     linked = host.forward[mine] >= 0

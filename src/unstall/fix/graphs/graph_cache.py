@@ -13,7 +13,7 @@ _ENTRIES_A_GRAPH = 16
 
 
 class GraphCache:
-    """The cache entries of a function. The key of a call's arguments decides which entry the call has. The entries are
+    """The cache entries of a function. The key of a call's arguments decides which entry the call uses. The entries are
     sorted by the time of their last use: the entry that was used last is at the end. All entries together have at most
     `max_graphs` graphs."""
 

@@ -39,8 +39,8 @@ def on_and_back(
         fn: The function.
         accelerator: The device.
         counters: The counters that the wrapper adds to.
-        refills: Whether the program may write to an item's pinned memory right after the call. If True, a call whose
-            result needs no copy also waits for the device.
+        refills: Whether the program may write to an item's pinned memory right after the call. If True, a call
+            waits for the device even if its result needs no copy.
         pinned: Whether results are returned in pinned memory. If False, they are returned in pageable memory.
     """
     device, plain = accelerator.device, torch.Tensor

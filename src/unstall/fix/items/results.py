@@ -25,8 +25,8 @@ class Flight(Generic[Nest]):
 
 @dataclass(slots=True)
 class Calls:
-    """Counts the calls of the mapped function with items of the same shapes. `keeps` says whether the results share
-    memory with tensors that outlive a call."""
+    """Counts calls of the mapped function. There is one `Calls` for each combination of shapes that items have.
+    `keeps` says whether the results share memory with tensors that outlive a call."""
 
     count: int = 0
     keeps: bool = False  # whether results share memory that outlives a call

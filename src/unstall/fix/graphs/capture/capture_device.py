@@ -92,7 +92,7 @@ class CaptureDevice(Protocol):
 
     def order(self) -> None:
         """Makes the current stream wait for the stream that was current at the last call of `order`. Does nothing if
-        the current stream is still the same."""
+        the two streams are the same stream."""
 
     def generator(self) -> torch.Generator: ...
 
@@ -178,8 +178,8 @@ class CudaDevice:
 
         torch keeps one workspace for each thread and stream. If the workspaces are cleared (torch.compile does this),
         the allocator may reuse their memory while graphs still write to this memory. A workspace that is allocated
-        within a capture lies in the memory pool of the capture. So each of our threads and streams first allocates its
-        workspace in a separate capture, which does nothing else.
+        within a capture lies in the memory pool of the capture. So each thread and stream of unstall first allocates
+        its workspace in a separate capture, which does nothing else.
 
         A thread cannot create its cuBLAS handle within a capture. So the first matrix product of a thread runs outside
         of captures, on the program's stream.

@@ -73,8 +73,8 @@ def capture_parallel(
         pool: The memory pool of the graphs.
         generators: The random generators that the function may use.
         segments: The parts of the function that are captured one after the other.
-        counts: The numbers of streams to try. If None, tries those of the numbers 2 and 4 that are predicted to be
-            faster than one stream.
+        counts: The numbers of streams to try. If None, tries 2 streams and 4 streams, each only if it is
+            predicted to be faster than one stream.
         restore: A function that undoes the changes of a replay.
 
     Raises:

@@ -42,8 +42,8 @@ class Dependencies:
         self._count = 0
 
     def before(self, touched: Touched) -> tuple[int, ...]:
-        """Adds the next operator. Returns the indices of the operators that the next operator must wait for. `touched`
-        has the storages that the next operator reads and writes."""
+        """Adds the next operator of the run. Returns the indices of the earlier operators that this operator must wait
+        for. `touched` has the storages that this operator reads and writes."""
         place = self._count
         self._count += 1
         if touched.barrier:
@@ -153,8 +153,8 @@ class Tracing(_CaptureMode):
             return result
 
     def trace(self) -> Trace:
-        """Returns all operators, with their times in the last replay. If no times were measured, each operator has the
-        time of one second."""
+        """Returns all operators, with their times in the last replay. If no times were measured, one second is
+        returned as the time of each operator."""
         times = [self._device.seconds_between(one, other) for one, other in pairwise(self._ends)]
         times = times or [1.0] * len(self._ops)
         ops = [Traced(after, took, barrier) for (after, barrier), took in zip(self._ops, times, strict=True)]
@@ -219,8 +219,9 @@ class Forking(_CaptureMode):
         return result
 
     def _follow(self, lane: int, place: int) -> None:
-        """Makes a lane wait for the operator with the index `place`. The operator is on another lane. Does nothing if
-        the lane has already waited for this operator, or for a later operator on the operator's lane."""
+        """Makes the lane `lane` wait for the operator with the index `place`. Does nothing if the operator is on `lane`
+        itself. Also does nothing if `lane` has already waited for the operator, or for a later operator on the same
+        lane as the operator."""
         other = self._plan.lanes[place]
         if other != lane and self._waited[lane][other] < place:
             self._lanes.wait_event(lane, self._events[place])

@@ -46,8 +46,8 @@ def plan(trace: list[Traced], count: int) -> Plan:
     """Assigns the operators of a trace to `count` lanes.
 
     Goes through the operators in the program's order. Puts each operator on the lane on which the operator can start
-    earliest, and then reserves this lane for the operator's successor. Of all operators that wait for the operator, the
-    successor has the longest path to the end of the trace.
+    earliest, and then reserves this lane for the operator's successor. The successor is one of the operators that wait
+    for the operator: the one with the longest path to the end of the trace.
     """
     way = _ways(trace)
     heirs = _heirs(trace, way)
@@ -107,9 +107,9 @@ def _ways(trace: list[Traced]) -> list[float]:
 
 
 def _heirs(trace: list[Traced], way: list[float]) -> list[int]:
-    """Finds one successor of each operator. Of all operators that wait for the operator, the successor has the longest
-    path to the end of the trace. Returns the index of each operator's successor, or -1 if the operator has no
-    successor. `way` has the lengths of the paths, in s."""
+    """Finds one successor of each operator. The successor is one of the operators that wait for the operator: the one
+    with the longest path to the end of the trace. Returns the index of each operator's successor, or -1 if the operator
+    has no successor. `way` has the lengths of the paths, in s."""
     heirs = [-1] * len(trace)
     for place, op in enumerate(trace):
         for before in op.after:

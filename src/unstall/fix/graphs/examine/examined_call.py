@@ -235,8 +235,8 @@ def _seen_in_a_capture(
     because some functions skip such waits while they are captured.
 
     Returns None if the function does not check whether it is captured. Also returns None if the function waits even in
-    the capture. If the function waits in the capture, removes all waits before this wait from `seen.refusals`, because
-    the function skipped these waits in the capture.
+    the capture. The capture then stops at its first wait. All waits that the function has before this wait are removed
+    from `seen.refusals`, because the function skipped them in the capture.
     """
     if not seen.asks_whether_captured:
         return None

@@ -86,7 +86,7 @@ def guards_of(
     counts: Iterable[Count] = (),
     tensors: Iterable[torch.Tensor] = (),
 ) -> Guards:
-    """Returns guards that store the current state of these objects, and later check whether the state is unchanged.
+    """Returns guards that store the current state of the given objects, and later check whether it is unchanged.
 
     Args:
         items: Items of containers. Each item must remain the same object.

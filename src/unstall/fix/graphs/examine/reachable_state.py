@@ -96,8 +96,8 @@ class ReachableState:
         return [label for value, label in pairs if isinstance(value, Iterator) and not hasattr(value, "__dict__")]
 
     def limited_to(self, names: frozenset[str] | None) -> ReachableState:
-        """Returns the part of the state that code with these names could read. If `names` is None, returns all of the
-        state."""
+        """Returns the part of the state that code could read if it has only the names `names`. If `names` is None,
+        returns all of the state."""
         if names is None:
             return self
         other = ReachableState([])
