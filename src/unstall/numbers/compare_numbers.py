@@ -84,7 +84,7 @@ def compare_numbers(
 
 
 class _Rows:
-    """Compares ways of running a function with the function as it is, and makes a row for each way.
+    """Compares ways of running a function with the unchanged function, and makes a row for each way.
 
     The run in `judge` has no races. The run `as_it_is` may have races.
     """
