@@ -15,10 +15,10 @@ _SOME = 0.1  # of the launches: as much of another model is worth a graph of its
 
 
 def is_around_a_graphed_model(places: Places, rows: I64) -> bool:
-    """Returns True if `unstall.graphed` runs a model as a CUDA graph, and the host rows `rows` are not inside a model
-    that `unstall.graphed` does not run.
+    """Returns True if `unstall.graphed` runs a model as a CUDA graph, and the host rows `rows` are outside of the
+    models that run without `unstall.graphed`.
 
-    Up to a tenth of the rows may still be inside such a model.
+    Up to a tenth of the rows may be inside such a model.
     """
     timeline = places.timeline
     host, stacks = timeline.host, timeline.stacks

@@ -53,8 +53,8 @@ def is_communication(timeline: Timeline) -> Bool:
     trace.
 
     A kernel that a call of torch.distributed launches directly is a collective. The only exception is a kernel that is
-    LOCAL in the table of names. If an operator inside the call launches a kernel, such as a copy into a buffer, this
-    kernel is not a collective. Copies of memory count only if they go to another device.
+    LOCAL in the table of names. A kernel is not a collective if an operator inside the call launches the kernel, for
+    example to copy into a buffer. Copies of memory count only if they go to another device.
     """
     device, told = timeline.device, timeline.collectives
     found: Bool = (device.kind == DeviceKind.KERNEL) & is_collective(timeline.strings, device.name)

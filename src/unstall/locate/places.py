@@ -75,7 +75,7 @@ class Places:
         """Returns the line that calls the place in most of the host rows `rows`. The line is a row of `timeline.lines`,
         or -1 if it is not known.
 
-        Some rows may be in functions that the place calls. If all rows are in such functions, the place's frame is
+        Rows in functions that the place calls are ignored. But if all rows are in such functions, the place's frame is
         looked up in the stack of each row, and the caller of the place's frame counts. The caller of a backward
         operator is backward(), so backward operators count only if all rows are backward operators.
         """

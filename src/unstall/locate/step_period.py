@@ -121,8 +121,8 @@ def _starts(places: I64, period: int, low: int, high: int) -> I64:
     """Returns the indices of the launches in [`low`, `high`) at which repetitions begin. The first repetition begins at
     `low`, or at a multiple of `period` launches after `low`.
 
-    `places` has the indices of the launches of a kernel that runs once per repetition. The last repetition also has
-    `period` launches before `high`.
+    `places` has the indices of the launches of a kernel that runs once per repetition. There are at least
+    `period` launches from the beginning of the last repetition to `high`.
     """
     places = places[(places >= low) & (places < high)]
     if not len(places):

@@ -33,7 +33,7 @@ _RECORDED_STEP = re.compile(r"unstall\.step(#\d+)?$")
 
 def find_steps(timeline: Timeline, name: str | None = None) -> Steps:
     """Finds the steps of a run. If `unstall.graphed` checks graphs in some of the steps, returns only the longest
-    series of steps without these checks, because later steps do not have such checks.
+    series of steps without these checks, because this series is the program's steady state.
 
     `name` is the name of the annotation around each step, or a glob. If `name` is None, the name that the recorder was
     given is used, if the timeline has annotations with this name.

@@ -281,10 +281,10 @@ class _Run:
         return cold or self._cache() == "hot"
 
     def _is_steady(self, second_s: float) -> bool:
-        """Returns whether the second call took about as long as the first call. If these two calls differ, makes a
-        third call, and returns whether the second call took less than twice as long as the third call.
+        """Returns whether the second call took about as long as the first call or a third call.
 
-        Two calls differ if one takes at least twice as long as the other.
+        If one of the first two calls took at least twice as long as the other, makes a third call. In this case,
+        returns whether the second call took less than twice as long as the third call.
         """
         if max(second_s, self.first.done_s) < _UNSTEADY * min(second_s, self.first.done_s):
             return True

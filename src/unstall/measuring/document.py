@@ -187,8 +187,9 @@ def _candidate(each: Candidate, row: Comparison) -> Row:
 
 
 def _said(row: Comparison) -> Prose:
-    """Returns sentences: first one sentence for each function after the first function, then sentences on what is
-    wrong, then sentences on how the times were measured.
+    """Returns three groups of sentences. The first group has one sentence for each function, except the reference and
+    functions whose results do not agree. The second group says what is wrong. The third group says how the times were
+    measured.
     """
     lines = [words(Span(_sentence(each, row), "strong")) for each in row.candidates[1:] if each.agrees]
     lines += _differences(row)

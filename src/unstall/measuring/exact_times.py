@@ -18,7 +18,7 @@ _EDGES = 0.01  # share of a batch that filling and emptying the pipeline may tak
 def share_of_many(batch: CallBatch) -> float:
     """Returns the time that one more call adds to a batch when the pipeline is full.
 
-    Makes another batch first, so that earlier work has no effect.
+    First makes a batch that is not measured. So earlier work has no effect on the measured batches.
     """
     return shares_of_many(batch, 1)[0]
 

@@ -241,7 +241,7 @@ def _compiled(stmt: str, setup: str, names: dict[str, object]) -> Callable[..., 
 
 
 def _is_value(stmt: str) -> bool:
-    """Returns whether the statement is a single expression, so that its value can be waited for."""
+    """Returns whether the statement is a single expression. If so, the timer can wait for its value."""
     body = ast.parse(stmt).body
     return len(body) == 1 and isinstance(body[0], ast.Expr) and "\n" not in stmt and "#" not in stmt
 

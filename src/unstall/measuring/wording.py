@@ -25,7 +25,9 @@ def percent(share: float) -> str:
 
 
 def names_of(names: Iterable[str]) -> str:
-    """Joins names, such as "a, b and c". After the third name, the text gives only a count: "a, b, c and 2 more"."""
+    """Joins names, such as "a, b and c". Of more than three names, the text has three, and the number of the others:
+    "a, b, c and 2 more".
+    """
     names = list(names)
     more = len(names) - _MOST_NAMES
     if more > 0:

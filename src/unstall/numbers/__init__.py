@@ -1,1 +1,1 @@
-"""Finds where two ways of running a function differ by more than rounding explains."""
+"""Finds where two ways of running a function give different numbers, apart from rounding."""

@@ -23,8 +23,8 @@ _MOST_ADDED = 3  # operators that are shown
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The result of one comparison: a function runs in one way, and this run is compared with a run of the function as
-    it is.
+    """The result of one comparison: a function runs in one way, and this run is compared with a run of the unchanged
+    function.
 
     Attributes:
         way: The name of the way.
@@ -220,8 +220,8 @@ def _where(found: Compared, *, scrub_paths: bool) -> list[tuple[str, Words]]:
 
 
 def _differs(pair: Pair, limit: float) -> Words:
-    """Returns a phrase that says how much a tensor differs, how large its elements are, and how large a difference
-    rounding explains.
+    """Returns a phrase that says how much a tensor differs, how large its elements are, and how large the effect
+    of rounding can be.
     """
     if math.isinf(pair.difference):
         return words(Span(name_of(pair.seen), "name"), " cannot be compared, or is not finite in one of the ways")

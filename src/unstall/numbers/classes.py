@@ -22,10 +22,10 @@ DIFFERENT = "No rounding explains that: it computes something else."
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Two ways of running a function, which are compared with each other. The first way is the function as it is.
+    """Two ways of running a function, which are compared with each other. The first way is the unchanged function.
 
     Attributes:
-        base: Prepares the function as it is, anew for each run.
+        base: Prepares the unchanged function, anew for each run.
         way: Prepares the other way, anew for each run.
         base_streams: The streams on which operators of `base` ran.
         way_streams: The streams on which operators of `way` ran.
@@ -50,7 +50,7 @@ def class_of(found: Compared, taken: Way, judge: Judge, sides: Sides) -> tuple[s
     Args:
         found: The comparison of the two runs.
         taken: The way of the second run.
-        judge: Compares more runs with the run of the function as it is.
+        judge: Compares more runs with the run of the unchanged function.
         sides: Both ways. They can be run again.
     """
     is_repeat = taken.name in ("repeat", "serial")

@@ -52,7 +52,7 @@ def compare_numbers(
             - "cpu", "cuda": on this device.
             - "float64": in this type. Random numbers are drawn as in float32.
             - "batch": once for each half of the batch. A tensor has a batch dimension if its first dimension is as long
-              as the first dimension of the first tensor. All results must have a batch dimension. Only the operators of
+              as that of the first tensor in `inputs`. All results must have a batch dimension. Only the operators of
               the first half are compared.
             - "graph": by `unstall.graphed`. Operators are not compared.
             - "compiled": by `torch.compile`. Operators are not compared.
@@ -84,7 +84,7 @@ def compare_numbers(
 
 
 class _Rows:
-    """Compares ways of running a function with the function as it is, and makes a row for each way.
+    """Compares ways of running a function with the unchanged function, and makes a row for each way.
 
     The run in `judge` has no races. The run `as_it_is` may have races.
     """

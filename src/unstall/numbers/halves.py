@@ -30,8 +30,9 @@ class Halves:
 
     Attributes:
         found: The comparison. It omits gradients and arguments, which depend on the whole batch.
-        bits: The first operator whose result has different bits in the two runs, within rounding. None if there is no
-            such operator, or if the bits of this result also differ when the same run is repeated.
+        bits: The first operator whose result has different bits in the two runs, if rounding explains all differences
+            between the runs. None if there is no such operator, or if the bits of this result also differ when the
+            same run is repeated.
         kernels: (whole, half): the operator's kernels for the whole batch, and the operator's kernels for half of the
             batch. Both tuples are empty if the kernels are not known.
     """

@@ -1,4 +1,5 @@
-"""Refuses functions that use weights, or change tensors, from outside of the functions' arguments.
+"""Refuses a function that uses weights from outside, or that changes tensors from outside. A tensor is from outside if
+it is not among the function's arguments, and the function did not make it.
 
 Only the arguments are copied before a run.
 """
@@ -28,8 +29,8 @@ class Outside:
     def refusing(self, call: Call) -> Call:
         """Wraps `call`, which calls an operator, in a function that first checks what the operator uses.
 
-        The returned function raises UsageError if the operator would use weights from outside of the compared function,
-        or change a tensor from outside.
+        The returned function raises UsageError if the operator would use weights from outside of the compared function.
+        It also raises UsageError if the operator would change a tensor from outside of the function.
         """
 
         def refuses(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -120,7 +120,7 @@ def by_turns(
     Args:
         take: Runs candidates in a given order and returns the candidates' times.
         candidates: The number of candidates. The first is the reference.
-        margin: A candidate is the SAME if its time differs from the reference's time by at most this fraction.
+        margin: A candidate is SAME if its time differs from the reference's time by at most this fraction.
         max_seconds: The time limit, by `clock`.
         seed: The seed of the random order.
         noiseless: Whether times come from a model. If so, two rounds can be enough.

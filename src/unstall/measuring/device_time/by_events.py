@@ -109,8 +109,8 @@ class ByEvents:
     ) -> float | None:
         """Returns the time in ns that one more op adds to a row of ops.
 
-        Queues several rows at a time. If a graph runs alone on an idle H200, each op of the graph takes about 0.2 µs
-        longer.
+        Queues several rows at a time, because a graph that runs alone on an idle device is slower: on an H200, each op
+        of such a graph takes about 0.2 µs longer.
 
         Args:
             row: `row(count)` returns a function that launches `count` ops, or None if such a row is not possible.

@@ -60,8 +60,8 @@ def _last_stream(history: History) -> int:
 def _observed(simulation: Simulation, borders: I64, begun: int, main: int, place_of: Callable[[int], str]) -> DeviceOps:
     """Returns the device ops of the calls.
 
-    Leaves out ops that are launched between calls. There, ops of other code cannot be distinguished from the ops of the
-    measurement itself, which flushes the cache and waits.
+    Leaves out ops that are launched between calls. Between calls, the measurement itself flushes the cache and waits,
+    and the measurement's ops cannot be distinguished from ops of other code.
 
     Args:
         simulation: The simulation that ran the calls.
