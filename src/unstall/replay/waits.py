@@ -135,8 +135,8 @@ def drained(timeline: Timeline, queue: Queued, start: I64, end: I64) -> tuple[I6
     """Returns, for each call that waited for a device, which device the call waited for, and when this device was done.
 
     A call waits for the current device of its thread. The trace does not say which device is current. If a device was
-    still working when the call returned, this device was not the current device. An end that is later than the return
-    by at most the clock skew counts as before the return.
+    still working when the call returned, this device was not the current device. If a device's work ended after the
+    call returned, but by no more than the clock skew, the work counts as ended before the return.
 
     Returns:
         (times in ns, indices of devices). The index -1 stands for all devices.
