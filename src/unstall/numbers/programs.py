@@ -65,7 +65,7 @@ WAYS = {
 
 
 def check_ways(names: Sequence[str]) -> list[ProgramWay]:
-    """Returns the ways with these names.
+    """Returns the ways that have the given names.
 
     Raises:
         UsageError: One of the names is not the name of a way, or a way needs a CUDA device and there is none.

@@ -91,7 +91,9 @@ class Way:
 
 
 def check(which: str | Function) -> None:
-    """Raises UsageError if no way to run a function has this name, or if the way is not possible on this machine."""
+    """Raises UsageError if no way to run a function has the name `which`, or if the way is not possible on this
+    machine.
+    """
     if callable(which):
         return
     if which not in NAMES:

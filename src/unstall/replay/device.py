@@ -203,8 +203,8 @@ def _in_order(engine: I32, start: I64) -> I32:
 def _blocks(timeline: Timeline, launch: I64, row: I64, skew_ns: int) -> Bool:
     """Returns a mask of the ops whose call returned only when the op was done.
 
-    Usually these are only copies. If launches block, they can be ops of every kind. A call that stages its data may
-    return slightly before the recorded end of the copy. Such a call counts as blocking too.
+    Usually only copies are in the mask. If launches block, ops of every kind can be in it. A call that stages its data
+    may return slightly before the recorded end of the copy. Such a call counts as blocking too.
     """
     host, device = timeline.host, timeline.device
     call = np.maximum(launch, 0)

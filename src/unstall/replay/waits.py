@@ -195,8 +195,8 @@ def _holds(timeline: Timeline, queue: Queued) -> _Holds:
 def _one_after_the_other(done: I64, held_by: I64, before: I64) -> I64:
     """Returns, for each wait, the time in ns at which this wait and all earlier waits of the same stream are done.
 
-    The event of a wait may depend on an earlier wait of another stream, and so on. The chain of such dependencies may
-    be as long as the run. So the waits are computed one by one in a loop.
+    The event of a wait may depend on an earlier wait of another stream. That wait's event may depend on a still earlier
+    wait. This chain may be as long as the run. So the waits are computed one by one in a loop.
 
     Args:
         done: For each wait, when its event was done if earlier waits are ignored, in ns.
