@@ -65,7 +65,7 @@ WAYS = {
 
 
 def check_ways(names: Sequence[str]) -> list[ProgramWay]:
-    """Returns the ways with these names.
+    """Returns the ways that have the given names.
 
     Raises:
         UsageError: One of the names is not the name of a way, or a way needs a CUDA device and there is none.
@@ -92,7 +92,7 @@ class Program:
         self.name = command[command[0] == "-m"]
 
     def record(self, *, errors: bool = True) -> Recorded:
-        """Runs the program as it is, and returns what was recorded.
+        """Runs the program unchanged, and returns what was recorded.
 
         Args:
             errors: Whether to run the program again with random errors, to measure the effect of rounding.
@@ -135,11 +135,11 @@ class Program:
         return Row(way.name, found, kind, sentence + about_cut(recorded.ran, after))
 
     def _class_by_running(self, way: ProgramWay, errors: Errors) -> tuple[str, str] | None:
-        """Runs the program as it is and in the given way, both without TF32. If the two runs still differ, runs the
-        program again as it is and in the given way, both without overlap of kernels.
+        """Runs the program once unchanged and once in the given way. Both runs are without TF32. If they still differ,
+        runs the program twice again, unchanged and in the given way. Both of these runs are without overlap of kernels.
 
-        Returns (kind, sentence) if the difference goes away in one of the two cases. Returns None if the difference
-        remains.
+        Returns (kind, sentence) if the difference goes away without TF32 or without overlap. Returns None if the
+        difference remains.
         """
         if self._agree(way, errors, "without TF32", _NO_TF32):
             return "TF32", "One of them rounds factors to TF32: with NVIDIA_TF32_OVERRIDE=0 in both, all is rounding."

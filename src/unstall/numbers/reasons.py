@@ -35,7 +35,7 @@ def same_ends(found: Compared) -> str:
 
 
 def first_bits(found: Compared, operators: Sequence[Seen]) -> str:
-    """Returns a sentence about the first operator whose bits differ. Rounding must explain all differences.
+    """Returns a sentence about the first operator whose bits differ. Call it only if rounding explains all differences.
 
     Args:
         found: The comparison of the two runs.

@@ -39,7 +39,7 @@ def recording_numbers(path: str | os.PathLike[str], most: int = MOST) -> Iterato
     Args:
         path: The file. Its name ends in `.numbers`. An earlier recording is replaced. On every rank except rank 0, the
             rank's number is added to the name.
-        most: The largest number of operators to record. After these operators, the block runs without recording.
+        most: The largest number of operators to record. The remaining operators of the block run without recording.
 
     Raises:
         UsageError: The file cannot be written, or it would replace a file of another kind.

@@ -38,7 +38,8 @@ def run(
         noise: Adds random errors to the results of operators. If None, no errors are added.
         new: Makes a store of elements. Is called three times: for the arguments, the operators and the results.
         streams: Notes the streams on which operators run.
-        outside: Refuses operators that use weights, or change tensors, from outside of the arguments.
+        outside: Refuses two kinds of operators: those that use weights from outside of the arguments, and those that
+            change tensors from outside of the arguments.
         one_at_a_time: Whether each operator waits for the device, so that streams do not overlap.
     """
     given = list(_given_of(taken))

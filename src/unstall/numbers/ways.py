@@ -91,7 +91,9 @@ class Way:
 
 
 def check(which: str | Function) -> None:
-    """Raises UsageError if no way to run a function has this name, or if the way is not possible on this machine."""
+    """Raises UsageError if no way to run a function has the name `which`, or if the way is not possible on this
+    machine.
+    """
     if callable(which):
         return
     if which not in NAMES:
@@ -101,7 +103,7 @@ def check(which: str | Function) -> None:
 
 
 def way(which: str | Function, fn: Function, inputs: Sequence[object]) -> Way:
-    """Returns the way with the name `which`, or a way that runs the function `which` instead of `fn`.
+    """Returns the way with the name `which`. If `which` is a function, returns a way that runs `which` instead of `fn`.
 
     Raises:
         UsageError: There is no such way, or the way is not possible on this machine.

@@ -44,10 +44,9 @@ def pattern_at(runs: Runs, base: Callable[[], Way], other: Callable[[], Way]) ->
     difference.
 
     Both ways run again to get the whole tensor. If the tensor has no pattern, the cause may be an earlier operator that
-    only the other way calls. The result of this operator is compared with a tensor of the first way. This tensor is
-    earlier and still agrees. If a pattern is found between the result and this tensor, the pattern is checked: the
-    first way runs once more, with the operator's result in place of this tensor. The pattern is returned only if both
-    ways then agree.
+    only the other way calls. The result of this operator is compared with the last tensors on which both ways still
+    agree. If a pattern is found between the result and one of these tensors, the pattern is checked: the first way runs
+    once more, with the operator's result in place of this tensor. The pattern is returned only if both ways then agree.
 
     Args:
         runs: The two runs, and their comparison.
@@ -130,10 +129,10 @@ def _near(values: Tensor, pair: Pair, limit: float) -> Tensor:
 
 
 def _is_again(seen: Seen, whole: Tensor, pair: Pair) -> bool:
-    """Returns whether a tensor has about the same values as in the earlier run. Compares the elements that the earlier
-    run stored.
+    """Returns whether the tensor `whole` of a new run has about the same values as in the earlier run. Compares the
+    elements in `seen`, which the earlier run stored.
 
-    If the tensor is too large to be stored whole, returns True without a check.
+    If the tensor is too large to store whole, returns True without a check.
     """
     if _is_cut(seen):
         return True

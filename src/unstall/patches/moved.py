@@ -35,7 +35,8 @@ def line_now(line: int, ran: Mapping[int, RanLine], text: str) -> int | None:
     Returns None if the line no longer exists, or cannot be distinguished from other lines with the same text.
 
     Of the old file, only the lines that ran are known. A current line counts as the old line if it has the same text,
-    is in a function of the same name, and lies between the same other lines that ran.
+    is in a function of the same name, and lies between the same two neighbours as the old line. The neighbours are the
+    nearest other lines that ran and whose current numbers are certain.
 
     Args:
         line: The line's number during the run.

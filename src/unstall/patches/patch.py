@@ -1,7 +1,7 @@
 """Makes a patch for a finding if its line has a form for which an edit is known. Otherwise says why there is no patch.
 
-The line must have exactly this form. Edits never change results: if a result could differ in its last bit, there is no
-patch.
+A line that has only a similar form gets no patch. Edits never change results: if a result could differ in its last bit,
+there is no patch.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def excerpt(source: Source | str, line: int, around: int = _AROUND) -> Excerpt:
 
 
 def _names(file: str, root: Path, *, by_ending: bool) -> list[PurePosixPath]:
-    """Returns the paths, relative to `root`, where the file with the path `file` in a trace may be."""
+    """Returns the possible paths, relative to `root`, of a file whose path in a trace is `file`."""
     path = PurePosixPath(file.replace("\\", "/"))
     if path.is_absolute():
         below = [PurePosixPath(path.relative_to(root.as_posix()))] if path.is_relative_to(root.as_posix()) else []

@@ -141,7 +141,7 @@ class Module:
         return ".".join([self._imported[node.id], *reversed(parts)])
 
     def calls(self, node: ast.expr, *names: str) -> bool:
-        """Returns whether the expression calls one of these functions, given by full names such as "torch.randn"."""
+        """Returns whether `node` calls a function whose full name, such as "torch.randn", is in `names`."""
         return isinstance(node, ast.Call) and self.dotted(node.func) in names
 
     def with_argument(self, call: ast.Call, argument: str) -> Edit:

@@ -1,4 +1,4 @@
-"""Turns the events of a file into a `Timeline`. Joins of events are done only here, for every reader."""
+"""Turns the events of a file into a `Timeline`. Only this module joins events. It does so for every reader."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def assemble(events: Events) -> Timeline:
 
 
 def _of_distinct(texts: I32, strings: list[str], meaning: Callable[[str], int]) -> I64:
-    """Returns `meaning` of the text in each row, or -1 for a row without a text. Calls `meaning` once per distinct
-    text.
+    """Returns, for each row, the result of `meaning` for the row's text, or -1 for a row without a text. Calls
+    `meaning` once per distinct text.
 
     `texts` holds an index into `strings` for each row, or -1.
     """
@@ -212,8 +212,8 @@ def _operators(kind: I8, parent: I32, external: I64, start: I64, end: I64) -> I3
     """Returns, for each event, the host row of its operator, or -1.
 
     The operator is the nearest one around the event. If there is none, it is the operator with the event's external id.
-    Such an operator counts only if it spans the event, because recorders without operators number external ids in their
-    own way.
+    An operator found by id counts only if it spans the event, because recorders without operators number external ids
+    in their own way.
     """
     op = nearest(parent, kind == HostKind.OP)
     ops = np.flatnonzero(kind == HostKind.OP)

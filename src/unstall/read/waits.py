@@ -22,8 +22,8 @@ def find_waits(
 
     Returns (waits, notes): the waits, and a note if the event of some waits is not known.
 
-    `complete` says whether the file names the event of every wait. If the file does, an event without a record call in
-    the file was recorded before the trace began, or never.
+    `complete` says whether the file names the event of every wait. If the file does, and has no record call for an
+    event, then the event was either never recorded or recorded before the trace began.
     """
     calls = np.flatnonzero((host.kind == HostKind.SYNC) | (host.kind == HostKind.EVENT_WAIT))
     said = _said(host.correlation[calls], events)
@@ -154,8 +154,9 @@ def _guess_records(host: Host, calls: I64, records: I64, event_id: I64, missing:
 def _contradicted(host: Host, device: Device, waits: Waits) -> Bool:
     """Returns, for each wait, whether it was inferred and cannot be right, given the recorded times of the device.
 
-    An example: stream A waits for an event that was recorded on stream B. Then the next op on A cannot start until all
-    ops that were launched on B before the record have ended.
+    An example: stream A waits for an event that was recorded on stream B. Then the first op on A after the wait cannot
+    start until all ops have ended that were launched on B before the event was recorded. If this op started earlier,
+    the inference is wrong.
     """
     guesses = np.flatnonzero(waits.inferred & (waits.kind == WaitKind.STREAM_EVENT) & (waits.record >= 0))
     launched = np.flatnonzero(device.launch >= 0)

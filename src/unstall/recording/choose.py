@@ -17,7 +17,7 @@ from unstall.recording.torch_profiler import TorchProfiler
 
 
 def choose(settings: Settings) -> tuple[Recorder, Recorder | None]:
-    """Returns the recorder and the line clock for these settings. A line clock records which Python line runs.
+    """Returns the recorder and the line clock for `settings`. A line clock records which Python line runs.
 
     `check_choices` must have accepted the settings before.
 

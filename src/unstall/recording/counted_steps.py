@@ -37,8 +37,8 @@ class CountedSteps(StepSources):
         return self.proved() and self.begin_again(source)
 
     def begin_again(self, source: StepSource) -> bool:
-        """Restarts the counts of `since_proof`, and returns True. After 200 boundaries of the source, does nothing and
-        returns False.
+        """Restarts the counts of `since_proof`, and returns True. If the source has had more than 200 boundaries,
+        returns False and restarts nothing.
         """
         if self.count(source) > _MOST_PROVING:
             return False

@@ -199,8 +199,8 @@ class PlainSteps:
 def _doublings(steps: int, least_steps: int) -> bool:
     """Returns whether the number of steps is `least_steps` times a power of two.
 
-    Clocks are read only at such steps. So all ranks of a distributed program nearly always make the same decision at
-    the same step. If one rank began to record one step later than the other ranks, it would also record the effects of
-    the other ranks' recorders.
+    Clocks are read only at these numbers of steps. So all ranks of a distributed program nearly always make the same
+    decision at the same step. If one rank began to record one step later than the other ranks, it would also record the
+    effects of the other ranks' recorders.
     """
     return steps % least_steps == 0 and (steps // least_steps).bit_count() == 1

@@ -127,7 +127,7 @@ def give_up(window: RecordedWindow | None, journal: Journal, error: Exception) -
 
 
 def _before_os_exit(act: Callable[[], None]) -> Callable[[], None]:
-    """In this process, but not in its forked children, makes `os._exit` call `act` before the exit.
+    """Makes `os._exit` call `act` before the exit. Forked children of this process do not call `act`.
 
     Returns a function that restores `os._exit`.
     """

@@ -120,12 +120,12 @@ def spread(off: I64) -> int:
 
 
 def joins(launch: I64, previous: I64, after: I32, start: I64, end: I64) -> tuple[I64, I64]:
-    """Returns those joins of graph branches whose delay is not visible.
+    """Returns joins of graph branches that caused no visible delay.
 
-    A branch that ended early delays no op, so its join is not visible in the times. The join is inferred in one case.
-    In this case, the next op on the branch's stream waited for an op X of another stream, and X began after the branch
-    had ended. Then X is assumed to have waited for the end of the branch too. If several branches join at X, only the
-    branch that ended last is returned.
+    A branch that ended early delays no op, so its join is not visible in the times. The join is inferred in one case:
+    the op after the branch, on the same stream, waited for an op X of another stream, and X began after the branch had
+    ended. X is then assumed to have waited for the end of the branch. If several branches join at X, only the branch
+    that ended last is returned.
 
     Returns:
         (ops, ends of branches), two columns of indices: an op X, and the last op of the branch for which X waited.

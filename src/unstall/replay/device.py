@@ -190,7 +190,7 @@ def _take_turns(timeline: Timeline, row: I64) -> Bool:
 def _in_order(engine: I32, start: I64) -> I32:
     """Sets the engine to -1 for each op A that started later than an op B, although B was launched after A.
 
-    Such an op A did not use an engine: an engine, such as a copy engine, would have run them in launch order.
+    Such an op A did not use an engine: an engine, such as a copy engine, would have run A before B.
     """
     result = engine.copy()
     for number, mine in groups(engine):
@@ -203,8 +203,8 @@ def _in_order(engine: I32, start: I64) -> I32:
 def _blocks(timeline: Timeline, launch: I64, row: I64, skew_ns: int) -> Bool:
     """Returns a mask of the ops whose call returned only when the op was done.
 
-    Usually these are only copies. If launches block, they can be ops of every kind. A call that stages its data may
-    return slightly before the recorded end of the copy. Such a call counts as blocking too.
+    Usually only copies are in the mask. If launches block, ops of every kind can be in it. A call that stages its data
+    may return slightly before the recorded end of the copy. Such a call counts as blocking too.
     """
     host, device = timeline.host, timeline.device
     call = np.maximum(launch, 0)
@@ -267,8 +267,8 @@ def _sort(timeline: Timeline) -> I64:
 
 
 def _after_event(timeline: Timeline, launch: I64, held: Bool, stream: I32) -> Bool:
-    """Returns, for each op, whether the op's stream got a wait for an event between the stream's previous launch and
-    this op's launch.
+    """Returns, for each op, whether its stream was told to wait for an event just before the op: after the stream's
+    previous launch, and before the op's launch.
     """
     result = np.zeros(len(launch), dtype=np.bool_)
     waits = timeline.waits

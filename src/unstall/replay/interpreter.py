@@ -165,8 +165,8 @@ class _Load:
     From `start[i]` to `start[i + 1]`, `used[i]` thousandths are in use.
 
     The first span begins at 0. The last span never ends, and its use is 0. If there are too many spans, the first two
-    are merged, and the use of the merged span is the larger one of their uses. So no op can start in the past in room
-    that the engine did not have.
+    are merged, and the merged span gets the larger of the two uses. So a merged span never has more free room than the
+    engine really had.
     """
 
     def __init__(self) -> None:

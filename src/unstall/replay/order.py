@@ -80,7 +80,9 @@ def find_order(timeline: Timeline, queue: Queued, held_until: I64) -> Order:
 
 
 def _in_branches(queue: Queued, known: I64, after: I32) -> I64:
-    """Sets `after` for each op of a CUDA graph if the op waited for another branch of the graph. Returns these ops."""
+    """Sets `after` for each op of a CUDA graph that waited for another branch of the graph. Returns the ops that
+    waited.
+    """
     late = queue.start - np.maximum(known, queue.start[first_of(queue.follows)])
     other = np.maximum(queue.beside, 0)
     chosen = (queue.beside >= 0) & queue.follows & ~queue.orphan & (late > queue.slack)

@@ -93,8 +93,8 @@ def _goes_on_by(rounds: list[_Round]) -> int | None:
     """Returns the time in ns from one round to the next, if this time is the same for all later rounds; otherwise None.
 
     The time is the same if three conditions hold. The last two rounds are equal apart from a shift in time. No stream
-    waits for an event. The device is at most one round behind the host. Under these conditions, no launch waits for
-    room in a launch queue that has work of earlier rounds.
+    waits for an event. The device is at most one round behind the host. Under these conditions, no launch is held up
+    because work of earlier rounds fills its launch queue.
     """
     if len(rounds) < 4 or rounds[-1].streams_wait:
         return None

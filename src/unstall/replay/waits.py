@@ -135,8 +135,8 @@ def drained(timeline: Timeline, queue: Queued, start: I64, end: I64) -> tuple[I6
     """Returns, for each call that waited for a device, which device the call waited for, and when this device was done.
 
     A call waits for the current device of its thread. The trace does not say which device is current. If a device was
-    still working when the call returned, this device was not the current device. An end that is later than the return
-    by at most the clock skew counts as before the return.
+    still working when the call returned, this device was not the current device. If a device's work ended after the
+    call returned, but by no more than the clock skew, the work counts as ended before the return.
 
     Returns:
         (times in ns, indices of devices). The index -1 stands for all devices.
@@ -195,8 +195,8 @@ def _holds(timeline: Timeline, queue: Queued) -> _Holds:
 def _one_after_the_other(done: I64, held_by: I64, before: I64) -> I64:
     """Returns, for each wait, the time in ns at which this wait and all earlier waits of the same stream are done.
 
-    The event of a wait may depend on an earlier wait of another stream, and so on. The chain of such dependencies may
-    be as long as the run. So the waits are computed one by one in a loop.
+    The event of a wait may depend on an earlier wait of another stream. That wait's event may depend on a still earlier
+    wait. This chain may be as long as the run. So the waits are computed one by one in a loop.
 
     Args:
         done: For each wait, when its event was done if earlier waits are ignored, in ns.

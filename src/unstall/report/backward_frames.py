@@ -1,6 +1,6 @@
 """Cuts the Python frames of autograd's threads by step.
 
-In each step, the same source line calls `backward()`, so each backward pass has the same stack. So a trace has a single
+All steps call `backward()` on one source line, so all backward passes have the same stack. A trace therefore has one
 Python frame from the first backward pass to the last, although the thread runs nothing between two passes.
 """
 

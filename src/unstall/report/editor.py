@@ -1,8 +1,8 @@
 """Links from the HTML page to source files in the user's editor.
 
-The files are only on this machine, so the page shows the links only at the path to which the page was written. The page
-should not contain absolute paths. So it contains a digest of the path of the page, and each file's path relative to the
-folder of the page.
+The files are only on this machine, so the page shows the links only if it is opened from the path where it was written.
+The page should not contain absolute paths. So it contains a digest of the path of the page, and each file's path
+relative to the folder of the page.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ def details(finding: Finding, same: str | None) -> Iterator[tuple[str, Words]]:
 def _same_advice(findings: Sequence[Finding]) -> list[int | None]:
     """Returns, for each finding, the number of the first earlier finding with the same advice, or None.
 
-    Finding numbers start at 1.
+    Findings are numbered from 1.
     """
     first: dict[tuple[str, str], int] = {}
     numbers = [first.setdefault((finding.fix, finding.safe_if), i) for i, finding in enumerate(findings, 1)]
@@ -304,8 +304,8 @@ def _plan(result: Result) -> Table | None:
 def unplanned(result: Result) -> list[int]:
     """Returns the numbers of findings that may explain why the plan ends far above the floor.
 
-    These are costly findings whose gain is unknown and whose exposed time is at least 5 % of a step. Finding numbers
-    start at 1. If the plan ends near the floor, returns [].
+    These are costly findings whose gain is unknown and whose exposed time is at least 5 % of a step. Findings are
+    numbered from 1. If the plan ends near the floor, returns [].
     """
     if not result.plan or result.replay is None or result.floor_ns is None:
         return []

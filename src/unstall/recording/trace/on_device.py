@@ -30,8 +30,7 @@ class DeviceWork:
         It does not depend on how early the host launches them.
 
         It includes the time for which the device was busy. It also includes the time for which the device was idle
-        although the next op was already launched. For example, the device is idle in this case if streams wait for each
-        other.
+        although the next op was already launched. This happens, for example, if streams wait for each other.
         """
         if not len(self.start):
             return 0

@@ -124,8 +124,8 @@ def _calls_a_module(frame: Frame) -> bool:
 def of_clock(folder: Path, places: LinePlaces, calls: np.ndarray, off_ns: int = 0) -> Slices:
     """Makes slices from the entries of the line clock, which records each change of line.
 
-    Slices shorter than 20 µs are dropped, except if they contain the start of one of the `calls`. The slice of a
-    thread's last line lasts until the end of the thread's last call.
+    Slices shorter than 20 µs are dropped unless one of the `calls` starts in them. The slice of a thread's last line
+    lasts until the end of the thread's last call.
 
     Args:
         folder: The recording's folder.
