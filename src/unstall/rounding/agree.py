@@ -124,7 +124,7 @@ def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 class _Picker:
-    """Selects elements of each tensor that differs. Selects a fixed sample, and the elements that differ most.
+    """Selects elements of those tensors that differ: a fixed sample of elements, and the elements that differ most.
 
     The positions of the sample depend only on the shape.
     """

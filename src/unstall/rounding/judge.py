@@ -187,7 +187,7 @@ class Judge:
         )
 
     def _all_are_matched(self, matched: int, after: Ran) -> bool:
-        """Returns whether each operator of either run has a counterpart in the other of the two runs.
+        """Returns whether the operators of the two runs correspond one to one, with none left over in either run.
 
         If a recording is incomplete, operators that were not recorded are ignored.
         """

@@ -38,7 +38,7 @@ class DoneAtOnce:
 
 
 class PendingFrees:
-    """Freed blocks that wait for CUDA events. When the last event of a block is done, calls `free` with the block."""
+    """Freed blocks that wait for CUDA events. When all events of a block are done, `free` is called with the block."""
 
     def __init__(self, events: StreamEvents, free: Callable[[Block], None]) -> None:
         self._events = events
