@@ -145,8 +145,8 @@ class Judge:
     Args:
         before: The first run.
         errors: The errors of the first run, or repetitions of the first run with random errors.
-        among: Number of all tensors, if `before` has only the tensors that differ. If `alone`, the number of all
-            elements instead. 0 if `before` has all tensors.
+        among: 0 if `before` has all tensors. If `before` has only the tensors that differ, `among` is the number of all
+            tensors. If `alone` is True, `among` counts all elements instead of all tensors.
         alone: Whether each element is judged separately. If so, an element without finite errors counts as exact.
     """
 

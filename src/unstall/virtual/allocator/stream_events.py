@@ -70,7 +70,9 @@ class PendingFrees:
         self._record(block)
 
     def process(self) -> None:
-        """Frees blocks whose events are done. On each stream, the first event that is not done ends the search."""
+        """Frees blocks whose events are done. Looks at the events of each stream in order, up to the first event that
+        is not done.
+        """
         self._record_deferred()
         for stream, pending in list(self._pending.items()):
             while pending and self._events.query(pending[0][0]):

@@ -254,7 +254,8 @@ class MeasuredCosts:
     def _kernels(self, answer: Estimate, share: int, of_lists: Signature | None) -> tuple[Kernel, ...]:
         """Returns the kernels of the most similar measured call, scaled to the estimated total time.
 
-        For an operator on lists of tensors, each kernel is repeated as often as the limits of one launch require.
+        For an operator on lists of tensors, one launch can process only a limited part. So each kernel is repeated
+        until all parts are processed.
         """
         names = self._measured.file.kernels
         before = max(answer.nearest.total_ns, 1)
