@@ -88,8 +88,9 @@ class Integrity(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         ok: False if something is missing that may change a figure.
         notes: What was repaired or dropped, one sentence each.
-        shortfall: Why the result covers a different part of the run than the user asked for, or only a few steps of the
-            part. None if the result covers the whole part. The verdict begins with this text.
+        shortfall: Why the result does not cover the whole part of the run that the user asked for. It may cover a
+            different part, or only a few steps of the requested part. None if it covers the whole requested part. The
+            verdict begins with this text.
     """
 
     ok: bool
@@ -106,7 +107,7 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         proving: Number of steps that contain checks.
-        apart: Number of steps without checks that lie outside the longest stretch of such steps.
+        apart: Number of steps that contain no checks, but lie outside the longest stretch of steps without checks.
         of: Number of all steps, including the steps that the figures are about.
         mean_ns: Mean time of the steps that are left out.
     """
@@ -292,8 +293,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             single resource limits the run. "none" if there is no device work, or the device failed. On a tie, the host
             and the kernels have the lowest priority.
         or_bound_by: Another possible value of `bound_by`. The recorder's overhead is an estimate with a range, and this
-            value belongs to the other end of the range. None if both values are equal, or if the overhead is not
-            estimated.
+            value belongs to the other end of the range. None if this value is equal to `bound_by`, or if the overhead
+            is not estimated.
         basis: Whether the verdict is about the run as recorded, or about the run without the recorder's overhead.
         text: The verdict in sentences, with figures.
         if_free: Maps each resource ("host", "kernels", "copies", "communication", "waits", "input", "allocator",
@@ -546,8 +547,8 @@ class Reserved(msgspec.Struct, frozen=True, kw_only=True):
     """The peak of the device memory that the caching allocator reserved.
 
     Attributes:
-        bytes: The amount, on the device with the highest peak. If unstall recorded the run, the time from the program's
-            start to the end of the recording counts. Otherwise, the peak is that of the recorded part only.
+        bytes: The amount, on the device with the highest peak. If unstall recorded the run, this is the peak from the
+            program's start to the end of the recording. Otherwise, this is the peak of the recorded part only.
         lines: How much single lines allocate, the largest amount first; empty if allocations were not recorded one by
             one.
     """

@@ -20,7 +20,7 @@ def depth_within(parent: I32, is_counted: Bool) -> I32:
 def shallowest(depth: I32, room: int) -> Bool:
     """Returns a mask of the rows with the smallest depths, at most `room` rows.
 
-    If not all rows of a depth fit, none of these rows is in the mask.
+    If not all rows of one depth fit, the mask has no row of this depth.
     """
     upto = np.cumsum(np.bincount(depth)) if len(depth) else np.zeros(0, np.int64)
     return np.asarray(depth < np.searchsorted(upto, room, side="right"))
@@ -30,7 +30,7 @@ def lane_of_overlap(group: NDArray[np.integer], start: I64, end: I64, lanes: int
     """Returns a lane for each event, so that events of the same group do not overlap within a lane.
 
     Events must be sorted by start. Usually the ops of a stream do not overlap, but the ops of one graph launch may
-    overlap. There are at most `lanes` lanes. If more events than this overlap, the additional events overlap in the
+    overlap. There are at most `lanes` lanes. If more than `lanes` events overlap, the additional events overlap in the
     last lane.
     """
     lane = np.zeros(len(start), np.int32)

@@ -39,8 +39,8 @@ def document(result: Result, commands: Sequence[str] = (), last: str = "") -> Do
 def in_short(verdict: str, shortfall: str | None = None) -> str:
     """Returns the first sentences of the verdict, up to and including the sentence that says what limits the run.
 
-    If the verdict has a shortfall or a caveat, they come before this sentence. A point in a number or a name does not
-    end a sentence.
+    A shortfall or a caveat of the verdict comes before this sentence. A point in a number or a name does not end a
+    sentence.
     """
     begins = len(shortfall.rstrip(".")) + 1 if shortfall else 0  # with its full stop
     sentences = verdict[begins:].split(". ")

@@ -75,7 +75,7 @@ def _cut(text: str) -> str:
 
 
 def described_copies(texts: Texts, device: Device, rows: NDArray[np.integer]) -> I32:
-    """Returns, for each device op, the index of its description in `texts`; -1 for a kernel.
+    """Returns, for each device op, the index of its description in `texts`. The index is -1 for a kernel.
 
     The description of a copy is a text such as "host → device, pageable, 1,048,576 bytes".
     """

@@ -31,9 +31,9 @@ class Explained:
     Attributes:
         agrees: Whether rounding explains the difference.
         first: The index of the first tensor with a difference that rounding does not explain; None if there is none.
-        difference: The root mean square of the differences in one group of elements. If `first` is not None, this group
-            is in the tensor `first`, and no other group in the tensor exceeds its limit by more. If `first` is None,
-            this group comes nearest to its limit. inf if tensors cannot be compared.
+        difference: The root mean square of the differences in one group of elements. If `first` is not None, this is
+            the group of the tensor `first` that exceeds its own limit most. If `first` is None, this is the group that
+            comes nearest to its own limit. inf if tensors cannot be compared.
         limit: The largest `difference` that rounding explains.
         measured: Whether the runs with random errors changed every tensor that differs. If not, only the rounding of
             the elements themselves is known.
@@ -124,7 +124,7 @@ def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 class _Picker:
-    """Selects elements of each tensor that differs. Selects a fixed sample, and the elements that differ most.
+    """Selects elements of those tensors that differ: a fixed sample of elements, and the elements that differ most.
 
     The positions of the sample depend only on the shape.
     """

@@ -180,7 +180,7 @@ def _only_applies(name: str, args: tuple[Any, ...]) -> bool:
 
 @lru_cache(1024)
 def adds_up(name: str) -> bool:
-    """Returns whether an operator may compute sums, whose order may vary.
+    """Returns whether an operator may compute sums. The order of additions in a sum may vary.
 
     Pointwise and exact operators have no sums.
     """

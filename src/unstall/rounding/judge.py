@@ -145,8 +145,8 @@ class Judge:
     Args:
         before: The first run.
         errors: The errors of the first run, or repetitions of the first run with random errors.
-        among: Number of all tensors, if `before` has only the tensors that differ. If `alone`, the number of all
-            elements instead. 0 if `before` has all tensors.
+        among: 0 if `before` has all tensors. If `before` has only the tensors that differ, `among` is the number of all
+            tensors. If `alone` is True, `among` counts all elements instead of all tensors.
         alone: Whether each element is judged separately. If so, an element without finite errors counts as exact.
     """
 
@@ -187,7 +187,7 @@ class Judge:
         )
 
     def _all_are_matched(self, matched: int, after: Ran) -> bool:
-        """Returns whether each operator of either run has a counterpart in the other of the two runs.
+        """Returns whether the operators of the two runs correspond one to one, with none left over in either run.
 
         If a recording is incomplete, operators that were not recorded are ignored.
         """

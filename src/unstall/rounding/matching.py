@@ -16,8 +16,8 @@ def matched(before: Sequence[Seen], after: Sequence[Seen], agree: Agree) -> Iter
     """Yields (index in `before`, index in `after`) for each pair of corresponding operators, in order.
 
     If the runs call different operators at some point, two operators correspond only if their results agree. For
-    example, runs on the CPU and on a GPU call different operators for attention. Different operators also compute a
-    product alone and a product with a sum.
+    example, runs on the CPU and on a GPU call different operators for attention. Also, the operator for a product alone
+    differs from the operator for a product with a sum.
 
     Args:
         before: The operators of the first run.

@@ -118,8 +118,8 @@ def read(path: str | Path, *, fails: bool) -> Baseline:
     """Reads the baseline file. Returns an empty baseline if the file does not exist and `fails` is false.
 
     Raises:
-        pytest.UsageError: `path` is empty, the file cannot be read, a line of the file is invalid, or `fails` is true
-            and the file does not exist.
+        pytest.UsageError: `path` is empty, the file cannot be read, a line of the file is invalid, or the file is
+        missing although `fails` is true.
     """
     if not path:
         raise pytest.UsageError("--fail-on-increase: say from what: --unstall-baseline FILE")

@@ -44,7 +44,7 @@ def judge(
 
 
 def lines_of(waits: Sequence[Wait]) -> str:
-    """Returns text that lists the source lines of waits, and for each source line advice on how to avoid the wait.
+    """Returns text that lists the source lines of waits. Each source line comes with advice on how to avoid the wait.
 
     Lines that wait most often come first. If lines wait equally often, lines of the program come before lines of
     packages.

@@ -20,10 +20,10 @@ def nearest(parent: I32, chosen: Bool) -> I32:
 
 
 def outermost(parent: I32, chosen: Bool, barrier: Bool) -> I32:
-    """Returns, for each row, the outermost chosen row below its nearest barrier; -1 if there is no such row.
+    """Searches outwards from each row up to a barrier. Returns the outermost chosen row that each search finds.
 
-    The row itself and its ancestors below the nearest barrier are considered. A row that is both chosen and a barrier
-    counts as chosen.
+    A search begins with the row itself, continues with its ancestors, and ends before the first barrier. The result is
+    -1 if the search finds no chosen row. A row that is both chosen and a barrier counts as chosen.
     """
     marked = nearest(parent, chosen | barrier)
     above = np.where(parent >= 0, marked[parent], -1) if len(parent) else parent

@@ -54,10 +54,11 @@ def _copies_return_early(timeline: Timeline) -> I64:
 
 
 def _returns_early(timeline: Timeline) -> I64:
-    """Returns, for each wait for a stream or for the only device, how many ns the wait returns before the last op ends.
+    """Returns, for each wait, how many ns the wait returns before the end of the op for which it waits.
 
-    The last op is the op that was launched last before the wait. If the end of the previous op is nearer to the time of
-    return, the wait was for the previous op, and the result is 0.
+    The result has waits for a stream. It has waits for a device only if there is a single device. A wait is usually for
+    the last op that was launched before the wait. If the end of the second-to-last op is nearer to the time of return,
+    the wait was for the second-to-last op, and the result is 0.
     """
     device, waits = timeline.device, timeline.waits
     one = len(np.unique(device.device)) == 1

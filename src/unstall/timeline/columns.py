@@ -147,9 +147,9 @@ class Device:
         return len(self.start)
 
     def heads(self, *, of_unknown: bool) -> Bool:
-        """Returns a mask of the ops that run before the first op with a known launch on the same stream.
+        """Returns a mask. On each stream, the mask selects the ops before the first op whose launch is known.
 
-        A stream runs ops in launch order. So the selected ops were launched before the first op with a known launch.
+        A stream runs ops in launch order. So the selected ops were launched before this first op.
 
         Args:
             of_unknown: Whether the mask also selects all ops of streams on which no launch is known.
@@ -243,7 +243,7 @@ class Memory:
 class Races:
     """Data races, in the order of their first occurrence.
 
-    Each row is one race. Empty if not every access was recorded.
+    Each row is one race. There are rows only if every access was recorded.
     """
 
     kind: I8  # RaceKind

@@ -86,7 +86,7 @@ def link(before: Block | None, after: Block | None) -> None:
 
 
 def absorb(block: Block, neighbour: Block | None) -> int:
-    """Merges `neighbour` into `block` if the neighbour is idle, and both blocks are mapped or both are unmapped.
+    """Merges an idle `neighbour` into `block`. Merges nothing if only one of the two blocks is mapped.
 
     Returns the size of the merged neighbour, or 0 if nothing is merged. `block` must not be in a pool.
     """

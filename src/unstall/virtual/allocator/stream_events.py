@@ -38,7 +38,7 @@ class DoneAtOnce:
 
 
 class PendingFrees:
-    """Freed blocks that wait for CUDA events. When the last event of a block is done, calls `free` with the block."""
+    """Freed blocks that wait for CUDA events. When all events of a block are done, `free` is called with the block."""
 
     def __init__(self, events: StreamEvents, free: Callable[[Block], None]) -> None:
         self._events = events
@@ -70,7 +70,9 @@ class PendingFrees:
         self._record(block)
 
     def process(self) -> None:
-        """Frees blocks whose events are done. On each stream, the first event that is not done ends the search."""
+        """Frees blocks whose events are done. Looks at the events of each stream in order, up to the first event that
+        is not done.
+        """
         self._record_deferred()
         for stream, pending in list(self._pending.items()):
             while pending and self._events.query(pending[0][0]):

@@ -1,7 +1,7 @@
 """Predicts the costs of operators and copies on a GPU.
 
 The predictions come from calls that were measured on the GPU. If the GPU was not measured, the predictions come from
-calls that were measured on another GPU, and are scaled to the GPU.
+calls that were measured on another GPU. These predictions are scaled to the GPU that was not measured.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _DIRECTIONS = {
 
 
 def _called(variant: str) -> str:
-    """Returns the operator's name in the variant of an elementwise call, without its overload."""
+    """Extracts the operator's name from the variant of an elementwise call. Leaves out the overload."""
     return " ".join(variant.split()[1:2]).partition(".")[0]
 
 
@@ -138,7 +138,7 @@ class MeasuredCosts:
     def _pieces(self, signature: Signature) -> tuple[Piece, ...]:
         """Splits a call into pieces.
 
-        If the most similar measured convolution has no bias, the bias of a convolution becomes a separate piece.
+        The bias of a convolution becomes a separate piece if the most similar measured convolution has no bias.
         """
         apart = pieces(signature)
         last = apart[-1].signature
@@ -210,8 +210,9 @@ class MeasuredCosts:
     def _share(self, family: Family, table: CostTable, dims: tuple[int, ...], ns: float, dtype: str) -> int:
         """Returns the share of the device that a call uses, in thousandths. It is the larger of two shares.
 
-        The first share is the part of the multiprocessors, if the number of thread blocks is known. The second share is
-        the call's rate, divided by the rate that the largest calls of the same variant reach.
+        The first share is the part of the multiprocessors that the call's thread blocks occupy; 0 if the number of
+        blocks is unknown. The second share is the call's rate, divided by the rate that the largest calls of the same
+        variant reach.
         """
         blocks = family.blocks(table.variant, dims) / self._gpu.file.device.multiprocessors if family.blocks else 0.0
         rate = table.ideal_ns(dims, self._roofline, dtype) / max(ns, 1.0)
@@ -238,7 +239,7 @@ class MeasuredCosts:
         return _between(size_bytes, rows or [(size, ns) for at, _, size, ns in self._gpu.file.copies if at == "DtoD"])
 
     def _find(self, family: Family, shape: CallShape) -> CostTable | None:
-        """Returns the table of the shape's first measured variant, or None if no variant was measured."""
+        """Returns the table of the first measured variant in `shape.variants`, or None if no variant was measured."""
         tables = (self._table(family, variant) for variant in shape.variants)
         return next((table for table in tables if table is not None), None)
 
@@ -253,7 +254,8 @@ class MeasuredCosts:
     def _kernels(self, answer: Estimate, share: int, of_lists: Signature | None) -> tuple[Kernel, ...]:
         """Returns the kernels of the most similar measured call, scaled to the estimated total time.
 
-        For an operator on lists of tensors, each kernel is repeated as often as the limits of one launch require.
+        For an operator on lists of tensors, one launch can process only a limited part. So each kernel is repeated
+        until all parts are processed.
         """
         names = self._measured.file.kernels
         before = max(answer.nearest.total_ns, 1)

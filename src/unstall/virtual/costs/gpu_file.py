@@ -57,9 +57,9 @@ class Peaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of one file in gpus/.
 
-    `host` and `limits` have only the differences from the defaults of `HostCosts` and `Limits`, or from the GPU that
-    `like` names. `note` is a short summary of `origins`. `known_error` describes the error when times of whole programs
-    are predicted.
+    `host` and `limits` have only values that differ from the GPU that `like` names. If `like` is None, they have only
+    values that differ from the defaults of `HostCosts` and `Limits`. `note` is a short summary of `origins`.
+    `known_error` describes the error when times of whole programs are predicted.
 
     `copies` has rows [direction, pinned, bytes, ns], and `memsets` has rows [bytes, ns]. `operators_host_ns` has the
     host time of each operator, without launches and allocations. `tables` has rows of measured calls, by family and
@@ -115,7 +115,7 @@ class Gpu:
     def measured(self) -> Gpu:
         """The measured GPU whose tables this GPU uses. It may be this GPU itself.
 
-        Raises UsageError if `like` in the file is the name of no GPU.
+        Raises UsageError if no GPU has the name that `like` in the file gives.
         """
         return gpu_named(self.file.like) if self.file.like else self
 

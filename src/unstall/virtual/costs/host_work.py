@@ -60,8 +60,7 @@ def host_work_ns(signature: Signature, threads: int, host: HostCosts) -> int:
 
     Args:
         signature: The call, with the operator's name without CPU_PREFIX.
-        threads: The number of threads that the program set, or 0 if the program set no number, so that torch uses all
-            cores.
+        threads: The number of threads that the program set. 0 if the program set no number; torch then uses all cores.
         host: The costs of the modelled host.
     """
     name = signature.name.removeprefix("aten::")

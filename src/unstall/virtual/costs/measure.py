@@ -133,8 +133,8 @@ def _warm(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _touch(tensor: torch.Tensor) -> None:
-    """Reads and writes a tensor to bring it into the L2 cache. Accesses as many elements as the tensor has,
-    contiguously from its first element.
+    """Reads and writes a tensor to bring it into the L2 cache. Accesses memory contiguously from the tensor's first
+    element, for as many elements as the tensor has.
     """
     if tensor.is_floating_point() and tensor.numel() * tensor.element_size() <= _HOT_BYTES:
         there = tensor.untyped_storage().nbytes() // tensor.element_size() - tensor.storage_offset()

@@ -36,8 +36,8 @@ class Tables:
         self._calls: dict[tuple[str, str], dict[tuple[int, ...], MeasuredCall]] = {}
 
     def add(self, observed: Observed) -> None:
-        """Adds a measured call. Ignores a call that no family describes. Ignores a call that launched no kernel,
-        because it processed no elements.
+        """Adds a measured call. Ignores a call that no family describes. Also ignores a call without elements, because
+        it launched no kernel.
         """
         signature, kernels, taken, kept = observed
         described = describe(signature)

@@ -1,4 +1,4 @@
-"""Tells where each part of a GPU's file comes from, and the error of each part whose error is known."""
+"""Tells where each part of a GPU's file comes from, and the part's error, if known."""
 
 from __future__ import annotations
 

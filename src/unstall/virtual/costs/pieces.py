@@ -87,8 +87,8 @@ def _nhwc(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 def _in_the_results_type(signature: Signature) -> tuple[Piece, ...]:
     """Splits a sum or product whose result and input have different dtypes. First converts the whole input to the
-    result's dtype. Does not split a sum or product of half-precision values with a float32 result, because such a sum
-    or product needs no conversion. Splits `cumsum` and `cumprod` even with such values and such a result.
+    result's dtype. There is one exception: half-precision values with a float32 result need no conversion, so the call
+    is not split. The exception does not apply to `cumsum` and `cumprod`.
     """
     x, name = signature.tensor(0), signature.name.removeprefix("aten::")
     out = signature.results[0] if signature.results else None

@@ -165,9 +165,9 @@ def _slow(taken: Mapping[int, int]) -> set[int]:
 def _together(slow: Mapping[str, set[int]], place: Places, loading: Times) -> list[list[str]]:
     """Groups operators by the module that their first calls load. Returns the operators of each module.
 
-    Joins two groups under two conditions: in each process, only the first call among the operators of both groups was
-    slow, and the slow calls of all operators took about the same time. Joins the groups with the most slow calls first,
-    because these groups are least likely to meet the conditions by chance.
+    Joins two groups under two conditions. First, in each process only the earliest call among the operators of both
+    groups was slow. Second, the slow calls of all these operators took about the same time. The groups with the most
+    slow calls are joined first, because these groups are least likely to meet the conditions by chance.
     """
     groups = [[name] for name in slow if slow[name]]
     ns = {name: statistics.median(loading[name][process] for process in slow[name]) for (name,) in groups}

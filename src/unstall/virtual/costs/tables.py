@@ -147,9 +147,9 @@ class CostTable:
         """Returns the bytes of each temporary allocation of a call. Scales the allocations of the nearest measured call
         by the ratio of the bytes that the two calls move. Does not scale small allocations, because they hold counters.
 
-        If the family's kernels may transpose tensors, assumes that an allocation holds whole tensors: of all sets of
-        tensors that fit into it, the largest set. The remaining bytes of the allocation hold sums over parts of the batch. These bytes scale only with
-        the size of the weight.
+        If the family's kernels may transpose tensors, assumes that an allocation holds some of these tensors as a
+        whole. From all sets of tensors that fit into the allocation, assumes the set with the most bytes. The remaining
+        bytes of the allocation hold sums over parts of the batch. These bytes scale only with the size of the weight.
         """
         if answer.distance < _SAME:
             return answer.nearest.temporaries

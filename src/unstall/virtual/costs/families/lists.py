@@ -17,7 +17,7 @@ _LISTS = re.compile(r"TensorList(ScalarList)?Metadata<(?:[a-z_: ]+, )?(\d)")
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """Describes a call by the number of tensors, their total elements, and the number of distinct lists.
+    """Describes a call by the number of tensors, the total number of their elements, and the number of distinct lists.
 
     `_foreach_addcmul_` multiplies two lists. These two lists are counted as one list, because optimizers pass the
     gradients for both lists.
