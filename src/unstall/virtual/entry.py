@@ -123,9 +123,9 @@ def virtual_gpu(
 
     Args:
         gpu: The name of a GPU, or a .json file of `unstall calibrate`; "h200:2" for two devices.
-        numerics: "real" computes all values as the CPU does. "skip" computes the values of small tensors, but only
-            the shapes of large tensors. "device" computes values with the deviations from the CPU that a GPU's values
-            have: it adds up sums and products in a different order, and rounds factors to TF32 if torch's settings
+        numerics: "real" computes all values as the CPU does. "skip" computes the values of small tensors. Of large
+            tensors, it computes only the shapes. "device" computes values that deviate from the CPU's values as a GPU's
+            values do: it adds up sums and products in a different order, and rounds factors to TF32 if torch's settings
             allow TF32.
         host: "modelled" charges host work with its modelled time on the host of the modelled GPU. Work that the model
             does not cover takes no time. "mixed" also charges work that the model does not cover: it measures the work

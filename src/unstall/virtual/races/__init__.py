@@ -1,5 +1,5 @@
-"""Finds data races between streams, and between device and host. Whether there is a race depends only on
-the order that the program requests.
+"""Finds data races between streams, and between device and host. Whether there is a race depends only on the
+order that the program requests.
 
 Timing decides whether a data race has an effect. Timing does not decide whether the program orders two accesses. Each
 stream has a vector clock. The vector clock tells how much work of every other stream has ended before the stream starts
