@@ -1,8 +1,8 @@
 """The ways in which PyTorch code makes the host wait. Each way has advice.
 
 `WAYS` has the waits for values and the explicit synchronizations. Each of these ways is recognised by operator and by
-stack. Copies to the device are recognised without operator and stack. So are memory requests. So
-there is a constant for each, such as `PAGEABLE_UPLOAD`.
+stack. For two kinds of ways, operator and stack are not needed: copies to the device, and memory requests. Each way of
+these two kinds has its own constant, such as `PAGEABLE_UPLOAD`.
 
 If no operators were recorded, a way in `WAYS` is recognised by the built-in function that the line called. If this
 function is unknown, the way is recognised by the data that was copied to the host.

@@ -123,10 +123,10 @@ def virtual_gpu(
 
     Args:
         gpu: The name of a GPU, or a .json file of `unstall calibrate`; "h200:2" for two devices.
-        numerics: "real" computes all values as the CPU does. "skip" computes small tensors, and only the shapes of
-            large tensors. "device" computes values that differ from the CPU's values in the same way as the values of a
-            GPU: it adds up sums and products in a different order, and rounds factors to TF32 if torch's settings allow
-            TF32.
+        numerics: "real" computes all values as the CPU does. "skip" computes the values of small tensors. Of large
+            tensors, it computes only the shapes. "device" computes values that deviate from the CPU's values as a GPU's
+            values do: it adds up sums and products in a different order, and rounds factors to TF32 if torch's settings
+            allow TF32.
         host: "modelled" charges host work with its modelled time on the host of the modelled GPU. Work that the model
             does not cover takes no time. "mixed" also charges work that the model does not cover: it measures the work
             on this machine, and scales the time to the host of the modelled GPU. "measured" charges the time that host
@@ -137,7 +137,7 @@ def virtual_gpu(
         A context manager that gives the timeline, the report and the trace of its block.
 
     Raises:
-        UsageError: The GPU is unknown, torch was imported without a virtual GPU, or this process has another virtual
-            GPU.
+        UsageError: The GPU is unknown, torch was imported without a virtual GPU, or this process already has a
+            virtual GPU with different options.
     """
     return VirtualGpu(machine(parse(gpu, numerics, host, warm)))

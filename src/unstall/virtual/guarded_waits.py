@@ -44,8 +44,8 @@ class GuardedWaits:
         self._simulator = simulator
 
     def before(self, operators: Sequence[str], kind: Kind, size_bytes: int, staged: int) -> Begun | None:
-        """Checks a wait. `staged` is 1 for a non-blocking copy from or to pageable memory, because the driver stages
-        the bytes of the copy.
+        """Checks a wait. `staged` is 1 for a non-blocking copy from or to pageable memory. The driver stages the bytes
+        of such a copy.
         """
         if kind == "upload" and staged and not self._simulator.waits_for_upload(size_bytes):
             return None

@@ -90,7 +90,7 @@ CPU_PREFIX = "cpu "
 
 
 class CopyFlag(IntFlag):
-    """Flags of a COPY. The two lowest bits are the direction; if both are 0, the copy goes to another device."""
+    """Flags of a COPY. The two lowest bits are the direction. Direction 0 means from one device to another device."""
 
     HOST_TO_DEVICE = 1
     DEVICE_TO_HOST = 2

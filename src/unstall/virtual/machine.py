@@ -85,7 +85,7 @@ class Machine:
 
     @property
     def is_watched(self) -> bool:
-        """Whether a span is watched, so that the program's clock is virtual."""
+        """Whether a span is watched. The program's clock is virtual while a span is watched."""
         return bool(self._watches)
 
     def now_ns(self) -> int:
@@ -99,8 +99,8 @@ class Machine:
         self._shim.append(int(LogCode.ADVANCE), -1, 0, ns, 0, -1, 0)
 
     def not_charged_ns(self) -> int:
-        """Returns how long the main thread has worked so far without advancing its virtual clock, in ns of real
-        time.
+        """Returns the real time, in ns, that the main thread has worked so far without advancing its virtual
+        clock.
         """
         return self.simulator.simulation.clock.not_charged_ns if self.simulator is not None else 0
 
@@ -221,10 +221,10 @@ def current() -> Machine | None:
 
 
 def machine(options: MachineOptions) -> Machine:
-    """Returns the machine of this process. Creates it if there is none.
+    """Returns the machine of this process. Creates a machine with `options` if there is none.
 
-    Raises UsageError if there is a machine with other options, if torch was imported first, or if torch would refuse
-    the allocator's settings.
+    Raises UsageError in three cases: this process has a machine with options other than `options`, torch was imported
+    first, or torch would refuse the allocator's settings.
     """
     if not _machines:
         if "torch" in sys.modules:

@@ -35,8 +35,8 @@ class Clock(Protocol):
         """Adds `ns` to the calling thread's time."""
 
     def not_charged_ns(self) -> int:
-        """Returns the real time, in ns, of the main thread's work that did not advance this clock. Adds up this time
-        from the start on.
+        """Returns how long the main thread has worked so far without advancing this clock: a total since the start,
+        in ns of real time.
         """
 
 
@@ -180,7 +180,7 @@ class ProgramClock:
         self._undo.callback(undo)
 
     def _put_default(self, function: FunctionType, originals: dict[object, object]) -> None:
-        """Replaces the real clock among a function's default arguments."""
+        """Replaces those default arguments of a function that are functions of the real clock."""
         before = function.__defaults__
         function.__defaults__ = tuple(
             originals[value] if _is_any(value, originals) else value for value in before or ()

@@ -1,5 +1,5 @@
-"""Finds the host waits that belong to copies. The call that launches a copy may wait for the copy. Another call of the
-same operation may also wait for the copy.
+"""Finds the host waits that belong to copies. The call that launches a copy may wait for the copy. A different call in
+the operation of the launching call may also wait for the copy.
 """
 
 from __future__ import annotations

@@ -58,11 +58,11 @@ def _harmless(finding: Finding, gain: float, planned: Container[str], *, elsewhe
 
 
 def _is_elsewhere(finding: Finding, gain: float, planned: Container[str], much_ns: float) -> bool:
-    """Returns whether the device idles for at least `much_ns` because of the finding, although the finding's edit gains
-    nothing.
+    """Returns whether two things are true: the finding's edit gains nothing, and the device idles for at least
+    `much_ns` because of the finding.
 
-    The gain of fixing such a finding is unknown. If the edit is not "graph", returns False. `gain` is the gain of the
-    edit alone, as a share of the step time.
+    The gain of fixing such a finding is unknown. Always returns False for an edit other than "graph". `gain` is the
+    gain of the edit alone, as a share of the step time.
     """
     idles = finding.exposed_ns >= much_ns and (finding.edit or "").startswith("graph")
     return idles and 0 <= gain < _NOTHING and finding.edit not in planned

@@ -47,8 +47,8 @@ class Model:
 
     @property
     def error_ns(self) -> float:
-        """The error of the model, in ns per step without the recorder. A smaller gain cannot be distinguished
-        from 0.
+        """The error of the model, in ns per step without the recorder. A gain that is smaller than the error cannot be
+        distinguished from 0.
         """
         return abs(self.error) * self.undistorted_step_ns
 

@@ -35,7 +35,7 @@ def staging_ns(subject: Subject, copies: Bool) -> I64:
 
 
 def unexplained_ns(subject: Subject, copies: Bool, usual_ns: int = 0) -> I64:
-    """Returns, for each instruction, how much host time of its copying call is not caused by the copy, in ns.
+    """Returns, for each instruction, the host time of its copying call that is not caused by the copy, in ns.
 
     This is the time of the call, minus the time of staging, minus the usual time of a call (`usual_ns`). The part of
     this time before the copy is returned for the instruction that launches the copy. The part after the copy is

@@ -39,7 +39,7 @@ class Subject:
     graphs: I32 = field(default_factory=lambda: np.zeros(0, dtype=np.int32))  # host rows that became graphs
 
     def with_program(self, program: Program, *notes: str) -> Subject:
-        """Returns the same run with another program. `notes` are added to the notes of earlier edits."""
+        """Returns a subject with this run and the given program. Adds `notes` to the notes of earlier edits."""
         return replace(self, program=program, notes=(*self.notes, *notes))
 
     def host_rows(self, place: EditPlace | None) -> Bool:

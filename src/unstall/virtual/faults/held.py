@@ -36,8 +36,9 @@ def held_table(happened: Happened, allocated: Allocated, host_row: I32, host: Ho
 
 
 def live(happened: Happened, allocated: Allocated, device: int, until: int) -> tuple[I64, I64]:
-    """Returns (record numbers, bytes) of a device's live allocations right before log record `until`. The record of an
-    allocation is the record that made it. The record of an operator's workspaces is the operator's launch.
+    """Returns (record numbers, bytes) of a device's live allocations right before log record `until`. A record
+    number is the number of the record that made the allocation. Workspaces of an operator have the record number of the
+    operator's launch.
     """
     before = (allocated.device == device) & (allocated.record < until)
     record, size = allocated.record[before], allocated.size[before]

@@ -203,7 +203,7 @@ def _host(timeline: Timeline, text: Text) -> Iterator[str]:
 
 def _outermost(timeline: Timeline) -> I32:
     """Returns the forward operator of each host event, as an index into the table `Host`. Returns -1 for an event
-    without a forward operator. Also returns -1 for an event if its parent has the same forward operator.
+    without a forward operator. Also returns -1 if the event and its parent have the same forward operator.
     """
     host = timeline.host
     outermost = host.forward.copy()

@@ -1,9 +1,9 @@
-"""Finds data races between streams, and between device and host. The order that a program requests tells which races
-there are.
+"""Finds data races between streams, and between device and host. Whether there is a race depends only on the
+order that the program requests.
 
-A data race may show no effect, depending on timing. But whether the program orders two accesses does not depend on
-timing. Each stream has a vector clock. The vector clock tells how much work of every other stream has ended before the
-next work of the stream starts. FastTrack uses vector clocks in the same way for threads (Flanagan and Freund,
+Timing decides whether a data race has an effect. Timing does not decide whether the program orders two accesses. Each
+stream has a vector clock. The vector clock tells how much work of every other stream has ended before the stream starts
+its next work. FastTrack uses vector clocks in the same way for threads (Flanagan and Freund,
 https://doi.org/10.1145/1543135.1542490).
 """
 

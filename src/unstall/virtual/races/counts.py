@@ -1,4 +1,4 @@
-"""Groups pairs of racing accesses into races. A race has all pairs that the same code made."""
+"""Groups pairs of racing accesses into races. One race stands for all pairs that the same code made."""
 
 from __future__ import annotations
 

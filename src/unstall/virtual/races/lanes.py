@@ -41,7 +41,7 @@ class GraphLanes:
 class StreamLanes:
     """The lane and the position of each log record. A lane is a stream, or a branch of a CUDA graph.
 
-    The positions number the records in the order in which the records run. A captured record has one position for each
+    Positions are counted in the order in which the records run. A captured record has one position for each
     launch of its graph. This position is right before the position of the launch.
     """
 

@@ -105,7 +105,7 @@ class Reuse:
         self.ordered(position)
 
     def ordered(self, position: int) -> None:
-        """Called after a synchronization. Checks each use of freed memory if the use may still be running. Notes the
+        """Called after a synchronization. Checks each use of freed memory that may still be running. Notes the
         lanes (streams, or branches of graphs) whose work from `position` on waits for this use.
         """
         for leftover in list(self._pending):

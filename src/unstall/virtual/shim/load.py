@@ -61,8 +61,8 @@ def _let_autograd_end() -> None:
 
 
 def _import_usable(torch: Torch, path: Path) -> ModuleType:
-    """Imports the shim. If `path` is the shim in the package and this shim does not load on this machine, prints a
-    message, and compiles a new shim.
+    """Imports the shim at `path`. If the shim of the package does not load on this machine, prints a message, compiles
+    a new shim, and imports the new shim.
     """
     if path.parent != building.PREBUILT:
         return _import(path)

@@ -126,7 +126,7 @@ class Actions:
 
     @property
     def needs_memory(self) -> np.ndarray:
-        """For each signature, whether its operator allocates memory in addition to its outputs."""
+        """For each signature: whether the operator allocates memory in addition to the memory of its outputs."""
         return self._needs_memory.rows
 
     def of(self, records: np.ndarray) -> np.ndarray:

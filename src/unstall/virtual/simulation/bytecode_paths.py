@@ -16,7 +16,7 @@ _ENDS = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")
 
 
 class _Branches(NamedTuple):
-    """The instructions that may not continue with the next instruction: jumps, returns and raises.
+    """Jumps, returns and raises: the instructions after which the next instruction may be skipped.
 
     Attributes:
         at: The offsets of these instructions, in bytes, in ascending order.

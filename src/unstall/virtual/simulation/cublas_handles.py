@@ -17,9 +17,9 @@ from unstall.virtual.log import NO_PYTHON
 class CublasHandles:
     """The cuBLAS handle of each thread. Handles are numbered from 0.
 
-    A handle is reused if a new Python thread needs a handle, and the number of Python threads with a handle is not less
-    than the number of Python threads that are alive. Then one of the threads with a handle has ended, and the new
-    thread reuses the ended thread's handle.
+    When a new Python thread needs a handle, the Python threads with a handle are counted. If there are at least as many
+    of them as Python threads that are alive, one of the threads with a handle has ended. The new thread then reuses the
+    handle of the ended thread.
     """
 
     def __init__(self) -> None:

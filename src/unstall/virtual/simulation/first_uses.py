@@ -84,7 +84,7 @@ class FirstUses:
             loaded.settled[signature] = True
 
     def _later_ns(self, signature: int) -> int:
-        """Returns about how long a later call and the wait for this call take."""
+        """Returns about how long a call of this operator, and the wait for the call, take after the first uses."""
         cost, host, limits = self._actions.operators[signature], self._actions.costs.host, self._actions.costs.limits
         on_host = host.operator + cost.host_ns + len(cost.kernels) * host.launch + host.synchronize_device
         on_device = sum(each.duration_ns for each in cost.kernels)

@@ -8,7 +8,7 @@
   thread continues after the other thread has recorded the event.
 
 - A thread of a process group (for example of gloo) also runs no Python. The process group's thread begins each
-  collective after the calling thread has passed a stream to it.
+  collective after the calling thread has passed a stream to that thread.
 """
 
 from __future__ import annotations

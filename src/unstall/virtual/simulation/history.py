@@ -1,9 +1,9 @@
 """The history of the simulation in growing numpy columns. Timelines are built from it.
 
 Columns are compressed (see `GrowingArray`). A record and its instruction take about 20 bytes. A device operation takes
-about 10 bytes. The engine and the race detection store about the same number of bytes in addition. A million operators,
-each with five records and one device operation, take about 400 MB. The memory grows with the length of the run and has
-no limit, because a timeline shows the whole run.
+about 10 bytes. The engine and the race detection also store data, about as many bytes as the history. A million
+operators, each with five records and one device operation, take about 400 MB. The memory grows with the length of the
+run and has no limit, because a timeline shows the whole run.
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ class HostClock(Protocol):
         """
 
     def unmodelled(self) -> dict[tuple[int, int], int]:
-        """Returns the real time, in ns, of the host work that did not advance the clock. The keys are (stack before the
-        work, stack after the work). The number -1 means an unknown stack.
+        """Returns a dict with the real time, in ns, of the host work that did not advance the clock. The keys are
+        (stack before the work, stack after the work). The number -1 means an unknown stack.
         """
 
 

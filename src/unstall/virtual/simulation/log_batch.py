@@ -31,7 +31,7 @@ class LogBatch:
     """A batch of log records. The first `simulated` records of the batch are already simulated."""
 
     def __init__(self, records: np.ndarray, number: int) -> None:
-        """`number` is the position of the first record in the whole log."""
+        """`number` is the position that the first of `records` has in the whole log."""
         self.records = records
         self.number = number
         self.captured = np.zeros(len(records), np.bool_)  # part of a graph capture, so nothing runs

@@ -167,7 +167,7 @@ class Requests:
         return all((device, stream, handle, name) in self._workspaces for name, _ in cost.workspaces)
 
     def foresee(self, device: int, stream: int, sizes: Iterable[int], is_done: Callable[[int], bool]) -> DriverCall:
-        """Predicts the driver call of each request. Each prediction assumes that this request is the next request.
+        """Predicts the driver call of each request. Each prediction assumes that no other request comes first.
         Returns the driver call of the first request that needs a driver call. Returns "" if no request needs one.
         """
         allocator = self.allocator(device)

@@ -79,7 +79,7 @@ class Simulator:
         of records.
 
         The garbage collector may run a finalizer during this call. If the finalizer queries the simulator, the answer
-        covers only what was simulated before the call.
+        covers only what was simulated before this call of `drain`.
         """
         with self._lock:
             if self._forked or self._draining:

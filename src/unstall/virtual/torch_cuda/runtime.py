@@ -166,8 +166,8 @@ class Runtime:
 
     @property
     def devices(self) -> tuple[DeviceProperties, ...]:
-        """The properties of the attached devices, or of H200s if no devices are attached. Raises ValueError if the shim
-        has a different number of devices.
+        """The properties of the attached devices, or of H200s if no devices are attached. Raises ValueError if the
+        number of attached devices is not the shim's number of devices.
         """
         count = self.shim.device_count()
         devices = _attached.devices or tuple(DeviceProperties.of(H200, index) for index in range(count))

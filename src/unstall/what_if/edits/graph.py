@@ -45,9 +45,9 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 
     If everything that an operator launches is in the graph, the host work of the operator before its first launch and
     after its last launch is also removed. If the edit has a place, the host work of the place's function, and of
-    everything that the function calls, is also removed. The function's caller stays unchanged. An operator that runs at
-    the same time as the function, and is not part of the function, stays unchanged. An example is an operator that adds
-    gradients to `.grad`.
+    everything that the function calls, is also removed. The function's caller stays unchanged. An operator that is not
+    part of the function, but runs at the same time as the function, stays unchanged. An example is an operator that
+    adds gradients to `.grad`.
     """
     program = subject.program
     do, ops = program.instructions, program.ops

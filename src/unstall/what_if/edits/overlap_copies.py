@@ -61,7 +61,8 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 def _tied(program: Program) -> Bool:
     """Returns a mask of the ops that cannot run ahead of the computation, because an event orders them on their stream.
 
-    Such an op is next to an event or a wait on its stream, or the next op on its stream also waits for another op.
+    On the stream of such an op, an event or a wait comes directly before or after the op. An op is also in the mask if
+    the next op on its stream has an entry in `after`: it waits for one more op.
     """
     do, ops = program.instructions, program.ops
     tied = np.zeros(len(ops), dtype=np.bool_)
