@@ -23,8 +23,9 @@ def with_iterations(timeline: Timeline) -> Timeline:
     """Fills in, for each fault, the number of the step in which the fault happened. Steps are counted from 1. The
     number is -1 if the steps are unknown.
 
-    A fault may end the program in the middle of a step. Suppose that the call with the fault came after the last complete
-    step. If the program made the same call in earlier steps, the fault is in the step after the last complete step.
+    A fault may end the program in the middle of a step. Suppose that the call with the fault came after the last
+    complete step. If the program made the same call in earlier steps, the fault is in the step after the last complete
+    step.
     """
     faults, host = timeline.faults, timeline.host
     if not len(faults):
