@@ -149,7 +149,7 @@ def unique_pairs(a: Mapping[int, Hashable], b: Mapping[int, Hashable]) -> list[t
 
 
 def pairs_of_files(a: Iterable[str], b: Iterable[str]) -> dict[str, str]:
-    """Maps each file of B to the matching file of A: the same path, or else the only path with the same end.
+    """Maps each file of B to the file of A with the same path, or else to the only file of A whose path ends alike.
 
     Files of B without a match are left out.
     """
