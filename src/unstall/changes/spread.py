@@ -85,7 +85,7 @@ def per_step(total: int, steps: int) -> float:
 def noise(deviation: float, steps_a: int, steps_b: int) -> int | None:
     """Returns the noise of the difference of two means, or None if each run has one step.
 
-    If only chance acts, the difference is larger than the noise in 1 of 20 cases.
+    By chance alone, the difference of the means is larger than the noise in 1 of 20 cases.
     This is Student's t test for two samples of equal variance. `deviation` is the sum of squared deviations of both
     runs, which estimates the variance.
     """
