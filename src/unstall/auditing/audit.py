@@ -126,8 +126,8 @@ class _Process:
 
     @property
     def temporary(self) -> Path:
-        """The folder for temporary files of the process. If the process is killed, its remaining temporary files are
-        only in this folder."""
+        """The folder for temporary files of the process. If the process is killed, all temporary files that it leaves
+        behind are in this folder."""
         return self.folder / "tmp"
 
 

@@ -51,8 +51,8 @@ def unfinished(ring: Ring) -> list[Unfinished]:
 def _unlikeliness(each: Unfinished) -> tuple[bool, bool, int]:
     """Returns a sort key that is lowest for the work that most likely failed.
 
-    No mark follows the last work of a stream, so this work may have finished. The earlier such work was launched, the
-    more likely it has finished.
+    No mark follows the last work of a stream, so this work may have finished. The earlier it was launched, the more
+    likely it has finished.
     """
     number = int(each.launch["number"])
     return each.blocked, each.is_last, -number if each.is_last else number

@@ -127,7 +127,9 @@ def _open(ring: Ring, entries: Rows, may_be: Callable[[str], bool]) -> Rows:
 
 
 def _visits(entries: Rows) -> tuple[int | None, int | None]:
-    """Returns which executions of a line the entries in `entries` belong to, counted from 1.
+    """Returns the first and the last execution of a line to which an entry of `entries` belongs.
+
+    The executions of the line are counted from 1.
 
     Returns:
         (first, last): `last` is None if it equals `first`. Both are None if they are not known.

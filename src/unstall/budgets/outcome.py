@@ -70,8 +70,8 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
         source: What is known about the recorded run as a whole, such as its device. None if the run was only searched
             for races.
         steps: How the run was divided into steps. None if the run was only searched for races.
-        shortfall: If the figures describe only a few steps, or a different part of the run than the user asked for, the
-            reason. Otherwise None.
+        shortfall: Why the figures describe only a few steps, or a part of the run that the user did not ask for. None
+            if neither is the case.
         outcomes: One outcome for each limit.
     """
 

@@ -126,8 +126,8 @@ def _divides(found: Alignment, sides: Sides) -> bool:
 def _most_agree(sides: Sides, things: Literal["kernel", "line"], of_a: I64, of_b: I64) -> Alignment:
     """Returns the ratio of steps that most kernels or lines support.
 
-    `of_a` has one element for each time that a kernel (or a line) occurs in run A. `of_b` is the same for run B. The
-    element is a number that identifies the kernel's name (or the line).
+    `of_a` has one element for each time that a kernel (or a line) occurs in run A. `of_b` has one for each time in run
+    B. Each element is a number that identifies the kernel's name (or the line).
     """
     (name_a, times_a), (name_b, times_b) = (np.unique(of, return_counts=True) for of in (of_a, of_b))
     _, in_a, in_b = np.intersect1d(name_a, name_b, assume_unique=True, return_indices=True)

@@ -114,9 +114,10 @@ def _blocking(side: ComparedRun, call: I64) -> Bool:
 
 
 def _pair_the_rest(sides: Sides, sets: list[_Copies], group_a: I64, group_b: I64) -> I64:
-    """Matches more groups of B with groups of A. Then returns the group of each copy of B.
+    """Matches the groups of B that have no match yet. Then returns the group number of each copy of B.
 
-    A group of B that has no match gets the number of the most similar group of A that has no match either.
+    Only groups of A without a match are considered. A group of B gets the number of the group of A that is most similar
+    to it.
     """
     alone_a, alone_b = np.setdiff1d(group_a, group_b), np.setdiff1d(group_b, group_a)
     renumber = np.arange(1 + max(int(group_a.max(initial=0)), int(group_b.max(initial=0))))

@@ -149,9 +149,10 @@ def unique_pairs(a: Mapping[int, Hashable], b: Mapping[int, Hashable]) -> list[t
 
 
 def pairs_of_files(a: Iterable[str], b: Iterable[str]) -> dict[str, str]:
-    """Maps each file of B to the matching file of A: the same path, or else the only path with the same end.
+    """Maps each file of B to the file of A that matches it. Files of B without a match are left out.
 
-    Files of B without a match are left out.
+    Two files match if their paths are equal. Otherwise they match if the ends of their paths are equal, and no third
+    file without a match has a path with this end.
     """
     names_a, names_b = set(a), set(b)
     found = {name: name for name in names_a & names_b}

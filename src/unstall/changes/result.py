@@ -226,9 +226,9 @@ class Unchanged(msgspec.Struct, frozen=True, kw_only=True):
 class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a report on two runs shows.
 
-    If the data is not sufficient for a value, the value is null or empty. If it is empty, a caveat says why. `compared`
-    is a pair (m, n): m steps of A do the same work as n steps of B. Figures "per step" are for m steps of A and for n
-    steps of B.
+    If the data is not sufficient for a value, the value is null or empty. A caveat says why a value is empty.
+    `compared` is a pair (m, n): m steps of A do the same work as n steps of B. Figures "per step" are for m steps of A
+    and for n steps of B.
     """
 
     schema: str = SCHEMA

@@ -225,7 +225,7 @@ def _exact(run: Run) -> bool:
 
 
 def _without_stacks(run: Run) -> Run:
-    """Returns the same run with annotations and operators as places."""
+    """Returns a copy of the run without stacks. Its places are annotations and operators."""
     timeline = run.timeline
     if not len(timeline.stacks):
         return run

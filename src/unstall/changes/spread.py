@@ -83,8 +83,9 @@ def per_step(total: int, steps: int) -> float:
 
 
 def noise(deviation: float, steps_a: int, steps_b: int) -> int | None:
-    """Returns the difference of two means that chance alone exceeds in 1 of 20 cases, or None if each run has one step.
+    """Returns the noise of the difference of two means, or None if each run has one step.
 
+    By chance alone, the difference of the means is larger than the noise in 1 of 20 cases.
     This is Student's t test for two samples of equal variance. `deviation` is the sum of squared deviations of both
     runs, which estimates the variance.
     """

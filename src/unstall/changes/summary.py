@@ -106,7 +106,10 @@ def _faster(a: Side, b: Side, step: Time, each: str) -> str:
 
 
 def _most(step: Time, accounts: Sequence[Account]) -> Account | None:
-    """Returns the account that changed most in the same direction as the step time, or None if no account did."""
+    """Of the accounts that changed in the same direction as the step time, returns the one that changed most.
+
+    Returns None if no account changed in this direction.
+    """
     sign = 1 if step.change > 0 else -1
     part = max(accounts, key=lambda part: sign * part.time_ns.change, default=None)
     return part if part and sign * part.time_ns.change > 0 else None

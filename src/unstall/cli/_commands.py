@@ -124,7 +124,7 @@ def _with_gpus(run: Sequence[str], flags: Sequence[str]) -> list[str]:
 def _split(rest: Sequence[str], module: Sequence[str]) -> tuple[list[str], list[str]]:
     """Splits the words after a launcher. Returns (the launcher's options, the program with its arguments).
 
-    The program begins at the first script or at the first word in `module`, such as "-m".
+    The program begins at the first word that is a script or is contained in `module`, such as "-m".
     """
     for place, word in enumerate(rest):
         if word in module:

@@ -1,4 +1,4 @@
-"""Says with which words a shell can complete the value of an argument, and with which files, by file name ending."""
+"""Lists how a shell can complete the value of an argument: the words, and the file name endings of the files."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def check_outputs(args: argparse.Namespace, *inputs: str, others: Sequence[str |
 
 
 def check_replaced(path: Path, endings: tuple[str, ...] = TRACES, what: str = "trace") -> None:
-    """Raises UsageError if an output would replace an existing file that is probably something else, such as a script.
+    """Raises UsageError if an output would replace a file that is probably no earlier output, such as a script.
 
     A file may be replaced if its name has one of the endings, or if it is empty. `what` is the kind of output, for the
     error message.

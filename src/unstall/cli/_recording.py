@@ -71,8 +71,9 @@ class Teller:
 
 
 def try_cupti(settings: Settings) -> None:
-    """Checks whether CUPTI works before the program starts. Without this call, the program itself would start a process
-    for the check.
+    """Checks whether CUPTI works. Is called before the program starts.
+
+    Without this call, the program itself would start a process for the check.
     """
     from unstall.cupti.recorder import try_ahead
 

@@ -37,10 +37,11 @@ def is_armed(environment: Mapping[str, str]) -> bool:
 
 
 def variables(environment: Mapping[str, str], folder: Path, driver: Any = None) -> tuple[dict[str, str], str]:
-    """Returns (variables, reason): the environment variables for a core dump, and why no dump will be written.
+    """Returns (variables, reason) for a core dump.
 
-    A process that gets the variables writes its core dump to `folder`. The variables are {} if the user has set
-    variables for core dumps, or if the driver cannot write a small dump. The reason is "" if a dump will be written.
+    `variables` are environment variables. A process that gets them writes its core dump to `folder`. They are {} if the
+    user has set variables for core dumps, or if the driver cannot write a small dump. `reason` says why no dump will be
+    written. It is "" if a dump will be written.
 
     Args:
         environment: The environment of this process.

@@ -12,9 +12,9 @@ from unstall.blaming.ring import name_in_results
 
 
 def launched_by(dump: CoreDump, result: BlameResult) -> CoreDump:
-    """Returns a copy of the dump in which each kernel has the lines that launched it.
+    """Returns a copy of the dump, with the lines that launched each kernel.
 
-    These are the lines of `result` whose unfinished work contains the kernel.
+    A line of `result` counts as a line that launched a kernel if the line's unfinished work contains this kernel.
     """
     lines = list(_lines(result))
 

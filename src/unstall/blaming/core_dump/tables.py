@@ -68,7 +68,7 @@ class Table:
         rows: The rows.
         parent: For each row, the index of its parent in the rows of the parent table.
         first_row: Maps the number of a section to the index of its first row in `rows`.
-        counts: Maps the number of a section to how many rows the section has.
+        counts: Maps the number of a section to the number of its rows.
     """
 
     rows: NDArray[Any]

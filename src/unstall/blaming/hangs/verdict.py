@@ -194,7 +194,7 @@ def _likeliest_first(ring: Ring, rows: Rows) -> Rows:
 def _may_be_of_others(ring: Ring, stream: int, found: Mapping[int, tuple[Standing, int | None]]) -> bool:
     """Returns whether this stream may only be waiting for work of other streams.
 
-    Only the legacy default stream waits for other streams without an event. If another stream waits for an event of
+    Without an event, only the legacy default stream waits for other streams. If another stream waits for an event of
     this stream, this stream has work of its own.
     """
     row = ring.tables["streams"][stream]

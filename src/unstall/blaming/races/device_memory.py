@@ -167,7 +167,7 @@ class DeviceMemory:
 
 
 def _last(uses: Iterable[tuple[Use, Stack]]) -> list[tuple[Use, Stack]]:
-    """Returns, for each stream, the last one of `uses` by this stream. All other uses by the stream come before it."""
+    """Returns the last use by each stream. All other uses in `uses` by the same stream come before its last use."""
     last: dict[int | None, tuple[Use, Stack]] = {}
     for use, stack in uses:
         known = last.get(use.work.stream)

@@ -205,9 +205,9 @@ class Follower(EventHandler):
             self.device.record_stream(tensor.untyped_storage().data_ptr(), self._stream(stream.device_index, raw))
 
     def _stream(self, device: int, pointer: int) -> int:
-        """Returns a number that identifies a stream: the stream's pointer.
+        """Returns a number that identifies a stream: its pointer, unless it is a default stream.
 
-        A default stream has the pointer 0. The number of a default stream is minus the index of its device.
+        The pointer of a default stream is 0. Its number is minus the index of its device.
         """
         stream = pointer or -device
         self._device_of.setdefault(stream, device)
