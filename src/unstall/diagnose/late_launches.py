@@ -96,8 +96,8 @@ def _calls(run: Run) -> I64:
 def _innermost(run: Run) -> int:
     """Returns the user's innermost function whose launches cause most of the idle time.
 
-    Launches in functions that this function calls count too. The function is a row of `timeline.stacks`. Returns -1 if
-    there is no such function, or if the run has no stacks.
+    A function's launches include the launches in the functions that it calls. The result is a row of
+    `timeline.stacks`, or -1 if no function causes most of the idle time, or if the run has no stacks.
     """
     stacks, calls, lost = run.timeline.stacks, _calls(run), run.lost_to("launch")
     frame = run.places.frame[calls]

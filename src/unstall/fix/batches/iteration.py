@@ -381,7 +381,7 @@ def _raise(ended: ProducerEnded) -> NoReturn:
 
 def _held_ready(loader: DataLoader[object]) -> int:
     """Returns how many batches the loader's workers may have ready before the program asks for the first batch. The
-    result is at most half of all batches, so that a short loop can still be measured."""
+    result is at most half of all batches, because even a short loop must have batches to measure."""
     ready = int(loader.num_workers * (getattr(loader, "prefetch_factor", None) or 1))
     try:
         return min(ready, len(loader) // 2)
