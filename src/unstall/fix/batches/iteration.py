@@ -151,8 +151,8 @@ class Iteration:
 
     def _sender(self) -> Sender:
         """Returns the `Sender` of earlier passes. This `Sender` has learned whether the loader reuses the memory of
-        batches. If another pass is using this `Sender`, or if no earlier pass used this device, returns a new
-        `Sender`."""
+        batches. Returns a new `Sender` instead if another pass is using this one, or if no earlier pass used
+        this device."""
         kept, loader = self._passes.sender, self._loader
         others = self._passes.others_are_open(self)
         if kept is not None and kept.accelerator is self._accelerator and not others:
