@@ -48,7 +48,11 @@ def in_one_unit(*times_ns: int) -> list[str]:
 
 
 def share(part: int, whole: int) -> str:
-    """Returns part / whole as a percentage, such as "38.4 %". Returns "0 %" or "100 %" only if the share is exact."""
+    """Returns part / whole as a percentage, such as "38.4 %".
+
+    Returns "0 %" or "100 %" only if this is the exact share. Otherwise, returns at least "<0.1 %" and at most
+    ">99.9 %".
+    """
     if whole <= 0 or part == 0:
         return "0 %"
     if part == whole:

@@ -53,9 +53,9 @@ def writing_atomically(path: str | Path) -> Iterator[IO[bytes]]:
 def check_targets(targets: Sequence[str | Path], inputs: Sequence[str | Path] = ()) -> None:
     """Raises UsageError if one of the output files `targets` cannot be written safely.
 
-    A target is refused if the target is the same file as an input or as another target (also through links), if the
-    target is a folder, or if the folder of the target does not exist. A path that is not a regular file (such as
-    `/dev/stdout` or a pipe) may occur twice among the targets.
+    A target is refused in three cases: it is a folder, its folder does not exist, or its file is already an input or an
+    earlier target. Paths that lead to one file through links name the same file. A path that is not a regular file
+    (such as `/dev/stdout` or a pipe) may occur twice among the targets.
     """
     taken = [(Path(path), "it is the input, which would be lost") for path in inputs]
     for target in map(Path, targets):

@@ -25,7 +25,7 @@ class Check(TypedDict):
     Attributes:
         name: The name of the part.
         found: The version or a description of the part; None if the part was not found.
-        instead: If the part was not found, what is used instead, or why the part does not work.
+        instead: What is used in place of a part that was not found, or why the part does not work.
         enables: What unstall can do with the part.
         notes: Sentences with additional facts.
     """

@@ -35,7 +35,7 @@ _KINDS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMCPY_PEER, Kind.MEMSET, Kind.OVERHEAD
 
 
 class CuptiError(UnstallError):
-    """CUPTI cannot be used in this process, either at all or at the moment."""
+    """CUPTI cannot be used in this process at the moment, or can never be used."""
 
 
 class Cupti:

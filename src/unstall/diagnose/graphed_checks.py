@@ -49,7 +49,7 @@ def is_check(where: Where) -> bool:
 
 
 def left_out_of(run: Run) -> LeftOut | None:
-    """Returns how many steps this analysis or the recorder left out of the figures, or None if no step was left out."""
+    """Returns how many steps were left out of the figures, by this analysis or the recorder. None if no step was."""
     found = run.steps.left_out or run.timeline.meta.left_out
     if found is None:
         return None

@@ -35,7 +35,7 @@ class HandOver:
     usual_ns: int  # an op has started this long after its launch returned, unless something held it
 
     def at(self, rows: I64) -> HandOver:
-        """Returns the same data for some of the intervals only. `rows` has the indices of these intervals."""
+        """Returns a `HandOver` with only some of the intervals. `rows` has the indices of these intervals."""
         return HandOver(
             self.op[rows],
             self.launch[rows],
@@ -120,8 +120,8 @@ def _first_of_launch(timeline: Timeline, rows: I64) -> I64:
 def _hidden_work(timeline: Timeline, rows: I64, at: I64, begun: I64) -> I64:
     """Finds launched graphs that may have kept the device busy, although the file does not contain the graphs' ops.
 
-    Returns, for each idle interval, the time at which the launch of such a graph returned, in ns. If there is no such
-    graph, returns the largest int64.
+    Returns, for each idle interval, the time at which the launch of the graph that was found returned, in ns. If no
+    graph was found, returns the largest int64.
 
     Args:
         timeline: The run.

@@ -45,14 +45,16 @@ class Late:
 def divide(run: Run, function: int | None = None) -> tuple[list[Late], list[Group]]:
     """Divides launches that leave the device idle into stretches of code and series of tiny kernels.
 
-    Returns (stretches, series). The stretches are sorted by cost, costliest first. Each series is of one line. A launch
-    is in a stretch or in a series but not in both, because no idle time may count twice. There is one exception:
-    if the host is late only after pauses, both the stretch and its series are returned. In this case, the idle time
-    between tiny kernels has a reason other than the pauses.
+    Returns (stretches, series). The stretches are sorted by cost, costliest first. Each series is of one line. If
+    `function` is given (a row of `timeline.stacks`), the only stretch is this function. Otherwise, the only stretch is
+    the user's innermost function that has most of the idle time. If there is no such function, each of the costliest
+    lines is a stretch.
 
-    If `function` is given (a row of `timeline.stacks`), the stretch is this function. Otherwise, the stretch is the
-    user's innermost function that has most of the idle time. If one series of tiny kernels has most of the stretch's
-    idle time, only the series is returned. Otherwise, only the stretch is returned.
+    A launch is in a stretch or in a series but not in both, because no idle time may count twice. If one series of tiny
+    kernels has most of a stretch's idle time, the series is returned and the stretch is left out. Otherwise, the
+    stretch is returned, and its launches are left out of the series. There is one exception: if the host is late only
+    after pauses, the launches also stay in the series, because pauses do not explain the idle time between tiny
+    kernels.
     """
     lost, between = run.lost_to("launch"), run.lost_to("launch", "latency")
     rows_of_tiny = [group for group in _tiny_rows(run) if between[group.rows].sum() >= _WORTH * run.wall]
@@ -96,8 +98,8 @@ def _calls(run: Run) -> I64:
 def _innermost(run: Run) -> int:
     """Returns the user's innermost function whose launches cause most of the idle time.
 
-    Launches in functions that this function calls count too. The function is a row of `timeline.stacks`. Returns -1 if
-    there is no such function, or if the run has no stacks.
+    A function's launches include the launches in the functions that it calls. The result is a row of
+    `timeline.stacks`, or -1 if no function causes most of the idle time, or if the run has no stacks.
     """
     stacks, calls, lost = run.timeline.stacks, _calls(run), run.lost_to("launch")
     frame = run.places.frame[calls]

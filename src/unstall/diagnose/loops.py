@@ -14,7 +14,7 @@ def goes_around_steps(run: Run, edit: str) -> bool:
 
     The result is True if the function makes the CUDA calls of several steps, and no CUDA call outside of the function
     comes between these calls. The result is also True for a function that is called once per step and makes all CUDA
-    calls of the step: the recording of such a function looks the same.
+    calls of the step: the recording of such a function looks like that of a function with the loop.
     """
     host = run.timeline.host
     calls = np.flatnonzero(run.inside & (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL))

@@ -74,9 +74,10 @@ class Outlook:
         """The gains under a second assumption about the recorder's overhead, if this changes which resource limits the
         run.
 
-        The first assumption is the estimated overhead. If the host then limits the run, the second assumption is a host
-        that is faster by the error of the estimate. If any other resource then limits the run, the second assumption is
-        a recorder without overhead. The result has only the gains of the host and of the best other resource.
+        The first assumption is that the estimated overhead is right. Under the first assumption, either the host or
+        another resource limits the run. If it is the host, the second assumption is that the host is faster, by the
+        error of the estimate. If it is another resource, the second assumption is that the recorder has no overhead.
+        The result has only two gains: that of the host, and the largest gain of the other resources.
 
         None if the same resource limits the run under both assumptions, or if the overhead is not estimated.
         """

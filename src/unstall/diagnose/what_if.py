@@ -59,7 +59,7 @@ def what_if(
 
     Raises:
         TraceError: The file cannot be read, ends before its device events, or has no events.
-        UsageError: An edit, its place or `step` does not exist, or the steps have no device work.
+        UsageError: There is no edit, place or annotation with a given name, or the steps have no device work.
     """
     chosen = [parse(text) for text in texts(edits, "edits", "edits")]
     user = texts(user, "user", "globs of files")

@@ -26,8 +26,8 @@ _LOOP = 0.2  # of the step: a function around the steps must gain this much more
 def with_whole_graphs(run: Run, model: Model, findings: list[Finding]) -> list[Finding]:
     """Returns the findings, with the launch-bound finding moved to the function whose graph gains most in a replay.
 
-    If several functions gain almost the same, the function that needs the fewest graphs is chosen. If these functions
-    need equally many graphs, the innermost function is chosen.
+    Among functions that gain almost equally, the function that needs the fewest graphs is chosen. Among functions that
+    also need equally many graphs, the innermost is chosen.
 
     A function that contains the loop over the steps, such as a script's `main`, cannot be captured as a whole. Only the
     part that each step runs can be captured. If a framework makes some of the launches, the function is the model's

@@ -34,7 +34,9 @@ def endings(formats: Sequence[str] = FORMATS) -> list[str]:
 
 
 def format_of(path: str | Path, otherwise: str | None = None, formats: Sequence[str] = FORMATS) -> str:
-    """Returns the format to which the ending of `path` belongs. If this is none of `formats`, returns `otherwise`.
+    """Returns the format to which the ending of `path` belongs.
+
+    If the ending belongs to none of `formats`, returns `otherwise`.
 
     Raises:
         UsageError: The ending belongs to none of `formats`, and `otherwise` is None.

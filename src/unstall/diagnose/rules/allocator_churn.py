@@ -1,5 +1,5 @@
-"""`cudaMalloc`, `cudaFree` and pinned allocation in later steps. In these steps, torch's caching allocator should avoid
-such calls.
+"""`cudaMalloc`, `cudaFree` and pinned allocation in the steady state, in which torch's caching allocator should avoid
+these calls.
 """
 
 from __future__ import annotations

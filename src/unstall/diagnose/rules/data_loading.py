@@ -55,14 +55,14 @@ def data_loading(run: Run) -> list[Finding]:
 
 
 def _remedy(*, single: bool, ahead: bool, prefetched: bool, elsewhere: bool) -> tuple[str, str]:
-    """Returns (why, fix): the reason why batches come late, and the advice.
+    """Returns (why, fix): the reason why the batches of a line come late, and the advice.
 
     Args:
         single: Whether the DataLoader makes batches in the main process.
-        ahead: Whether a thread already fetches these batches in advance. `unstall.prefetch` starts such a thread if
-            this saves time.
-        prefetched: Whether `unstall.prefetch` is known to fetch these batches.
-        elsewhere: Whether a thread fetches other batches in advance.
+        ahead: Whether a thread already fetches the line's batches in advance. `unstall.prefetch` starts a thread
+            that does so, if this saves time.
+        prefetched: Whether `unstall.prefetch` is known to fetch the line's batches.
+        elsewhere: Whether a thread fetches any batches of the run in advance.
     """
     if single and ahead:
         return (

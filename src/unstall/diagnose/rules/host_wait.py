@@ -125,8 +125,8 @@ def _edit(run: Run, way: Way, group: Group) -> str:
 def _reads_data(run: Run, way: Way, group: Group) -> bool:
     """Returns whether the host waits for data that is larger than a single value.
 
-    If so, the advice is to copy the data into pinned memory without waiting. A single value can stay on the device
-    instead.
+    For such data, the advice is to copy it into pinned memory without waiting. A single value needs no copy, because it
+    can stay on the device.
     """
     return way.rule == "sync-cpu" and bool((_bytes_read(run, group.rows) > READ_BACK_BYTES).any())
 

@@ -55,7 +55,8 @@ def _finding(run: Run, late: Late, lost: I64) -> Finding:
 def _how_late(run: Run, group: Group, lost: I64) -> str:
     """Returns a text that says how many launches came after the device had run out of work.
 
-    If several ops were still queued at the launches that came in time, the text also gives the number of queued ops.
+    Other launches came in time. If several ops were still queued at these launches, the text also gives the median
+    number of queued ops.
     """
     calls, depth = run.launch_depth
     others = depth[np.isin(calls, group.rows[lost[group.rows] == 0])]

@@ -15,10 +15,10 @@ _ADDS_GRADIENTS = "torch::autograd::AccumulateGrad"  # autograd chooses its stre
 
 
 def lonely_stream(run: Run) -> list[Finding]:
-    """Returns one finding for each line that launches work on a side stream that hardly overlaps with other work.
+    """Returns one finding for each line that launches work on a side stream, if the stream hardly overlaps with others.
 
     The finding's exposed time is the time in which the work on the side stream ran alone. Collectives are left to
-    another rule.
+    the rule exposed_comm.
     """
     device = run.timeline.device
     findings = []

@@ -88,12 +88,12 @@ def _within(run: Run, group: Group) -> str:
 
 
 def _after(run: Run, group: Group) -> str:
-    """Returns a text that names the line of the call before the group's events, or "".
+    """Returns a text that names the line of the last call before each of the group's events, or "".
 
-    The text names a line only if this line comes before most of the events and is not the group's own line. Usually,
-    only calls on the event's thread count. For events on autograd's threads, calls on any thread count,
-    because backward() on another thread starts these events. If no operators were recorded, calls on any thread count
-    for all events, because autograd's threads cannot be identified.
+    The text names a line only if the last call before most of the events is at this line, and if this line is not the
+    group's own line. Usually, only calls on the event's thread count. For events on autograd's threads, calls on any
+    thread count, because these events are started by backward() on another thread. If no operators were recorded, calls
+    on any thread count for all events, because autograd's threads cannot be identified.
     """
     host = run.timeline.host
     operation = run.places.operation[group.rows]

@@ -29,7 +29,7 @@ News = Literal["starved", "fed", "not at hand"]
 
 class InPlace:
     """Fetches batches on the program's own thread, and copies them to the device on the program's own stream. This is
-    hardly more work than in a loop without `prefetch`, because only a few batches are measured.
+    hardly more work than a loop without `prefetch` does, because only a few batches are measured.
 
     Used if the host limits the loop, or if the loader's pinning thread, which needs the GIL, limits the loop.
     """

@@ -151,8 +151,8 @@ class Iteration:
 
     def _sender(self) -> Sender:
         """Returns the `Sender` of earlier passes. This `Sender` has learned whether the loader reuses the memory of
-        batches. If another pass is using this `Sender`, or if no earlier pass used this device, returns a new
-        `Sender`."""
+        batches. Returns a new `Sender` instead if another pass is using this one, or if no earlier pass used
+        this device."""
         kept, loader = self._passes.sender, self._loader
         others = self._passes.others_are_open(self)
         if kept is not None and kept.accelerator is self._accelerator and not others:
@@ -381,7 +381,7 @@ def _raise(ended: ProducerEnded) -> NoReturn:
 
 def _held_ready(loader: DataLoader[object]) -> int:
     """Returns how many batches the loader's workers may have ready before the program asks for the first batch. The
-    result is at most half of all batches, so that a short loop can still be measured."""
+    result is at most half of all batches, because even a short loop must have batches to measure."""
     ready = int(loader.num_workers * (getattr(loader, "prefetch_factor", None) or 1))
     try:
         return min(ready, len(loader) // 2)

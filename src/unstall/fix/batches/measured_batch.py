@@ -15,8 +15,8 @@ HANDING_OVER_NS = 20_000  # least time to pass a batch between threads
 
 @dataclass(frozen=True, slots=True)
 class MeasuredBatch:
-    """Measurements of a batch. The object holds no reference to the batch's tensors, so that the program can free the
-    tensors."""
+    """Measurements of a batch. The object holds no reference to the batch's tensors, because the program must be able
+    to free the tensors."""
 
     batch: FetchedBatch
     pinned: bool

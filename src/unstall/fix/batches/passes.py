@@ -22,7 +22,7 @@ class Pass(Protocol):
 
 class Passes:
     """State that is shared by all passes that one `prefetch` makes over its loader. This object has only weak
-    references to the passes, so that a pass ends when the program drops the pass."""
+    references to the passes, because a pass must end when the program drops the pass."""
 
     def __init__(self) -> None:
         self.counters = PrefetchCounters()

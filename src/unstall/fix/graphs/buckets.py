@@ -191,8 +191,8 @@ class Buckets:
         self._families: OrderedDict[Key, _Family] = OrderedDict()
 
     def padded(self, call: CallArguments) -> Padded | None:
-        """Returns the call with its inputs padded. Returns None if all calls so far had the same sizes, or if padding
-        was refused or cannot be tested."""
+        """Returns the call with its inputs padded. Returns None in three cases: all calls so far had equal
+        sizes, padding was refused, or padding cannot be tested."""
         family = self._family(call)
         if family.off:
             return None
@@ -294,8 +294,10 @@ def _larger(run: Callable[[], object]) -> object:
 
 
 def _find_sources(padded: Padded, exact: list[torch.Tensor], larger: list[torch.Tensor]) -> None:
-    """Finds, for each result dimension that padding enlarges, the input dimensions that the size of the result
-    dimension may come from. Raises `Refused` if a result dimension has no such input dimension."""
+    """For each result dimension that padding enlarges, finds the input dimensions that may determine its size.
+
+    Raises `Refused` if a result dimension has a size that comes from no input dimension.
+    """
     odd = Refusal("padded, its result has a size that is no input's", None, _ONE_A_SHAPE)
     if len(exact) != len(larger):
         raise Refused(odd)

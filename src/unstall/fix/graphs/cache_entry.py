@@ -126,7 +126,7 @@ class CacheEntry:
         return None
 
     def retry(self) -> None:
-        """Leaves the state DEFERRED, so that the next call is observed again."""
+        """Leaves the state DEFERRED. The next call is then observed again."""
         self._move(Trigger.CALLS_DOUBLED)
 
     def note_captured(self, graph: GuardedGraph) -> None:
