@@ -71,9 +71,9 @@ def of_the_engine(places: Places, chosen: Bool, function: Bool) -> Bool:
 def _between(places: Places, mine: I64, chosen: Bool) -> Bool:
     """Returns a mask over `mine`. `mine` are the host rows of one thread, in order of time.
 
-    Only events without a forward operator are selected. Of the events with a forward operator, the last one before the
-    selected event and the first one after it must both be in `chosen`. Accumulation of gradients into `.grad` is not
-    selected.
+    Only events without a forward operator are selected. An event is selected only if two other events are in `chosen`:
+    the last event with a forward operator before this event, and the first event with a forward operator after this
+    event. Accumulation of gradients into `.grad` is not selected.
     """
     timeline, host = places.timeline, places.timeline.host
     linked = host.forward[mine] >= 0
