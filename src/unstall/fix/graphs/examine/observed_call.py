@@ -73,8 +73,8 @@ class ObservedCall:
 
     def grads_as_seen(self) -> bool:
         """Compares each leaf's `.grad` with its `.grad` before the observed call. Returns False if a `.grad` was None
-        and is now a tensor. Also returns False if the function reads a `.grad` and this `.grad` was replaced. All other
-        `.grad` may have changed."""
+        and is now a tensor. Also returns False if the function reads a `.grad` and this `.grad` was replaced. Otherwise
+        returns True, even if any other `.grad` was replaced."""
         read = self.memory()
         pairs = zip(self.leaves, self.entry_grads, strict=True)
         return all(leaf.grad is grad for leaf, grad in pairs if grad is None or lies_in(grad, read))
