@@ -146,8 +146,8 @@ class DriverWaits:
             size_bytes: The size in bytes, if the driver call is a copy.
             is_pinned: Whether the host memory is pinned, if the driver call is a copy.
             thread: The `threading.get_ident()` of the waiting thread.
-            here: Whether the current thread is the waiting thread. Also False if the driver call comes from torch's
-                caching allocator.
+            here: True if the current thread is the waiting thread. But always False if the driver call comes from
+                torch's caching allocator.
         """
         meant = _KINDS[kind]
         if meant == "download" and size_bytes <= VALUE_BYTES:

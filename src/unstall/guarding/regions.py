@@ -2,11 +2,11 @@
 thread that called backward().
 
 A region is an entered `with` block. It begins when the block is entered, and ends when the block is left. A context
-variable holds the innermost region. A new asyncio task copies the context, so the regions of the task that created the
-new task also apply in the new task, as long as these regions are active. Some threads run in a copy of another thread's
-context, such as the threads of asyncio.to_thread. The regions of the other thread do not apply in such a thread. A
-region may be entered in one context and left in another context, for example if a generator is deleted before it ends.
-So the end of a region is stored in the region, not in the context.
+variable holds the innermost region. A new asyncio task copies the context, so the creating task's regions also apply in
+the new task, as long as these regions are active. Some threads run in a copy of another thread's context, such as the
+threads of asyncio.to_thread. The regions of the other thread do not apply in such a thread. A region may be entered in
+one context and left in another context, for example if a generator is deleted before it ends. So the end of a region is
+stored in the region, not in the context.
 """
 
 from __future__ import annotations

@@ -134,9 +134,8 @@ def grad_enabled() -> bool:
 
 
 def memory() -> dict[str, int]:
-    """Returns counters of the current device's caching allocator. Returns {} if CUDA is not initialised. One counter is
-    not for the current device alone: the counter for the peak of reserved memory. Its value is the highest of the peaks
-    of all devices that this process uses."""
+    """Returns counters of the current device's caching allocator. One counter also includes other devices: the peak of
+    reserved memory is the highest peak of all devices that this process uses. Returns {} if CUDA is not initialised."""
     module = cuda()
     if module is None:
         return {}

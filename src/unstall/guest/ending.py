@@ -2,8 +2,8 @@
 handlers run.
 
 SystemExit is raised at a step boundary, inside the program's call of `optimizer.step()`, `next(loader)`, `model(...)`
-or `unstall.step()`. At any other moment, SystemExit might interrupt the program while the program writes a file. If the
-program catches SystemExit, the program continues.
+or `unstall.step()`. Outside of these calls, SystemExit might interrupt the program while the program writes a file. If
+the program catches SystemExit, the program continues.
 """
 
 from __future__ import annotations

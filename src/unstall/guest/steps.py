@@ -21,8 +21,8 @@ class HandedOn:
     as one step.
 
     The function that takes the items sets the step boundary (`item_handed_on`) when the program receives an item. So no
-    step boundary is set when an item is taken from the wrapped iterator, even if this happens earlier and on another
-    thread.
+    step boundary is set when the function takes an item from the wrapped iterator. The function may take the item
+    before the program asks for it, and on another thread.
     """
 
     def __init__(self, items: Iterator[Any]) -> None:
@@ -101,8 +101,8 @@ def steps_are_ignored() -> bool:
 
 @contextmanager
 def proving() -> Iterator[None]:
-    """Marks a block in which a function such as `unstall.graphed` tests something, for example a captured graph, that
-    later calls reuse.
+    """Marks a block in which a function such as `unstall.graphed` tests something that later calls reuse, for example a
+    captured graph.
 
     A recording waits for steps that do not contain a block of `proving()`, because the test takes extra time.
     """

@@ -152,7 +152,7 @@ def _told_of_children() -> Iterator[None]:
     ignored.
 
     Enter the block after the program was started, so that SIGCHLD stays ignored in the program. The program does not
-    end before the block is entered, because the start of Python takes longer than the entry.
+    end before the block is entered, because Python takes longer to start than this process takes to enter the block.
     """
     before = signal.getsignal(signal.SIGCHLD)
     if before is signal.SIG_IGN:
@@ -202,9 +202,9 @@ def _wait(pid: int, meanwhile: Callable[[], None], caught_elsewhere: list[int]) 
 
 
 def _has_it(pid: int, caught: signal.struct_siginfo) -> bool:
-    """Returns whether the program itself received the signal `caught`, so that the signal need not be forwarded. This
-    is true in two cases: the kernel sent the signal (for example for Ctrl-C), or the program sent the signal to the
-    program's own process group.
+    """Returns whether the program itself received the signal `caught`, so that the signal need not be forwarded.
+    Returns True in two cases: the kernel sent the signal (for example for Ctrl-C), or the program sent the signal to
+    the program's own process group.
 
     If another process sent the signal, returns False. It is then not known whether the signal was sent to this process
     only or to the whole process group.

@@ -26,8 +26,8 @@ def models(places: Places) -> I32:
 
     Returns an array with one element for each frame: the row of the `forward` method's frame in `timeline.stacks`, or
     -1 if no model runs the frame. A `forward` method counts if the user wrote it and if it runs inside a call of a
-    torch module. If several of these methods are on the stack, the outermost method counts, because its module contains
-    the other modules.
+    torch module. If several `forward` methods of this kind are on the stack, only the outermost counts, because its
+    module contains the modules of the others.
     """
     timeline, stacks = places.timeline, places.timeline.stacks
     called = nearest(stacks.parent, named_functions(timeline, MODULE_CALL)[stacks.line]) >= 0
@@ -71,9 +71,9 @@ def of_the_engine(places: Places, chosen: Bool, function: Bool) -> Bool:
 def _between(places: Places, mine: I64, chosen: Bool) -> Bool:
     """Returns a mask over `mine`. `mine` are the host rows of one thread, in order of time.
 
-    Only events without a forward operator are selected. Of the events with a forward operator, the last one before the
-    selected event and the first one after it must both be in `chosen`. Accumulation of gradients into `.grad` is not
-    selected.
+    Only events without a forward operator are selected. An event is selected only if two other events are in `chosen`:
+    the last event with a forward operator before this event, and the first event with a forward operator after this
+    event. Accumulation of gradients into `.grad` is not selected.
     """
     timeline, host = places.timeline, places.timeline.host
     linked = host.forward[mine] >= 0
@@ -93,8 +93,8 @@ def _between(places: Places, mine: I64, chosen: Bool) -> Bool:
 def _of_the_last_model(places: Places, mine: I64, function: Bool) -> Bool:
     """Returns a mask over `mine`. `mine` are the host rows of one autograd thread, in order of time.
 
-    For each event, the last launch that a model made before the event is found. The event is selected if the `forward`
-    frame of this model is in `function`, a mask of the rows of `timeline.stacks`.
+    `function` is a mask of the rows of `timeline.stacks`. An event is selected if `function` has the `forward` frame of
+    the model that made the last launch of a model before the event.
     """
     host = places.timeline.host
     launches = np.flatnonzero((host.kind == HostKind.LAUNCH) & (host.stack >= 0))

@@ -45,8 +45,8 @@ class FrameworkCode:
         wrote, the callback is the user's code. Launches in a model belong to the framework even if the user wrote the
         model, because the framework's loop calls the model.
 
-        If the option captures the model as a CUDA graph, but the model already runs as a CUDA graph, the returned
-        option gives different advice.
+        If the model already runs as a CUDA graph, an option that captures the model as a CUDA graph is not returned.
+        `AROUND_A_GRAPHED_MODEL` is returned in its place, with other advice.
         """
         places, stacks = self.places, self.places.timeline.stacks
         options = [(each, option) for each in FRAMEWORKS for option in each.options if re.fullmatch(option.rules, rule)]

@@ -146,7 +146,8 @@ class GuardedGraph:
         self.hits += 1
 
     def leave(self, inputs: list[torch.Tensor]) -> None:
-        """Applies the side effects of the function: changes arguments as the function does, and sets `.grad`."""
+        """Applies the side effects of the function: changes the arguments in the same way as the function, and sets
+        `.grad`."""
         if self._noticed:  # autograd sees writes of operators, not of a replay
             torch.autograd.graph.increment_version(self._noticed)
         if self.static_call.written_inputs:

@@ -144,8 +144,8 @@ def _view_like(tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Ten
 
 
 def _read_like(tensor: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
-    """Returns `view`. If the conjugate bit of `tensor` is set, this bit of the result is set. If the negative bit of
-    `tensor` is set, this bit of the result is set."""
+    """Returns `view`. If the conjugate bit of `tensor` is set, the result has its conjugate bit set. If the negative
+    bit of `tensor` is set, the result has its negative bit set."""
     view = view.conj() if tensor.is_conj() else view
     return torch._neg_view(view) if tensor.is_neg() else view
 
@@ -157,8 +157,8 @@ def _unique(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 def _has_others(value: object, known: dict[int, object], kept: dict[int, object]) -> bool:
     """Returns whether a result has mutable containers without tensors. `map_tensors` does not copy such containers.
 
-    Containers in `known` (id → object) must remain the same objects. So a container in `known` that has no tensors is
-    added to `kept`, and is not counted as one that the result has.
+    Containers in `known` (id → object) must remain the same objects. So if a container in `known` has no tensors, it is
+    added to `kept`, and is ignored in the answer.
     """
     if isinstance(value, torch.Tensor):
         return False

@@ -116,8 +116,8 @@ class ReportedRefusals:
         """Warns that no graph is used. Warns only once for each reason.
 
         Raises:
-            GraphedError: `strict` was set. Not raised if a graph is possible but not faster: this reason is always
-                shown as a warning.
+            GraphedError: `strict` was set. If the reason is that a graph is possible but not faster, a warning is shown
+                instead.
         """
         known = refusal in self.reasons
         if not known:

@@ -135,8 +135,8 @@ class StaticCall:
         return found
 
     def timed_eager(self, inputs: list[torch.Tensor], saved: SavedState) -> float:
-        """Returns the time in s of one eager run that starts from the saved state. If the run started from another
-        state, a function that counts its calls could index out of bounds."""
+        """Returns the time in s of one eager run that starts from the saved state. If the run did not start from the
+        saved state, a function that counts its calls could index out of bounds."""
         copies = copies_of(inputs)
 
         def run() -> None:

@@ -57,14 +57,15 @@ def check(static_call: StaticCall, captured: Captured, inputs: list[torch.Tensor
     """Compares a replay with an eager run. Raises `Refused` if the replay and the eager run give different values. Does
     not restore the program's state.
 
-    Returns whether replays from the same state give the same bits. Two kinds of differences between replay and eager
-    run are accepted:
+    Returns whether all replays from one state give equal bits. Two kinds of differences between replay and eager run
+    are accepted:
 
-    - Some kernels add up in varying order. Such kernels give other bits in each run, whether the run is eager or a
-      replay. Several replays show how large these differences are.
-    - If the function asks whether it is being captured, the function may compute the same values by other operations.
-      Eager runs with random rounding errors show how large these differences may be. The effect of the errors would
-      appear too large if values on the host changed between eager runs. So eager runs must also agree with each other.
+    - Some kernels add up in varying order. The bits of their results differ from run to run, both in eager runs and in
+      replays. Several replays show how large these differences are.
+    - If the function asks whether it is being captured, the function may use different operations in a capture than in
+      an eager run to compute the same values. Eager runs with random rounding errors show how large these differences
+      may be. The effect of the errors would appear too large if values on the host changed between eager runs. So eager
+      runs must also agree with each other.
     """
     eager, replayed = _eager(static_call, inputs, saved), _replayed(static_call, captured, inputs, saved)
     if _same(eager, replayed):

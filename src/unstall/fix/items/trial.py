@@ -57,7 +57,8 @@ class Trial:
 
 def best_of(item_ns: dict[str, int]) -> str:
     """Returns the strategy to use. `item_ns` has the time of an item with each strategy. The first choice is "engines".
-    Each other strategy, in order, becomes the choice if it is more than 3 % faster than the choice so far."""
+    Each other strategy is then compared, in order. It replaces the current choice if it is more than 3 % faster than
+    the current choice."""
     best = "engines"
     for other, took in item_ns.items():
         if took < (1 - _BETTER) * item_ns[best]:

@@ -105,8 +105,9 @@ class Sender:
         accelerator: The device.
         slots: How many values may be in the process of being copied.
         refills: Whether code that produces the next value, such as a generator, may write to the pinned memory of
-            earlier values. Such code assumes that its memory has already been read. So the sender waits for the copies
-            of the first values. If it turns out that the code reuses memory, the sender waits for all copies.
+            earlier values. Such code assumes that the memory of an earlier value has already been read. So the sender
+            waits for the copies of the first values. If the code turns out to reuse memory, the sender waits for all
+            copies.
     """
 
     def __init__(self, accelerator: Accelerator, slots: int, *, refills: bool = True) -> None:

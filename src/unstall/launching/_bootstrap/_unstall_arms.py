@@ -4,11 +4,11 @@ When the program's first line runs, the environment, `sys.path` and `sys.modules
 Child processes of the program are not armed. The exceptions are UNSTALL_ARM_ALL and UNSTALL_ARM_CHILDREN, see below.
 
 An environment variable names the module whose function `arm(settings)` arms the program. UNSTALL_ARM names a module for
-this process only. UNSTALL_ARM_ALL names a module for this process and its child processes. So UNSTALL_ARM_ALL
-is not removed from the environment, and PYTHONPATH is then not removed either.
+this process only. UNSTALL_ARM_ALL names a module for this process and its child processes. So if UNSTALL_ARM_ALL is
+set, UNSTALL_ARM_ALL and PYTHONPATH stay in the environment.
 
 UNSTALL_ARM_CHILDREN names a module for every process that has neither of the other two variables. UNSTALL_ARM_CHILDREN
-is not removed either. If the call of this module's `arm` fails, the process runs unarmed.
+stays in the environment. If the call of the named module's `arm` fails, the process runs unarmed.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def _hand_over(before: set[str], folder: str | None) -> None:
 
 
 def _first_on_path() -> str | None:
-    """Finds out from this process's command line which folder will be first on `sys.path`. Returns None if this is
-    the current folder, but the current folder was deleted."""
+    """Finds out from this process's command line which folder will be first on `sys.path`. Returns None if the first
+    folder would be the current folder and the current folder was deleted."""
     from unstall.launching.launch import first_on_path, interpreter_flags
 
     words = sys.orig_argv[1 + len(interpreter_flags(sys.orig_argv)) :]

@@ -2,9 +2,8 @@
 streams.
 
 Both modes find the storages that each operator uses (`storages.py`), and keep all tensors alive until the capture ends.
-So an address always belongs to the same storage, and memory that one stream may still read is not reused by another
-stream. Operators run in the program's order, so that random operators give the same numbers as in a capture on one
-stream.
+So each address belongs to only one storage, and no stream reuses memory that another stream may still read. Operators
+run in the program's order, so that random operators give the same numbers as in a capture on one stream.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from unstall.fix.tensors.storages import Touched, decomposed, touched_by
 
 
 class CannotFork(Exception):  # noqa: N818 - a decision, not an error
-    """A capture on several streams would not be safe, or has other operators than the traced run."""
+    """A capture on several streams would not be safe, or its operators differ from those of the traced run."""
 
 
 class Dependencies:
@@ -42,8 +41,9 @@ class Dependencies:
         self._count = 0
 
     def before(self, touched: Touched) -> tuple[int, ...]:
-        """Adds the next operator of the run. Returns the indices of the earlier operators that this operator must wait
-        for. `touched` has the storages that this operator reads and writes."""
+        """Adds an operator. Operators are added in the order in which they run. Returns the indices of the earlier
+        operators that the added operator must wait for. `touched` has the storages that the added operator reads and
+        writes."""
         place = self._count
         self._count += 1
         if touched.barrier:
@@ -220,8 +220,8 @@ class Forking(_CaptureMode):
 
     def _follow(self, lane: int, place: int) -> None:
         """Makes the lane `lane` wait for the operator with the index `place`. Does nothing if the operator is on `lane`
-        itself. Also does nothing if `lane` has already waited for the operator, or for a later operator on the same
-        lane as the operator."""
+        itself. Also does nothing if `lane` has already waited for the operator, or for a later operator on the
+        operator's lane."""
         other = self._plan.lanes[place]
         if other != lane and self._waited[lane][other] < place:
             self._lanes.wait_event(lane, self._events[place])

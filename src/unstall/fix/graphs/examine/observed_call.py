@@ -72,8 +72,9 @@ class ObservedCall:
         return self.backward_ran or any(lies_in(grad, read) for grad in self.entry_grads if grad is not None)
 
     def grads_as_seen(self) -> bool:
-        """Returns whether the leaves' `.grad` are as they were before the observed call. A `.grad` that was None must
-        be None. A `.grad` that the function reads must be the same tensor. Any other `.grad` may have changed."""
+        """Compares each leaf's `.grad` with its `.grad` before the observed call. Returns False if a `.grad` was None
+        and is now a tensor. Also returns False if the function reads a `.grad` and this `.grad` was replaced. Otherwise
+        returns True, even if any other `.grad` was replaced."""
         read = self.memory()
         pairs = zip(self.leaves, self.entry_grads, strict=True)
         return all(leaf.grad is grad for leaf, grad in pairs if grad is None or lies_in(grad, read))

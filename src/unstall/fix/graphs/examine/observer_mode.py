@@ -184,8 +184,8 @@ class ObserverMode(TorchDispatchMode):
         self.seen.externals.append(tensor.detach() if made_inside else tensor)
 
     def release(self) -> None:
-        """Drops the tensors that were kept alive. As long as the tensors were alive, no other tensor could get the same
-        id or address."""
+        """Drops the tensors that were kept alive. As long as the tensors were alive, no new tensor could get the id or
+        address of one of them."""
         self._tensors.clear()
         self.addresses.clear()
 

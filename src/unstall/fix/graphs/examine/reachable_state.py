@@ -1,5 +1,5 @@
-"""Finds the Python-side state that a function can reach, and guards this state, because a graph has the values that the
-state had at the capture.
+"""Finds the Python-side state that a function can reach, and guards this state. A graph keeps the values that the state
+had at the capture, so the graph is valid only while the state is unchanged.
 
 The search visits closures, globals that the code names, `self`, and the user's classes and modules. The search also
 visits, recursively, the contents of all these objects. Guards are made for the parts of the state that the executed
@@ -235,8 +235,8 @@ class ReachableState:
         return [*inside, *((base.__name__, base) for base in type(value).__mro__ if is_users_class(base))]
 
     def _module(self, label: str, module: torch.nn.Module, state: dict[str, Any]) -> list[Named]:
-        """Adds two things to the state: the items of a module's own dictionaries, and the numbers of the module's
-        hooks. The dictionaries themselves are not added, because no code replaces these dictionaries."""
+        """Adds two things to the state: the items of a module's own dictionaries, and how many hooks of each kind the
+        module has. The dictionaries themselves are not added, because no code replaces them."""
         start = f"{label}." if label else ""
         inside = self._items(state, [(key, start + key) for key in state if key not in _MODULE_DICTS])
         for part in ("_parameters", "_buffers", "_modules"):
