@@ -15,10 +15,8 @@ _SOME = 0.1  # of the launches: as much of another model is worth a graph of its
 
 
 def is_around_a_graphed_model(places: Places, rows: I64) -> bool:
-    """Returns True if `unstall.graphed` runs a model as a CUDA graph, and the host rows `rows` are outside of the
-    models that run without `unstall.graphed`.
-
-    Up to a tenth of the rows may be inside such a model.
+    """Returns True if two conditions hold: `unstall.graphed` runs a model as a CUDA graph, and at most a tenth of the
+    host rows `rows` are inside models that run without `unstall.graphed`.
     """
     timeline = places.timeline
     host, stacks = timeline.host, timeline.stacks

@@ -75,9 +75,10 @@ class Places:
         """Returns the line that calls the place in most of the host rows `rows`. The line is a row of `timeline.lines`,
         or -1 if it is not known.
 
-        Rows in functions that the place calls are ignored. But if all rows are in such functions, the place's frame is
-        looked up in the stack of each row, and the caller of the place's frame counts. The caller of a backward
-        operator is backward(), so backward operators count only if all rows are backward operators.
+        Only rows at the place itself count. The caller of a backward operator is backward(), so backward operators
+        count only if all rows at the place are backward operators. If no row is at the place itself, all rows are in
+        functions that the place calls. Then the frame of the place is looked up in the stack of each row, and the
+        caller of this frame counts.
         """
         at = rows[self.place[rows] == place]
         if len(at):
@@ -161,8 +162,8 @@ def _callers(timeline: Timeline, is_user_frame: Bool, user_node: I32) -> I32:
     """Returns the caller of each row (frame) of `timeline.stacks`. The caller is a row of `timeline.stacks`, too, or -1
     if there is no caller.
 
-    The caller is the next frame outward whose code belongs to the user. If the frame itself is outside of the program's
-    script, the caller is the next frame outward that is in the script.
+    The caller of a frame in the program's script is the next frame outward whose code belongs to the user. The caller
+    of any other frame is the next frame outward that is in the script.
     """
     stacks = timeline.stacks
     outside = stacks.parent

@@ -220,12 +220,12 @@ def _named(timeline: Timeline, kinds: tuple[HostKind, ...], pattern: re.Pattern[
 
 
 def stands_out(timeline: Timeline, calls: I64, tokens: I64, starts: I64, period: int) -> bool:
-    """Returns whether other kernels run before, after or between the repetitions. For example, an embedding runs before
-    the layers of a model, and a head runs after them.
+    """Returns whether kernels that do not repeat run before, after or between the repetitions. For example, an
+    embedding runs before the layers of a model, and a head runs after them.
 
-    Kernels that repeat do not count. Copies do not count either. If all other kernels run before the first repetition,
-    the result is usually False, because these kernels may be preparation. If all other kernels run at one point between
-    repetitions, the result is also False, because this may be a coincidence.
+    Copies do not count. If all kernels that do not repeat run before the first repetition, the result is usually False,
+    because these kernels may be preparation. If all of them run at one point between repetitions, the result is also
+    False, because this may be a coincidence.
 
     Args:
         timeline: A recorded run.

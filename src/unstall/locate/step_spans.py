@@ -143,9 +143,9 @@ def device_begins(host_ns: int, queued_ns: int, first_ns: int) -> int:
 
     Args:
         host_ns: The time at which the host begins the first step.
-        queued_ns: The time at which the device finishes the work that was launched before the step. This time is
-            ignored if it is later than `first_ns`: the earlier work then ran on a separate stream, and did not delay
-            the step.
+        queued_ns: The time at which the device finishes the work that was launched before the first step. If this time
+            is later than `first_ns`, the earlier work ran on a separate stream and did not delay the step. In this
+            case, `queued_ns` is ignored.
         first_ns: The time at which the device finishes the work of the first step.
     """
     return max(host_ns, queued_ns) if queued_ns <= first_ns else host_ns

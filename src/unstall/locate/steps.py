@@ -35,8 +35,8 @@ def find_steps(timeline: Timeline, name: str | None = None) -> Steps:
     """Finds the steps of a run. If `unstall.graphed` checks graphs in some of the steps, returns only the longest
     series of steps without these checks, because this series is the program's steady state.
 
-    `name` is the name of the annotation around each step, or a glob. If `name` is None, the name that the recorder was
-    given is used, if the timeline has annotations with this name.
+    `name` is the name of the annotation around each step, or a glob. The default is the name that the recorder was
+    given. This default is ignored if the timeline has no annotations with this name.
 
     Raises:
         UsageError: There is no annotation with the name `name`.

@@ -53,8 +53,8 @@ def share_of_few(batch: CallBatch) -> float:
 
 
 def length_of_batch(batch: CallBatch) -> int:
-    """Returns the number of calls that a batch needs, so that filling and emptying the pipeline take a negligible share
-    of the batch's time.
+    """Returns the number of calls that a batch needs. In a batch of this length, filling and emptying the pipeline take
+    a negligible share of the batch's time.
     """
     one, share = batch(1), share_of_many(batch)
     return round(min(max((one - share) / (_EDGES * share), _SOME), _MOST)) if share else _SOME

@@ -101,8 +101,9 @@ def by_itself(
 ) -> Sampled:
     """Measures calls that return only after their work is done.
 
-    If calls are short, a sample is the mean of several calls. A sample is one call if the cache is cold, if `single` is
-    set, or if `there` has earlier times. The earlier times are included in the result.
+    `there` has the times of earlier calls. These times are included in the result. If calls are short, a sample is the
+    mean of several calls. Each sample is one call, even if calls are short, in three cases: the cache is cold, `single`
+    is set, or `there` is not empty.
     """
     run, clock = adapter.until_done(caching.run), adapter.clock
     single = single or bool(there) or 1e9 * until.each_s > 2 * _SAMPLE_NS

@@ -131,7 +131,7 @@ def ratio_interval(a: ArrayLike, b: ArrayLike, *, pairs: bool, seed: int = 0) ->
 
 
 def half_of_few(a: ArrayLike, b: ArrayLike, *, least: float) -> float:
-    """Returns the factor f such that the ratio of two times has the 95 % interval from ratio / f to ratio * f.
+    """Returns a factor f for the ratio of two times. The 95 % interval of the ratio is from ratio / f to ratio * f.
 
     Each time has 2 to 4 samples. The interval is Student's. It uses the standard deviation of the samples' logarithms,
     or `least` if `least` is larger.
@@ -209,7 +209,8 @@ def _student(freedom: int) -> float:
     """Returns Student's quantile for the confidence of `_Z`, exact to 1 % from 3 degrees of freedom on.
 
     The quantile comes from the expansion in Abramowitz and Stegun, 26.7.5. A bootstrap of few samples gives an interval
-    that is too narrow, by the same factor as normal quantiles. Student's quantile corrects the width.
+    that is too narrow. An interval from normal quantiles is too narrow by the same factor. Student's quantile corrects
+    the width.
     """
     f = max(freedom, 3)
     z = _Z

@@ -31,8 +31,8 @@ class Halves:
     Attributes:
         found: The comparison. It omits gradients and arguments, which depend on the whole batch.
         bits: The first operator whose result has different bits in the two runs, if rounding explains all differences
-            between the runs. None if there is no such operator, or if the bits of this result also differ when the
-            same run is repeated.
+            between the runs. None if there is no such operator. Also None if the bits of this operator's result
+            vary between two runs of the whole batch.
         kernels: (whole, half): the operator's kernels for the whole batch, and the operator's kernels for half of the
             batch. Both tuples are empty if the kernels are not known.
     """
@@ -149,7 +149,9 @@ class _Rows:
         return inner if self._inner[key] else outer
 
     def _dimension(self, whole: tuple[int, ...], half: tuple[int, ...]) -> int | None:
-        """Returns the only dimension in which the shapes differ, if it is the batch dimension; otherwise None."""
+        """Returns the dimension of the batch, if the shapes `whole` and `half` differ only in this dimension. Otherwise
+        returns None.
+        """
         if len(whole) != len(half):
             return None
         others = [dim for dim, (one, other) in enumerate(zip(whole, half, strict=True)) if one != other]

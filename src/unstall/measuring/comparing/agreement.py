@@ -142,9 +142,9 @@ def agreement(
     If neither `ulp` nor `rel_tolerance` is given, results agree in two cases. In the first case, rounding explains the
     difference; `noisy` is used to measure the size of the differences that rounding causes. In the second case, the
     error of each array is at most twice the error of the reference's array. An error is the difference from `exact`. If
-    `noisy` cannot measure rounding, an array with a larger or unknown error agrees if its difference is within an
-    assumed tolerance. This tolerance is the dtype's epsilon to the power 3/4 (6e-6 for float32). The text of the result
-    then mentions the assumed tolerance.
+    `noisy` cannot measure rounding, an array whose error is above this limit or unknown may still agree: its difference
+    must be within an assumed tolerance. This tolerance is the dtype's epsilon to the power 3/4 (6e-6 for float32). The
+    text of the result then mentions the assumed tolerance.
 
     Args:
         result: The function's result: arrays and other values, also in nested containers.
@@ -196,7 +196,7 @@ def agreement(
 
 def _judged(apart: list[_Apart], noisy: Callable[[int], object] | None) -> tuple[_Apart | None, str]:
     """Returns (array, how). `array` is the first array that does not agree with the reference's array, or None if all
-    arrays agree. `how` is a text that says how this was found out.
+    arrays agree. `how` is a text that says how the differences were judged.
     """
     exact = next((each for each in apart if not each.one.epsilon and not each.other.epsilon), None)
     if exact is not None or not apart:

@@ -57,8 +57,9 @@ class Rounds:
         """Divides the time of candidate `one` by the time of candidate `other`. Returns this ratio with its 95 %
         interval.
 
-        With fewer than 3 rounds of noisy times, all pairs of times may agree by chance (in one of 9 cases). In this
-        case, the interval is at least as wide as Student's interval for a noise of at least 1 %.
+        With fewer than 3 rounds of noisy times, all pairs of times may agree by chance (in one of 9 cases). So for
+        fewer than 3 rounds of noisy times, the interval is at least as wide as Student's interval. If the noise of the
+        times is below 1 %, Student's interval is computed for a noise of 1 %.
         """
         if one == other:
             return Interval(1.0, 1.0, 1.0)

@@ -163,7 +163,9 @@ def device_take(candidates: Sequence[Caching], adapter: Adapter) -> Take:
 
 
 def _without_places(observer: DeviceObserver) -> DeviceObserver:
-    """Returns an observer that uses the same method but does not look for source lines, because this takes time."""
+    """Returns an observer that uses the method of `observer`, but does not look for source lines. Looking for source
+    lines takes time.
+    """
     if observer.method != "cupti":
         return observer
     from unstall.measuring.device_time.by_cupti import ByCupti
