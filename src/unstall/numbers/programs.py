@@ -135,8 +135,8 @@ class Program:
         return Row(way.name, found, kind, sentence + about_cut(recorded.ran, after))
 
     def _class_by_running(self, way: ProgramWay, errors: Errors) -> tuple[str, str] | None:
-        """Runs the program once unchanged and once in the given way. Both runs are without TF32. If they still differ,
-        runs the program twice again, unchanged and in the given way. Both of these runs are without overlap of kernels.
+        """Runs the program without TF32, once unchanged and once in the given way. If these two runs still differ, runs
+        the program without overlap of kernels, again once unchanged and once in the given way.
 
         Returns (kind, sentence) if the difference goes away without TF32 or without overlap. Returns None if the
         difference remains.

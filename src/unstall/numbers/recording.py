@@ -32,9 +32,8 @@ def recording_numbers(path: str | os.PathLike[str], most: int = MOST) -> Iterato
 
     The file gets 64 elements and a sum of each result. It gets 1,024 elements of each value that the block reads (for
     example by `loss.item()`), and of each weight that the block writes. `unstall numbers A B` compares two such files.
-    One of the two files must come from `unstall numbers --record`, which also measures the effect of rounding. This
-    command records only the program's `recording_numbers` blocks, if the program has such blocks. The command does not
-    write `path`.
+    One of the two files must come from `unstall numbers --record`, which also measures the effect of rounding. If
+    the program has `recording_numbers` blocks, this command records only these blocks, and does not write `path`.
 
     Args:
         path: The file. Its name ends in `.numbers`. An earlier recording is replaced. On every rank except rank 0, the
@@ -131,9 +130,10 @@ class Recorder:
 
     @contextmanager
     def only_here(self) -> Iterator[None]:
-        """Records a `with` block. After the first such block has begun, only such blocks are recorded.
+        """Records a `with` block. May be entered several times.
 
-        The first block discards everything that was recorded before it.
+        The first block discards everything that was recorded before it. From then on, operators outside of these blocks
+        are not recorded.
         """
         if not self._only_blocks:
             self._only_blocks = True

@@ -80,7 +80,7 @@ def called(
     Args:
         taken: The function, its arguments, and how the function runs.
         watch: Observes the operators. None if no one needs to observe them.
-        gradient: Returns the gradient of a result. If None, gradients are random, and the same in each run.
+        gradient: Returns the gradient of a result. If None, gradients are random, but equal in all runs.
     """
     given = list(_given_of(taken))
     for _, tensor in given:
@@ -123,7 +123,7 @@ def _tensors_of(module: torch.nn.Module, before: str) -> Iterator[tuple[str, tor
 def _gradient(of: torch.Tensor, part: tuple[int, int] | None) -> torch.Tensor:
     """Returns a random gradient that depends only on the result's shape, not on its type and device.
 
-    If the function runs only a part of a batch, the gradient is the same part of the whole batch's gradient.
+    If the function runs only a part of a batch, makes the gradient of the whole batch, and returns this part's rows.
     """
     chance = torch.Generator("cpu").manual_seed(_SEED)
     shape = tuple(of.shape)

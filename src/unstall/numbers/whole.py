@@ -44,14 +44,14 @@ def pattern_at(runs: Runs, base: Callable[[], Way], other: Callable[[], Way]) ->
     difference.
 
     Both ways run again to get the whole tensor. If the tensor has no pattern, the cause may be an earlier operator that
-    only the other way calls. The result of this operator is compared with the last tensors on which both ways still
-    agree. If a pattern is found between the result and one of these tensors, the pattern is checked: the first way runs
-    once more, with the operator's result in place of this tensor. The pattern is returned only if both ways then agree.
+    `other` calls and `base` does not call. The operator's result is compared with the last tensors on which both ways
+    still agree. If there is a pattern between the result and one of these tensors, the pattern is checked: `base` runs
+    once more, with the operator's result in place of this tensor. The pattern is returned only if the check succeeds.
 
     Args:
         runs: The two runs, and their comparison.
         base: Prepares the first way, anew for each run.
-        other: Prepares the other way, anew for each run.
+        other: Prepares the second way, anew for each run.
     """
     first = runs.found.first
     if first is None or first.before is None or first.after is None or first.before.shape != first.after.shape:

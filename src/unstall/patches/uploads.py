@@ -114,7 +114,8 @@ def _is_device(node: ast.expr) -> bool:
 def _made(module: Module, move: ast.Call) -> list[Edit] | str:
     """Returns edits that make the tensor x of x.to(device) on the device, if x is a call that makes a tensor.
 
-    Returns [] if x is anything else. Returns a phrase if the tensor would get other random numbers on the device.
+    Returns [] if x is anything else. Returns a phrase if the call makes random numbers: on the device,
+    the numbers would differ from those on the CPU.
     """
     assert isinstance(move.func, ast.Attribute)
     make = move.func.value

@@ -59,8 +59,8 @@ def _find_list(window: TextWindow, path: Path) -> tuple[int, int]:
     """Returns (start, end) as offsets in the window: the start of the key "traceEvents", and the end of the "[" after
     the key.
 
-    A key that seems to be inside a string or an inner object is used only if there is no other key. It may only seem to
-    be inside because of a broken quote before it. Raises TraceError if there is no list.
+    Prefers a key outside of strings and inner objects. If there is none, uses a key that seems to be inside of one: a
+    broken quote before the key may be the reason. Raises TraceError if there is no list.
     """
     seen = Items()
     looked_at = looks = 0

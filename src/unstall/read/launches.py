@@ -35,8 +35,7 @@ def join_launches(host: Host, device: Device, recorded: Bool, *, complete: bool)
         host: The host events.
         device: The device ops, whose `launch` is not known yet.
         recorded: For each op, whether the file has the operator that launched it.
-        complete: Whether all ops that were launched during the recording have a correlation id, and no other ops have
-            one.
+        complete: Whether exactly those ops have a correlation id that were launched during the recording.
     """
     damage: list[str] = []
     calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL) & (host.correlation >= 0))

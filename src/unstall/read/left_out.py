@@ -14,8 +14,8 @@ _LONGEST = 40  # characters of a kind
 
 
 def left_out(events: Events, host_kind: I8, device_kind: I8) -> tuple[list[str], bool]:
-    """Returns (notes, lost): notes on device events that the timeline leaves out, and whether such an event may be work
-    of an unknown kind.
+    """Returns (notes, lost): notes on device events that the timeline leaves out, and whether one of these events may
+    be work of an unknown kind.
 
     An event belongs to the device if it names a device or a stream, or if the file labels its process as a GPU. In a
     container, the number of the program's process may equal the number of a GPU. So a process with host events never

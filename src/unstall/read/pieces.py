@@ -171,8 +171,8 @@ class Cutter:
     def _among_the_broken(self, low: int, high: int) -> tuple[bool, int]:
         """Sends the events that begin in [low, high), where quotes do not match.
 
-        An event may begin after each gap `}, {`. It ends at the next gap. If the event contains gaps, it ends where its
-        brackets close.
+        An event may begin after each gap `}, {`. Usually it ends at the gap after its start. If it contains gaps
+        itself, it ends where its brackets close.
 
         Returns (any_taken, end): whether the sink took any event, and the end of the last event. The text after `end`
         may be the beginning of an unfinished event.

@@ -129,8 +129,8 @@ def _fits(
     """Yields (ns, thread) for each thread in `homes` that may have made the calls `mine`.
 
     `ns` is the total length of the innermost operators around the calls. The right thread has the smallest total,
-    because the right thread's operators fit the calls most closely. A thread makes one call at a time, so a thread with
-    other calls at the same time is left out.
+    because the right thread's operators fit the calls most closely. A thread makes one call at a time, so a thread is
+    left out if it made calls of its own at the time of the calls `mine`.
     """
     start = events.start[mine]
     end = start + events.duration[mine]

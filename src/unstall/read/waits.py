@@ -22,8 +22,8 @@ def find_waits(
 
     Returns (waits, notes): the waits, and a note if the event of some waits is not known.
 
-    `complete` says whether the file names the event of every wait. If the file does, and has no record call for an
-    event, then the event was either never recorded or recorded before the trace began.
+    `complete` says whether the file names the event of every wait. If it is set, an event without a record call in the
+    file was never recorded, or was recorded before the trace began.
     """
     calls = np.flatnonzero((host.kind == HostKind.SYNC) | (host.kind == HostKind.EVENT_WAIT))
     said = _said(host.correlation[calls], events)

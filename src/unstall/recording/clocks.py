@@ -94,7 +94,7 @@ def read_clocks(library: str | Path = _LIBRARY) -> list[GpuClocks]:
 def throttled(before: Sequence[GpuClocks], after: Sequence[GpuClocks]) -> list[str]:
     """Returns a sentence for each device that was throttled, or whose SM clock changed by more than 5 %.
 
-    An idle device lowers its clock. So the change of a device that was idle at one of the two moments does not count.
+    An idle device lowers its clock. So the change does not count if the device was idle in `before` or in `after`.
     """
     earlier = {_identity(device): device for device in before}
     pairs = ((earlier[_identity(device)], device) for device in after if _identity(device) in earlier)

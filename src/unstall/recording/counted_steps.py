@@ -30,7 +30,7 @@ class CountedSteps(StepSources):
         return proofs != before
 
     def note_proofs(self, source: StepSource) -> bool:
-        """Restarts the counts of `since_proof` if a helper has checked a graph since the previous check for proofs.
+        """Restarts the counts of `since_proof` if a helper has checked a graph since `proved` was last called.
 
         Returns whether the counts were restarted.
         """

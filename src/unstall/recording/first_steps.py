@@ -210,8 +210,8 @@ def steps_among(
     """Returns the boundaries of the first steps, and how many of these steps are for warm-up.
 
     The time before the first end of a step also contains the program's setup. The time after the last start of a step
-    also contains its cleanup. Each of these two times counts as a step only if there are no other steps. Likewise,
-    warm-up steps count only if there are no other steps.
+    also contains its cleanup. Each of these two times counts as a step only if there are no other steps. If
+    there would be no steps besides those for warm-up, no step is for warm-up.
 
     Args:
         kind: The kind of source that set the boundaries, such as an optimizer. It determines whether `times_ns` are

@@ -72,7 +72,7 @@ def first_of(follows: Bool) -> I64:
 
 
 def ended_last(launch: I64, stream: I32, start: I64, end: I64) -> I64:
-    """Returns, for each op A, the op B that ended last before A began, of the ops of A's launch on other streams.
+    """Returns, for each op A, an op B. B is on another stream, is of A's launch, and ended last before A began.
 
     The result is -1 if there is no such op B. The result is also -1 if A has no launch (`launch` is -1).
     """
@@ -112,7 +112,7 @@ def _on_several_streams(launch: I64, stream: I32) -> Bool:
 
 
 def spread(off: I64) -> int:
-    """Returns the largest difference in ns between a gap and its usual length that counts as ordinary variation.
+    """Returns by how many ns a gap may differ from its usual length and still count as usual.
 
     `off` has the measured differences between gaps and their usual length, in ns.
     """

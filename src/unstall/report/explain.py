@@ -231,7 +231,7 @@ def _same_advice(findings: Sequence[Finding]) -> list[int | None]:
 def often(result: Result, finding: Finding) -> str:
     """Returns how often the finding occurred, such as "16x a step", "48x in 1 of 3 steps" or "once in 5 steps".
 
-    If the finding occurred once and is a bug, or the run has one step, returns "".
+    Returns "" if the finding occurred only once, and either the finding is a bug or the run has only one step.
     """
     count, steps, seen = finding.count, result.steps.count, finding.steps_seen
     if finding.wrong:

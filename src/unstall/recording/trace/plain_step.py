@@ -77,8 +77,8 @@ class PlainStep:
 def plain_step(measured: Sequence[Plain], recorded_ns: I64, own_ns: float) -> PlainStep:
     """Returns the plain step time from stretches of steps that were timed without recording.
 
-    Subtracts pauses from these steps, except in two cases. If a recorded step also had a pause, the replay of the
-    recorded steps contains this pause. If many steps had a pause, pauses are part of the program's normal work.
+    Subtracts pauses from these steps, except in two cases. The first case: a recorded step had a pause, which the
+    replay then contains. The second case: many of the timed steps had a pause, so pauses are part of the normal work.
 
     Args:
         measured: The stretches, at least one.

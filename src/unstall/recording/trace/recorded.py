@@ -159,8 +159,8 @@ def _backward_spans(places: LinePlaces) -> list[int]:
 def _with_backward(activity: Activity, places: LinePlaces) -> I32:
     """Returns the stack of each call. Calls on autograd's threads get the stack of the running `backward()`.
 
-    Python knows autograd's threads, because they may run Python code. Without that stack, the calls on these threads
-    would look like calls from unknown code.
+    Python knows autograd's threads, because they may run Python code. Without the stack of `backward()`,
+    the calls on these threads would look like calls from unknown code.
     """
     calls, spans = activity.calls, activity.spans
     stack = calls["stack"].astype(np.int32)

@@ -53,9 +53,9 @@ def of_calls(
     Three kinds of frames become slices: frames of the user's code, frames of frameworks that the innermost user frame
     called, and torch's outermost call of a module. The call of a module distinguishes the model from its submodules.
 
-    A frame of a call is new if the stack of the thread's previous call does not contain the frame. New frames begin 200
-    µs before the call, but not before the end of the previous call. They also do not begin before the last of the
-    thread's `moments` that precedes the call.
+    A frame of a call is new if the stack of the thread's previous call does not contain the frame. New frames begin at
+    the latest of three times: 200 µs before the call, the end of the thread's previous call, and the last of the
+    thread's `moments` before the call.
 
     Args:
         calls: The calls, sorted by thread and start.
