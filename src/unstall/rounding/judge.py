@@ -306,8 +306,8 @@ def _parts(sizes: Floats, judged: NDArray[np.bool_]) -> Iterator[NDArray[np.int6
 def factor_of(found: Compared) -> float | None:
     """Returns the factor by which the second run multiplies the first tensor that differs; None if there is no factor.
 
-    If this tensor has no factor, the results of operators that only the second run calls are compared with the last
-    tensor that agrees.
+    If this tensor has no factor, looks for a factor between the last tensor that agrees and the results of those
+    operators that only the second run calls.
     """
     if found.first is None or found.first.before is None or found.first.after is None:
         return None

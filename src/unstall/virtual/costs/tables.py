@@ -115,9 +115,9 @@ class CostTable:
         """Returns the amount to subtract from a call's factor if the estimate is for a GPU that was not measured. The
         factor is the logarithm of the ratio between the call's time and its roofline time.
 
-        A call may take longer than its memory traffic, because it has too few threads or computes too long. If the
-        memory of the estimated GPU is slower relative to its multiprocessors, the memory traffic takes a larger part of
-        the call's time. The memory traffic then overlaps a part of the extra time.
+        A call may take longer than its memory traffic, because it has too few threads or computes too long. On the
+        estimated GPU, the memory may be slower, relative to the multiprocessors, than on the measured GPU. If so, the
+        memory traffic takes a larger part of the call's time, and overlaps a part of the extra time.
         """
         own, _, rest = self._variant.partition(" ")
         flops, moved = self._family.work(f"{dtype or own} {rest}", dims)
