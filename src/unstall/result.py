@@ -289,9 +289,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         bound_by: The resource that would shorten a step most if the resource took no time: "device", or one of
-            `IDLE_CAUSES` except "unknown". "mixed" if several resources limit the run to the same degree, or if no
-            single resource limits the run. "none" if there is no device work, or the device failed. On a tie, the host
-            and the kernels have the lowest priority.
+            `IDLE_CAUSES` except "unknown". If several resources limit the run to the same degree, the host and the
+            kernels are left out, unless no resource remains without them. "mixed" if several resources remain, or if no
+            single resource limits the run. "none" if there is no device work, or the device failed.
         or_bound_by: What `bound_by` would be if the recorder's overhead were not as estimated, but at the other end of
             the estimate's range. None if this value is equal to `bound_by`, or if the overhead is not estimated.
         basis: Whether the verdict is about the run as recorded, or about the run without the recorder's overhead.

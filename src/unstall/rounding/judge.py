@@ -114,7 +114,8 @@ class Errors:
         operators: For each operator, the errors of its stored elements and of the sum of all elements. An error is nan
             if no run has a finite value of this error. `operators` is None if a run with random errors calls other
             operators than the run without errors. In that case, only ends can be judged.
-        ends: For each end, the errors as for an operator; None if no run with errors has the end in this shape.
+        ends: For each end, the errors of its stored elements and of the sum of all elements; None if no run with errors
+            has the end in the shape that the end has without errors.
         vary: Whether a run with random errors has other ends than the run without errors. If so, only ends that all
             runs have can be judged.
     """

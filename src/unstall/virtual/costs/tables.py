@@ -166,8 +166,8 @@ class CostTable:
 def _scaled(size: int, factor: float, turned: list[tuple[float, ...]] | None) -> float:
     """Scales one temporary allocation of the nearest call.
 
-    `turned` has the bytes of each tensor that may be transposed. The first tuple is for the call to estimate. The
-    second tuple is for the nearest call. `turned` is None if the family transposes no tensors.
+    `turned` has two tuples, each with the bytes of each tensor that may be transposed. The first tuple is for the call
+    to estimate. The second tuple is for the nearest call. `turned` is None if the family transposes no tensors.
     """
     if turned is None:
         return size * factor
