@@ -124,7 +124,7 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def most(self) -> bool:
-        """Whether more than half of all steps are left out, so that the remaining steps are not typical of the run."""
+        """Whether more than half of all steps are left out. If so, the remaining steps are not typical of the run."""
         return 2 * self.count > self.of
 
 
@@ -289,12 +289,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         bound_by: The resource that would shorten a step most if the resource took no time: "device", or one of
-            `IDLE_CAUSES` except "unknown". "mixed" if several resources limit the run to the same degree, or if no
-            single resource limits the run. "none" if there is no device work, or the device failed. On a tie, the host
-            and the kernels have the lowest priority.
-        or_bound_by: Another possible value of `bound_by`. The recorder's overhead is an estimate with a range, and this
-            value belongs to the other end of the range. None if this value is equal to `bound_by`, or if the overhead
-            is not estimated.
+            `IDLE_CAUSES` except "unknown". If several resources limit the run to the same degree, the host and the
+            kernels are left out, unless no resource remains without them. "mixed" if several resources remain, or if no
+            single resource limits the run. "none" if there is no device work, or the device failed.
+        or_bound_by: What `bound_by` would be if the recorder's overhead were not as estimated, but at the other end of
+            the estimate's range. None if this value is equal to `bound_by`, or if the overhead is not estimated.
         basis: Whether the verdict is about the run as recorded, or about the run without the recorder's overhead.
         text: The verdict in sentences, with figures.
         if_free: Maps each resource ("host", "kernels", "copies", "communication", "waits", "input", "allocator",
@@ -503,7 +502,7 @@ class LineCount(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         where: The line.
-        most: How often the line does this in the step in which the line does this most often.
+        most: The largest number of times that the line does this within one step.
         count: How often the line does this in all steps together.
         steps_seen: In how many steps the line does this.
         title: What the line does, in a sentence; "" if there is no such sentence.
@@ -524,7 +523,7 @@ class StepCount(msgspec.Struct, frozen=True, kw_only=True):
     """How often something happens in a step.
 
     Attributes:
-        most: How often it happens in the step in which it happens most often.
+        most: The largest number of times that it happens within one step.
         step: The number of the step that has `most`, from 1 on; 0 if it never happens.
         count: How often it happens in all steps together. The mean is `count` divided by the number of steps.
         lines: The counts of single lines. The line with the highest `most` comes first.
@@ -537,7 +536,7 @@ class StepCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LineBytes(msgspec.Struct, frozen=True, kw_only=True):
-    """How many bytes of device memory one line allocates in the step in which the line allocates the most bytes."""
+    """The largest number of bytes of device memory that one line allocates within one step."""
 
     where: Where
     bytes: Amount

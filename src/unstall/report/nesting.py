@@ -27,7 +27,7 @@ def shallowest(depth: I32, room: int) -> Bool:
 
 
 def lane_of_overlap(group: NDArray[np.integer], start: I64, end: I64, lanes: int = 8) -> I32:
-    """Returns a lane for each event, so that events of the same group do not overlap within a lane.
+    """Returns a lane for each event. Events of the same group do not overlap within a lane, except in the last lane.
 
     Events must be sorted by start. Usually the ops of a stream do not overlap, but the ops of one graph launch may
     overlap. There are at most `lanes` lanes. If more than `lanes` events overlap, the additional events overlap in the

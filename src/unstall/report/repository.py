@@ -26,7 +26,7 @@ def in_repository(files: Iterable[str]) -> dict[str, str]:
 def place_in_repository(where: Where, in_repository: Mapping[str, str]) -> tuple[str | None, int | None]:
     """Returns the (file, line) of a place.
 
-    If the place is outside the repository, but the repository called the place from a known line, returns this line.
+    If the place is outside the repository, and its caller is inside, returns the (file, line) of the caller instead.
     """
     caller = where.called_from
     if where.file and where.file in in_repository:

@@ -56,7 +56,7 @@ def scrubber(result: Result, other_paths: Iterable[str] = ()) -> Scrub:
 
 
 def scrubber_of(source: str, paths: Iterable[str]) -> Scrub:
-    """Returns a function that shortens these paths wherever they occur in a text.
+    """Returns a function that shortens `source` and the `paths` wherever they occur in a text.
 
     `source` is the path of the trace. It is shortened to the file name.
     """
@@ -84,7 +84,7 @@ def paths_of(result: Result) -> set[str]:
 
 
 def files_at(wheres: Iterable[Where]) -> set[str]:
-    """Returns the names of all source files of these places."""
+    """Returns the names of the source files of all places in `wheres`, and of their callers."""
     named = (file for where in wheres for file in (where.file, where.called_from and where.called_from.file))
     return {file for file in named if file}
 
@@ -92,8 +92,8 @@ def files_at(wheres: Iterable[Where]) -> set[str]:
 def _shortened(paths: Iterable[str]) -> dict[str, str]:
     """Returns the short form of each path.
 
-    For a file of an installed package, the short form is the path below `site-packages` or the like. For all other
-    files, the short form is relative to the deepest folder that contains all of these files.
+    For a file of an installed package, the short form is the path below `site-packages` or the like. All other
+    files are in a common folder. Their short form is the path relative to the deepest such folder.
     """
     short: dict[str, str] = {}
     own: dict[str, list[str]] = {}

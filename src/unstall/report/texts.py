@@ -56,8 +56,8 @@ class Texts:
     def keep(self, *columns: NDArray[np.integer]) -> I32:
         """Drops all texts that no column uses. Returns an array that has the new index for each old index.
 
-        The new index of a dropped text is -1. The array has -1 as an additional last element, so that an old index of
-        -1 stays -1.
+        The new index of a dropped text is -1. The array ends with an additional -1. An old index of -1 selects this
+        last element, and stays -1.
         """
         used = np.unique(np.concatenate(columns))
         used = used[used >= 0]

@@ -31,12 +31,13 @@ class Explained:
     Attributes:
         agrees: Whether rounding explains the difference.
         first: The index of the first tensor with a difference that rounding does not explain; None if there is none.
-        difference: The root mean square of the differences in one group of elements. If `first` is not None, this is
-            the group of the tensor `first` that exceeds its own limit most. If `first` is None, this is the group that
-            comes nearest to its own limit. inf if tensors cannot be compared.
+        difference: The root mean square of the differences in one group of elements. Each group has its own limit. If
+            `first` is None, the group is the one that comes nearest to its limit. Otherwise, the group belongs to the
+            tensor `first`, and exceeds its limit more than the other groups of this tensor. inf if tensors cannot be
+            compared.
         limit: The largest `difference` that rounding explains.
-        measured: Whether the runs with random errors changed every tensor that differs. If not, only the rounding of
-            the elements themselves is known.
+        measured: Whether random errors changed each tensor in which the two results differ. If not, only the rounding
+            of the elements themselves is known.
     """
 
     agrees: bool
@@ -57,7 +58,7 @@ def explain(reference: Tensors, other: Tensors, again: Callable[[int], Tensors])
     Tensors that are equal bit for bit agree, and NaN equals NaN. Tensors of different shapes or types never agree.
     Integers that differ never agree. All other tensors are judged twice. The first judgment compares groups of elements
     of similar size. The second judgment compares the elements that differ most, each element alone. If all differences
-    come from rounding, a judgment reports a difference with a probability of 0.1 %.
+    come from rounding, a judgment still reports a difference with a probability of 0.1 %.
 
     Args:
         reference: The tensors of one run.

@@ -174,7 +174,7 @@ def sums_of(name: str, args: tuple[Any, ...]) -> int:
 
 
 def _only_applies(name: str, args: tuple[Any, ...]) -> bool:
-    """Returns whether an operator is a normalization that only applies given statistics, so that it has no sums."""
+    """Returns whether an operator is a normalization that only applies given statistics. It then has no sums."""
     return name in _NORMALIZES and len(args) > _TRAINING and not args[_TRAINING]
 
 

@@ -114,7 +114,8 @@ class Errors:
         operators: For each operator, the errors of its stored elements and of the sum of all elements. An error is nan
             if no run has a finite value of this error. `operators` is None if a run with random errors calls other
             operators than the run without errors. In that case, only ends can be judged.
-        ends: For each end, the errors as for an operator; None if no run with errors has the end in this shape.
+        ends: For each end, the errors of its stored elements and of the sum of all elements; None if no run with errors
+            has the end in the shape that the end has without errors.
         vary: Whether a run with random errors has other ends than the run without errors. If so, only ends that all
             runs have can be judged.
     """
@@ -306,8 +307,8 @@ def _parts(sizes: Floats, judged: NDArray[np.bool_]) -> Iterator[NDArray[np.int6
 def factor_of(found: Compared) -> float | None:
     """Returns the factor by which the second run multiplies the first tensor that differs; None if there is no factor.
 
-    If this tensor has no factor, the results of operators that only the second run calls are compared with the last
-    tensor that agrees.
+    If this tensor has no factor, looks for a factor between the last tensor that agrees and the results of those
+    operators that only the second run calls.
     """
     if found.first is None or found.first.before is None or found.first.after is None:
         return None

@@ -210,9 +210,10 @@ class Kept:
 
 
 def is_kept(tensor: torch.Tensor) -> bool:
-    """Returns whether a sample of a tensor can be stored: its type is suitable, and it has values.
+    """Returns whether a sample of a tensor can be stored.
 
-    During the capture of a CUDA graph, operators on a GPU do not run, so a tensor on a GPU has no values.
+    A sample can be stored if the type of the tensor is suitable and the tensor has values. During the capture of a CUDA
+    graph, operators on a GPU do not run, so a tensor on a GPU has no values.
     """
     if tensor.dtype not in SUMMED or not is_plain(tensor):
         return False
@@ -220,7 +221,7 @@ def is_kept(tensor: torch.Tensor) -> bool:
 
 
 def _is_capturing() -> bool:
-    """Returns whether a CUDA graph is being captured, during which the host must not wait for the device."""
+    """Returns whether a CUDA graph is being captured. During a capture, the host must not wait for the device."""
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 

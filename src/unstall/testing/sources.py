@@ -191,8 +191,10 @@ def _torch_version() -> str:
 
 
 def forget_caches() -> None:
-    """Frees the device memory that earlier tests left in torch's caches, so that this memory does not affect a test's
-    peak."""
+    """Frees the device memory that earlier tests left in torch's caches.
+
+    Otherwise, this memory affects a test's peak.
+    """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return

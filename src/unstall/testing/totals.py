@@ -22,7 +22,7 @@ class Change:
 
     Attributes:
         test: The test's id, as it is written in the file.
-        kind: How the figures differ. "not compared" if a figure that the file has was not counted this time.
+        kind: How the figures differ. "not compared" if a figure of the file was not counted this time.
         words: The figures that differ, or the names of the figures that were not counted.
     """
 

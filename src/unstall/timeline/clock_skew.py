@@ -57,8 +57,8 @@ def _returns_early(timeline: Timeline) -> I64:
     """Returns, for each wait, how many ns the wait returns before the end of the op for which it waits.
 
     The result has waits for a stream. It has waits for a device only if there is a single device. A wait is usually for
-    the last op that was launched before the wait. If the end of the second-to-last op is nearer to the time of return,
-    the wait was for the second-to-last op, and the result is 0.
+    the last op that was launched before the wait. But if the end of the second-to-last op is nearer to the time of
+    return than the end of the last op, the wait was for the second-to-last op, and the result is 0.
     """
     device, waits = timeline.device, timeline.waits
     one = len(np.unique(device.device)) == 1

@@ -170,8 +170,10 @@ class MeasuredCosts:
         return differ, table.ask(described[1].dims, self._roofline).distance
 
     def _piece(self, signature: Signature) -> tuple[tuple[Kernel, ...], tuple[tuple[int, ...], ...]]:
-        """Returns (kernels, allocations) of a piece. For each pass, `allocations` has the bytes of temporary
-        allocations."""
+        """Returns (kernels, allocations) of a piece.
+
+        `allocations` has one tuple for each pass of the piece: the bytes of the pass's temporary allocations.
+        """
         name = signature.name.removeprefix("aten::")
         described = describe(signature)
         if described is None:

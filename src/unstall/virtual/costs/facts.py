@@ -80,7 +80,7 @@ def _device() -> dict[str, Any]:
 def _peaks() -> dict[str, float]:
     """Returns FLOPs per ns of large matrix products, and bytes per ns of element-wise kernels.
 
-    The bytes per ns are measured with tensors that fit into the L2 cache, and with larger tensors.
+    The bytes per ns are measured twice: with tensors that fit into the L2 cache, and with larger tensors.
     """
     found = {}
     for name, dtype, tf32, size in (

@@ -115,7 +115,7 @@ class Gpu:
     def measured(self) -> Gpu:
         """The measured GPU whose tables this GPU uses. It may be this GPU itself.
 
-        Raises UsageError if no GPU has the name that `like` in the file gives.
+        Raises UsageError if `like` in the file names an unknown GPU.
         """
         return gpu_named(self.file.like) if self.file.like else self
 

@@ -56,8 +56,8 @@ class Tables:
         self._calls.setdefault((family.name, shape.variants[0]), {}).setdefault(shape.dims, call)
 
     def thinned(self, measured_on: Roofline, within: float) -> dict[str, dict[str, list[MeasuredCall]]]:
-        """Returns the calls to keep, by family and variant. A call is left out if the kept calls predict the same
-        kernels and, up to the relative error `within`, the same time.
+        """Returns the calls to keep, by family and variant. A call is left out if the kept calls predict its
+        kernels and, up to the relative error `within`, its time.
         """
         found: dict[str, dict[str, list[MeasuredCall]]] = {}
         for (family, variant), calls in sorted(self._calls.items()):

@@ -208,9 +208,9 @@ def _shared_heads(signature: Signature) -> tuple[Piece, ...]:
 
 
 def _grouped(signature: Signature) -> tuple[Piece, ...]:
-    """Splits a grouped matrix product into one product for each group. Assumes that all groups have the same size,
-    because the log does not have tensor values, and the group sizes are values of a tensor. For bfloat16, one kernel
-    prepares the arguments, and one kernel computes all groups.
+    """Splits a grouped matrix product into one product for each group. The group sizes are values of a tensor, and
+    the log has no values of tensors. So all groups are assumed to have the same size. For bfloat16, one kernel prepares
+    the arguments, and one kernel computes all groups.
     """
     left, right = signature.tensor(0), signature.tensor(1)
     if left is None or right is None or not signature.results:

@@ -2,7 +2,7 @@
 
 If the weights of a layer fit into the registers of the device, cuDNN runs all steps of the layer in one kernel.
 Otherwise each step launches a product and a kernel for the gates. All figures were measured with cuDNN 9 on an H100.
-Except for the times of products, they are assumed for all GPUs.
+All figures except the times of products are assumed for all GPUs.
 """
 
 from __future__ import annotations

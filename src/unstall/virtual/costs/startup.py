@@ -5,7 +5,7 @@ The first matrix product also sets up cuBLAS. The first convolution also sets up
 
 This module infers which operators share a CUDA module. It starts several processes that have not used CUDA. All
 processes call the same operators, but each process calls them in a different order. If two operators share a CUDA
-module, then in each process only the operator that is called first is slow.
+module, then in each process only the earlier of their two first calls is slow.
 """
 
 from __future__ import annotations

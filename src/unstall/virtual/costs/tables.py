@@ -115,9 +115,9 @@ class CostTable:
         """Returns the amount to subtract from a call's factor if the estimate is for a GPU that was not measured. The
         factor is the logarithm of the ratio between the call's time and its roofline time.
 
-        A call may take longer than its memory traffic, because it has too few threads or computes too long. If the
-        memory of the estimated GPU is slower relative to its multiprocessors, the memory traffic takes a larger part of
-        the call's time. The memory traffic then overlaps a part of the extra time.
+        A call may take longer than its memory traffic, because it has too few threads or computes too long. On the
+        estimated GPU, the memory may be slower, relative to the multiprocessors, than on the measured GPU. If so, the
+        memory traffic takes a larger part of the call's time, and overlaps a part of the extra time.
         """
         own, _, rest = self._variant.partition(" ")
         flops, moved = self._family.work(f"{dtype or own} {rest}", dims)
@@ -166,8 +166,8 @@ class CostTable:
 def _scaled(size: int, factor: float, turned: list[tuple[float, ...]] | None) -> float:
     """Scales one temporary allocation of the nearest call.
 
-    `turned` has the bytes of each tensor that may be transposed. The first tuple is for the call to estimate. The
-    second tuple is for the nearest call. `turned` is None if the family transposes no tensors.
+    `turned` has two tuples, each with the bytes of each tensor that may be transposed. The first tuple is for the call
+    to estimate. The second tuple is for the nearest call. `turned` is None if the family transposes no tensors.
     """
     if turned is None:
         return size * factor
