@@ -9,9 +9,9 @@ from unstall.virtual.log import Stack
 
 
 def own_place(stack: Stack, folder: str) -> tuple[str, str] | None:
-    """Returns the innermost of the stack's lines that are in the program's own code, in the form ("train.py:41",
-    "forward"). If the stack has no line of the program's own code, returns the stack's innermost line. Returns None if
-    the stack is empty. Paths are relative to `folder`.
+    """Returns the innermost line of the program's own code in the stack, in the form ("train.py:41", "forward"). If
+    the stack has no line of the program's own code, returns the stack's innermost line. Returns None if the stack is
+    empty. Paths are relative to `folder`.
     """
     short = Shortened(folder)
     own = (frame for frame in stack if not is_framework(short[frame[0].co_filename]))

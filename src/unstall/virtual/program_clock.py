@@ -180,7 +180,7 @@ class ProgramClock:
         self._undo.callback(undo)
 
     def _put_default(self, function: FunctionType, originals: dict[object, object]) -> None:
-        """Replaces those default arguments of a function that are functions of the real clock."""
+        """Replaces a default argument of `function` if the argument is a function of the real clock."""
         before = function.__defaults__
         function.__defaults__ = tuple(
             originals[value] if _is_any(value, originals) else value for value in before or ()

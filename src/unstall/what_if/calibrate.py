@@ -147,8 +147,8 @@ def _stretched(program: Program, factor: float, which: Bool) -> Program:
 def _root(excess: Callable[[float], float], low: float, high: float, close: float) -> float:
     """Returns an argument at which a falling function is within `close` of 0.
 
-    If the function has no zero between `low` and `high`, returns `low` or `high`: the argument at which the function is
-    nearer to 0. The method is the secant method of Anderson and Björck.
+    If the function has no zero between `low` and `high`, returns `low` or `high`, whichever gives the value nearer to
+    0. The method is the secant method of Anderson and Björck.
     """
     at_low, at_high = excess(low), excess(high)
     if at_low <= 0 or at_high >= 0:

@@ -44,7 +44,7 @@ class EditPlace:
         return chosen
 
     def _instead(self, places: Places) -> str:
-        """Returns a text that suggests another place that the user may have meant. Returns "" if there is no similar
+        """Returns a text that suggests a place that the user may have meant instead. Returns "" if there is no similar
         place.
 
         The file of the suggested place is the file with the most similar name. The suggestion is the nearest line of

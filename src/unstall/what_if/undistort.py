@@ -87,8 +87,8 @@ def own_work(program: Program, since: I64, called: I64, own: tuple[I64, I64]) ->
     """Returns, for each instruction, how much of the work before the instruction is work of the recorder, in ns.
 
     The recorder works, for example, when it makes room for new events. The timeline does not assign this work to a
-    thread. This function counts the work for a thread that was between two calls during the whole work. If there are
-    several such threads, the work counts for the thread whose next call begins first.
+    thread. This function assigns the work to a thread that was between two calls for as long as the work took. If
+    there are several such threads, it assigns the work to the one with the earliest next call.
 
     Args:
         program: The program.
@@ -114,8 +114,8 @@ def without_pauses(program: Program, own: I64 | None = None, kept: Bool | None =
     """Removes pauses, and the work of the recorder, from the program.
 
     A pause is work that took far longer in one step than in all other steps, such as a first use or a garbage
-    collection. Only steps with the same instructions are compared. If there are only two such steps, pauses are
-    searched only in the first step, because the recording started in this step.
+    collection. Only steps with the same instructions are compared. If only two steps have the same instructions, only
+    the earlier of the two is searched for pauses, because the recording started in this step.
 
     Args:
         program: The program.

@@ -333,8 +333,8 @@ def _of_memory(timeline: Timeline, devices: type[DeviceType]) -> Iterator[Event]
 
 def _device_us(timeline: Timeline) -> np.ndarray:
     """Returns the device time of each host event in microseconds. The device time lasts from the first start to the
-    last end of the device operations that the host event launched. If the program recorded a CUDA event before and
-    after the host event, the time between the two CUDA events would be this time. Returns -1 for a host event that
+    last end of the device operations that the host event launched. This is the time that the program would
+    measure with one CUDA event before the host event and one CUDA event after it. Returns -1 for a host event that
     launched no device operation.
     """
     host, device = timeline.host, timeline.device

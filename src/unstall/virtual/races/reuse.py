@@ -6,7 +6,7 @@ order of the home stream is enough. If a second stream also uses the allocation,
 
 - When the allocation is freed, the second stream must have finished its work on the allocation, or `record_stream` must
   delay the reuse.
-- When the second stream first uses the allocation, the home stream must have finished its earlier work on the same
+- When the second stream first uses the allocation, the home stream must have finished its earlier work on this
   memory.
 """
 

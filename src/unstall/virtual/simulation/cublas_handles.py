@@ -17,9 +17,9 @@ from unstall.virtual.log import NO_PYTHON
 class CublasHandles:
     """The cuBLAS handle of each thread. Handles are numbered from 0.
 
-    When a new Python thread needs a handle, the Python threads with a handle are counted. If there are at least as many
-    of them as Python threads that are alive, one of the threads with a handle has ended. The new thread then reuses the
-    handle of the ended thread.
+    When a new Python thread needs a handle, the Python threads with a handle are counted. If this number is not
+    smaller than the number of living Python threads (including the new thread), a thread with a handle has ended. The
+    new thread then reuses the handle of the ended thread.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Predicts what the program's next memory request or launch will wait for. An example is a driver call."""
+"""Predicts what the program's next memory request or launch will wait for (for example, a driver call)."""
 
 from __future__ import annotations
 

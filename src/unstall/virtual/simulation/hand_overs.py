@@ -7,8 +7,8 @@
   its first record, the thread runs independently. If the thread waits for an event of another thread, the waiting
   thread continues after the other thread has recorded the event.
 
-- A thread of a process group (for example of gloo) also runs no Python. The process group's thread begins each
-  collective after the calling thread has passed a stream to that thread.
+- A thread of a process group (for example of gloo) also runs no Python. For each collective, the calling thread
+  passes a stream to the process group's thread, and then the process group's thread begins the collective.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ class Op:
         memory: The kind of host memory of a copy.
         bytes: The size of a copy, or -1 if it is unknown.
         branch: The branch of the graph on which the op runs. Branch 0 is the launching stream.
-        after: The op waits for an op on another branch. This is the index of the other op within the recipe, or -1 if
-            the op waits for no other branch.
+        after: The index, within the recipe, of the op on another branch that this op waits for. It is -1 if this op
+            does not wait for another branch.
         share: The fraction of the device that the op uses, in thousandths.
     """
 

@@ -244,9 +244,9 @@ class Simulator:
             return True
 
     def place_of(self, stack: int) -> str:
-        """Returns the innermost of the stack's lines that are in the program's own code, in the form "train.py:41 in
-        forward". If the stack has no line of the program's own code, returns the innermost line of the stack. Returns
-        "" if the stack is empty.
+        """Returns the innermost line of the program's own code in the stack, in the form "train.py:41 in forward". If
+        the stack has no line of the program's own code, returns the innermost line of the stack. Returns "" if the
+        stack is empty.
         """
         with self._lock:
             self.drain()

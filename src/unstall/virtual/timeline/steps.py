@@ -49,8 +49,8 @@ def with_found_steps(timeline: Timeline, boundaries: Sequence[tuple[StepSource, 
     The best source is explicit calls. The second best is an optimizer. The third best is iterated items or calls. An
     optimizer has boundaries only if its steps are graph replays. If the timeline already has annotated steps or
     optimizer steps, iterated items and calls are not used, because one step may have several items. If there are no
-    boundaries, the steps come from the calls in a framework's loop. These calls are also not used if the timeline
-    already has annotated steps or optimizer steps.
+    boundaries, the steps come from the calls in a framework's loop. Like iterated items, these calls are used
+    only if the timeline has neither annotated steps nor optimizer steps.
     """
     sources = StepSources()
     for source, _ in boundaries:

@@ -1,6 +1,7 @@
 """Checks whether a device could run fused attention.
 
-The constraints are those of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp that do not depend on torch's build.
+The constraints come from aten/src/ATen/native/transformers/cuda/sdp_utils.cpp. Constraints that depend on torch's build
+are not checked.
 """
 
 from __future__ import annotations

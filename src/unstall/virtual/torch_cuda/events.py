@@ -91,7 +91,7 @@ def event_names(runtime: Runtime) -> dict[str, object]:
 
     def _number_of(event: torch.Event) -> int:
         """Returns the event's number in the log. c10's handle of the event points to this number. The number is needed
-        because torch.Event.elapsed_time() does not accept a subclass.
+        because torch.Event.elapsed_time() does not accept events of a subclass.
         """
         return ctypes.c_int64.from_address(event.event_id).value
 

@@ -120,8 +120,8 @@ def graph_names(runtime: Runtime) -> dict[str, object]:
             return self._pool
 
         def register_generator_state(self, _generator: torch.Generator) -> None:
-            """Does nothing. A generator of a virtual device need not be registered to give new random numbers in each
-            replay.
+            """Does nothing. A generator of a virtual device gives new random numbers in each replay, even if it is not
+            registered.
             """
 
         def enable_debug_mode(self) -> None:

@@ -151,7 +151,7 @@ def _of_one_stretch(subject: Subject, stretch: I64) -> Bool:
 
 
 def _beside(subject: Subject, place: EditPlace | None) -> NDArray[np.float64]:
-    """Returns, for each instruction, a share of the work before it: the share of operators outside of the place.
+    """Returns, for each instruction, how much of the work before it is in operators outside of the place, as a share.
 
     These operators launch nothing. An operator outside of the place that launches something ends the stretch.
     """

@@ -62,7 +62,7 @@ def _tied(program: Program) -> Bool:
     """Returns a mask of the ops that cannot run ahead of the computation, because an event orders them on their stream.
 
     On the stream of such an op, an event or a wait comes directly before or after the op. An op is also in the mask if
-    the next op on its stream has an entry in `after`: it waits for one more op.
+    the next op on its stream waits for an op that is given in `after`.
     """
     do, ops = program.instructions, program.ops
     tied = np.zeros(len(ops), dtype=np.bool_)
