@@ -240,9 +240,10 @@ def has_source() -> bool:
 
 
 def _own() -> Region | None:
-    """Of the active regions in the current context, considers only those that were entered in the current thread.
-    Returns the innermost one, or None. The context of an asyncio task also contains the regions that were active when
-    the task was created."""
+    """Returns the innermost active region that was entered in the current thread; None if there is none.
+
+    The context of an asyncio task also contains the regions that were active when the task was created.
+    """
     region = _innermost.get()
     while region is not None and not (region.active and region.siblings is _here.entered):
         region = region.outer

@@ -162,7 +162,7 @@ def _whole(taken: Way, wanted: Iterable[Key], instead: Mapping[Key, Tensor] | No
 
 
 class _Whole(Kept):
-    """Stores the wanted tensors whole, and the usual elements of all tensors."""
+    """Stores all elements of the wanted tensors, and the usual elements of all other tensors too."""
 
     def __init__(self, wanted: frozenset[Key], instead: Mapping[Key, Tensor], kept: dict[Key, Tensor]) -> None:
         super().__init__()

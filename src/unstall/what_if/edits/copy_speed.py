@@ -1,4 +1,4 @@
-"""Copies are K times as fast, and so is the host as it stages them."""
+"""Copies are K times as fast, and so is their staging by the host."""
 
 from __future__ import annotations
 
