@@ -74,7 +74,7 @@ def check_ways(names: Sequence[str]) -> list[ProgramWay]:
         if name not in WAYS:
             raise UsageError(f"no way to run a program is called {name!r}: give some of {', '.join(WAYS)}")
         if name in ("cuda", "serial") and not torch.cuda.is_available():
-            raise UsageError(f"{name}: there is no CUDA device")
+            raise UsageError(f"{name}: there is no CUDA device, and programs do not run on a virtual one here")
     return [WAYS[name] for name in dict.fromkeys(names)]
 
 

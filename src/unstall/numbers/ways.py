@@ -99,7 +99,9 @@ def check(which: str | Function) -> None:
     if which not in NAMES:
         raise UsageError(f"no way of running is called {which!r}: give a function, or one of {', '.join(NAMES)}")
     if which == "cuda" and not torch.cuda.is_available():
-        raise UsageError("there is no CUDA device to run on")
+        raise UsageError(
+            "there is no CUDA device to run on. On a virtual one: `unstall run --gpu h200 --numerics device SCRIPT`"
+        )
 
 
 def way(which: str | Function, fn: Function, inputs: Sequence[object]) -> Way:

@@ -9,7 +9,8 @@ import pytest
 
 from unstall.errors import UsageError
 from unstall.timeline.columns import CopyDirection, DeviceKind
-from unstall.virtual.costs.answers import costs_of
+from unstall.virtual.costs.answers import MeasuredCosts, costs_of
+from unstall.virtual.costs.families import describe
 from unstall.virtual.costs.gpu_file import Gpu, decode, encode, gpu_named, gpu_names
 from unstall.virtual.costs.origins import PARTS
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides, parse
@@ -181,3 +182,36 @@ def test_linear_algebra_and_transforms_cost_a_guess(name: str, known: bool) -> N
         with pytest.raises(NotImplementedError):
             costs_of("h200").cost(signature)
     assert costs_of("h200").guess(signature).kernels
+
+
+def _rate(name: str, signature: Signature) -> float:
+    """Returns the TFLOP/s of a call."""
+    gpu = gpu_named(name)
+    described = describe(signature)
+    assert described is not None
+    family, shape = described
+    flops, _ = family.work(shape.variants[0], shape.dims)
+    ns = sum(each.duration_ns for each in MeasuredCosts(gpu, gpu.measured).cost(signature).kernels)
+    return flops / ns / 1e3
+
+
+def _product(dtype: str) -> Signature:
+    one = TensorSpec(dtype, (4096, 4096), (4096, 1))
+    return Signature("aten::mm", "", (one, one), (one,))
+
+
+def _convolution(dtype: str) -> Signature:
+    x, weight = (TensorSpec(dtype, sizes, contiguous_strides(sizes)) for sizes in ((32, 128, 64, 64), (128, 128, 3, 3)))
+    return Signature("aten::convolution", "", (x, weight, None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1), (x,))
+
+
+def test_a_t4_multiplies_in_bfloat16_no_faster_than_in_float32() -> None:
+    assert _rate("t4", _product("bfloat16")) < 9 < 30 < _rate("t4", _product("float16"))
+
+
+@pytest.mark.parametrize("name", ["t4", "rtx4090", "l4", "a100-80g"])
+def test_convolutions_in_float32_are_no_faster_than_tf32_and_half_precision_allow(name: str) -> None:
+    rate = _rate(name, _convolution("float32"))
+    peaks = gpu_named(name).file.peaks
+    most = peaks.half / 2 if gpu_named(name).file.device.capability[0] >= 8 else peaks.float32
+    assert rate < most / 1e3

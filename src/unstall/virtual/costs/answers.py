@@ -28,7 +28,7 @@ from unstall.virtual.costs.no_kernel import runs_nothing
 from unstall.virtual.costs.piece import Piece
 from unstall.virtual.costs.pieces import in_one_format, pieces, without_bias
 from unstall.virtual.costs.recurrent import NAMES as RECURRENT
-from unstall.virtual.costs.roofline import roofline_of
+from unstall.virtual.costs.roofline import Roofline, roofline_of
 from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import CostTable, Estimate, of_rows
 
@@ -44,6 +44,14 @@ _DIRECTIONS = {
     CopyDirection.DEVICE_TO_DEVICE: "DtoD",
     CopyDirection.PEER_TO_PEER: "PtoP",
 }
+
+
+def _multiplies_in_tf32(gpu: Gpu) -> bool:
+    return tuple(gpu.file.device.capability) >= (8, 0)
+
+
+def _tf32_rate(gpu: Gpu, roofline: Roofline) -> float:
+    return roofline.half_flops_per_ns / 2 if _multiplies_in_tf32(gpu) else roofline.flops_per_ns
 
 
 def _called(variant: str) -> str:
@@ -64,6 +72,20 @@ class MeasuredCosts:
             for each in (gpu, measured)
         )
         self._tables: dict[tuple[str, str], CostTable | None] = {}
+
+    def _roofline_for(self, family: Family, dtype: str) -> Roofline:
+        """Returns the GPU's roofline for calls of a family in a type.
+
+        Tensor cores before Ampere multiply neither in bfloat16 nor in TF32. Convolutions in float32 were measured in
+        TF32, which cuDNN uses by default, so they scale by the rates of TF32.
+        """
+        own = self._roofline
+        if dtype == "bfloat16" and not _multiplies_in_tf32(self._gpu):
+            return replace(own, half_flops_per_ns=own.flops_per_ns)
+        if family.name == "convolution" and dtype == "float32":
+            ratio = _tf32_rate(self._gpu, own) / _tf32_rate(self._measured, self._measured_on)
+            return replace(own, flops_per_ns=self._measured_on.flops_per_ns * ratio)
+        return own
 
     @property
     def device(self) -> DeviceFacts:
@@ -182,9 +204,9 @@ class MeasuredCosts:
         dtype = shape.variants[0].partition(" ")[0]
         table = self._find(family, shape)
         if table is None:
-            total = self._roofline.ns(*family.work(shape.variants[0], shape.dims), dtype)
+            total = self._roofline_for(family, dtype).ns(*family.work(shape.variants[0], shape.dims), dtype)
             return (self._kernel(f"{name}_kernel", total),), ()
-        answer = table.ask(shape.dims, self._roofline, dtype)
+        answer = table.ask(shape.dims, self._roofline_for(family, dtype), dtype)
         share = self._share(family, table, shape.dims, answer.total_ns, dtype)
         kernels = self._kernels(answer, share, signature if family.name == "list" else None)
         same = family.name != "elementwise" or _called(table.variant) == _called(shape.variants[0])
@@ -217,7 +239,7 @@ class MeasuredCosts:
         variant reach.
         """
         blocks = family.blocks(table.variant, dims) / self._gpu.file.device.multiprocessors if family.blocks else 0.0
-        rate = table.ideal_ns(dims, self._roofline, dtype) / max(ns, 1.0)
+        rate = table.ideal_ns(dims, self._roofline_for(family, dtype), dtype) / max(ns, 1.0)
         return min(max(round(1000 * max(blocks, rate)), _LEAST), 1000)
 
     def host_work_ns(self, signature: Signature, threads: int) -> int:
