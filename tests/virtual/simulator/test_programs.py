@@ -80,3 +80,7 @@ def test_settings_that_torch_would_not_take_are_named_before_torch_is_imported()
     done = run("workspace", settings="foo:1")
     assert done.returncode != 0
     assert done.stderr == "unstall: PYTORCH_ALLOC_CONF=foo:1: allocator settings: unrecognized key 'foo'\n"
+
+
+def test_a_refused_request_holds_nothing_of_the_function_that_made_it() -> None:
+    assert facts("refused") == {"refused": True, "held": 0}

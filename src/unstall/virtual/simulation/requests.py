@@ -226,6 +226,7 @@ class Requests:
         try:
             block = allocator.malloc(size, stream)
         except OutOfMemoryError as error:
+            error.__traceback__ = None  # its frames lead to those of the program, whose tensors would stay
             self._refusals.append(Refusal(record, allocator.device, allocation, error))
             return None
         self._changed(record, allocator.device, block.size, allocator)
