@@ -78,3 +78,23 @@ def test_a_graph_that_was_never_captured_launches_nothing() -> None:
     log, simulator = begin()
     log.write(LogCode.GRAPH_LAUNCH, 99)
     assert len(simulator.timeline().device) == 0
+
+
+def test_kernels_of_several_branches_are_further_apart_than_those_of_one() -> None:
+    def gap(*, branches: bool) -> int:
+        """Returns the gap between two kernels of the captured stream."""
+        log, simulator = begin()
+        log.write(LogCode.CAPTURE_BEGIN, 1, 77, stream=CAPTURING)
+        log.write(LogCode.EVENT_RECORD, 1, stream=CAPTURING)
+        log.write(LogCode.EVENT_WAIT, 1, stream=8)
+        for _ in range(2):
+            log.launch(20_000, stream=CAPTURING)
+        if branches:
+            log.launch(1_000, stream=8)
+        log.write(LogCode.CAPTURE_END, 1, stream=CAPTURING)
+        log.write(LogCode.GRAPH_LAUNCH, 1)
+        first, second = (op for op in ops(simulator.timeline()) if op[2] - op[1] == 20_000)
+        return second[1] - first[2]
+
+    assert gap(branches=False) == LIMITS.graph_gap
+    assert gap(branches=True) == LIMITS.graph_gap + LIMITS.branch_gap

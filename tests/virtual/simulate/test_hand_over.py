@@ -12,7 +12,7 @@ from virtual.simulate.logs import HOST, Fixed, Log
 from virtual.simulate.runs import begin, calls
 
 from unstall.timeline.columns import HostKind, Timeline
-from unstall.virtual.log import LogCode
+from unstall.virtual.log import NO_PYTHON, LogCode
 from unstall.virtual.options import MachineOptions
 from unstall.virtual.simulation.simulator import Simulator
 
@@ -298,3 +298,18 @@ def test_a_collective_begins_when_it_was_asked_for_not_when_the_one_before_it_wa
     waits = [start for name, start, _ in found if name == "cudaStreamSynchronize"]
     marks = [start for _, start, _ in calls(simulator.timeline(), HostKind.ANNOTATION)]
     assert (waits[1], marks[1]) == (asked[1] + HOST.mark, asked[1] + HOST.mark)
+
+
+@pytest.mark.parametrize(("thread", "extra"), [(0, 0), (1, 700)])
+def test_an_operator_that_autograds_engine_calls_costs_what_its_node_does(thread: int, extra: int) -> None:
+    def at(node: int) -> int:
+        costs = Fixed()
+        costs.host = replace(HOST, node=node)
+        log, simulator = begin(costs=costs)
+        log.thread, log.stack = thread, NO_PYTHON
+        with log.op("aten::mm"):
+            pass
+        ((_, start, _),) = calls(simulator.timeline(), HostKind.OP)
+        return start
+
+    assert at(700) - at(0) == extra
