@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -215,3 +217,11 @@ def test_convolutions_in_float32_are_no_faster_than_tf32_and_half_precision_allo
     peaks = gpu_named(name).file.peaks
     most = peaks.half / 2 if gpu_named(name).file.device.capability[0] >= 8 else peaks.float32
     assert rate < most / 1e3
+
+
+@pytest.mark.parametrize("call", [_product, _convolution])
+def test_no_kernel_of_a_call_in_float16_is_named_after_bfloat16(call: Callable[[str], Signature]) -> None:
+    gpu = gpu_named("h100")
+    names = [each.name for each in MeasuredCosts(gpu, gpu.measured).cost(call("float16")).kernels]
+    assert names
+    assert not any(re.search("bf16|bfloat16", name, re.IGNORECASE) for name in names)

@@ -22,7 +22,7 @@ from unstall.virtual.costs.families.lists import launches, sizes_of
 from unstall.virtual.costs.families.products import CUBLAS
 from unstall.virtual.costs.gpu_file import Gpu, gpu_named
 from unstall.virtual.costs.host_work import host_work_ns
-from unstall.virtual.costs.kernel_names import name_on
+from unstall.virtual.costs.kernel_names import in_float16, name_on
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost, Startup
 from unstall.virtual.costs.no_kernel import runs_nothing
 from unstall.virtual.costs.piece import Piece
@@ -225,6 +225,8 @@ class MeasuredCosts:
         if family.name == "convolution":  # temporaries are copies of tensors, perhaps of another type than was measured
             ratio = item_bytes(shape.variants[0]) / item_bytes(table.variant)
             temporaries = tuple(round(size * ratio) for size in temporaries)
+        if dtype == "float16" and table.variant.startswith("bfloat16"):
+            kernels = tuple(replace(each, name=in_float16(each.name)) for each in kernels)
         capability = self._gpu.file.device.capability
         kernels = tuple(replace(each, name=name_on(capability, each.name, name, dtype)) for each in kernels)
         if family.name == "convolution":

@@ -19,6 +19,17 @@ _ROLE = re.compile(r"fprop|dgrad|wgrad")
 """Which result of a convolution the kernel computes: the output, or the gradient of the input or of the weight."""
 
 
+_IN_BFLOAT16 = (("__nv_bfloat16", "__half"), ("bfloat16_t", "half_t"), ("BFloat16", "Half"), ("bf16", "f16"))
+"""Words in names of kernels for bfloat16, and what the same kernels for float16 have there."""
+
+
+def in_float16(kernel: str) -> str:
+    """Returns the name of a kernel in float16, given that of the kernel in bfloat16."""
+    for word, other in _IN_BFLOAT16:
+        kernel = kernel.replace(word, other)
+    return kernel
+
+
 def name_on(capability: tuple[int, int], kernel: str, operator: str, dtype: str) -> str:
     """Returns, for a GPU of this compute capability, the name of a measured kernel.
 
