@@ -7,7 +7,7 @@ the operators that write to their arguments.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -148,9 +148,9 @@ def terms_of(name: str, args: tuple[Any, ...]) -> int:
     """
     count = _counter_of(name)
     try:
-        return max(1, count(args)) if count else max((_size(each, -1) for each in _tensors(args)), default=1)
+        return max(1, count(args)) if count else max((_size(each, -1) for each in tensors_of(args)), default=1)
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):  # other arguments than are known
-        return max((int(each.numel()) for each in _tensors(args)), default=1)
+        return max((int(each.numel()) for each in tensors_of(args)), default=1)
 
 
 @lru_cache(1024)
@@ -159,8 +159,10 @@ def _counter_of(name: str) -> Callable[[tuple[Any, ...]], int] | None:
     return known or next((count for part, count in _FAMILIES if part in name and "layer" not in name), None)
 
 
-def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:
-    return [each for each in values if isinstance(each, torch.Tensor)]
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    """Returns the tensors in a result of an operator, in its arguments, or in a list among them."""
+    several = value if isinstance(value, tuple | list) else (value,)
+    return [each for each in several if isinstance(each, torch.Tensor)]
 
 
 _NORMALIZES = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_native_batch_norm_legit")
@@ -244,8 +246,7 @@ def written_by(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> l
         given = [args[at] if at < len(args) else kwargs.get(named) for at, named in facts.written]
     else:
         return []
-    each_one = [each for value in given for each in (value if isinstance(value, list | tuple) else (value,))]
-    return _tensors(each_one)
+    return [each for value in given for each in tensors_of(value)]
 
 
 def is_plain(given: torch.Tensor) -> bool:

@@ -37,6 +37,7 @@ from unstall.rounding.facts import (
     in_a_row,
     is_plain,
     real_parts,
+    tensors_of,
     terms_of,
     written_by,
 )
@@ -99,7 +100,7 @@ class Noise:
             (args, dict(kwargs)),
         )
         finer = func(*wide, **named)
-        for narrow, sums in zip(_tensors(outputs), _tensors(finer), strict=True):
+        for narrow, sums in zip(tensors_of(outputs), tensors_of(finer), strict=True):
             narrow.copy_(sums)
         return self._of_outputs(outputs, 1, of_sums)
 
@@ -141,11 +142,6 @@ class Noise:
         is_exact = are_integers | ~wide.isfinite()
         changed = (wide + wide * drawn * (size * _ROUNDING)).clamp(*_range(given.dtype))
         return torch.where(is_exact, wide, changed).to(given.dtype)
-
-
-def _tensors(outputs: Any) -> list[torch.Tensor]:
-    several = outputs if isinstance(outputs, tuple | list) else (outputs,)
-    return [each for each in several if isinstance(each, torch.Tensor)]
 
 
 def _is_exact_copy(given: torch.Tensor, kwargs: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ these elements are not stored.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -21,8 +21,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unstall.guest.device import capturing
 from unstall.guest.graph_capture import nvidia_driver
-from unstall.rounding.facts import UNIT, facts_of, is_plain, real_parts, sums_of
+from unstall.rounding.facts import UNIT, facts_of, is_plain, real_parts, sums_of, tensors_of
 from unstall.rounding.operators import Place
 
 SAMPLES, ENDS = 64, 1 << 16
@@ -147,11 +148,8 @@ class Kept:
         facts = facts_of(func)
         if facts.is_view or facts.is_unset:
             return
-        results = result if isinstance(result, tuple | list) else (result,)
         floats = [
-            each
-            for each in results
-            if isinstance(each, torch.Tensor) and (each.is_floating_point() or each.is_complex()) and is_kept(each)
+            each for each in tensors_of(result) if (each.is_floating_point() or each.is_complex()) and is_kept(each)
         ]
         if floats:
             self.keep_all("operator", facts.name, place, floats, SAMPLES, sums_of(facts.name, args))
@@ -184,13 +182,14 @@ class Kept:
             )
             terms = 0
         self._count += len(reals)
-        if len(self._pending) >= _PENDING and not _is_capturing():
+        if len(self._pending) >= _PENDING and not capturing():
             self.flush()
 
     def flush(self) -> None:
         """Copies the elements of all tensors to the host."""
         pending, self._pending = self._pending, []
-        on_host = _on_host({id(each.numbers): each.numbers for each in pending})
+        made = {id(each.numbers): each.numbers for each in pending}
+        on_host = dict(zip(made, _on_host(list(made.values())), strict=True))
         signs, seen = _few_signs(), list[Seen]()
         with np.errstate(invalid="ignore", over="ignore"):
             for kind, name, place, shape, dtype, terms, most, numbers, start, kept, sums in pending:
@@ -220,11 +219,6 @@ def is_kept(tensor: torch.Tensor) -> bool:
     return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
-def _is_capturing() -> bool:
-    """Returns whether a CUDA graph is being captured. During a capture, the host must not wait for the device."""
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-
-
 def _joined(tensors: Sequence[torch.Tensor]) -> Iterator[tuple[torch.Tensor, int]]:
     """Joins tensors into one flat copy for each device and type. Yields, for each tensor, (copy, start in the copy)."""
     groups: dict[Hashable, list[torch.Tensor]] = {}
@@ -238,22 +232,15 @@ def _joined(tensors: Sequence[torch.Tensor]) -> Iterator[tuple[torch.Tensor, int
         starts[key] += each.numel()
 
 
-def _on_host(tensors: Mapping[int, torch.Tensor]) -> dict[int, Floats]:
-    """Copies flat tensors to the host, with one copy for each device and type. Returns their values."""
-    groups: dict[Hashable, list[int]] = {}
-    for key, each in tensors.items():
-        groups.setdefault((each.device, each.dtype), []).append(key)
-    found: dict[int, Floats] = {}
-    for keys in groups.values():
-        group = [tensors[key] for key in keys]
-        if group[0].is_cuda:
-            torch.cuda.synchronize(group[0].device)  # they were made on several streams, perhaps
-        joined = torch.cat(group).cpu().to(torch.float64).numpy()
-        start = 0
-        for key, each in zip(keys, group, strict=True):
-            end = start + each.numel()
-            found[key], start = joined[start:end], end
-    return found
+def _on_host(tensors: Sequence[torch.Tensor]) -> Iterator[Floats]:
+    """Yields the values of flat tensors. Makes one copy to the host for each device and type."""
+    for device in {each.device for each in tensors if each.is_cuda}:
+        torch.cuda.synchronize(device)  # the tensors may have been made on several streams
+    copies: dict[int, Floats] = {}
+    for each, (joined, start) in zip(tensors, _joined(tensors), strict=True):
+        if id(joined) not in copies:
+            copies[id(joined)] = joined.cpu().to(torch.float64).numpy()
+        yield copies[id(joined)][start : start + each.numel()]
 
 
 def _sampled(given: torch.Tensor, most: int) -> tuple[torch.Tensor, int]:
