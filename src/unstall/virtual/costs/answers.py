@@ -27,7 +27,6 @@ from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, 
 from unstall.virtual.costs.no_kernel import runs_nothing
 from unstall.virtual.costs.piece import Piece
 from unstall.virtual.costs.pieces import in_one_format, pieces, without_bias
-from unstall.virtual.costs.recurrent import NAMES as RECURRENT
 from unstall.virtual.costs.roofline import Roofline, roofline_of
 from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import CostTable, Estimate, of_rows
@@ -144,7 +143,7 @@ class MeasuredCosts:
             if passes:
                 temporaries += ((*held, *passes[0]), *passes[1:])
                 held = ()
-            if signature.name not in RECURRENT:  # cuDNN's products do not use torch's workspaces
+            if piece.takes_workspace:
                 workspaces |= self._workspaces(piece.signature)
         if held:
             temporaries.append(held)

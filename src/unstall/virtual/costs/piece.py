@@ -17,9 +17,11 @@ class Piece:
             allocations.
         ns: The time of the call's only kernel. If None, the call is predicted like any other call with this signature.
         host_ns: The extra host time of the call.
+        takes_workspace: Whether torch gives the call a workspace, if it is a matrix product.
     """
 
     signature: Signature
     holds: tuple[int, ...] = ()
     ns: int | None = None
     host_ns: int = 0
+    takes_workspace: bool = True

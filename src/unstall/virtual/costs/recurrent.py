@@ -7,7 +7,7 @@ All figures except the times of products are assumed for all GPUs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unstall.virtual.costs.piece import Piece
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
@@ -69,13 +69,13 @@ def _pieces(of: _Layers, dtype: str, item_bytes: int, *, backward: bool) -> tupl
             if backward:  # the gradients of the weights
                 found.append(_product(dtype, width, of.steps * of.batch, inputs))
                 found.append(_product(dtype, width, of.steps * of.batch, of.results))
-    found[0] = Piece(found[0].signature, host_ns=_CALL_NS)
+    found[0] = replace(found[0], host_ns=_CALL_NS)
     return tuple(found)
 
 
 def _product(dtype: str, rows: int, deep: int, columns: int, host_ns: int = 0) -> Piece:
     one, other, result = (_tensor(dtype, *sizes) for sizes in ((rows, deep), (deep, columns), (rows, columns)))
-    return Piece(Signature("aten::mm", "", (one, other), (result,)), host_ns=host_ns)
+    return Piece(Signature("aten::mm", "", (one, other), (result,)), host_ns=host_ns, takes_workspace=False)
 
 
 def _gates(dtype: str, batch: int, width: int) -> Signature:
