@@ -225,3 +225,8 @@ def test_no_kernel_of_a_call_in_float16_is_named_after_bfloat16(call: Callable[[
     names = [each.name for each in MeasuredCosts(gpu, gpu.measured).cost(call("float16")).kernels]
     assert names
     assert not any(re.search("bf16|bfloat16", name, re.IGNORECASE) for name in names)
+
+
+def test_a_file_of_an_earlier_version_is_refused_with_what_to_do() -> None:
+    with pytest.raises(UsageError, match=r"^mine: written by an earlier version. Measure the GPU again"):
+        decode(encode(gpu_named("h200").file).replace(b"unstall.gpu/2", b"unstall.gpu/1", 1), "mine")

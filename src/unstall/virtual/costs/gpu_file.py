@@ -161,13 +161,22 @@ def decode(data: bytes, what: str) -> GpuFile:
     If the data is invalid, raises UsageError with a message that begins with `what`.
     """
     try:
-        if msgspec.json.decode(data, type=_Schema).schema == _EARLIER:
-            raise UsageError(f"{what}: written by an earlier version. Measure the GPU again, by `unstall calibrate`")
         file = msgspec.json.decode(data, type=GpuFile)
         _check(file)
     except (msgspec.DecodeError, ValueError) as error:
+        if _is_earlier(data):
+            raise UsageError(
+                f"{what}: written by an earlier version. Measure the GPU again, by `unstall calibrate`"
+            ) from None
         raise UsageError(f"{what}: not a GPU's description: {error}") from None
     return file
+
+
+def _is_earlier(data: bytes) -> bool:
+    try:
+        return msgspec.json.decode(data, type=_Schema).schema == _EARLIER
+    except (msgspec.DecodeError, ValueError):
+        return False
 
 
 def encode(file: GpuFile) -> bytes:
