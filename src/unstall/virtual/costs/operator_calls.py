@@ -66,10 +66,9 @@ def measure_operator_calls(chosen: Iterable[Case], deadline: float) -> dict[str,
         except (RuntimeError, ValueError, TypeError):
             continue
     launches = _launches(list(calls.values()))  # last: once a profiler was attached, every launch takes longer
-    return {
-        name: call._replace(launches=count)
-        for (name, call), count in zip(found.items(), launches, strict=len(launches) > 0)
-    }
+    if launches is None:
+        return {}
+    return {name: found[name]._replace(launches=count) for name, count in zip(calls, launches, strict=True)}
 
 
 def own_ns(calls: Mapping[str, OperatorCall], host: HostCosts, unbound_ns: int) -> dict[str, int]:
@@ -114,12 +113,12 @@ def _allocations() -> int:
     return int(torch.cuda.memory_stats().get("allocation.all.allocated", 0))
 
 
-def _launches(calls: Sequence[Callable[[], object]]) -> list[int]:
-    """Returns the number of device operations of each call; [] if the profiler lost some."""
+def _launches(calls: Sequence[Callable[[], object]]) -> list[int] | None:
+    """Returns the number of device operations of each call; None if the profiler lost some."""
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         for call in calls:
             torch.cuda._sleep(1)
             call()
         torch.cuda.synchronize()
     groups = fenced(device_events(profiler))
-    return [len(group) for group in groups] if len(groups) == len(calls) else []
+    return [len(group) for group in groups] if len(groups) == len(calls) else None
