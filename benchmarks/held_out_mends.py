@@ -9,20 +9,18 @@ No program had a part in the costs of the virtual GPU. Host-bound steps should a
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.on_device import measured_on, why_skipped
+from benchmarks.on_device import comparing, measured_on, why_skipped
 
 _STEP_LIMIT, _GAIN_LIMIT = 0.35, 0.10
 _STEPS, _ROUNDS = 10, 7
@@ -30,9 +28,7 @@ Step = Callable[[], object]
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--against", type=Path, help="the results of a real GPU, to compare with")
-    parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
+    parser = comparing(__doc__)
     parser.add_argument("names", nargs="*", help="programs; without any, all")
     args = parser.parse_args(argv)
     if skipped := why_skipped("transformers"):

@@ -39,6 +39,14 @@ def on_virtual(gpu: str, *program: str) -> list[str]:
     return [sys.executable, "-W", "ignore", "-m", "unstall.virtual", "--gpu", gpu, "--numerics", "skip", *program]
 
 
+def comparing(about: str | None) -> argparse.ArgumentParser:
+    """The options of a benchmark that runs on a real GPU and on a virtual one, and compares the figures."""
+    parser = argparse.ArgumentParser(description=(about or "").partition("\n")[0])
+    parser.add_argument("--against", type=Path, help="the results of a real GPU, to compare with")
+    parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
+    return parser
+
+
 def tell(about: str | None, figures: Callable[[], Mapping[str, object]]) -> None:
     """The command line of a benchmark that only measures: prints its figures as JSON, with what they are of, and writes
     them to the file of `--out`. Without a CUDA device it says why there are none."""

@@ -8,13 +8,13 @@ Both branches take about as long alone. What is compared is how long they take t
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
+
+from benchmarks.on_device import comparing, measured_on
 
 _SIZES = {"small": 1, "medium": 8, "large": 64}
 _EDGE = {"small": 128, "medium": 512, "large": 2048}
@@ -24,9 +24,7 @@ Call = Callable[[], Any]
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--against", type=Path, help="the results of a real GPU, to compare with")
-    parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
+    parser = comparing(__doc__)
     args = parser.parse_args(argv)
     import torch
 
@@ -46,8 +44,6 @@ def main(argv: list[str] | None = None) -> int:
     for size, rows in known.items():
         _compare(size, sizes[size], rows)
     if args.out:
-        from benchmarks.on_device import measured_on
-
         args.out.write_text(json.dumps(measured_on() | {"gpu": torch.cuda.get_device_name(), "sizes": sizes}) + "\n")
     return 0
 

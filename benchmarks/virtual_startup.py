@@ -15,18 +15,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
+
+from benchmarks.on_device import comparing, measured_on
 
 _LIMIT = 0.4
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = comparing(__doc__)
     parser.add_argument("--gpu", help="a virtual GPU; without it, the real one")
-    parser.add_argument("--against", type=Path, help="the results of a real GPU, to compare with")
     parser.add_argument("--rounds", type=int, default=1, help="processes of each operator")
-    parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
     parser.add_argument("--call", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.call:
@@ -49,8 +48,6 @@ def main(argv: list[str] | None = None) -> int:
     if real:
         print(f"{within} of {2 * len(found)} within {_LIMIT:.0%}")
     if args.out:
-        from benchmarks.on_device import measured_on
-
         device = {"device": args.gpu} if args.gpu else measured_on()
         args.out.write_text(json.dumps(device | {"us": found}, indent=1) + "\n")
     return 0

@@ -6,19 +6,17 @@ python -m unstall.virtual --gpu h100 -m benchmarks.virtual_workspaces --against 
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.on_device import measured_on, why_skipped
+from benchmarks.on_device import comparing, measured_on, why_skipped
 
 _LIMIT = 0.10
 _MIB = 1 << 20
@@ -34,9 +32,7 @@ _BATCHES = (8, 16, 24, 32, 48, 64)
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--against", type=Path, help="the results of a real GPU, to compare with")
-    parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
+    parser = comparing(__doc__)
     parser.add_argument("--sizes", action="store_true", help="with --out: also the sizes of all blocks")
     args = parser.parse_args(argv)
     if skipped := why_skipped():
