@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import torch
+from msgspec.structs import replace
 
 from unstall.rounding.judge import Judge
 from unstall.rounding.operators import NOWHERE

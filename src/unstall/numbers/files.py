@@ -47,7 +47,7 @@ class Header(msgspec.Struct, frozen=True):
     program: str = ""
 
 
-class Line(msgspec.Struct, frozen=True, omit_defaults=True):
+class Line(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A line of the file, which describes a tensor.
 
     Attributes:

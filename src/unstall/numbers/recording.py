@@ -8,11 +8,11 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 from unstall.errors import UsageError
 from unstall.numbers.files import ENDING, Ending, Writer

@@ -15,8 +15,9 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -35,14 +36,14 @@ PIECE = 1 << 22
 """Number of elements that are summed in one chunk, to limit the memory use."""
 _SMALL = 4096  # up to that many elements, all are copied to the host, and added up there
 _PENDING = 1024  # tensors whose elements stay on their devices until they are copied to the host at once
+_OUTPUT = 1 << 18  # numbers that kernels write to one tensor
 SUMMED = (*UNIT, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 """The types of tensors whose elements are stored."""
 
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True, gc=False):
     """A sample of one tensor of a run.
 
     Attributes:
@@ -102,14 +103,14 @@ class Ran:
         return len(self.given) + len(self.operators) + len(self.ends)
 
 
-class _Pending(NamedTuple):
+class _Pending(msgspec.Struct, frozen=True, gc=False):
     """A tensor whose elements are still on its device.
 
     Attributes:
         place: The line that called the operator.
         most: Largest number of elements to store.
-        numbers: A flat tensor. From index `start` on, it has `kept` elements. If the sampled tensor has more than
-            `kept` elements, partial sums over all its elements follow.
+        numbers: A flat tensor. From index `start` on, it has `kept` elements of the sampled tensor. If the sampled
+            tensor has more than `kept` elements, partial sums over all its elements follow.
         sums: Number of partial sums; 0 if `numbers` has all elements of the sampled tensor.
     """
 
@@ -126,6 +127,19 @@ class _Pending(NamedTuple):
     sums: int
 
 
+@dataclass(slots=True)
+class _Output:
+    """A tensor to which the kernels of one stream write one after the other.
+
+    Attributes:
+        numbers: The flat tensor, on a GPU.
+        used: The number of elements that are written.
+    """
+
+    numbers: torch.Tensor
+    used: int = 0
+
+
 class Kept:
     """Stores samples of tensors.
 
@@ -139,6 +153,7 @@ class Kept:
         self._seen: list[Seen] = []
         self._full = full or self._seen.extend
         self._pending: list[_Pending] = []
+        self._outputs: dict[tuple[int, int], _Output] = {}  # by the index of the device and the stream
 
     def __len__(self) -> int:
         """The number of samples."""
@@ -171,8 +186,7 @@ class Kept:
         for each, real in zip(tensors, reals, strict=True):
             count = real.numel()
             if count > max(most, _SMALL):
-                numbers, kept = _sampled(real, most)
-                start, sums = 0, numbers.numel() - kept
+                numbers, start, kept, sums = self._sampled(real, most)
             else:
                 numbers, start = next(joined)
                 kept, sums = count, 0
@@ -185,22 +199,57 @@ class Kept:
         if len(self._pending) >= _PENDING and not capturing():
             self.flush()
 
+    def _sampled(self, given: torch.Tensor, most: int) -> tuple[torch.Tensor, int, int, int]:
+        """Samples a tensor with more than `most` elements. Returns `numbers`, `start`, `kept`, `sums` of `_Pending`."""
+        places, signs = positions(given.numel(), given.device, most), _signs(given.device)
+        kept = len(places)
+        if given.is_cuda and (given.is_contiguous() or given.numel() <= PIECE):
+            kernel = _kernel(given.dtype, given.device)
+            if kernel is not None:
+                sums = kernel.partial_sums(given.numel())
+                numbers, start = self._room(given.device, kept + sums)
+                kernel.sample(given.contiguous(), places, signs, numbers, start)
+                return numbers, start, kept, sums
+        exact = given.dtype if given.is_floating_point() else torch.float64  # the least integer has no negative
+        sums = [
+            (piece.to(exact) * signs[at : at + piece.numel()]).sum(dtype=torch.float64) for at, piece in _pieces(given)
+        ]
+        return torch.cat((given.take(places).double(), torch.stack(sums))), 0, kept, len(sums)
+
+    def _room(self, device: torch.device, count: int) -> tuple[torch.Tensor, int]:
+        """Returns (flat float64 tensor, index). From this index on, `count` elements are free for the current stream.
+
+        The tensor was allocated on this stream: so earlier uses of its memory end before the stream writes to it.
+        """
+        key = device.index, torch._C._cuda_getCurrentRawStream(device.index)
+        output = self._outputs.get(key)
+        if output is None or output.used + count > output.numbers.numel():
+            numbers = torch.empty(max(_OUTPUT, count), dtype=torch.float64, device=device)
+            output = self._outputs[key] = _Output(numbers)
+        start = output.used
+        output.used += count
+        return output.numbers, start
+
     def flush(self) -> None:
         """Copies the elements of all tensors to the host."""
         pending, self._pending = self._pending, []
         made = {id(each.numbers): each.numbers for each in pending}
         on_host = dict(zip(made, _on_host(list(made.values())), strict=True))
+        for output in self._outputs.values():
+            output.used = 0
         signs, seen = _few_signs(), list[Seen]()
         with np.errstate(invalid="ignore", over="ignore"):
-            for kind, name, place, shape, dtype, terms, most, numbers, start, kept, sums in pending:
-                end = start + kept
-                values = on_host[id(numbers)][start : end + sums]
-                if sums:
-                    values, total = values[:kept].copy(), float(np.add.reduce(values[kept:]))
+            for each in pending:
+                numbers, end = on_host[id(each.numbers)], each.start + each.kept
+                values = numbers[each.start : end]
+                if each.sums:
+                    total = float(np.add.reduce(numbers[end : end + each.sums]))
                 else:
-                    total = float(np.add.reduce(values * signs[:kept]))
-                    values = values[_places(kept, most)] if kept > most else values.copy()
-                seen.append(Seen(kind, name, place, shape, dtype, values, total, terms))
+                    total = float(np.add.reduce(values * signs[: each.kept]))
+                    values = values[_places(each.kept, each.most)] if each.kept > each.most else values
+                seen.append(
+                    Seen(each.kind, each.name, each.place, each.shape, each.dtype, values.copy(), total, each.terms)
+                )
         self._full(seen)
 
     def seen(self) -> list[Seen]:
@@ -243,42 +292,24 @@ def _on_host(tensors: Sequence[torch.Tensor]) -> Iterator[Floats]:
         yield copies[id(joined)][start : start + each.numel()]
 
 
-def _sampled(given: torch.Tensor, most: int) -> tuple[torch.Tensor, int]:
-    """Returns (flat tensor, number of sampled elements) for a tensor.
-
-    The flat tensor has the sampled elements, then partial sums over all elements with signs. It is on the device of
-    `given`.
-    """
-    kept = positions(given.numel(), given.device, most)
-    if given.is_cuda and (given.is_contiguous() or given.numel() <= PIECE):
-        kernel = _kernel(given.dtype, given.device)
-        if kernel is not None:
-            return kernel(given.contiguous(), kept, _signs(given.device)), len(kept)
-    signs = _signs(given.device)
-    exact = given.dtype if given.is_floating_point() else torch.float64  # the least integer has no negative
-    sums = [(piece.to(exact) * signs[at : at + piece.numel()]).sum(dtype=torch.float64) for at, piece in _pieces(given)]
-    return torch.cat((given.take(kept).double(), torch.stack(sums))), len(kept)
-
-
 @lru_cache(256)
-def _kernel(
-    dtype: torch.dtype, device: torch.device
-) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor] | None:
-    """Returns the function `sampled`, or None if `sampled` does not run for this type and device.
+def _kernel(dtype: torch.dtype, device: torch.device) -> Any:
+    """Returns the module `sampling_kernel`, or None if its kernel does not run for this type and device.
 
-    `sampled` takes a third of the time of torch's own operators. It does not run on a virtual GPU, without Triton, or
+    The kernel takes a third of the time of torch's own operators. It does not run on a virtual GPU, without Triton, or
     without the C compiler that Triton calls.
     """
     if nvidia_driver() is None:
         return None
     try:
-        from unstall.rounding.sampling_kernel import sampled
+        from unstall.rounding import sampling_kernel
 
-        one = torch.ones(1, dtype=dtype, device=device)
-        found = sampled(one, torch.zeros(1, dtype=torch.int64, device=device), _signs(device)).tolist()
+        one, out = torch.ones(1, dtype=dtype, device=device), torch.empty(2, dtype=torch.float64, device=device)
+        sampling_kernel.sample(one, torch.zeros(1, dtype=torch.int64, device=device), _signs(device), out, 0)
+        found = out.tolist()
     except Exception:  # Triton raises what its compilers and its libraries do
         return None
-    return sampled if found == [1.0, float(_signs_on_host()[0])] else None
+    return sampling_kernel if found == [1.0, float(_signs_on_host()[0])] else None
 
 
 def _pieces(given: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:

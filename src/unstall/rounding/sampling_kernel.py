@@ -16,8 +16,9 @@ _TAKES_CONSTANTS = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 3) 
 _HUGE = 1 << 40  # elements of a tensor for which the kernel is compiled: it counts them in int64
 
 
-@triton.jit(do_not_specialize=["given", "count", "kept"])  # type: ignore[untyped-decorator]
-def _sample(given, signs, positions, out, count, kept, period: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["given", "out", "first", "count", "kept"])  # type: ignore[untyped-decorator]
+def _sample(given, signs, positions, out, first, count, kept, period: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    out += first
     program, programs = tl.program_id(0), tl.num_programs(0)
     within = tl.arange(0, block)
     total = tl.zeros([block], tl.float64)
@@ -44,27 +45,30 @@ def _compiled(dtype: torch.dtype, index: int, period: int) -> Any:
     A launch of the compiled kernel takes half of the time that a launch of `_sample` takes.
     """
     types = dtype, torch.int8, torch.int64, torch.float64
-    return _sample.warmup(*types, _HUGE, 0, period=period, block=_BLOCK, grid=(1,))
+    return _sample.warmup(*types, 0, _HUGE, 0, period=period, block=_BLOCK, grid=(1,))
 
 
-def sampled(given: torch.Tensor, positions: torch.Tensor, signs: torch.Tensor) -> torch.Tensor:
-    """Returns elements of a contiguous tensor, followed by partial sums.
+def partial_sums(count: int) -> int:
+    """Returns the number of partial sums that `sample` makes for a tensor with `count` elements."""
+    return min(_PROGRAMS, -(-count // _BLOCK))
+
+
+def sample(given: torch.Tensor, positions: torch.Tensor, signs: torch.Tensor, out: torch.Tensor, first: int) -> None:
+    """Writes elements of a contiguous tensor to `out`, followed by partial sums.
 
     The partial sums add up to the sum of all elements.
 
     Args:
         given: The tensor, on a GPU, of a real type.
-        positions: Positions of the returned elements in the flat tensor, int64.
+        positions: Positions of the elements to write in the flat tensor, int64.
         signs: The factors of the elements in the sums, int8. If `given` is longer than `signs`, the factors repeat.
-
-    Returns:
-        A flat float64 tensor on the same GPU.
+        out: A flat float64 tensor on the same GPU. It must have len(positions) + partial_sums(given.numel()) elements
+            from `first` on.
+        first: The index in `out` of the first element to write.
     """
-    count, kept, period = given.numel(), positions.numel(), signs.numel()
-    programs = min(_PROGRAMS, -(-count // _BLOCK))
-    index = given.device.index
+    count, index = given.numel(), given.device.index
+    stream = torch._C._cuda_getCurrentRawStream(index)
     with nullcontext() if index == torch.cuda.current_device() else torch.cuda.device(index):
-        out = torch.empty(kept + programs, dtype=torch.float64, device=given.device)
-        launch = _compiled(given.dtype, index, period)[programs, 1, 1]
-        launch(given, signs, positions, out, count, kept, *((period, _BLOCK) if _TAKES_CONSTANTS else ()))
-    return out
+        launch = _compiled(given.dtype, index, signs.numel())[partial_sums(count), 1, 1]
+        constants = (signs.numel(), _BLOCK) if _TAKES_CONSTANTS else ()
+        launch(given, signs, positions, out, first, count, len(positions), *constants, stream=stream)
