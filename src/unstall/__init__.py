@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from unstall.guarding.no_sync import allow_sync, no_sync
     from unstall.guarding.wait import SyncWarning
     from unstall.guest.steps import step
+    from unstall.kernels.inspect_kernel import inspect_kernel
+    from unstall.kernels.report import KernelReport
     from unstall.measuring.benchmark import bench
     from unstall.measuring.compare import compare
     from unstall.measuring.stopwatch import Stopwatch
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Finding",
+    "KernelReport",
     "MetricBuffer",
     "Report",
     "Stopwatch",
@@ -58,6 +61,7 @@ __all__ = [
     "errors",
     "explain",
     "graphed",
+    "inspect_kernel",
     "load",
     "no_sync",
     "prefetch",
@@ -73,6 +77,7 @@ __all__ = [
 
 _HOMES = {
     "Finding": "unstall.result",
+    "KernelReport": "unstall.kernels.report",
     "MetricBuffer": "unstall.fix.metrics",
     "Report": "unstall.answers.report",
     "Stopwatch": "unstall.measuring.stopwatch",
@@ -88,6 +93,7 @@ _HOMES = {
     "diff": "unstall.answers.difference",
     "explain": "unstall.answers.explain",
     "graphed": "unstall.fix.graphed",
+    "inspect_kernel": "unstall.kernels.inspect_kernel",
     "load": "unstall.read",
     "load_ipython_extension": "unstall.notebook.load",  # IPython's name for what `%load_ext unstall` calls
     "no_sync": "unstall.guarding.no_sync",

@@ -3,6 +3,7 @@
 UnstallError        (1)      a mistake of the user, or bad input
 ├── UsageError      (2)      an option, argument or call that makes no sense
 ├── TraceError      (3)      an input that cannot be read; the message names the file and the place in it
+├── KernelError     (1)      a kernel that `inspect_kernel` cannot run to its end; the message names the line
 ├── GraphedError    (1)      a call that `graphed(…, strict=True)` cannot serve by a graph
 └── SyncError       (1)      a wait for the GPU under `no_sync()`; also a RuntimeError
 """
@@ -30,6 +31,10 @@ class TraceError(UnstallError):
     """A trace, a saved timeline or a saved result that cannot be read."""
 
     exit_code = 3
+
+
+class KernelError(UnstallError):
+    """A kernel cannot run to its end: a barrier that not all threads of a block reach, or an index out of bounds."""
 
 
 class GraphedError(UnstallError):

@@ -1,0 +1,163 @@
+"""Finds races in the accesses of a kernel.
+
+Two accesses of the same element race if different threads make them, at least one writes, not both are atomic, and no
+barrier is between them. Within a block, `cuda.syncthreads()` is a barrier. Between blocks, nothing orders accesses.
+Threads of a warp are not ordered either, as on all GPUs since Volta. Locks and flags do not count as order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from unstall.kernels.accesses import Accesses, Dim, Kind, Place, Space, position
+
+_DOES = {Kind.READ: "reads", Kind.WRITE: "writes", Kind.ATOMIC: "updates atomically"}
+
+
+@dataclass(frozen=True, slots=True)
+class RaceSide:
+    """One of the two accesses of a race.
+
+    Attributes:
+        place: The line.
+        does: "reads", "writes" or "updates atomically".
+        block: The x, y, z of the block.
+        thread: The x, y, z of the thread in its block.
+    """
+
+    place: Place
+    does: str
+    block: Dim
+    thread: Dim
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRace:
+    """A race between two lines of a kernel.
+
+    Attributes:
+        memory: The name of the array.
+        space: Where the array lies: "shared" or "global".
+        between: "threads" of one block, or "blocks".
+        elements: How many elements of the array race between these lines, in all blocks.
+        index: The index of one of these elements.
+        first: The access to this element by the line that stands first in the source.
+        second: The other access to it.
+    """
+
+    memory: str
+    space: Literal["shared", "global"]
+    between: Literal["threads", "blocks"]
+    elements: int
+    index: tuple[int, ...]
+    first: RaceSide
+    second: RaceSide
+
+    @property
+    def fix(self) -> str:
+        """What removes the race."""
+        if self.between == "blocks":
+            return "nothing orders blocks: give each block its own elements, use cuda.atomic, or launch a second kernel"
+        if self.first.place == self.second.place:
+            return (
+                "let one thread write an element, use cuda.atomic, or put cuda.syncthreads() between the read and the "
+                "write, and between the rounds of a loop"
+            )
+        return (
+            "put a cuda.syncthreads() on each way from one line to the other, around a loop too, where all threads of "
+            "the block reach it"
+        )
+
+
+def find(accesses: Accesses) -> tuple[KernelRace, ...]:
+    """Returns the races, in the order of their lines: one for each pair of lines and what they do."""
+    units = accesses.in_units()
+    shared, of_grid = units.of(Space.SHARED), units.of(Space.GLOBAL)
+    found = [
+        *_races(shared, (shared.of_block, shared.interval, shared.address), shared.thread, "threads"),
+        *_races(of_grid, (of_grid.of_block, of_grid.interval, of_grid.address), of_grid.thread, "threads"),
+        *_races(of_grid, (of_grid.address,), of_grid.of_block, "blocks"),
+    ]
+    return tuple(sorted(found, key=lambda race: (_order(race.first), _order(race.second))))
+
+
+def _order(side: RaceSide) -> tuple[str, int, str]:
+    return side.place.file, side.place.line, side.does
+
+
+def _races(
+    rows: Accesses, together: Sequence[np.ndarray], who: np.ndarray, between: Literal["threads", "blocks"]
+) -> Iterator[KernelRace]:
+    """Yields the races between different `who` among accesses that are equal in all columns of `together`.
+
+    Accesses that are equal in these columns, in their line and in their kind make a class. The first row of a class is
+    of its least `who`, the last row is of its greatest. Two classes race if these are not all the same.
+    """
+    if not len(rows):
+        return
+    order = np.lexsort((who, rows.kind, rows.place, *together))
+    sorted_rows, who = rows.rows(order), who[order]
+    groups = _starts(*(column[order] for column in together))
+    starts = np.flatnonzero(groups | _starts(sorted_rows.place, sorted_rows.kind))
+    ends = np.append(starts[1:], len(order)) - 1
+    one, other = _pairs_within(np.cumsum(groups)[starts])
+    kinds = sorted_rows.kind[starts]
+    clash = ((kinds[one] == Kind.WRITE) | (kinds[other] == Kind.WRITE)) | (kinds[one] != kinds[other])
+    apart = who[starts[one]] != who[ends[other]]
+    clash &= apart | (who[ends[one]] != who[starts[other]])
+    left = np.where(apart, starts[one], ends[one])[clash]
+    right = np.where(apart, ends[other], starts[other])[clash]
+    lines = np.array([rows.places[each].line for each in range(len(rows.places))])
+    swap = lines[sorted_rows.place[left]] > lines[sorted_rows.place[right]]
+    left, right = np.where(swap, right, left), np.where(swap, left, right)
+    keys = np.stack(
+        [column[side] for side in (left, right) for column in (sorted_rows.memory, sorted_rows.place, sorted_rows.kind)]
+    )
+    for key in np.unique(keys, axis=1).T:
+        same = np.flatnonzero((keys == key[:, None]).all(axis=0))
+        addresses = sorted_rows.address[left[same]]
+        blocks = sorted_rows.of_block[left[same]] if between == "threads" else np.zeros(len(same), np.int64)
+        at = same[np.lexsort((addresses, blocks))[0]]
+        memory = rows.memories[int(key[0])]
+        units = len(np.unique(np.stack([blocks, addresses]), axis=1).T)
+        yield KernelRace(
+            memory.name,
+            "shared" if memory.space is Space.SHARED else "global",
+            between,
+            max(1, units * int(rows.size[0]) // memory.item_bytes),
+            memory.index_of(int(sorted_rows.address[left[at]])),
+            _side(sorted_rows, int(left[at])),
+            _side(sorted_rows, int(right[at])),
+        )
+
+
+def _starts(*columns: np.ndarray) -> np.ndarray:
+    """Returns a mask of the rows that differ from the row before them."""
+    differs = np.zeros(len(columns[0]), bool)
+    differs[0] = True
+    for column in columns:
+        differs[1:] |= column[1:] != column[:-1]
+    return differs
+
+
+def _pairs_within(group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (i, j) of all pairs i <= j of rows of the same group. `group` is sorted."""
+    ones, others = [], []
+    for step in range(int(np.bincount(group).max())):
+        one = np.flatnonzero(group[: len(group) - step] == group[step:])
+        ones.append(one)
+        others.append(one + step)
+    return np.concatenate(ones), np.concatenate(others)
+
+
+def _side(rows: Accesses, row: int) -> RaceSide:
+    return RaceSide(
+        rows.places[int(rows.place[row])],
+        _DOES[Kind(int(rows.kind[row]))],
+        position(int(rows.of_block[row]), rows.grid),
+        position(int(rows.thread[row]), rows.block),
+    )

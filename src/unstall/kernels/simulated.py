@@ -1,0 +1,235 @@
+"""Runs a kernel on the parts of Numba's CUDA simulator. Arrays record their accesses, and threads take turns.
+
+Numba's simulator runs the threads of a block at the same time, and lets them go on if all that still run wait at some
+barrier. Here each thread of a block runs in turn to its next barrier. So runs are repeatable, and a barrier that not
+all threads reach is seen.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+import numpy as np
+from numba import cuda, types
+from numba.cuda.simulator import kernel as simulator
+from numba.cuda.simulator import kernelapi
+from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
+from numba.np.numpy_support import as_dtype
+
+from unstall.errors import KernelError
+from unstall.guest.patching import wrap
+from unstall.kernels.accesses import Accesses, Dim, Place, Space, position
+from unstall.kernels.recorder import RecordedArray, Recorder
+
+
+def run(
+    function: FunctionType, grid: Dim, block: Dim, shared_bytes: int, arguments: Sequence[tuple[str, Any]]
+) -> Accesses:
+    """Runs the function of a kernel once for each thread of a grid. Writes into the arrays that it is given.
+
+    Args:
+        function: The function that `cuda.jit` decorates.
+        grid: The number of blocks.
+        block: The number of threads in each block.
+        shared_bytes: The dynamic shared memory.
+        arguments: (name, value) of each argument. Arrays are NumPy's.
+
+    Raises:
+        KernelError: Not all threads of a block reach a barrier, an index is out of bounds, or the kernel calls
+            something that the simulator does not have.
+    """
+    recorder = Recorder(str(Path(simulator.__file__).parent))
+    module = _Module(grid, block, shared_bytes, recorder)
+    given = [
+        simulator.FakeWithinKernelCUDAArray(FakeCUDAArray(recorder.array(value, Space.GLOBAL, name)))
+        if isinstance(value, np.ndarray)
+        else value
+        for name, value in arguments
+    ]
+    with ExitStack() as stack:
+        _follow_calls(module, stack)
+        _swap_module(function, module, stack)
+        for number in range(int(np.prod(grid))):
+            _Block(function, grid, block, number, recorder).run(position(number, grid), *given)
+    return recorder.accesses(grid, block)
+
+
+def _follow_calls(module: _Module, stack: ExitStack) -> None:
+    """Runs functions that the kernel calls in the same way as the kernel, until the stack closes. Such a function is
+    decorated with `cuda.jit(device=True)`."""
+    swapped: set[int] = set()
+
+    def call(original: Callable[..., Any], called: Any, *args: Any) -> Any:
+        function = called.py_func
+        if id(function.__globals__) not in swapped:
+            swapped.add(id(function.__globals__))
+            _swap_module(function, module, stack)
+        return function(*args)
+
+    decorated = type(cuda.jit(_follow_calls))  # it depends on NUMBA_ENABLE_CUDASIM
+    stack.callback(wrap(decorated, "__call__", call))
+
+
+def _swap_module(function: FunctionType, module: _Module, stack: ExitStack) -> None:
+    """Lets `cuda` be `module` in the globals of a function, until the stack closes."""
+    stack.enter_context(simulator.swapped_cuda_module(function, module))
+
+
+class _Abandoned(BaseException):
+    """Ends a thread whose block has failed."""
+
+
+class _Thread(simulator.BlockThread):  # type: ignore[misc]
+    """A thread of the kernel. It runs only within `advance`.
+
+    Attributes:
+        interval: The number of barriers that it has passed.
+        barrier: The line of the barrier at which it waits, or None.
+    """
+
+    def __init__(self, function: Callable[[], None], block: _Block, of_block: Dim, at: Dim) -> None:
+        super().__init__(function, block, of_block, at, False)
+        self._kernel, self._recorder = function, block.recorder
+        self._turn, self._turn_over = threading.Semaphore(0), threading.Semaphore(0)
+        self.block_number = block.number
+        self.interval = 0
+        self.barrier: Place | None = None
+
+    def advance(self) -> None:
+        """Runs the thread to its next barrier or its end. Raises what the kernel raises."""
+        self.barrier = None
+        self._recorder.thread = self
+        self._turn.release()
+        self._turn_over.acquire()
+        if self.exception is not None:
+            self.exception.add_note(f"in {self}")
+            raise self.exception
+
+    def __str__(self) -> str:
+        return f"thread {_written(self.threadIdx)} of block {_written(self.blockIdx)}"
+
+    def abandon(self) -> None:
+        self.abort = True
+        self._turn.release()
+
+    def run(self) -> None:
+        self._turn.acquire()
+        try:
+            if not self.abort:
+                self._kernel()
+        except _Abandoned:
+            pass
+        except BaseException as error:
+            self.exception = error
+        finally:
+            self._turn_over.release()
+
+    def syncthreads(self) -> None:
+        self.barrier = self._recorder.here()
+        self._turn_over.release()
+        self._turn.acquire()
+        if self.abort:
+            raise _Abandoned
+        self.interval += 1
+
+
+class _Block(simulator.BlockManager):  # type: ignore[misc]
+    """A block of the kernel."""
+
+    def __init__(self, function: FunctionType, grid: Dim, block: Dim, number: int, recorder: Recorder) -> None:
+        super().__init__(function, grid, block, False)
+        self.number, self.recorder = number, recorder
+
+    def run(self, at: Dim, *args: Any) -> None:
+        size = self._block_dim
+        threads = [
+            _Thread(lambda: self._f(*args), self, at, position(each, size)) for each in range(int(np.prod(size)))
+        ]
+        for thread in threads:
+            thread.start()
+        waiting = threads
+        try:
+            while waiting:
+                for thread in waiting:
+                    thread.advance()
+                waiting = [thread for thread in threads if thread.barrier is not None]
+                _check(threads, waiting)
+        finally:
+            for thread in threads:
+                thread.abandon()
+
+
+def _check(threads: Sequence[_Thread], waiting: Sequence[_Thread]) -> None:
+    """Raises KernelError unless all threads of a block wait at the same barrier, or none waits."""
+    if not waiting:
+        return
+    first = waiting[0]
+    barrier = first.barrier
+    other = next((thread for thread in threads if thread.barrier != barrier), None)
+    if other is None or barrier is None:
+        return
+    reached = sum(thread.barrier == barrier for thread in threads)
+    instead = "has returned" if other.barrier is None else f"waits at line {other.barrier.line}"
+    raise KernelError(
+        f"{barrier.at}: only {reached:,} of {len(threads):,} threads of block "
+        f"{_written(first.blockIdx)} reach {barrier.source!r}. Thread {_written(first.threadIdx)} waits there, thread "
+        f"{_written(other.threadIdx)} {instead}. All threads of a block must reach the same barrier: move it out of "
+        "the branch or loop that only some of them enter"
+    )
+
+
+class _Module(kernelapi.FakeCUDAModule):  # type: ignore[misc]
+    """What `cuda` is within the kernel."""
+
+    def __init__(self, grid: Dim, block: Dim, shared_bytes: int, recorder: Recorder) -> None:
+        super().__init__(grid, block, shared_bytes)
+        self._recorder = recorder
+        self._shared = _Shared(shared_bytes, recorder)
+        self._atomic = _Atomic(recorder)
+
+    def __getattr__(self, name: str) -> Any:
+        at = self._recorder.here()
+        raise KernelError(f"{at.at}: Numba's simulator has no cuda.{name}, so this kernel cannot be inspected")
+
+
+class _Shared(kernelapi.FakeCUDAShared):  # type: ignore[misc]
+    """`cuda.shared` within the kernel. All blocks have the same arrays, one block after the other."""
+
+    def __init__(self, size_bytes: int, recorder: Recorder) -> None:
+        super().__init__(size_bytes)
+        self._recorder = recorder
+        self._arrays: dict[tuple[CodeType, int], RecordedArray] = {}
+
+    def array(self, shape: Any, dtype: Any) -> RecordedArray:
+        frame = self._recorder.frame()
+        call = frame.f_code, frame.f_lasti
+        if call not in self._arrays:
+            of = as_dtype(dtype) if isinstance(dtype, types.Type) else np.dtype(dtype)
+            plain = np.empty(shape, of) if shape else super().array(shape, of)  # 0: dynamic shared memory
+            self._arrays[call] = self._recorder.array(plain, Space.SHARED)
+        return self._arrays[call]
+
+
+class _Atomic:
+    """`cuda.atomic` within the kernel."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder, self._plain = recorder, kernelapi.FakeCUDAAtomic()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        function = getattr(self._plain, name)
+
+        def call(*args: Any) -> Any:
+            with self._recorder.atomic():
+                return function(*args)
+
+        return call
+
+
+def _written(at: Any) -> str:
+    return f"({at.x}, {at.y}, {at.z})"
