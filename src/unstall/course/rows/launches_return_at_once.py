@@ -1,0 +1,30 @@
+"""Row 1."""
+
+from unstall.course.row import Author, Check, Row
+
+ROW = Row(
+    number=1,
+    question="Why does a clock around a call show only a tenth of the time that the GPU works?",
+    author=Author(
+        "Tesla T4",
+        {"empty loop": "0.19 us", "without synchronize": "45.6 us", "with synchronize": "534 us"},
+        within={"with synchronize": 1.25},
+        used=("with synchronize",),
+    ),
+    checks=(
+        Check("A launch takes much less time than the work.", "without synchronize", "with synchronize", at_most=0.6),
+        Check(
+            "With a wait after each call, the clock sees the device's work.",
+            "with synchronize",
+            "bench, wall",
+            0.7,
+            1.4,
+        ),
+        Check("Without a wait, the clock sees the launch.", "without synchronize", "bench, host", 0.3, 3),
+        Check("The device works longer than the launch takes.", "bench, device", "bench, host", at_least=1.0),
+    ),
+    learn=(
+        "A call on a GPU puts work into a queue and returns. A clock without a wait measures the host, a clock with a "
+        "wait measures host and device together. Both are right: say which of the two you mean, or let bench say all."
+    ),
+)

@@ -1,0 +1,49 @@
+"""Row 8."""
+
+from unstall.course.row import Author, Check, Row
+
+_MIB = 2**20
+
+ROW = Row(
+    number=8,
+    question="Why is GPU memory still used when its tensors are gone?",
+    author=Author(
+        "Tesla T4",
+        {
+            "reserved after 4096x2048": "33,554,432 bytes",
+            "used on the device, as nvidia-smi counts": "135 MiB",
+            "after 4096x1024": "32.0 MiB",
+            "after 4096x3072": "80.0 MiB",
+            "active.all.allocated": "4",
+            "active.all.peak": "1",
+            "reserved_bytes.all.current": "83,886,080 bytes",
+        },
+        within={
+            "reserved after 4096x2048": 1,
+            "used on the device, as nvidia-smi counts": 1,
+            "after 4096x1024": 1,
+            "after 4096x3072": 1,
+            "active.all.allocated": 1,
+            "active.all.peak": 1,
+            "reserved_bytes.all.current": 1,
+        },
+    ),
+    checks=(
+        Check(
+            "The memory of a tensor stays reserved when the tensor is gone.",
+            "reserved after 4096x2048",
+            equal=32 * _MIB,
+        ),
+        Check("A smaller tensor is cut out of it.", "after 4096x1024", equal=32 * _MIB),
+        Check("A larger tensor needs a segment of its own: 32 + 48 MiB.", "after 4096x3072", equal=80 * _MIB),
+        Check("Four tensors were made.", "active.all.allocated", equal=4),
+        Check("Only one lived at a time.", "active.all.peak", equal=1),
+        Check("empty_cache gives everything back.", "after empty_cache", equal=0),
+        Check("With the largest first, one segment is enough.", "largest first", equal=48 * _MIB),
+    ),
+    learn=(
+        "The allocator asks CUDA for memory rarely, because that is slow, and keeps what it has. Reserved memory is what "
+        "the process holds; allocated memory is what its tensors use. Warm up with the largest input, and nothing is "
+        "asked for later."
+    ),
+)
