@@ -111,18 +111,30 @@ def _without_gpu(words: Sequence[str]) -> Iterator[str]:
             yield word
 
 
+def get_ready(gpu: str) -> None:
+    """Compiles the virtual GPU now, rather than in the programs that will use it. `gpu` is a value of --gpu. Raises
+    UnstallError if the GPU is unknown, or if the virtual GPU cannot be compiled.
+    """
+    _build_for(parse(gpu))
+
+
+def _build_for(options: MachineOptions) -> None:
+    from unstall.virtual.costs.gpu_file import gpu_named
+    from unstall.virtual.shim.build import build
+    from unstall.virtual.shim.installed import installed_torch
+
+    gpu_named(options.gpu)
+    build(installed_torch())
+
+
 @contextmanager
 def virtual_gpu_for_children(options: MachineOptions) -> Iterator[None]:
     """Gives the virtual GPU to the child processes that start in the block. Raises UnstallError if that is
     impossible.
     """
-    from unstall.virtual.costs.gpu_file import gpu_named
     from unstall.virtual.machine import ARMED_BY
-    from unstall.virtual.shim.build import build
-    from unstall.virtual.shim.installed import installed_torch
 
-    gpu_named(options.gpu)
-    build(installed_torch())  # now, rather than in the program
+    _build_for(options)
     with arming_children(ARMED_BY, {ENVIRONMENT: options.to_json()}):
         yield
 

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING
 
 from unstall.cli._arguments import add_user_option, add_value, parse_count, parse_file, parse_seconds
 from unstall.cli._output import add_output_options, check_outputs, deliver
-from unstall.cli._virtual import add_simulation_options
+from unstall.cli._virtual import add_simulation_options, get_ready
 from unstall.errors import UsageError
 from unstall.virtual.options import parse
 
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     asked = asked_for(args.entry, [args.entries] if args.entries else [])
     if not asked:
         raise UsageError("say what to audit: unstall audit SCRIPT, or unstall audit FILE.py:FUNCTION")
-    _get_ready(args.gpu)
+    get_ready(args.gpu)  # now, because the time of each entry is limited
     from unstall.answers.audit import Audited
     from unstall.auditing.audit import audit
 
@@ -84,18 +84,6 @@ def run(args: argparse.Namespace) -> int:
         found = audit(asked, _settings(args, folder), _teller(quiet=args.quiet))
     deliver(Audited(found), args)
     return 1 if found.failed else 0
-
-
-def _get_ready(gpu: str) -> None:
-    """Compiles the virtual GPU now, because the time of each entry is limited. Raises UnstallError if the virtual GPU
-    cannot be compiled.
-    """
-    from unstall.virtual.costs.gpu_file import gpu_named
-    from unstall.virtual.shim.build import build
-    from unstall.virtual.shim.installed import installed_torch
-
-    gpu_named(parse(gpu).gpu)
-    build(installed_torch())
 
 
 def _settings(args: argparse.Namespace, folder: Path) -> Settings:

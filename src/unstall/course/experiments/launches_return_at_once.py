@@ -6,7 +6,8 @@ A clock around 100 calls sees the launches. With a wait for the GPU after each c
 import time
 
 import torch
-import unstall
+
+from unstall import bench
 
 CALLS = 100
 x = torch.randn(10000, 1024, device="cuda")
@@ -37,7 +38,7 @@ print(f"without synchronize: {per_call(work):.1f} us")
 print(f"with synchronize: {per_call(work, wait=torch.cuda.synchronize):.1f} us")
 
 # %% Each time is right, and answers another question. `bench` names them.
-times = unstall.bench(work, cache="hot")
+times = bench(work, cache="hot")
 print(f"bench, host: {times.host.median / 1e3:.1f} us")  # until the call returns
 print(f"bench, device: {times.device.median / 1e3:.1f} us")  # how long the GPU works
 print(f"bench, wall: {times.wall.median / 1e3:.1f} us")  # until the result is there

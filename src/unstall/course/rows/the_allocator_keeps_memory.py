@@ -4,29 +4,23 @@ from unstall.course.row import Author, Check, Row
 
 _MIB = 2**20
 
+_SEEN = {
+    "reserved after 4096x2048": "33,554,432 bytes",
+    "used on the device, as nvidia-smi counts": "135 MiB",
+    "after 4096x1024": "32.0 MiB",
+    "after 4096x3072": "80.0 MiB",
+    "active.all.allocated": "4",
+    "active.all.peak": "1",
+    "reserved_bytes.all.current": "83,886,080 bytes",
+}
+
 ROW = Row(
     number=8,
     question="Why is GPU memory still used when its tensors are gone?",
     author=Author(
         "Tesla T4",
-        {
-            "reserved after 4096x2048": "33,554,432 bytes",
-            "used on the device, as nvidia-smi counts": "135 MiB",
-            "after 4096x1024": "32.0 MiB",
-            "after 4096x3072": "80.0 MiB",
-            "active.all.allocated": "4",
-            "active.all.peak": "1",
-            "reserved_bytes.all.current": "83,886,080 bytes",
-        },
-        within={
-            "reserved after 4096x2048": 1,
-            "used on the device, as nvidia-smi counts": 1,
-            "after 4096x1024": 1,
-            "after 4096x3072": 1,
-            "active.all.allocated": 1,
-            "active.all.peak": 1,
-            "reserved_bytes.all.current": 1,
-        },
+        _SEEN,
+        within=dict.fromkeys(_SEEN, 1),
     ),
     checks=(
         Check(
@@ -42,8 +36,8 @@ ROW = Row(
         Check("With the largest first, one segment is enough.", "largest first", equal=48 * _MIB),
     ),
     learn=(
-        "The allocator asks CUDA for memory rarely, because that is slow, and keeps what it has. Reserved memory is what "
-        "the process holds; allocated memory is what its tensors use. Warm up with the largest input, and nothing is "
-        "asked for later."
+        "The allocator asks CUDA for memory rarely, because that is slow, and keeps what it has. Reserved memory is "
+        "what the process holds; allocated memory is what its tensors use. Warm up with the largest input, and nothing "
+        "is asked for later."
     ),
 )

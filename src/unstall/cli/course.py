@@ -1,0 +1,166 @@
+"""Learn asynchronous execution: short experiments, with the figures that their authors saw.
+
+    unstall course
+    unstall course launches_return_at_once
+    unstall course 8 --gpu h200
+    unstall course all
+    unstall course 1 --explain
+    unstall course --copy my-course
+
+Without EXPERIMENT, all experiments are listed. An experiment is a script of at most 60 lines. It runs in a process of
+its own, on this machine's GPU, or on a virtual T4 if there is none. Its figures are shown beside those of its author,
+with a check of each part of the phenomenon. A check is never of a time alone, so it holds on every GPU.
+
+The exit code is 1 if a check does not hold, or if a script fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unstall.cli._output import add_output_options, check_outputs, deliver
+from unstall.errors import UsageError
+
+if TYPE_CHECKING:
+    from unstall.course.result import Experiment
+    from unstall.document.shown import Shown
+
+ALL = "all"
+_USUAL = "t4"  # the author's GPU
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("experiment", metavar="EXPERIMENT", nargs="?", help="a name, a number, or all")
+    parser.add_argument("--gpu", metavar="NAME", help="run on a virtual GPU, such as h200")
+    instead = parser.add_argument_group("instead of running it").add_mutually_exclusive_group()
+    instead.add_argument("--show", action="store_true", help="print the script")
+    instead.add_argument(
+        "--copy", metavar="FOLDER", help="copy the script, and a notebook of it, to FOLDER, so that you can change them"
+    )
+    instead.add_argument(
+        "--explain", action="store_true", help="copy the script to the current folder, and explain it with unstall run"
+    )
+    add_output_options(parser, but="only what")
+
+
+def run(args: argparse.Namespace) -> int:
+    from unstall.course.table import name_of, table
+
+    check_outputs(args)
+    one = None if args.experiment in (None, ALL) else name_of(args.experiment)
+    chosen = [*table()] if one is None else [one]
+    if args.show:
+        return _show(chosen)
+    if args.copy is not None:
+        return _copy(chosen, Path(args.copy))
+    if args.explain:
+        return _explain(one, args)
+    if args.experiment is None:
+        from unstall.course.answer import Listed
+
+        return _deliver(Listed(), args, code=0)
+    from unstall.course.answer import Studied
+
+    found = Studied(_ran(chosen, _gpu(args), quiet=args.quiet))
+    code = _deliver(found, args, code=0 if found.holds else 1)
+    if one is not None and not args.quiet and not args.format:
+        print(
+            f"\nThe script: unstall course {one} --show. With --copy FOLDER you can change it; with --explain, unstall "
+            "explains it."
+        )
+    return code
+
+
+def _deliver(shown: Shown, args: argparse.Namespace, code: int) -> int:
+    deliver(shown, args)
+    return code
+
+
+def _gpu(args: argparse.Namespace) -> str | None:
+    """Returns the name of the virtual GPU to use, or None for this machine's GPU."""
+    from unstall.cli._recording import has_gpu
+
+    if args.gpu is None and has_gpu():
+        return None
+    if sys.platform != "linux":
+        raise UsageError("there is no GPU here, and a virtual one needs Linux")
+    from unstall.cli._virtual import get_ready
+
+    gpu: str = args.gpu or _USUAL
+    get_ready(gpu)
+    return gpu
+
+
+def _ran(names: list[str], gpu: str | None, *, quiet: bool) -> list[Experiment]:
+    """Runs experiments one after the other, and prints progress to stderr."""
+    from unstall.cli._progress import working
+    from unstall.cli._recording import say
+    from unstall.course.running import run as run_experiment
+    from unstall.course.table import table
+
+    found = []
+    for number, name in enumerate(names, 1):
+        with working(f"running {name}", quiet=quiet or len(names) > 1):
+            found.append(run_experiment(name, table()[name], gpu))
+        if len(names) > 1 and not quiet:
+            held = "holds" if found[-1].holds else found[-1].failure or "does not hold"
+            say(f"{number} of {len(names)}: {name}: {held}")
+    return found
+
+
+def _show(names: list[str]) -> int:
+    from unstall.course.table import script
+
+    print("\n\n".join(script(name).read_text("utf-8").rstrip("\n") for name in names))
+    return 0
+
+
+def _copy(names: list[str], folder: Path) -> int:
+    """Writes scripts and notebooks to a folder."""
+    from unstall.course.notebook import notebook
+    from unstall.course.table import script, table
+
+    files: dict[Path, bytes] = {}
+    for name in names:
+        source = script(name).read_bytes()
+        files[folder / f"{name}.py"] = source
+        files[folder / f"{name}.ipynb"] = notebook(name, table()[name], source.decode()).encode()
+    _write(files)
+    print(f"{len(names)} scripts and notebooks are in {folder}" if len(names) > 1 else f"{names[0]} is in {folder}")
+    return 0
+
+
+def _write(files: Mapping[Path, bytes]) -> None:
+    """Writes files. Raises UsageError, and writes nothing, if one of them is there and was changed."""
+    from unstall.files import write_atomically
+
+    for path, content in files.items():
+        if path.exists() and path.read_bytes() != content:
+            raise UsageError(f"{path} was changed, and would be lost: choose another folder")
+    for path, content in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+
+
+def _explain(name: str | None, args: argparse.Namespace) -> int:
+    """Copies the script to the current folder, and runs it under `unstall run`, which explains it."""
+    from unstall.cli import parse
+    from unstall.course.running import options
+    from unstall.course.table import script, table
+
+    if name is None:
+        raise UsageError("--explain is about one experiment: unstall course NAME --explain")
+    gpu = _gpu(args)
+    path = Path(script(name).name)
+    _write({path: script(name).read_bytes()})
+    given = [] if gpu is None else [*options(table()[name], gpu), "--after", "0"]
+    given += [word for output in args.output for word in ("-o", output)]
+    given += ["--format", args.format] if args.format else []
+    given += ["--quiet"] if args.quiet else []
+    again = parse(["run", *given, "--no-config", str(path)])
+    code: int = again.run(again)
+    return code

@@ -1,0 +1,129 @@
+"""`Studied`: the results of experiments. It shows and saves itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from unstall.course.recorded import heading, recorded
+from unstall.course.result import Checked, Course, Experiment
+from unstall.course.table import table
+from unstall.document.document import (
+    Annotation,
+    Block,
+    Bullets,
+    Code,
+    Column,
+    Document,
+    Prose,
+    Row,
+    Span,
+    Table,
+    Words,
+    words,
+)
+from unstall.document.shown import Shown
+from unstall.figures import counted
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class Studied(Shown):
+    """The results of experiments: their output, their figures beside the author's, and whether the phenomena hold."""
+
+    experiments: Sequence[Experiment]
+
+    @property
+    def holds(self) -> bool:
+        """Whether all scripts ran, and everything that should hold does."""
+        return all(experiment.holds for experiment in self.experiments)
+
+    def document(self, *, scrub_paths: bool = False) -> Document:
+        """Returns the report."""
+        return Document(
+            title="unstall course",
+            about=(),
+            summary=_summary(self.experiments) if len(self.experiments) > 1 else "",
+            blocks=tuple(block for experiment in self.experiments for block in _blocks(experiment)),
+            data=Course(experiments=tuple(self.experiments)),
+            annotations=tuple(note for experiment in self.experiments for note in _annotations(experiment)),
+        )
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class Listed(Shown):
+    """The table of all experiments."""
+
+    def document(self, *, scrub_paths: bool = False) -> Document:
+        """Returns the table: the number, the name and the question of each experiment."""
+        rows = table()
+        return Document(
+            title="unstall course",
+            about=(words("Experiments of asynchronous execution."),),
+            blocks=(
+                Table(
+                    words(),
+                    (),
+                    tuple(
+                        Row(words(f"{row.number:2}  ", Span(name, "subject")), (), (words(row.question),))
+                        for name, row in rows.items()
+                    ),
+                    compact=True,
+                ),
+                Prose((words("unstall course NAME runs one; its number will do, and `all` runs all."),)),
+            ),
+            data={
+                "schema": "unstall.course.table/1",
+                "rows": [{"number": row.number, "name": name, "question": row.question} for name, row in rows.items()],
+            },
+        )
+
+
+def _summary(experiments: Sequence[Experiment]) -> str:
+    holding = sum(experiment.holds for experiment in experiments)
+    return f"{holding} of {counted(len(experiments), 'experiment')} show what they should."
+
+
+def _blocks(experiment: Experiment) -> Iterator[Block]:
+    yield Prose((words(Span(f"{experiment.number}. {experiment.question}", "strong")),))
+    yield Code(words(f"{experiment.name}.py prints"), tuple(experiment.output.splitlines()), language="text")
+    if experiment.failure:
+        lines = tuple(experiment.said.splitlines())
+        yield Code(words(Span(experiment.failure, "bad")), lines[-20:], language="text")
+    if experiment.figures:
+        yield _figures(experiment)
+    yield Bullets(words("What should be seen"), tuple(map(_checked, experiment.checks)))
+    yield Prose((words(Span("What to learn: ", "strong"), experiment.learn),))
+
+
+def _figures(experiment: Experiment) -> Table:
+    """Returns the table of figures: the author's, those recorded on some GPUs, and those of this run."""
+    author = table()[experiment.name].author
+    columns: dict[Column, dict[str, str]] = {}
+    if author is not None:
+        columns[Column(f"{author.device} (author)")] = dict(author.figures)
+    for name, gpu in recorded().items():
+        if (figures := gpu.figures.get(experiment.name)) and name != experiment.gpu:
+            columns[Column(heading(name, gpu), extra=name == "h200")] = figures
+    here = f"here ({experiment.gpu.upper()}, virtual)" if experiment.gpu else "here"
+    columns[Column(here)] = {figure.label: figure.text for figure in experiment.figures}
+    labels = dict.fromkeys(label for figures in reversed(columns.values()) for label in figures)
+    return Table(
+        words("figures"),
+        tuple(columns),
+        tuple(Row(words(label), tuple(figures.get(label, "-") for figures in columns.values())) for label in labels),
+        compact=True,
+    )
+
+
+def _checked(check: Checked) -> Words:
+    verdict = Span("holds", "good") if check.holds else Span("does not hold", "bad")
+    return words(verdict, f": {check.sentence} ", Span(f"({check.reason})", "dim"))
+
+
+def _annotations(experiment: Experiment) -> Iterator[Annotation]:
+    title = f"unstall course: {experiment.name}"
+    if experiment.failure:
+        yield Annotation("error", title, experiment.failure)
+    for check in experiment.checks:
+        if not check.holds:
+            yield Annotation("error", title, f"does not hold: {check.sentence} ({check.reason})")

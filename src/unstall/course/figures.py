@@ -1,0 +1,73 @@
+"""The figures of an experiment: what its script prints, and what its author saw, in one syntax.
+
+with synchronize: 531.2 us
+reserved: 33,554,432 bytes
+warnings: 1
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from unstall.errors import UnstallError
+
+_SCALES: Final = {
+    "ns": ("s", 1e-9),
+    "us": ("s", 1e-6),
+    "µs": ("s", 1e-6),
+    "ms": ("s", 1e-3),
+    "s": ("s", 1.0),
+    "bytes": ("bytes", 1.0),
+    "KiB": ("bytes", 2.0**10),
+    "MiB": ("bytes", 2.0**20),
+    "GiB": ("bytes", 2.0**30),
+    "%": ("%", 1.0),
+    "x": ("x", 1.0),
+    "": ("", 1.0),
+}
+"""For each unit of a text: the unit of the value, and the factor to it."""
+_LINE = re.compile(r"\s*(?P<label>.*\S): +(?P<text>(?P<number>-?[\d,]*\.?\d+(?:e[+-]?\d+)?) ?(?P<unit>[a-zµA-Z%]*))\s*")
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """One figure.
+
+    Attributes:
+        label: What the figure is of.
+        text: The figure as it was printed, such as "531.2 us".
+        value: The figure in `unit`.
+        unit: "s", "bytes", "%", "x", or "" for a count.
+    """
+
+    label: str
+    text: str
+    value: float
+    unit: str
+
+
+def figure_in(line: str) -> Figure | None:
+    """Returns the figure in a line such as "with synchronize: 531.2 us". Returns None if the line has no figure."""
+    found = _LINE.fullmatch(line)
+    if found is None or found["unit"] not in _SCALES:
+        return None
+    unit, factor = _SCALES[found["unit"]]
+    return Figure(found["label"], found["text"], float(found["number"].replace(",", "")) * factor, unit)
+
+
+def figures_in(output: str) -> Iterator[Figure]:
+    """Yields the figures in the output of a script, in order."""
+    for line in output.splitlines():
+        if (found := figure_in(line)) is not None:
+            yield found
+
+
+def figure(label: str, text: str) -> Figure:
+    """Returns a figure that was written down as text, such as "534 us". Raises UnstallError for other text."""
+    found = figure_in(f"{label}: {text}")
+    if found is None:
+        raise UnstallError(f"{label}: {text!r} is no figure")
+    return found

@@ -1,0 +1,109 @@
+"""Runs an experiment in a process of its own, and checks its phenomenon."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+
+from unstall.course.figures import Figure, figures_in
+from unstall.course.result import Checked, Experiment
+from unstall.course.row import Check, Row
+from unstall.course.table import script
+
+LIMIT_S = 120.0
+
+
+def run(name: str, row: Row, gpu: str | None, limit_s: float = LIMIT_S) -> Experiment:
+    """Runs the script of a row.
+
+    Args:
+        name: The name of the row.
+        row: The row.
+        gpu: The name of a virtual GPU, or None for the GPU of this machine.
+        limit_s: How many seconds the script may take.
+
+    Returns:
+        What the script printed, and which checks hold. If the script fails, `failure` says why, and no check holds.
+    """
+    with tempfile.TemporaryDirectory(prefix="unstall-course-") as folder:
+        copy = shutil.copy(script(name), folder)  # files below the package would count as code of unstall
+        output, said, failure = _ran(_command(copy, row, gpu), limit_s, folder)
+    figures = tuple(figures_in(output))
+    by_label = {figure.label: figure for figure in figures}
+    return Experiment(
+        name=name,
+        number=row.number,
+        question=row.question,
+        gpu=gpu,
+        output=output,
+        said=said,
+        failure=failure,
+        figures=figures,
+        checks=tuple(checked(check, by_label) for check in row.checks),
+        learn=row.learn,
+    )
+
+
+def _command(path: str, row: Row, gpu: str | None) -> list[str]:
+    if gpu is None:
+        return [sys.executable, path]
+    return [sys.executable, "-m", "unstall.virtual", *options(row, gpu), path]
+
+
+def options(row: Row, gpu: str) -> list[str]:
+    """Returns the options of `unstall run` with which a row runs on a virtual GPU."""
+    gpus = f"{gpu}:{row.gpus}" if row.gpus > 1 else gpu
+    return ["--gpu", gpus, "--numerics", row.numerics, "--host", row.host]
+
+
+def checked(check: Check, figures: Mapping[str, Figure]) -> Checked:
+    """Checks a part of a phenomenon. It does not hold if a figure is missing."""
+    missing = [label for label in (check.of, check.over) if label is not None and label not in figures]
+    if missing:
+        return Checked(check.sentence, False, None, f"the script did not print {missing[0]!r}")
+    value = figures[check.of].value
+    if check.over is not None:
+        below = figures[check.over].value
+        if not below:
+            return Checked(check.sentence, False, None, f"{check.over} is 0")
+        value /= below
+    least, most = (check.at_least, check.at_most) if check.equal is None else (check.equal, check.equal)
+    is_of = check.of if check.over is None else f"{check.of} / {check.over}"
+    return Checked(check.sentence, least <= value <= most, value, f"{is_of} is {value:,.4g}{_limits(check)}")
+
+
+def _limits(check: Check) -> str:
+    if check.equal is not None:
+        return f", should be {check.equal:,.10g}"
+    limits = {"at least": check.at_least, "at most": check.at_most}
+    told = [f"{word} {limit:,.4g}" for word, limit in limits.items() if abs(limit) != float("inf")]
+    return f", should be {' and '.join(told)}" if told else ""
+
+
+def _ran(words: Iterable[str], limit_s: float, folder: str) -> tuple[str, str, str]:
+    """Runs a command in a folder. Returns (stdout, stderr, why it failed or "")."""
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    try:
+        done = subprocess.run(
+            [*words],
+            capture_output=True,
+            text=True,
+            timeout=limit_s,
+            stdin=subprocess.DEVNULL,
+            env=environ,
+            cwd=folder,
+        )
+    except subprocess.TimeoutExpired as late:
+        return _text(late.stdout), _text(late.stderr), f"the script took longer than {limit_s:.0f} s"
+    if not done.returncode:
+        return done.stdout, done.stderr, ""
+    last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "")
+    return done.stdout, done.stderr, f"the script ended with exit code {done.returncode}{last and f': {last}'}"
+
+
+def _text(output: bytes | str | None) -> str:
+    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""

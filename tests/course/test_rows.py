@@ -1,0 +1,81 @@
+"""Every row of the course: its script on a virtual T4 and a virtual H200, and the form of script, row and notebook."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+
+import pytest
+
+from unstall.course.figures import figure
+from unstall.course.notebook import notebook
+from unstall.course.row import Row
+from unstall.course.running import run
+from unstall.course.table import SCRIPTS, names, script, table
+
+ROWS = table()
+
+
+@pytest.mark.parametrize("gpu", ["t4", "h200"])
+@pytest.mark.parametrize("name", ROWS)
+def test_the_phenomenon_is_seen(name: str, gpu: str) -> None:
+    found = run(name, ROWS[name], gpu)
+    assert found.failure == "", found.said
+    assert [f"{check.sentence} {check.reason}" for check in found.checks if not check.holds] == []
+    labels = [each.label for each in found.figures]
+    assert len(labels) == len(set(labels))
+    author = ROWS[name].author
+    assert author is None or set(author.figures) <= set(labels)
+
+
+def test_each_script_has_a_row_and_each_row_a_number_of_its_own() -> None:
+    assert [path.stem for path in sorted(SCRIPTS.glob("*.py"))] == names()
+    numbers = [row.number for row in ROWS.values()]
+    assert numbers == sorted(set(numbers))
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_script_is_short_and_says_what_it_is_about(name: str) -> None:
+    source = script(name).read_text("utf-8")
+    assert 10 <= len(source.splitlines()) <= 60
+    assert ast.get_docstring(ast.parse(source))
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_asks_and_answers_in_sentences(name: str) -> None:
+    row = ROWS[name]
+    assert row.question.endswith("?")
+    assert 1 <= len(re.findall(r"[.!?](?= |$)", row.learn)) <= 4
+    assert row.checks
+    for check in row.checks:
+        assert check.sentence.endswith(".")
+        assert check.over is not None or check.equal is not None or check.at_least > 0 or check.at_most < 1e6
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_an_authors_figures_are_figures_and_what_is_said_of_them_is_of_some(name: str) -> None:
+    row = ROWS[name]
+    for author in [row.author] if row.author else []:
+        for label, text in author.figures.items():
+            assert figure(label, text).text == text
+        assert {*author.within, *author.used, *row.missed} <= set(author.figures)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_notebook_has_the_whole_script_and_runs(name: str) -> None:
+    row: Row = ROWS[name]
+    source = script(name).read_text("utf-8")
+    made = json.loads(notebook(name, row, source))
+    assert (made["nbformat"], made["nbformat_minor"]) == (4, 5)
+    cells = made["cells"]
+    assert len({cell["id"] for cell in cells}) == len(cells)
+    for cell in cells:
+        assert cell["cell_type"] in ("code", "markdown")
+        assert "".join(cell["source"]).strip()
+        assert {"execution_count", "outputs"} <= set(cell) or cell["cell_type"] == "markdown"
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    assert code.count("virtual_gpu(") >= 1
+    dumped = ast.dump(ast.parse(code))
+    for node in ast.parse(source).body[1:]:
+        assert ast.dump(node) in dumped
