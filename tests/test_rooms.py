@@ -22,6 +22,7 @@ _CYCLE = re.compile(r"^- (?P<files>`[\w/.]+`(?:, `[\w/.]+`)+): ", re.MULTILINE)
 _NAMED = re.compile(r"`([\w/.-]+)`")
 _BY_C = {"driver/_pointers.h": "unstall.driver._pointers"}  # who includes it imports that module
 _DOOR = "__init__"
+_NESTED = ("course/experiments",)  # scripts as users write them, which import the door
 
 Modules = Mapping[str, ast.Module]
 """By dotted name below the package: "replay.engine"; a package's own file by the package's name."""
@@ -119,9 +120,10 @@ def _module(path: Path) -> str:
 
 
 def _room(module: str) -> str:
-    """The door is the package's own few files."""
+    """The door is the package's own few files. A folder in a room is a room if it has a row of its own."""
     top = module.partition(".")[0]
-    return _DOOR if top in ("__main__", "_api") else top
+    within = next((room for room in _NESTED if module.startswith(f"{room.replace('/', '.')}.")), top)
+    return _DOOR if top in ("__main__", "_api") else within
 
 
 def _target(name: str) -> str:

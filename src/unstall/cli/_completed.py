@@ -23,7 +23,7 @@ _FILES = {
     **dict.fromkeys(("--core", "--core-dump-to"), (".core", ".nvcudmp")),
     "blame RESULT": (".json",),
     "numbers --record": (".numbers",),
-    **dict.fromkeys(("FOLDER", "--source"), (FOLDER,)),
+    **dict.fromkeys(("FOLDER", "--source", "--copy"), (FOLDER,)),
 }
 
 
@@ -74,8 +74,15 @@ def _findings() -> list[str]:
     return [str(number) for number in range(1, SHOWN + 1)]
 
 
+def _experiments() -> list[str]:
+    from unstall.course.table import names
+
+    return ["all", *names()]
+
+
 _WORDS: dict[str, Callable[[], list[str] | Iterator[str]]] = {
     **dict.fromkeys(("--gpu", "gpus NAME"), _gpus),
     "--edit": _edits,
     "show N": _findings,
+    "course EXPERIMENT": _experiments,
 }

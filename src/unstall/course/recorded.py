@@ -18,7 +18,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
         torch: The version of torch.
         date: The day, such as "2025-01-31".
         figures: By the name of a row, its figures by their labels, as its script printed them.
-        failed: By the name of a row, why its script failed.
+        problems: By the name of a row, why its script failed, or which checks do not hold.
     """
 
     device: str
@@ -26,7 +26,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     torch: str
     date: str
     figures: dict[str, dict[str, str]]
-    failed: dict[str, str] = {}
+    problems: dict[str, list[str]] = {}
 
 
 def recorded() -> dict[str, Recorded]:

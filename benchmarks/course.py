@@ -1,0 +1,187 @@
+"""Runs the course, and keeps the figures that `unstall course` and docs/course.md show.
+
+    python -m benchmarks.course --gpu t4       on a virtual GPU
+    python -m benchmarks.course                on this machine's GPU
+    python -m benchmarks.course --out FILE     the same, and leaves the package as it is
+    python -m benchmarks.course --merge FILE   takes figures of another machine over
+    python -m benchmarks.course --judge        compares the virtual GPUs with the authors' figures
+    python -m benchmarks.course --docs         writes docs/course.md again
+
+A row that fails does not stop the others. Figures are written after each row, and no row begins after --seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from unstall.course.against_author import against_author
+from unstall.course.recorded import FILE, Recorded, heading, recorded
+from unstall.course.row import Row
+from unstall.course.running import run
+from unstall.course.table import table
+
+PAGE = Path(__file__).parents[1] / "docs" / "course.md"
+_BEGIN, _END = "<!-- rows: by python -m benchmarks.course --docs -->", "<!-- end of rows -->"
+_ROW_S = 60.0
+_DEVICE = "import torch; print(torch.cuda.get_device_name(), torch.__version__, sep='\\n')"
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpu", help="a virtual GPU (default: this machine's GPU)")
+    parser.add_argument("--rows", help="names or numbers, such as 1,8 (default: all)")
+    parser.add_argument("--out", type=Path, default=FILE, help="where the figures go")
+    parser.add_argument("--seconds", type=float, default=230.0, help="no row begins later (default: 230)")
+    parser.add_argument("--merge", type=Path, help="a file that --out wrote")
+    parser.add_argument("--judge", action="store_true")
+    parser.add_argument("--docs", action="store_true")
+    args = parser.parse_args(argv)
+    if args.judge:
+        print("\n".join(_judged()))
+    elif args.docs:
+        PAGE.write_text(page(PAGE.read_text("utf-8")), "utf-8")
+    elif args.merge:
+        _write(FILE, recorded() | _read(args.merge))
+    else:
+        _run(args)
+    return 0
+
+
+def _run(args: argparse.Namespace) -> None:
+    """Runs rows, and writes their figures to a file after each row."""
+    began = time.monotonic()
+    device, torch = _device(args.gpu)
+    name = args.gpu or _short(device)
+    rows = _chosen(args.rows)
+    kept = _read(args.out)
+    before = kept[name].figures if name in kept and args.rows else {}
+    problems = kept[name].problems if name in kept and args.rows else {}
+    figures = {row: of for row, of in before.items() if row in table()}
+    for row in rows:
+        left = args.seconds - (time.monotonic() - began)
+        problems.pop(row, None)
+        if left <= 0:
+            problems[row] = [f"not run: {args.seconds:.0f} s were over"]
+            continue
+        found = run(row, table()[row], args.gpu, _ROW_S)
+        figures[row] = {figure.label: figure.text for figure in found.figures}
+        wrong = [found.failure] if found.failure else []
+        wrong += [f"{check.sentence} {check.reason}" for check in found.checks if not check.holds]
+        if wrong:
+            problems[row] = wrong
+        print(f"{row}: {'; '.join(wrong) or 'holds'}", flush=True)
+        if found.failure:
+            print(found.said, file=sys.stderr)
+        now = Recorded(
+            device=device,
+            virtual=args.gpu is not None,
+            torch=torch,
+            date=time.strftime("%Y-%m-%d"),
+            figures={each: figures[each] for each in table() if each in figures},
+            problems=problems,
+        )
+        _write(args.out, kept | {name: now})
+
+
+def _chosen(words: str | None) -> list[str]:
+    from unstall.course.table import name_of
+
+    return [name_of(word) for word in words.split(",")] if words else list(table())
+
+
+def _device(gpu: str | None) -> tuple[str, str]:
+    """The name of the GPU and the version of torch, asked in a process of its own: the rows count this GPU's memory."""
+    start = [sys.executable, "-c", _DEVICE]
+    if gpu:
+        code = f"import unstall\nunstall.virtual_gpu({gpu!r}).start()\n{_DEVICE}"
+        start = [sys.executable, "-c", code]
+    device, torch = subprocess.run(start, capture_output=True, text=True, check=True).stdout.splitlines()[-2:]
+    return device, torch
+
+
+def _short(device: str) -> str:
+    """The short name of a GPU: "h100" for "NVIDIA H100 80GB HBM3"."""
+    found = re.search(r"\b[A-Z]+\d+\w*", device)
+    return (found[0] if found else device).lower()
+
+
+def _read(path: Path) -> dict[str, Recorded]:
+    return msgspec.json.decode(path.read_bytes(), type=dict[str, Recorded]) if path.exists() else {}
+
+
+def _write(path: Path, gpus: dict[str, Recorded]) -> None:
+    """Virtual GPUs come first."""
+    ordered = dict(sorted(gpus.items(), key=lambda item: (not item[1].virtual, item[0] != "t4", item[0])))
+    path.write_text(json.dumps(msgspec.to_builtins(ordered), indent=1) + "\n")
+
+
+def _judged() -> Iterator[str]:
+    errors = []
+    for name, gpu in recorded().items():
+        for row, figures in gpu.figures.items():
+            for each in against_author(table()[row], gpu.device, figures):
+                use = "used  " if each.used else "judged"
+                missed = "missed" if each.missed else ""
+                errors += [] if each.used or each.within == 1 else [abs(each.ratio - 1)]
+                figure = f"{each.author:>18} {each.ours:>18} {each.ratio:5.2f}"
+                yield f"{name} {use} {figure} {missed:6}  {row}: {each.label}"
+    yield f"median error of those judged that need not be equal: {statistics.median(errors):.0%}"
+
+
+def page(text: str) -> str:
+    """docs/course.md, with the rows as they are now."""
+    before, _, rest = text.partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    return f"{before}{_BEGIN}\n\n" + "\n".join(_rows()) + f"\n{_END}{after}"
+
+
+def _rows() -> Iterator[str]:
+    yield from ("| | experiment | question |", "|--:|---|---|")
+    for name, row in table().items():
+        yield f"| {row.number} | [`{name}`](#{row.number}-{name}) | {row.question} |"
+    yield ""
+    for name, row in table().items():
+        yield from (f"### {row.number} {name}", "", f"**{row.question}** {row.learn}", "")
+        yield from _figures(name, row)
+        yield from (f"- {check.sentence}" for check in row.checks)
+        yield ""
+
+
+def _figures(name: str, row: Row) -> Iterator[str]:
+    """The table of figures, and what is missed."""
+    columns: dict[str, dict[str, str]] = {}
+    if row.author is not None:
+        columns[f"author: {row.author.device}"] = dict(row.author.figures)
+    for gpu, of in recorded().items():
+        if name in of.figures:
+            columns[heading(gpu, of)] = of.figures[name]
+    labels = dict.fromkeys(label for figures in reversed(columns.values()) for label in figures)
+    if labels:
+        yield f"| | {' | '.join(columns)} |"
+        yield f"|---|{'--:|' * len(columns)}"
+        for label in labels:
+            yield f"| {label} | {' | '.join(figures.get(label, '-') for figures in columns.values())} |"
+        yield ""
+    for gpu, of in recorded().items():
+        for each in against_author(row, of.device, of.figures.get(name, {})):
+            if each.missed:
+                why = f": {each.why}" if each.why else ", and it is not known why."
+                yield f"Missed: {each.label} on the virtual {gpu.upper()} is {each.ratio:.2f} of the author's{why}"
+                yield ""
+        for problem in of.problems.get(name, []):
+            yield f"On {heading(gpu, of)}: {problem}"
+            yield ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

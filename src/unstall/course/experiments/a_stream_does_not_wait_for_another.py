@@ -1,0 +1,44 @@
+"""`sum()` on a side stream may start before `normal_()` on the main stream has ended: a race.
+
+The result is wrong only sometimes, so a test may not notice. Events tell when each began and ended.
+"""
+
+import torch
+
+from unstall import compare_numbers
+
+side = torch.cuda.Stream()
+main = torch.cuda.current_stream()
+
+
+def program(x, wait):
+    start, ended, began = (torch.cuda.Event(enable_timing=True) for _ in range(3))
+    start.record()
+    x.normal_()
+    ended.record()
+    if wait:
+        side.wait_stream(main)
+    with torch.cuda.stream(side):
+        began.record()
+        total = x.sum()
+    main.wait_stream(side)
+    return total, start, ended, began
+
+
+x = torch.empty(200_000_000, device="cuda")
+for wait, how in ((False, "without a wait"), (True, "with wait_stream")):
+    for _ in range(2):  # the first time is a warm-up
+        _, start, ended, began = program(x, wait)
+        torch.cuda.synchronize()
+    print(f"{how}, normal_ ended after: {start.elapsed_time(ended):.4f} ms")
+    print(f"{how}, sum began after: {start.elapsed_time(began):.4f} ms")
+
+# %% unstall finds the race by the order that the program asks for, even if the result is right.
+small = torch.empty(1000, device="cuda")
+for wait, how in ((False, "without a wait"), (True, "with wait_stream")):
+    found = compare_numbers(lambda x, wait=wait: program(x, wait)[0], small, across=["repeat"])
+    races = [row.race for row in found if row.race]
+    print(f"{how}, races: {len(races)}")
+    for race in races:
+        for side_of_it in (race.earlier, race.later):
+            print(f"  {side_of_it.operator} on {side_of_it.stream}, line {side_of_it.where.line}")

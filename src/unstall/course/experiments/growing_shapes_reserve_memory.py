@@ -1,0 +1,26 @@
+"""Inputs that grow, step by step. Each is larger than all memory that is kept, so each needs a new segment.
+
+In the worst case, reserved memory grows with the square of the number of steps. A first step with the largest input
+avoids that: all later inputs fit into its memory.
+"""
+
+import torch
+
+MIB = 2**20
+
+
+def step(size):
+    torch.empty(size * 16 * MIB, dtype=torch.uint8, device="cuda")  # gone after this line
+
+
+def reserved_after(sizes):
+    torch.cuda.empty_cache()
+    for size in sizes:
+        step(size)
+    return torch.cuda.memory_reserved() / MIB
+
+
+print(f"largest input: {20 * 16} MiB")
+print(f"10 growing steps, reserved: {reserved_after(range(1, 11)):.0f} MiB")
+print(f"20 growing steps, reserved: {reserved_after(range(1, 21)):.0f} MiB")
+print(f"20 steps, the largest first, reserved: {reserved_after([20, *range(1, 21)]):.0f} MiB")

@@ -1,0 +1,47 @@
+"""Ten random matrices and their products, by NumPy on the CPU and by PyTorch on the GPU.
+
+The GPU seems a hundred times faster still if nobody waits for it.
+"""
+
+import time
+
+import numpy as np
+import torch
+
+from unstall import Stopwatch
+
+SIZE = (1000, 1000)
+
+
+def ten_products():
+    for _ in range(10):
+        a = torch.randn(SIZE, device="cuda")
+        torch.mm(a, a)
+
+
+ten_products()  # the first use loads cuBLAS
+torch.cuda.synchronize()
+
+begin = time.perf_counter()
+for _ in range(10):
+    a = np.random.normal(size=SIZE)
+    np.dot(a, a)
+print(f"NumPy: {(time.perf_counter() - begin) * 1e3:.1f} ms")
+
+begin = time.perf_counter()
+ten_products()
+print(f"GPU, until launched: {(time.perf_counter() - begin) * 1e3:.3f} ms")  # the products are not done yet
+
+torch.cuda.synchronize()
+begin = time.perf_counter()
+ten_products()
+torch.cuda.synchronize()
+print(f"GPU, until done: {(time.perf_counter() - begin) * 1e3:.3f} ms")
+
+# %% `Stopwatch` waits by itself, and says how long. It says so, too, if there was nothing to wait for.
+with Stopwatch("ten products") as watch:
+    ten_products()
+print(f"Stopwatch: {watch.seconds * 1e3:.3f} ms")
+print(f"of it, waited for the GPU: {watch.waited_seconds * 1e3:.3f} ms")
+with Stopwatch("a product by NumPy") as watch:
+    np.dot(a, a)

@@ -1,0 +1,30 @@
+"""Row 6."""
+
+from unstall.course.row import Author, Check, Row
+
+ROW = Row(
+    number=6,
+    question="Why does launching a forward pass take longer without a synchronize after it?",
+    author=Author(
+        "ResNet-50, GPU not named",
+        {"forward, no synchronize": "40 ms", "forward, synchronize after each step": "17 ms"},
+    ),
+    checks=(
+        Check(
+            "Without a wait, launching the forward pass takes longer.",
+            "forward, no synchronize",
+            "forward, synchronize after each step",
+            at_least=1.5,
+        ),
+        Check(
+            "So does launching the backward pass.",
+            "backward, no synchronize",
+            "backward, synchronize after each step",
+            at_least=1.5,
+        ),
+    ),
+    learn=(
+        "If the GPU is slower than the host, the queue of launches fills, and launches wait for room. The long launch "
+        "is the GPU's time, seen from the host. Nothing is wrong, and a synchronize would gain nothing."
+    ),
+)

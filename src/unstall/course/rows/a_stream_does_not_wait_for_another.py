@@ -1,0 +1,29 @@
+"""Row 10."""
+
+from unstall.course.row import Check, Row
+
+ROW = Row(
+    number=10,
+    question="May work on another stream start before its input is ready?",
+    checks=(
+        Check(
+            "Without a wait, sum may begin before normal_ has ended.",
+            "without a wait, sum began after",
+            "without a wait, normal_ ended after",
+            at_most=0.95,
+        ),
+        Check(
+            "With wait_stream, sum begins after normal_ has ended.",
+            "with wait_stream, sum began after",
+            "with wait_stream, normal_ ended after",
+            at_least=1,
+        ),
+        Check("unstall finds the race, with both lines.", "without a wait, races", equal=1),
+        Check("With wait_stream there is none.", "with wait_stream, races", equal=0),
+    ),
+    learn=(
+        "Streams do not wait for each other unless they are told to. Call wait_stream before a stream reads what "
+        "another writes, and again before the first uses the result. A right result does not prove that there is no "
+        "race."
+    ),
+)

@@ -1,0 +1,24 @@
+"""Row 5."""
+
+from unstall.course.row import Author, Check, Row
+
+ROW = Row(
+    number=5,
+    question="Is a GPU really five hundred times faster than NumPy?",
+    author=Author(
+        "GPU not named",
+        {"NumPy": "0.375 s", "GPU, until launched": "0.0007 s", "GPU, until done": "0.0011 s"},
+    ),
+    checks=(
+        Check("The GPU is much faster than NumPy.", "NumPy", "GPU, until done", at_least=5),
+        Check(
+            "Without a wait, the GPU seems faster than it is.", "GPU, until launched", "GPU, until done", at_most=0.9
+        ),
+        Check("Stopwatch waits, and says how long.", "of it, waited for the GPU", "Stopwatch", at_least=0.1),
+    ),
+    learn=(
+        "NumPy is done when it returns, the GPU is not. Wait for the GPU before you stop the clock. Stopwatch does so, "
+        "and says what it waited for, or that nothing was left to wait for."
+    ),
+    host="mixed",
+)

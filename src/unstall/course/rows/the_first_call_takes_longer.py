@@ -1,0 +1,52 @@
+"""Row 2."""
+
+from unstall.course.row import Author, Check, Row
+
+ROW = Row(
+    number=2,
+    question="Why does the first call take so much longer than the second?",
+    author=Author(
+        "Tesla T4",
+        {
+            "mul_sum, first 100 calls, mean": "773.5 us",
+            "mul_sum, second 100 calls, mean": "28.4 us",
+            "bmm, first 100 calls, mean": "1565.1 us",
+            "bmm, second 100 calls, mean": "27.9 us",
+        },
+        within={
+            "mul_sum, first 100 calls, mean": 2,
+            "mul_sum, second 100 calls, mean": 1.25,
+            "bmm, first 100 calls, mean": 2,
+            "bmm, second 100 calls, mean": 1.25,
+        },
+        used=("mul_sum, second 100 calls, mean",),
+    ),
+    checks=(
+        Check(
+            "The first calls of an operator take longer: they load its kernels.",
+            "mul_sum, first 100 calls, mean",
+            "mul_sum, second 100 calls, mean",
+            at_least=2,
+        ),
+        Check(
+            "The first product takes longer still: it loads cuBLAS.",
+            "bmm, first 100 calls, mean",
+            "mul_sum, first 100 calls, mean",
+            at_least=1.2,
+        ),
+        Check(
+            "The first tensor starts CUDA, which takes as long as thousands of calls.",
+            "first tensor on the GPU",
+            "bmm, second 100 calls, mean",
+            at_least=1000,
+        ),
+    ),
+    learn=(
+        "The first use of CUDA, of a library and of a kernel sets things up, once. Call a function once before you "
+        "time it. unstall run counts this time as start-up, apart from everything else."
+    ),
+    missed={
+        "mul_sum, first 100 calls, mean": "torch loads each kernel when it is first used. The author's torch is not "
+        "known; older ones loaded all kernels of a library at once."
+    },
+)

@@ -1,0 +1,42 @@
+"""Row 4."""
+
+from unstall.course.row import Author, Check, Row
+
+ROW = Row(
+    number=4,
+    question="How far can the host run ahead of the GPU?",
+    author=Author(
+        "Tesla T4",
+        {
+            "no synchronize": "0.196 ms",
+            "synchronize after each": "2.77 ms",
+            "synchronize once": "2.71 ms",
+        },
+        within={"no synchronize": 2, "synchronize after each": 1.25, "synchronize once": 1.25},
+        used=("synchronize after each",),
+    ),
+    checks=(
+        Check("Without a wait, the clock sees launches only.", "no synchronize", "synchronize after each", at_most=0.5),
+        Check(
+            "One wait at the end is enough: the time per call is nearly that with a wait each.",
+            "synchronize once",
+            "synchronize after each",
+            0.5,
+            1.05,
+        ),
+        Check(
+            "With 5000 calls the queue is full, and the host is held back to the pace of the GPU.",
+            "no synchronize, 5000 calls",
+            "synchronize once",
+            at_least=0.5,
+        ),
+    ),
+    learn=(
+        "Launches go into a queue of about a thousand, and the host runs ahead until it is full. Then each launch "
+        "waits for room, which is no fault: the GPU always has work. Wait once, after many calls, to measure a call."
+    ),
+    missed={
+        "no synchronize": "the virtual T4 launches a call in a fifth of that. The author's host is not known, nor "
+        "whether the first call, which loads cuBLAS, was among the timed ones."
+    },
+)

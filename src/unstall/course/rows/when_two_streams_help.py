@@ -1,0 +1,36 @@
+"""Row 11."""
+
+from unstall.course.row import Author, Check, Row
+
+ROW = Row(
+    number=11,
+    question="When do two streams help?",
+    author=Author(
+        "Tesla T4",
+        {"two products, one stream": "1.081 ms", "two products, two streams": "1.042 ms"},
+        within={"two products, one stream": 1.25, "two products, two streams": 1.25},
+    ),
+    checks=(
+        Check(
+            "Large products fill the GPU, so a second stream gains nothing.",
+            "two large products, two streams",
+            "two large products, one stream",
+            0.85,
+            1.15,
+        ),
+        Check(
+            "Eight blocks of threads leave most of the GPU idle, so two streams run side by side.",
+            "two softmax of 8 rows, two streams",
+            "two softmax of 8 rows, one stream",
+            at_most=0.8,
+        ),
+    ),
+    learn=(
+        "A stream is an order of work, not more of a GPU. Two streams help if each kernel leaves multiprocessors idle, "
+        "or if one copies while the other computes. Kernels that fill the GPU take turns."
+    ),
+    missed={
+        "two products, two streams": "the product itself is slower in the model: its kernel is the H200's, scaled by "
+        "the rates of the T4."
+    },
+)
