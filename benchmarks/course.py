@@ -28,10 +28,11 @@ from unstall.course.against_author import against_author
 from unstall.course.recorded import FILE, Recorded, heading, recorded
 from unstall.course.row import Row
 from unstall.course.running import run
-from unstall.course.table import table
+from unstall.course.table import name_of, script, table
 
 PAGE = Path(__file__).parents[1] / "docs" / "course.md"
 _BEGIN, _END = "<!-- rows: by python -m benchmarks.course --docs -->", "<!-- end of rows -->"
+_SCRIPTS = "../src/unstall/course/experiments"
 _ROW_S = 60.0
 _DEVICE = "import torch; print(torch.cuda.get_device_name(), torch.__version__, sep='\\n')"
 
@@ -73,7 +74,7 @@ def _run(args: argparse.Namespace) -> None:
         if left <= 0:
             problems[row] = [f"not run: {args.seconds:.0f} s were over"]
             continue
-        found = run(row, table()[row], args.gpu, _ROW_S)
+        found = run(script(row), table()[row], args.gpu, min(_ROW_S, left))
         figures[row] = {figure.label: figure.text for figure in found.figures}
         wrong = [found.failure] if found.failure else []
         wrong += [f"{check.sentence} {check.reason}" for check in found.checks if not check.holds]
@@ -94,8 +95,6 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _chosen(words: str | None) -> list[str]:
-    from unstall.course.table import name_of
-
     return [name_of(word) for word in words.split(",")] if words else list(table())
 
 
@@ -151,7 +150,12 @@ def _rows() -> Iterator[str]:
         yield f"| {row.number} | [`{name}`](#{row.number}-{name}) | {row.question} |"
     yield ""
     for name, row in table().items():
-        yield from (f"### {row.number} {name}", "", f"**{row.question}** {row.learn}", "")
+        yield from (
+            f"### {row.number} {name}",
+            "",
+            f"**{row.question}** {row.learn} ([script]({_SCRIPTS}/{name}.py))",
+            "",
+        )
         yield from _figures(name, row)
         yield from (f"- {check.sentence}" for check in row.checks)
         yield ""

@@ -86,6 +86,8 @@ _VALUES = [
     ("unstall explain -o n", ["notes.txt"]),
     ("unstall show 1 --source ", ["sub"]),
     ("unstall demo ", ["sub"]),
+    ("unstall course al", ["all"]),
+    ("unstall course --copy ", ["sub"]),
     ("unstall show ", ["1", "2", "3", "my run.trace.json.gz", "run.json", "sub"]),
 ]
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 import ast
 import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from unstall.cli._recording import has_gpu
+from unstall.course.against_author import against_author
 from unstall.course.figures import figure
 from unstall.course.notebook import notebook
 from unstall.course.row import Row
@@ -17,16 +22,19 @@ from unstall.course.table import SCRIPTS, names, script, table
 ROWS = table()
 
 
-@pytest.mark.parametrize("gpu", ["t4", "h200"])
+@pytest.mark.parametrize("gpu", ["t4", pytest.param("h200", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ROWS)
 def test_the_phenomenon_is_seen(name: str, gpu: str) -> None:
-    found = run(name, ROWS[name], gpu)
+    found = run(script(name), ROWS[name], gpu)
     assert found.failure == "", found.said
     assert [f"{check.sentence} {check.reason}" for check in found.checks if not check.holds] == []
     labels = [each.label for each in found.figures]
     assert len(labels) == len(set(labels))
     author = ROWS[name].author
     assert author is None or set(author.figures) <= set(labels)
+    device = {"t4": "Tesla T4", "h200": "NVIDIA H200"}[gpu]
+    compared = against_author(ROWS[name], device, {each.label: each.text for each in found.figures})
+    assert [each.label for each in compared if each.missed and not each.why] == []
 
 
 def test_each_script_has_a_row_and_each_row_a_number_of_its_own() -> None:
@@ -63,7 +71,7 @@ def test_an_authors_figures_are_figures_and_what_is_said_of_them_is_of_some(name
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_a_notebook_has_the_whole_script_and_runs(name: str) -> None:
+def test_a_notebook_has_the_whole_script(name: str) -> None:
     row: Row = ROWS[name]
     source = script(name).read_text("utf-8")
     made = json.loads(notebook(name, row, source))
@@ -79,3 +87,13 @@ def test_a_notebook_has_the_whole_script_and_runs(name: str) -> None:
     dumped = ast.dump(ast.parse(code))
     for node in ast.parse(source).body[1:]:
         assert ast.dump(node) in dumped
+
+
+@pytest.mark.skipif(has_gpu(), reason="it is about a machine without a GPU")
+def test_the_cells_of_a_notebook_run_without_a_gpu(tmp_path: Path) -> None:
+    name = "the_allocator_keeps_memory"
+    made = json.loads(notebook(name, ROWS[name], script(name).read_text("utf-8")))
+    path = tmp_path / "cells.py"
+    path.write_text("\n".join("".join(cell["source"]) for cell in made["cells"] if cell["cell_type"] == "code"))
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True)
+    assert "largest first: 48.0 MiB" in done.stdout, done.stderr

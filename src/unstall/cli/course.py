@@ -27,7 +27,6 @@ from unstall.errors import UsageError
 
 if TYPE_CHECKING:
     from unstall.course.result import Experiment
-    from unstall.document.shown import Shown
 
 ALL = "all"
 _USUAL = "t4"  # the author's GPU
@@ -62,22 +61,13 @@ def run(args: argparse.Namespace) -> int:
     if args.experiment is None:
         from unstall.course.answer import Listed
 
-        return _deliver(Listed(), args, code=0)
+        deliver(Listed(), args)
+        return 0
     from unstall.course.answer import Studied
 
     found = Studied(_ran(chosen, _gpu(args), quiet=args.quiet))
-    code = _deliver(found, args, code=0 if found.holds else 1)
-    if one is not None and not args.quiet and not args.format:
-        print(
-            f"\nThe script: unstall course {one} --show. With --copy FOLDER you can change it; with --explain, unstall "
-            "explains it."
-        )
-    return code
-
-
-def _deliver(shown: Shown, args: argparse.Namespace, code: int) -> int:
-    deliver(shown, args)
-    return code
+    deliver(found, args)
+    return 0 if found.holds else 1
 
 
 def _gpu(args: argparse.Namespace) -> str | None:
@@ -100,12 +90,12 @@ def _ran(names: list[str], gpu: str | None, *, quiet: bool) -> list[Experiment]:
     from unstall.cli._progress import working
     from unstall.cli._recording import say
     from unstall.course.running import run as run_experiment
-    from unstall.course.table import table
+    from unstall.course.table import script, table
 
     found = []
     for number, name in enumerate(names, 1):
         with working(f"running {name}", quiet=quiet or len(names) > 1):
-            found.append(run_experiment(name, table()[name], gpu))
+            found.append(run_experiment(script(name), table()[name], gpu))
         if len(names) > 1 and not quiet:
             held = "holds" if found[-1].holds else found[-1].failure or "does not hold"
             say(f"{number} of {len(names)}: {name}: {held}")

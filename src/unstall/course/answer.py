@@ -25,6 +25,12 @@ from unstall.document.document import (
 from unstall.document.shown import Shown
 from unstall.figures import counted
 
+_NEXT = (
+    ("unstall course {word} --show", "the script"),
+    ("unstall course {word} --copy FOLDER", "the script and a notebook, to change"),
+    ("unstall course {word} --explain", "let unstall explain it"),
+)
+
 
 @dataclass(frozen=True, repr=False, slots=True)
 class Studied(Shown):
@@ -43,10 +49,14 @@ class Studied(Shown):
             title="unstall course",
             about=(),
             summary=_summary(self.experiments) if len(self.experiments) > 1 else "",
-            blocks=tuple(block for experiment in self.experiments for block in _blocks(experiment)),
+            blocks=tuple(block for experiment in self.experiments for block in _blocks(experiment)) + self._ending(),
             data=Course(experiments=tuple(self.experiments)),
             annotations=tuple(note for experiment in self.experiments for note in _annotations(experiment)),
         )
+
+    def _ending(self) -> tuple[Block, ...]:
+        word = str(self.experiments[0].number) if len(self.experiments) == 1 else "NAME"
+        return (Code(words("next"), tuple(f"{line:36}  # {about}".format(word=word) for line, about in _NEXT)),)
 
 
 @dataclass(frozen=True, repr=False, slots=True)
@@ -111,7 +121,6 @@ def _figures(experiment: Experiment) -> Table:
         words("figures"),
         tuple(columns),
         tuple(Row(words(label), tuple(figures.get(label, "-") for figures in columns.values())) for label in labels),
-        compact=True,
     )
 
 

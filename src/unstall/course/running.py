@@ -8,20 +8,20 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from unstall.course.figures import Figure, figures_in
 from unstall.course.result import Checked, Experiment
 from unstall.course.row import Check, Row
-from unstall.course.table import script
 
 LIMIT_S = 120.0
 
 
-def run(name: str, row: Row, gpu: str | None, limit_s: float = LIMIT_S) -> Experiment:
+def run(script: Path, row: Row, gpu: str | None, limit_s: float = LIMIT_S) -> Experiment:
     """Runs the script of a row.
 
     Args:
-        name: The name of the row.
+        script: The script.
         row: The row.
         gpu: The name of a virtual GPU, or None for the GPU of this machine.
         limit_s: How many seconds the script may take.
@@ -30,12 +30,12 @@ def run(name: str, row: Row, gpu: str | None, limit_s: float = LIMIT_S) -> Exper
         What the script printed, and which checks hold. If the script fails, `failure` says why, and no check holds.
     """
     with tempfile.TemporaryDirectory(prefix="unstall-course-") as folder:
-        copy = shutil.copy(script(name), folder)  # files below the package would count as code of unstall
+        copy = shutil.copy(script, folder)  # files below the package would count as code of unstall
         output, said, failure = _ran(_command(copy, row, gpu), limit_s, folder)
     figures = tuple(figures_in(output))
     by_label = {figure.label: figure for figure in figures}
     return Experiment(
-        name=name,
+        name=script.stem,
         number=row.number,
         question=row.question,
         gpu=gpu,
@@ -73,14 +73,18 @@ def checked(check: Check, figures: Mapping[str, Figure]) -> Checked:
         value /= below
     least, most = (check.at_least, check.at_most) if check.equal is None else (check.equal, check.equal)
     is_of = check.of if check.over is None else f"{check.of} / {check.over}"
-    return Checked(check.sentence, least <= value <= most, value, f"{is_of} is {value:,.4g}{_limits(check)}")
+    return Checked(check.sentence, least <= value <= most, value, f"{is_of} is {_figure(check, value)}{_limits(check)}")
+
+
+def _figure(check: Check, value: float) -> str:
+    return f"{value:,.3g}" if check.equal is None else f"{value:,.15g}"
 
 
 def _limits(check: Check) -> str:
     if check.equal is not None:
-        return f", should be {check.equal:,.10g}"
+        return f", should be {_figure(check, check.equal)}"
     limits = {"at least": check.at_least, "at most": check.at_most}
-    told = [f"{word} {limit:,.4g}" for word, limit in limits.items() if abs(limit) != float("inf")]
+    told = [f"{word} {_figure(check, limit)}" for word, limit in limits.items() if abs(limit) != float("inf")]
     return f", should be {' and '.join(told)}" if told else ""
 
 

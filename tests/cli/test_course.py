@@ -1,0 +1,89 @@
+"""`unstall course`: the list, one experiment, its source, copies of it, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli.command import Cli
+
+from unstall.course.table import names, script
+
+NAME = "the_allocator_keeps_memory"
+
+
+def test_without_a_name_all_experiments_are_listed(unstall: Cli) -> None:
+    outcome = unstall("course")
+    assert outcome.code == 0
+    for name in names():
+        assert name in outcome.out
+    listed = json.loads(unstall("course", "--json").out)
+    assert listed["schema"] == "unstall.course.table/1"
+    assert [row["number"] for row in listed["rows"]] == sorted(row["number"] for row in listed["rows"])
+
+
+def test_an_experiment_runs_beside_its_authors_figures(unstall: Cli) -> None:
+    outcome = unstall("course", "8", "--gpu", "t4")
+    assert outcome.code == 0
+    lines = outcome.out.splitlines()
+    assert lines[0] == "8. Why is GPU memory still used when its tensors are gone?"
+    assert "the_allocator_keeps_memory.py prints" in lines
+    assert "reserved after 4096x2048: 33,554,432 bytes" in lines
+    head = next(line for line in lines if line.startswith("figures"))
+    assert head.index("author") < head.index("here")
+    assert sum(line.startswith("- holds: ") for line in lines) == 7
+    assert "What to learn: " in outcome.out
+    assert max(map(len, lines)) <= 80
+
+
+def test_json_has_the_figures_and_the_checks(unstall: Cli) -> None:
+    found = json.loads(unstall("course", NAME, "--gpu", "t4", "--json").out)
+    assert found["schema"] == "unstall.course/1"
+    (experiment,) = found["experiments"]
+    assert (experiment["name"], experiment["gpu"], experiment["failure"]) == (NAME, "t4", "")
+    figures = {figure["label"]: figure["value"] for figure in experiment["figures"]}
+    assert figures["reserved_bytes.all.current"] == 83_886_080
+    assert all(check["holds"] for check in experiment["checks"])
+
+
+def test_show_prints_the_script(unstall: Cli) -> None:
+    assert unstall("course", NAME, "--show").out == script(NAME).read_text()
+
+
+def test_copies_are_scripts_and_notebooks_and_a_changed_one_is_not_lost(unstall: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    assert unstall("course", "--copy", folder).code == 0
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        f"{name}{ending}" for name in names() for ending in (".ipynb", ".py")
+    )
+    assert unstall("course", NAME, "--copy", folder).code == 0  # unchanged: nothing is lost
+    (folder / f"{NAME}.py").write_text("mine")
+    outcome = unstall("course", "--copy", folder)
+    assert outcome.code == 2
+    assert f"{NAME}.py was changed, and would be lost" in outcome.err
+    assert (folder / f"{NAME}.py").read_text() == "mine"
+
+
+def test_explain_explains_a_copy(unstall: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = unstall("course", "8", "--explain", "--gpu", "t4", "--json")
+    assert outcome.code == 0
+    places = {finding["where"]["file"] for finding in json.loads(outcome.out)["findings"]}
+    assert {Path(place).name for place in places if place} == {f"{NAME}.py"}
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["the_alocator"], "'the_alocator' is no experiment; did you mean the_allocator_keeps_memory?"),
+        (["999"], "'999' is no experiment; unstall course lists them"),
+        (["--explain"], "--explain is about one experiment"),
+        (["8", "--gpu", "t9"], "t9"),
+        (["8", "--show", "--explain"], "not allowed with"),
+    ],
+)
+def test_what_cannot_be_done_is_said(unstall: Cli, args: list[str], said: str) -> None:
+    outcome = unstall("course", *args)
+    assert outcome.code == 2
+    assert said in outcome.err

@@ -1,0 +1,44 @@
+"""docs/course.md and the recorded figures are of the rows that there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.course import PAGE, main, page
+from unstall.course.against_author import against_author
+from unstall.course.figures import figure
+from unstall.course.recorded import recorded
+from unstall.course.table import table
+
+
+def test_the_page_is_made_of_the_rows() -> None:
+    """`python -m benchmarks.course --docs` writes it."""
+    text = PAGE.read_text("utf-8")
+    assert page(text) == text
+    for name, row in table().items():
+        assert f"### {row.number} {name}" in text
+
+
+def test_recorded_figures_are_of_rows_and_can_be_read() -> None:
+    assert {"t4", "h200"} <= set(recorded())
+    for of in recorded().values():
+        assert set(of.figures) <= set(table())
+        for figures in of.figures.values():
+            for label, text in figures.items():
+                assert figure(label, text).text == text
+
+
+def test_each_missed_figure_is_explained_and_nothing_else_is() -> None:
+    """A row says why a figure differs from the author's; if it no longer does, the reason must go."""
+    t4 = recorded()["t4"]
+    for name, row in table().items():
+        compared = list(against_author(row, t4.device, t4.figures.get(name, {})))
+        assert {each.label for each in compared if each.missed} == set(row.missed)
+
+
+def test_a_row_of_the_benchmark_is_written_and_others_are_kept(tmp_path: Path) -> None:
+    out = tmp_path / "figures.json"
+    assert main(["--gpu", "t4", "--rows", "9", "--out", str(out), "--seconds", "0"]) == 0
+    assert not out.exists()  # there was no time, and nothing was measured
+    assert main(["--gpu", "t4", "--rows", "9", "--out", str(out)]) == 0
+    assert "growing_shapes_reserve_memory" in out.read_text()

@@ -1,0 +1,105 @@
+"""What is made of a script's output: figures, checks, failures, and what differs from an author's figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from unstall.course.against_author import against_author
+from unstall.course.figures import Figure, figure, figure_in, figures_in
+from unstall.course.row import Author, Check, Row
+from unstall.course.running import checked, run
+from unstall.errors import UnstallError
+
+ROW = Row(
+    number=99,
+    question="Does it work?",
+    checks=(Check("Slow is slower.", "slow", "fast", at_least=2), Check("There are three.", "count", equal=3)),
+    learn="It does.",
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "value", "unit"),
+    [
+        ("with synchronize: 531.2 us", 531.2e-6, "s"),
+        ("with synchronize: 531.2 µs", 531.2e-6, "s"),
+        ("  reserved: 33,554,432 bytes", 33_554_432, "bytes"),
+        ("reserved: 32.0 MiB", 33_554_432, "bytes"),
+        ("mul_sum, %timeit: 1e-3 s", 1e-3, "s"),
+        ("warnings: 1", 1, ""),
+        ("share: 99.8 %", 99.8, "%"),
+        ("difference: -0.5 ms", -0.5e-3, "s"),
+    ],
+)
+def test_a_line_with_a_figure_is_read(line: str, value: float, unit: str) -> None:
+    found = figure_in(line)
+    assert found is not None
+    assert found.value == pytest.approx(value)
+    assert found.unit == unit
+    assert f"{found.label}: {found.text}" == line.strip()
+
+
+@pytest.mark.parametrize("line", ["", "done", "done: yes", "12 ms", "took: 12 parsecs", "a: 1 of 2", "at 10:30"])
+def test_other_lines_are_no_figures(line: str) -> None:
+    assert figure_in(line) is None
+
+
+def test_a_figure_that_was_written_down_wrongly_is_refused() -> None:
+    with pytest.raises(UnstallError, match="'fast' is no figure"):
+        figure("launch", "fast")
+
+
+@pytest.mark.parametrize(
+    ("check", "holds", "reason"),
+    [
+        (Check("", "slow", "fast", at_least=2), True, "slow / fast is 4, should be at least 2"),
+        (Check("", "slow", "fast", at_most=3.9), False, "slow / fast is 4, should be at most 3.9"),
+        (Check("", "count", equal=3), True, "count is 3, should be 3"),
+        (Check("", "count", equal=4), False, "count is 3, should be 4"),
+        (Check("", "lost", "fast", at_least=0), False, "the script did not print 'lost'"),
+        (Check("", "slow", "zero", at_least=0), False, "zero is 0"),
+    ],
+)
+def test_a_check_holds_within_its_limits(check: Check, holds: bool, reason: str) -> None:
+    figures = {each.label: each for each in figures_in("slow: 4 ms\nfast: 1000 us\ncount: 3\nzero: 0 s\n")}
+    found = checked(check, figures)
+    assert (found.holds, found.reason) == (holds, reason)
+
+
+def test_a_script_is_run_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    script = tmp_path / "experiment.py"
+    script.write_text("from pathlib import Path\nPath('litter').touch()\nprint('slow: 4 s\\nfast: 2 s\\ncount: 3')\n")
+    found = run(script, ROW, None)
+    assert (found.name, found.failure, found.holds) == ("experiment", "", True)
+    assert found.figures[0] == Figure("slow", "4 s", 4.0, "s")
+    assert [path.name for path in tmp_path.iterdir()] == ["experiment.py"]
+
+
+def test_a_script_that_fails_says_why_and_keeps_what_it_printed(tmp_path: Path) -> None:
+    script = tmp_path / "experiment.py"
+    script.write_text("print('slow: 4 s')\nraise ValueError('no such thing')\n")
+    found = run(script, ROW, None)
+    assert found.failure == "the script ended with exit code 1: ValueError: no such thing"
+    assert [each.label for each in found.figures] == ["slow"]
+    assert not found.holds
+
+
+def test_a_script_that_hangs_is_ended(tmp_path: Path) -> None:
+    script = tmp_path / "experiment.py"
+    script.write_text("import time\nprint('slow: 4 s', flush=True)\ntime.sleep(1000)\n")
+    found = run(script, ROW, None, limit_s=1)
+    assert found.failure == "the script took longer than 1 s"
+    assert [each.label for each in found.figures] == ["slow"]
+
+
+def test_figures_are_compared_with_an_author_of_the_same_gpu_only() -> None:
+    author = Author("Tesla T4", {"slow": "2 s", "fast": "1 s"}, within={"slow": 1.5, "fast": 1})
+    row = replace(ROW, author=author, missed={"slow": "known"})
+    figures = {"slow": "4 s", "fast": "1 s", "count": "3"}
+    slow, fast = against_author(row, "Tesla T4", figures)
+    assert (slow.ratio, slow.missed, slow.why) == (2, True, "known")
+    assert (fast.ratio, fast.missed) == (1, False)
+    assert list(against_author(row, "NVIDIA H200", figures)) == []
