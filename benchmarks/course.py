@@ -176,6 +176,9 @@ def _figures(name: str, row: Row) -> Iterator[str]:
         for label in labels:
             yield f"| {label} | {' | '.join(figures.get(label, '-') for figures in columns.values())} |"
         yield ""
+    if row.host == "mixed" and labels:
+        yield "On virtual GPUs, the host's own work was measured on the machine that simulated, and scaled."
+        yield ""
     for gpu, of in recorded().items():
         for each in against_author(row, of.device, of.figures.get(name, {})):
             if each.missed:

@@ -78,6 +78,16 @@ def test_a_script_is_run_in_a_folder_of_its_own(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["experiment.py"]
 
 
+def test_a_script_finds_modules_by_relative_paths_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "of_mine.py").write_text("slow = 4\n")
+    script = tmp_path / "experiment.py"
+    script.write_text("import of_mine\nprint(f'slow: {of_mine.slow} s')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "src")
+    assert [each.text for each in run(script, ROW, None).figures] == ["4 s"]
+
+
 def test_a_script_that_fails_says_why_and_keeps_what_it_printed(tmp_path: Path) -> None:
     script = tmp_path / "experiment.py"
     script.write_text("print('slow: 4 s')\nraise ValueError('no such thing')\n")

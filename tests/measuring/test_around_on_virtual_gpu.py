@@ -83,3 +83,16 @@ def test_a_stopwatch_waits_for_the_device_and_says_how_long(found: tuple[dict[st
     products, nothing = said.splitlines()
     assert products.endswith(" sec waiting for cuda:0")
     assert nothing.endswith("; nothing was left to wait for on cuda:0")
+
+
+def test_a_slow_host_is_no_wait(tmp_path: Path) -> None:
+    """With --host mixed, all that Python does to wait takes its time, which is longer on a busy machine."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import numpy\nimport torch\nfrom unstall import Stopwatch\n\n"
+        "x = torch.ones(10, device='cuda')\na = numpy.ones((500, 500))\n"
+        "with Stopwatch('NumPy'):\n    a @ a\n"
+    )
+    command = [sys.executable, "-m", "unstall.virtual", "--host", "mixed", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert done.stdout.endswith("; nothing was left to wait for on cuda:0\n")

@@ -56,7 +56,11 @@ class Studied(Shown):
 
     def _ending(self) -> tuple[Block, ...]:
         word = str(self.experiments[0].number) if len(self.experiments) == 1 else "NAME"
-        return (Code(words("next"), tuple(f"{line:36}  # {about}".format(word=word) for line, about in _NEXT)),)
+        return (
+            Code(
+                words("next"), tuple(f"{line:36}  # {about}".format(word=word) for line, about in _NEXT), language="sh"
+            ),
+        )
 
 
 @dataclass(frozen=True, repr=False, slots=True)
@@ -102,7 +106,7 @@ def _blocks(experiment: Experiment) -> Iterator[Block]:
     if experiment.figures:
         yield _figures(experiment)
     yield Bullets(words("What should be seen"), tuple(map(_checked, experiment.checks)))
-    yield Prose((words(Span("What to learn: ", "strong"), experiment.learn),))
+    yield Prose((words(Span("What to learn:", "strong"), f" {experiment.learn}"),))
 
 
 def _figures(experiment: Experiment) -> Table:

@@ -90,7 +90,8 @@ def _limits(check: Check) -> str:
 
 def _ran(words: Iterable[str], limit_s: float, folder: str) -> tuple[str, str, str]:
     """Runs a command in a folder. Returns (stdout, stderr, why it failed or "")."""
-    environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    paths = [str(Path(path).absolute()) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
     try:
         done = subprocess.run(
             [*words],
