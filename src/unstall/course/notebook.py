@@ -34,11 +34,11 @@ def notebook(name: str, row: Row, source: str) -> str:
 
 
 _VIRTUAL = """\
-# Without a GPU, the cells below run on a virtual T4.
-import torch
+# Without a GPU, the cells below run on a virtual T4. It must begin before torch is imported.
+import shutil
 import unstall
 
-if not torch.cuda.is_available():
+if shutil.which("nvidia-smi") is None:
     gpu = unstall.virtual_gpu({options}).start()"""
 
 
