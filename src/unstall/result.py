@@ -556,6 +556,50 @@ class Reserved(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[LineBytes, ...] = ()
 
 
+class LineMemory(HeldMemory, frozen=True, kw_only=True):
+    """The device memory that one line's allocations occupied when most memory was allocated.
+
+    Attributes:
+        over_time: The bytes that the line's allocations occupied over time, at the times of `DeviceMemory.allocated`.
+            Only the first few lines have it.
+    """
+
+    over_time: tuple[int, ...] = ()
+
+
+class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """The memory of one device over time, as its caching allocator told it.
+
+    Attributes:
+        device: The device's index.
+        start_ns: The time of the first change.
+        end_ns: The end of the recording.
+        peak_ns: The first time at which most memory was allocated.
+        allocated_bytes: How much was allocated at this time.
+        reserved_bytes: The most that was reserved at any time; None if it was not recorded.
+        allocated: Allocated bytes over time. The time from `start_ns` to `end_ns` is divided into equal intervals, and
+            each value is the highest of its interval.
+        reserved: Reserved bytes over time, likewise; empty if it was not recorded.
+        lines: Which lines had allocated the memory at the peak, the largest amount first. Memory is missing here if it
+            was allocated before the recording, or if its line is not known.
+    """
+
+    device: Amount
+    start_ns: int
+    end_ns: int
+    peak_ns: int
+    allocated_bytes: Amount
+    reserved_bytes: Amount | None
+    allocated: tuple[Amount, ...]
+    reserved: tuple[Amount, ...] = ()
+    lines: tuple[LineMemory, ...] = ()
+
+    @property
+    def unknown_bytes(self) -> int:
+        """How many of the bytes at the peak no line is known for."""
+        return self.allocated_bytes - sum(line.bytes for line in self.lines)
+
+
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a report shows, in the JSON schema `unstall.explain/1`.
 
@@ -578,6 +622,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
             is None.
         copies: How many copies between host and device a step makes. None if `waits` is None.
         reserved: The peak of reserved device memory; None if it was not recorded.
+        memory: The memory of each device over time; empty if allocations were not recorded one by one.
         plan: Edits in the order to make them; None if the run cannot be replayed.
         floor_ns: The device's busy time per step after all edits of the plan; None if the run cannot be replayed.
     """
@@ -597,6 +642,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     launches: StepCount | None = None
     copies: StepCount | None = None
     reserved: Reserved | None = None
+    memory: tuple[DeviceMemory, ...] = ()
     plan: tuple[PlanStep, ...] | None = None
     floor_ns: int | None = None
 

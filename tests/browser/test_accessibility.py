@@ -12,7 +12,7 @@ from browser.conftest import Open
 from browser.opened import READY
 from report.answers import ANSWER, COMPARED, PAIR
 from report.rendered import as_html
-from report.sample import NO_DEVICE, TYPICAL
+from report.sample import NO_DEVICE, TYPICAL, WITH_MEMORY
 from report.timelines import drawn, training_step
 
 import unstall
@@ -43,6 +43,7 @@ def _recorded() -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "report": lambda: as_html(TYPICAL, drawn(training_step())),
+    "report with memory": lambda: as_html(WITH_MEMORY),
     "report without a device": lambda: as_html(NO_DEVICE),
     "report of a recorded run": _recorded,
     "whatif": lambda: as_html(ANSWER, *PAIR),

@@ -9,7 +9,7 @@ import pytest
 from browser.conftest import Open
 from report.answers import ANSWER, COMPARED, PLANNED
 from report.rendered import as_html
-from report.sample import HOSTILE, TYPICAL
+from report.sample import HOSTILE, TYPICAL, WITH_MEMORY
 from report.timelines import Recording, drawn
 
 from unstall.changes.result import DiffResult
@@ -49,7 +49,7 @@ def attacked(value: Any) -> Any:
     return value
 
 
-RESULT = msgspec.convert(attacked(msgspec.to_builtins(TYPICAL)), Result)
+RESULT = msgspec.convert(attacked(msgspec.to_builtins(WITH_MEMORY)), Result)
 
 
 def recording() -> Recording:

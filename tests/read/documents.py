@@ -86,6 +86,7 @@ ARGS = {
     "Device Type": st.integers(0, 1),
     "Device Id": st.integers(-1, 1),
     "Total Allocated": IDS,
+    "Addr": IDS,
     "name": NAMES,
     "Concrete Inputs": NESTED,
 }

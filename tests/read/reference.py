@@ -172,6 +172,7 @@ def memory_of(args: Row) -> Row:
         "size": whole_of(args.get("Bytes"), 0),
         "allocated": whole_of(args.get("Total Allocated")),
         "reserved": whole_of(args.get("Total Reserved")),
+        "address": whole_of(args.get("Addr")),
     }
 
 
@@ -304,7 +305,7 @@ def spelled_out(events: Events) -> Reading:
             strict=True,
         )
     ]
-    names = ("time", "device", "size", "allocated", "reserved")
+    names = ("time", "device", "size", "allocated", "reserved", "address")
     memory = [getattr(events, f"memory_{name}").tolist() for name in names]
     found.memory = [dict(zip(names, values, strict=True)) for values in zip(*memory, strict=True)]
     dtypes = {events.category.dtype, events.name.dtype, events.device.dtype, events.stack.dtype}

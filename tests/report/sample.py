@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import strategies as st
 
 from unstall.result import (
@@ -11,10 +12,12 @@ from unstall.result import (
     Caller,
     Confidence,
     DeviceAccounts,
+    DeviceMemory,
     Finding,
     Idle,
     Integrity,
     LineCost,
+    LineMemory,
     Result,
     Source,
     Steps,
@@ -186,6 +189,31 @@ NO_DEVICE = Result(
     verdict=Verdict(bound_by="none", basis="recorded", text="No work on a device was recorded."),
     findings=(),
     lines=(),
+)
+
+_MIB = 1 << 20
+WITH_MEMORY = msgspec.structs.replace(
+    TYPICAL,
+    memory=(
+        DeviceMemory(
+            device=0,
+            start_ns=0,
+            end_ns=6 * MS,
+            peak_ns=2_500_000,
+            allocated_bytes=60 * _MIB,
+            reserved_bytes=80 * _MIB,
+            allocated=tuple(each * _MIB for each in (20, 20, 60, 60, 30, 30)),
+            reserved=(80 * _MIB,) * 6,
+            lines=(
+                LineMemory(
+                    where=Where(file="train.py", line=20),
+                    bytes=40 * _MIB,
+                    count=3,
+                    over_time=tuple(each * _MIB for each in (0, 0, 40, 40, 10, 10)),
+                ),
+            ),
+        ),
+    ),
 )
 
 HOSTILE = (

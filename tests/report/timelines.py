@@ -143,7 +143,7 @@ class Recording:
 
 def no_memory() -> Memory:
     none = np.zeros(0, np.int64)
-    return Memory(none, none.astype(np.int32), none, none, none)
+    return Memory(none, none.astype(np.int32), none, none, none, none)
 
 
 def no_waits() -> Waits:

@@ -134,6 +134,27 @@ export interface PlanStep {
   notes: string[];
 }
 
+export interface LineMemory {
+  where: Where;
+  bytes: number;
+  count: number;
+  /** At the times of `DeviceMemory.allocated`; only the first lines have it. */
+  over_time: number[];
+}
+
+/** Of one device: the highest value of each of as many equal intervals as there are values. */
+export interface DeviceMemory {
+  device: number;
+  start_ns: number;
+  end_ns: number;
+  peak_ns: number;
+  allocated_bytes: number;
+  reserved_bytes: number | null;
+  allocated: number[];
+  reserved: number[];
+  lines: LineMemory[];
+}
+
 /** What all results say of the run that they are of. */
 export interface Recorded {
   schema: string;
@@ -150,6 +171,8 @@ export interface Result extends Recorded {
   verdict: { bound_by: string; basis: "recorded" | "undistorted"; text: string };
   findings: Finding[];
   lines: LineCost[];
+  /** Older results lack it. */
+  memory?: DeviceMemory[];
   plan: PlanStep[] | null;
   floor_ns: number | null;
   /** Numbers of the costly findings that lie between the plan and the floor, from 1 on; the page is given them besides. */

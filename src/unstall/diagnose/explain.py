@@ -16,6 +16,7 @@ from unstall.diagnose.faulted import judge_faults
 from unstall.diagnose.graphed_checks import left_out_of, note_of_checks, shortfall_of, without_checks
 from unstall.diagnose.input_check import load_usable
 from unstall.diagnose.lines import cost_by_line
+from unstall.diagnose.memory import memory_over_time
 from unstall.diagnose.outlook import look_ahead
 from unstall.diagnose.per_step import copies_per_step, launches_per_step, waits_per_step
 from unstall.diagnose.reserved import peak_reserved
@@ -131,6 +132,7 @@ def explain(
         launches=launches_per_step(run, findings) if known else None,
         copies=copies_per_step(run) if known else None,
         reserved=peak_reserved(run),
+        memory=memory_over_time(run),
         plan=gains.plan if gains else None,
         floor_ns=gains.floor_ns if gains else None,
     )

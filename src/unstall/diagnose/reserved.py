@@ -30,7 +30,7 @@ def _lines(run: Run) -> tuple[LineBytes, ...]:
     taken = (memory.device >= 0) & (memory.size > 0)
     taken &= (memory.time >= steps.start[0]) & (memory.time < steps.end[-1])
     times, size = memory.time[taken], memory.size[taken]
-    rows = _rows_at(run, times)
+    rows = rows_at(run, times)
     times, size, rows = times[rows >= 0], size[rows >= 0], rows[rows >= 0]
     step = np.searchsorted(steps.start[1:], times, side="right")
     found = []
@@ -41,7 +41,7 @@ def _lines(run: Run) -> tuple[LineBytes, ...]:
     return tuple(found[:_MOST_LINES])
 
 
-def _rows_at(run: Run, times: I64) -> I64:
+def rows_at(run: Run, times: I64) -> I64:
     """Returns, for each time, the host row of an event that spans this time, or -1.
 
     If several events span the time, on any threads, the event that began last is chosen. The allocator runs within host

@@ -239,7 +239,29 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     mark: tuple[int, Words] | None = None
 
 
-Block: TypeAlias = Prose | Bullets | Bars | Table | Entries | Code | Histograms | Waterfall | Chart
+class Area(msgspec.Struct, frozen=True, kw_only=True):
+    """Two amounts over time, as areas on one linear axis from 0. One area stands in front of the other.
+
+    Attributes:
+        title: The title.
+        front: The amount in front, at equal distances in time.
+        behind: The amount behind, which is at least as large; empty if it is not known.
+        names: What both are called.
+        most: The largest amount, as text.
+        ends: The first and the last time, as texts.
+        mark: A time to mark, as (share of the time, text beside the mark).
+    """
+
+    title: Words
+    front: tuple[int, ...]
+    behind: tuple[int, ...]
+    names: tuple[str, str]
+    most: str
+    ends: tuple[str, str]
+    mark: tuple[float, Words]
+
+
+Block: TypeAlias = Prose | Bullets | Bars | Table | Entries | Code | Histograms | Waterfall | Chart | Area
 
 
 class Annotation(msgspec.Struct, frozen=True):

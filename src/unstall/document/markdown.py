@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from functools import singledispatch
 from itertools import groupby
 
-from unstall.document.chart import as_lines
+from unstall.document import area_lines, chart
 from unstall.document.document import (
+    Area,
     Bars,
     Block,
     Bullets,
@@ -174,8 +175,17 @@ def _code(block: Code, top: int) -> str:
 
 @_block.register
 def _chart(block: Chart, top: int) -> str:
-    lines = [plain("".join(span.text for span in line)).rstrip() for line in as_lines(block, _CHART_WIDTH)]
-    return f"{inline(block.title)}\n\n{_fenced(lines, 'text')}" if lines else ""
+    return _drawn(block.title, chart.as_lines(block, _CHART_WIDTH))
+
+
+@_block.register
+def _area(block: Area, top: int) -> str:
+    return _drawn(block.title, area_lines.as_lines(block, _CHART_WIDTH))
+
+
+def _drawn(title: Words, lines: Sequence[Words]) -> str:
+    shown = [plain("".join(span.text for span in line)).rstrip() for line in lines]
+    return f"{inline(title)}\n\n{_fenced(shown, 'text')}" if shown else ""
 
 
 def _fenced(lines: Sequence[str], language: str) -> str:

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from itertools import repeat
 
-from unstall.document import chart_svg, histograms
+from unstall.document import area_lines, chart_svg, histograms
 from unstall.document.document import (
+    Area,
     Bars,
     Block,
     Bullets,
@@ -43,6 +44,7 @@ _CLASSES: dict[Role, str] = {
     "same": "same",
 }
 _WIDTH = 960  # px
+_AREA_WIDTH = 100  # columns
 _PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -199,6 +201,12 @@ def _histograms(block: Histograms) -> str:
 def _chart(block: Chart) -> str:
     drawing = chart_svg.drawing(block)
     return f'<h2>{_inline(block.title)}</h2><div class="panel">{drawing}</div>' if drawing else ""
+
+
+@_block.register
+def _area(block: Area) -> str:
+    lines = "\n".join(_safe("".join(span.text for span in line)) for line in area_lines.as_lines(block, _AREA_WIDTH))
+    return f"<h2>{_inline(block.title)}</h2><pre>{lines}</pre>"
 
 
 def _grid(header: Sequence[str], rows: Iterable[Sequence[str]], align: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ readable in light and dark themes. Everything that a colour shows is also shown 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, singledispatch
 from itertools import zip_longest
 from typing import NamedTuple
@@ -18,9 +18,10 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
+from unstall.document import area_lines, chart
 from unstall.document.bar import DrawnBar, look
-from unstall.document.chart import as_lines
 from unstall.document.document import (
+    Area,
     Bars,
     Block,
     Bullets,
@@ -254,18 +255,22 @@ def _histograms(block: Histograms, top: int) -> None:
 
 @_block.register
 def _chart(block: Chart, top: int) -> RenderableType:
-    return _DrawnChart(block)
+    return _AsWide(block.title, partial(chart.as_lines, block))
 
 
-class _DrawnChart:
-    """Draws a chart as wide as the available space."""
+@_block.register
+def _area(block: Area, top: int) -> RenderableType:
+    return _AsWide(block.title, partial(area_lines.as_lines, block))
 
-    def __init__(self, chart: Chart) -> None:
-        self._chart = chart
+
+class _AsWide:
+    """Draws lines that are as wide as the available space, under a title."""
+
+    def __init__(self, title: Words, lines: Callable[[int], list[Words]]) -> None:
+        self._title, self._lines = title, lines
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> list[Text]:
-        chart = self._chart
-        return [_text(chart.title, "bold"), *map(_text, as_lines(chart, options.max_width))]
+        return [_text(self._title, "bold"), *map(_text, self._lines(options.max_width))]
 
 
 class _Line(NamedTuple):

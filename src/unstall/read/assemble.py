@@ -111,6 +111,7 @@ def assemble(events: Events) -> Timeline:
             size=events.memory_size,
             allocated=events.memory_allocated,
             reserved=events.memory_reserved,
+            address=events.memory_address,
         ),
         races=races_of(events.races, kind, correlation, events.external[rows], streams),
         faults=faults,

@@ -216,8 +216,8 @@ class EventTable:
         )
         self._arrow_id, self._arrow_time = _Column(), _Column()
         self._arrow_is_end, self._arrow_thread = _Column(np.int32), _Column(np.int32)
-        self._memory_time, self._memory_device, self._memory_size, self._allocated, self._reserved = (
-            _Column() for _ in range(5)
+        self._memory_time, self._memory_device, self._memory_size, self._allocated, self._reserved, self._address = (
+            _Column() for _ in range(6)
         )
 
     def add(self, rows: DecodedEvents) -> None:
@@ -291,6 +291,7 @@ class EventTable:
         self._memory_size.extend([a.size for a in args], len(args))
         self._allocated.extend([a.allocated for a in args], len(args))
         self._reserved.extend([a.reserved for a in args], len(args))
+        self._address.extend([a.address for a in args], len(args))
 
     def finish(self, meta: Meta) -> Events:
         """Returns all events, with times relative to the start of the first event.
@@ -337,6 +338,7 @@ class EventTable:
             memory_size=self._memory_size.array()[by_time],
             memory_allocated=self._allocated.array()[by_time],
             memory_reserved=self._reserved.array()[by_time],
+            memory_address=self._address.array()[by_time],
             meta=replace(meta, zero_ns=meta.zero_ns + zero),
             thread_names=self.labels,
             collectives=Described(

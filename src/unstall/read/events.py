@@ -56,6 +56,7 @@ class Events:
     memory_size: I64
     memory_allocated: I64
     memory_reserved: I64
+    memory_address: I64
 
     meta: Meta
     thread_names: dict[tuple[str, str], str] = field(default_factory=dict)  # (process, thread) → name

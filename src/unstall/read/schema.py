@@ -78,8 +78,8 @@ class ArrowEnd(Arrow[Number], Generic[Number], gc=False, frozen=True, tag_field=
 
 
 class MemoryArgs(Struct, gc=False, frozen=True):
-    """The "args" of a "[memory]" event. They say how many bytes were allocated or freed, and what the totals are
-    afterwards.
+    """The "args" of a "[memory]" event. They say how many bytes were allocated or freed, what the totals are
+    afterwards, and where the block begins.
     """
 
     device_type: Id = field(default=0, name="Device Type")
@@ -87,6 +87,7 @@ class MemoryArgs(Struct, gc=False, frozen=True):
     size: Id = field(default=0, name="Bytes")
     allocated: Id = field(default=-1, name="Total Allocated")
     reserved: Id = field(default=-1, name="Total Reserved")
+    address: Id = field(default=-1, name="Addr")
 
 
 class Instant(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", tag="i"):

@@ -25,11 +25,13 @@ from unstall.document.document import (
 )
 from unstall.document.plain import plain, short
 from unstall.figures import duration, rate, share
+from unstall.report.memory import memory_blocks
 from unstall.report.pictures import Draw, no_pictures
 from unstall.report.wording import (
     INTEGRITY,
     about,
     bars_of,
+    brief_place,
     bugs_title,
     device_of,
     harmless,
@@ -43,12 +45,10 @@ from unstall.report.wording import (
     without_recorder,
     wrong,
 )
-from unstall.result import IDLE_CAUSES, Finding, Result, Where
+from unstall.result import IDLE_CAUSES, Finding, Result
 
 _UNSOUND = "something is missing or damaged, so figures may be wrong"
 _MUCH = 0.05  # of the step: a plan that ends this far above the floor names the findings without a known gain
-_LONGEST_PLACE = 35  # of 80 columns; leaves room for the figures of lines
-_PATH_TAIL = 2  # last components of a path that are shown in tables
 BEFORE_BUGS = "b"
 """Prefix of the numbers of bugs.
 
@@ -77,6 +77,7 @@ def document(result: Result, draw: Draw = no_pictures) -> Document:
         _plan(result),
         _harmless(result),
         _lines(result),
+        *memory_blocks(result),
         _notes(result) if sound else None,
     ]
     return Document(
@@ -324,7 +325,7 @@ def _unknown(finding: Finding) -> bool:
 def _harmless(result: Result) -> Table | None:
     rows = tuple(
         row(
-            words(heading(result, finding), Span(" · ", "dim"), _brief(finding.where)),
+            words(heading(result, finding), Span(" · ", "dim"), brief_place(finding.where)),
             duration(finding.exposed_ns),
             duration(finding.wait_ns),
         )
@@ -338,7 +339,7 @@ def _lines(result: Result) -> Table | None:
     rows: list[Row] = []
     for line in result.lines:
         times = duration(line.device_ns), duration(line.idle_ns), line.idle_cause or "", duration(line.wait_ns)
-        rows.append(row(_brief(line.where), _rate(result, line.launches), *times))
+        rows.append(row(brief_place(line.where), _rate(result, line.launches), *times))
     columns = (
         Column("launches"),
         Column("device"),
@@ -356,23 +357,6 @@ def _rate(result: Result, count: int) -> str:
     Small numbers have more digits, so that they can be distinguished.
     """
     return rate(count / max(result.steps.count, 1))
-
-
-def _brief(where: Where) -> Words:
-    """Returns the place as words. The words also have a brief form, which shows only the end of the path."""
-    if not where.file:
-        return place_and_operator(where)
-    number = len(f":{where.line}") if where.line is not None else 0
-    tail = _tail(where.file, _PATH_TAIL)
-    # A longer text would be broken within the line number.
-    tail = tail if len(tail) + number <= _LONGEST_PLACE else _tail(where.file, 1)
-    first, *others = place_and_operator(where)
-    return msgspec.structs.replace(first, brief=place(msgspec.structs.replace(where, file=tail))), *others
-
-
-def _tail(path: str, most: int) -> str:
-    parts = path.replace("\\", "/").split("/")
-    return path if len(parts) <= most else "…/" + "/".join(parts[-most:])
 
 
 def _annotations(result: Result) -> Iterator[Annotation]:

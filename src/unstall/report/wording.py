@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from unstall.document.document import Bar, Bars, Part, Row, Span, Words, words
 from unstall.document.plain import plain, short
 from unstall.figures import duration, share
@@ -18,6 +20,8 @@ _BOUNDARIES = {
     "explicit": "unstall.step()",
 }
 _BUSY_LABELS = {"both": "compute + copy"}
+_LONGEST_PLACE = 35  # of 80 columns; leaves room for the figures of lines
+_PATH_TAIL = 2  # last components of a path that are shown in tables
 _NOTHING = 0.0005  # of the step; below this a finding is harmless, and below any gain in a plan
 
 
@@ -193,6 +197,23 @@ def run_is(result: Result) -> str:
 def per_step(steps: Steps, window_ns: int) -> int:
     """Returns the mean per step. `window_ns` is a sum over the window of all steps."""
     return round(window_ns / max(steps.count, 1))
+
+
+def brief_place(where: Where) -> Words:
+    """Returns the place as words. The words also have a brief form, which shows only the end of the path."""
+    if not where.file:
+        return place_and_operator(where)
+    number = len(f":{where.line}") if where.line is not None else 0
+    tail = _tail(where.file, _PATH_TAIL)
+    # A longer text would be broken within the line number.
+    tail = tail if len(tail) + number <= _LONGEST_PLACE else _tail(where.file, 1)
+    first, *others = place_and_operator(where)
+    return msgspec.structs.replace(first, brief=place(msgspec.structs.replace(where, file=tail))), *others
+
+
+def _tail(path: str, most: int) -> str:
+    parts = path.replace("\\", "/").split("/")
+    return path if len(parts) <= most else "…/" + "/".join(parts[-most:])
 
 
 def row(text: str | Words, *figures: str | Words, below: Sequence[Words] = ()) -> Row:

@@ -234,6 +234,7 @@ class Memory:
     size: I64  # bytes; negative when freed
     allocated: I64  # total after it
     reserved: I64
+    address: I64  # of the block that was allocated or freed; -1 if unknown
 
     def __len__(self) -> int:
         return len(self.time)

@@ -20,7 +20,7 @@ from unstall.virtual.faults.held import live
 from unstall.virtual.faults.table import details_of
 from unstall.virtual.log import LogCode, RawFault
 from unstall.virtual.profiler.trace_file import write_trace
-from unstall.virtual.simulation.history import Allocated, Happened
+from unstall.virtual.simulation.history import Allocated
 from unstall.virtual.timeline.steps import with_iterations, with_steps
 from unstall.virtual.timeline.window import FOREVER, cut
 
@@ -285,20 +285,18 @@ def test_a_refusal_that_did_not_end_the_program_is_no_fault() -> None:
 
 
 def test_an_allocation_lives_from_its_record_until_that_of_its_free() -> None:
-    codes = [LogCode.MALLOC, LogCode.MALLOC, LogCode.LAUNCH, LogCode.FREE]
-    none = np.zeros(4, np.int64)
-    happened = Happened(np.array(codes, np.int8), none, none, none, np.array([1, 2, 0, 1]), none)
     of_launch = (2, 2, 2)  # a workspace of 8, and 3 of temporary memory
     allocated = Allocated(
         record=np.array([0, 1, *of_launch, 3]),
         device=np.array([0, 1, 0, 0, 0, 0]),
         size=np.array([10, 20, 8, 3, -3, -10]),
         reserved=np.zeros(6, np.int64),
+        address=np.array([64, 64, 32, 16, 16, 64]),
     )
 
-    assert [part.tolist() for part in live(happened, allocated, 0, 3)] == [[0, 2], [10, 8]]
-    assert [part.tolist() for part in live(happened, allocated, 0, 4)] == [[2], [8]]
-    assert [part.tolist() for part in live(happened, allocated, 1, 4)] == [[1], [20]]
+    assert [part.tolist() for part in live(allocated, 0, 3)] == [[0, 2], [10, 8]]
+    assert [part.tolist() for part in live(allocated, 0, 4)] == [[2], [8]]
+    assert [part.tolist() for part in live(allocated, 1, 4)] == [[1], [20]]
 
 
 def test_the_error_that_ends_a_program_is_looked_for_in_what_it_came_from() -> None:

@@ -9,6 +9,7 @@ import { findings, wrongs } from "./findings";
 import { aboutSource, baseName, type Figure, figureList, knownError, masthead, type Shell, verdict } from "./header";
 import { kernels } from "./kernels";
 import { lines } from "./lines";
+import { memory } from "./memory";
 import { notes, warning } from "./notes";
 import { type Page, searchIn, timelineSection, timelinesOf } from "./page";
 import { plan } from "./plan";
@@ -38,6 +39,7 @@ export function explainPage(result: Result, pictures: Picture[], shell: Shell): 
       timelineSection(timelines, "Timeline", "This page was made from a saved result, which holds no events. Explain the trace itself to see its timeline."),
       kernels(result, pictures[0], timelines),
       lines(result, searchIn(timelines)),
+      memory(result, tooltip),
       notes(result, pictures.flatMap((picture) => picture.notes)),
     ],
   };

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
+from unstall.timeline.allocations import joined
 from unstall.timeline.columns import I32, I64, Held, Host
 from unstall.timeline.grouping import groups
-from unstall.virtual.log import LogCode
-from unstall.virtual.simulation.history import Allocated, Happened
+from unstall.virtual.simulation.history import Allocated
 
 _MOST = 1_000  # parts; smaller parts are merged into one part without a known call
 
 
-def held_table(happened: Happened, allocated: Allocated, host_row: I32, host: Host, device: int, until: int) -> Held:
+def held_table(allocated: Allocated, host_row: I32, host: Host, device: int, until: int) -> Held:
     """Returns the memory that was allocated on a device right before log record `until`. One row has the allocations of
     one operator from one stack. Rows are sorted by bytes, largest first.
 
     `host_row` has an index into `host` for each log record. It is the index of the record's call, or of the operator
     that encloses the record. It is -1 if there is neither.
     """
-    record, size = live(happened, allocated, device, until)
+    record, size = live(allocated, device, until)
     row = host_row[record]
     operator = np.append(host.op, np.int32(-1))[row]
     row = np.where(operator >= 0, operator, row)  # in place of the call of cudaMalloc within it
@@ -35,20 +35,13 @@ def held_table(happened: Happened, allocated: Allocated, host_row: I32, host: Ho
     return Held(call=columns[0].astype(np.int32), bytes=columns[1], count=columns[2])
 
 
-def live(happened: Happened, allocated: Allocated, device: int, until: int) -> tuple[I64, I64]:
+def live(allocated: Allocated, device: int, until: int) -> tuple[I64, I64]:
     """Returns (record numbers, bytes) of a device's live allocations right before log record `until`. A record
     number is the number of the record that made the allocation. Workspaces of an operator have the record number of the
     operator's launch.
     """
     before = (allocated.device == device) & (allocated.record < until)
     record, size = allocated.record[before], allocated.size[before]
-    code, number = happened.code[record], happened.a[record]
-    # Allocations of the log have numbers, by which they are freed. All else is allocated and freed by a launch.
-    numbered = (code == LogCode.MALLOC) & (size > 0)
-    freed = number[(code == LogCode.FREE) & (size < 0)]
-    held = numbered & ~np.isin(number, freed)
-    launches, which = np.unique(record[code == LogCode.LAUNCH], return_inverse=True)
-    left = np.zeros(len(launches), np.int64)
-    np.add.at(left, which, size[code == LogCode.LAUNCH])
-    kept = left > 0
-    return np.concatenate((record[held], launches[kept])), np.concatenate((size[held], left[kept]))
+    _, freed = joined(allocated.device[before], allocated.address[before], size)
+    held = (size > 0) & (freed == len(size))
+    return record[held], size[held]

@@ -303,9 +303,9 @@ def _waits(timeline: Timeline, text: Text) -> Iterator[str]:
 def _memory(timeline: Timeline, text: Text) -> Iterator[str]:
     memory = timeline.memory
     process, thread = (_lanes(timeline) or [(0, 0)])[0]
-    columns = _lists(memory.time, memory.device, memory.size, memory.allocated, memory.reserved)
-    for time, device, size, allocated, reserved in zip(*columns, strict=True):
-        totals = f'"Total Allocated":{allocated},"Total Reserved":{reserved}'
+    columns = _lists(memory.time, memory.device, memory.size, memory.allocated, memory.reserved, memory.address)
+    for time, device, size, allocated, reserved, address in zip(*columns, strict=True):
+        totals = f'"Total Allocated":{allocated},"Total Reserved":{reserved},"Addr":{address}'
         yield (
             f'{{"ph":"i","cat":"cpu_instant_event","s":"t","name":"[memory]","pid":{process},"tid":{thread},'
             f'"ts":{micros(time)},"args":{{"Device Type":{_CUDA if device >= 0 else 0},"Device Id":{device},'

@@ -61,6 +61,7 @@ class Allocated:
     device: np.ndarray
     size: np.ndarray  # negative if freed
     reserved: np.ndarray  # reserved bytes after the change
+    address: np.ndarray  # of the block; -1 if only reserved memory changed
 
 
 Table = TypeVar("Table", Happened, Done, Ran, Allocated)
@@ -101,5 +102,5 @@ class History:
         self.done = Columns(
             Done, {"record": i8, "what": i1, "thread": i4, "stream": i4, "target": i8, "start": i8, "end": i8}
         )
-        self.allocated = Columns(Allocated, {"record": i8, "device": i4, "size": i8, "reserved": i8})
+        self.allocated = Columns(Allocated, {"record": i8, "device": i4, "size": i8, "reserved": i8, "address": i8})
         self.ran = Columns(Ran, {"instruction": i8, "stream": i4, "op": i4, "start": i8, "end": i8})

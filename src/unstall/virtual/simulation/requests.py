@@ -66,7 +66,7 @@ class Requests:
         self._allocators: dict[int, CachingAllocator] = {}
         self._blocks: dict[int, tuple[CachingAllocator, Block]] = {}
         self._workspaces: dict[tuple[int, int, int, str], Block] = {}
-        self._changes: list[tuple[int, int, int, int]] = []
+        self._changes: list[tuple[int, int, int, int, int]] = []
         self._placed: list[tuple[int, int, int]] = []
         self.fractions: dict[int, float] = {}
         """By device: the fraction of the device's memory that the program may use."""
@@ -111,13 +111,14 @@ class Requests:
         return list(self._history.get(device, ()))
 
     def take_changes(self) -> np.ndarray:
-        """Returns the changes of allocated memory since the last call, as an int64 array of shape (changes, 4).
+        """Returns the changes of allocated memory since the last call, as an int64 array of shape (changes, 5).
 
-        The columns are the number of the log record, the device, the bytes allocated (negative if freed), and the bytes
-        that the device's allocator has reserved after the change.
+        The columns are the number of the log record, the device, the bytes allocated (negative if freed), the bytes
+        that the device's allocator has reserved after the change, and the address of the block. The address is -1 if
+        only the reserved bytes changed.
         """
         taken, self._changes = self._changes, []
-        return np.array(taken, np.int64).reshape(-1, 4)
+        return np.array(taken, np.int64).reshape(-1, 5)
 
     def take_placed(self) -> list[tuple[int, int, int]]:
         """Returns (allocation number, address, bytes) of each allocation since the last call."""
@@ -187,7 +188,7 @@ class Requests:
             before = allocator.memory_reserved()
             allocator.empty_cache()
             if allocator.memory_reserved() != before:
-                self._changed(record, number, 0, allocator)
+                self._changed(record, number, 0, -1, allocator)
 
     def pool_begin(self, device: int, pool: PoolId, captures: Callable[[int], bool]) -> None:
         self.allocator(device).capture_begin(pool, captures)
@@ -229,16 +230,16 @@ class Requests:
             error.__traceback__ = None  # its frames lead to those of the program, whose tensors would stay
             self._refusals.append(Refusal(record, allocator.device, allocation, error))
             return None
-        self._changed(record, allocator.device, block.size, allocator)
+        self._changed(record, allocator.device, block.size, block.address, allocator)
         return block
 
     def _give_back(self, record: int, allocator: CachingAllocator, block: Block) -> None:
-        size = block.size
+        size, address = block.size, block.address
         allocator.free(block)
-        self._changed(record, allocator.device, -size, allocator)
+        self._changed(record, allocator.device, -size, address, allocator)
 
-    def _changed(self, record: int, device: int, size: int, allocator: CachingAllocator) -> None:
-        self._changes.append((record, device, size, allocator.memory_reserved()))
+    def _changed(self, record: int, device: int, size: int, address: int, allocator: CachingAllocator) -> None:
+        self._changes.append((record, device, size, allocator.memory_reserved(), address))
 
 
 def worst_growth(settings: AllocatorSettings) -> int:

@@ -92,7 +92,8 @@ class Simulation:
         self.server.serve(batch)
         self.run(batch, len(records))
         columns = self.requests.take_changes().T
-        self.history.allocated.append(**dict(zip(("record", "device", "size", "reserved"), columns, strict=True)))
+        names = ("record", "device", "size", "reserved", "address")
+        self.history.allocated.append(**dict(zip(names, columns, strict=True)))
 
     def clear_workspaces(self) -> None:
         """Frees the workspaces of cuBLAS after the last log record."""

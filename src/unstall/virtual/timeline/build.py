@@ -164,6 +164,7 @@ def _memory(history: History, done: Done) -> Memory:
         size=changes.size[order],
         allocated=allocated[order],
         reserved=changes.reserved[order],
+        address=changes.address[order],
     )
 
 
@@ -174,8 +175,7 @@ def _held(history: History, faults: FaultLog, rows: HostRows) -> Held:
     refusal = faults.refusal
     if faults.ended != Ended.MEMORY or refusal is None:
         return Held.none()
-    happened, allocated = history.happened.whole(), history.allocated.whole()
-    return held_table(happened, allocated, rows.by_record, rows.host, refusal.device, refusal.record)
+    return held_table(history.allocated.whole(), rows.by_record, rows.host, refusal.device, refusal.record)
 
 
 def _notes(simulation: Simulation, *first: str | None) -> tuple[str, ...]:
