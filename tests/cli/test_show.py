@@ -191,3 +191,19 @@ def test_no_patch_is_made_of_source_that_changed_since_the_run(unstall: Cli, her
     outcome = unstall("show", "1", "--patch")
     assert (outcome.code, outcome.out) == (1, "")
     assert "train.py: changed after the run" in outcome.err
+
+
+def test_a_copy_is_followed_to_the_device(unstall: Cli, here: Path) -> None:
+    trace = EXAMPLES / "resnet50_pageable_item_nan.json.gz"
+    said = unstall("show", "3", trace, "--chain").out
+    assert "aten/src/ATen/native/TensorConversions.cpp" in said
+    data = msgspec.json.decode(unstall("show", "3", trace, "--chain", "--json").out)
+    assert (data["schema"], data["at"]) == ("unstall.chain/1", "pairs.py:42")
+    names = [link["name"] for link in data["chains"][0]["links"]]
+    assert names[-4:] == ["aten::copy_", "cudaStreamIsCapturing", "cudaMemcpyAsync", "Memcpy HtoD (Pageable -> Device)"]
+
+
+def test_a_chain_and_a_patch_are_not_asked_for_at_once(unstall: Cli, here: Path) -> None:
+    said = unstall("show", "1", "--chain", "--patch")
+    assert said.code == 2
+    assert "say one of them" in said.err

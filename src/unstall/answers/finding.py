@@ -79,7 +79,7 @@ class ShownFinding(Shown):
         Raises:
             UsageError: The result has no such finding.
         """
-        finding = _finding(result, number)
+        finding = finding_of(result, number)
         where, caller = finding.where, finding.where.called_from
         ran = _lines_of(timeline) if timeline is not None else {}
         source, line = _read(where, folders, ran)
@@ -173,7 +173,7 @@ def _read(place: Where | Caller, folders: Sequence[Path], ran: _Ran) -> tuple[So
     return (source, now) if now is not None else (_GONE, line)
 
 
-def _finding(result: Result, number: str) -> Finding:
+def finding_of(result: Result, number: str) -> Finding:
     found = numbered(result)
     if number in found:
         return found[number]

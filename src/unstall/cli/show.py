@@ -4,10 +4,13 @@
     unstall show 2 train.trace.json.gz
     unstall show 1 --patch | git apply
     unstall show train.py:41
+    unstall show train.py:41 --chain
 
 N is the finding's number in the report. Bugs have numbers of their own: b1, b2. A finding
-without a number is named by its line. RESULT is a trace or a saved result; by default, that of the last run in this
-folder. Source is read from .py files below this folder, and below --source DIR.
+without a number is named by its line. With --chain, any line that launches work can be named: its calls are
+shown link by link, from Python over torch's operators to the device, with their times. RESULT is a trace or a saved
+result; by default, that of the last run in this folder. Source is read from .py files below this folder, and below
+--source DIR.
 """
 
 from __future__ import annotations
@@ -41,14 +44,18 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help="also look for source files below DIR; may be repeated",
     )
     parser.add_argument("--patch", action="store_true", help="print the patch alone, for git apply or patch -p1")
+    parser.add_argument("--chain", action="store_true", help="show the calls from the line to the device, link by link")
     add_user_option(parser)
     add_output_options(parser, it="the finding")
 
 
 def run(args: argparse.Namespace) -> int:
+    from unstall.answers.chain import ShownChains
     from unstall.answers.finding import ShownFinding
     from unstall.patches.patch import Patch
 
+    if args.chain and args.patch:
+        raise UsageError("--chain shows calls and --patch a patch: say one of them")
     path = args.result or str(last_run())
     check_outputs(args, path)
     folders = [Path(folder) for folder in args.source]
@@ -56,6 +63,9 @@ def run(args: argparse.Namespace) -> int:
         if not folder.is_dir():
             raise UsageError(f"--source: {folder} is no folder")
     report = read_report(path, quiet=args.quiet, user=args.user)
+    if args.chain:
+        deliver(ShownChains.of(report, args.number), args)
+        return 0
     ran_ns = None
     with suppress(OSError):
         ran_ns = None if path == STDIN else Path(path).stat().st_mtime_ns

@@ -1,0 +1,255 @@
+"""Chains of calls: from a line of the program over Python's frames and operators to the calls of CUDA and their work.
+
+All links were recorded: nesting on the thread, call stacks, and the launch of each device op.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from unstall.diagnose.run import Run
+from unstall.locate.torch_sources import source_files
+from unstall.result import Where
+from unstall.timeline.columns import DeviceKind, HostKind
+
+CHAIN_SCHEMA = "unstall.chain/1"
+_MOST_LEAVES = 6  # calls of the innermost operator, and device ops of one call
+_CALLS = range(HostKind.LAUNCH, HostKind.CALL + 1)
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+LinkKind = Literal["line", "frame", "operator", "annotation", "call", "device"]
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """One link of a chain.
+
+    Attributes:
+        kind: A line of the program, a frame of Python, an operator, an annotation, a call of CUDA, or device work.
+        depth: How far inside it is. A link is called by the nearest earlier link of a smaller depth.
+        name: Its name, or the place of a line or frame.
+        takes_ns: Its time, with all that it calls; None if it is not known, as of frames that were read off stacks.
+        own_ns: Its time without the links that it calls. None if it is not known, and of device work.
+        after_ns: Of device work: the time from the begin of the call that launched it to its start.
+        bytes: Of a copy: how many bytes it moves; None if not known.
+        stream: Of device work: the recorder's number of the stream.
+        files: The files of torch's source that implement it, as far as they are known.
+        left_out: How many more calls it makes, or device ops it launches, that are not among the links.
+    """
+
+    kind: LinkKind
+    depth: int
+    name: str
+    takes_ns: int | None = None
+    own_ns: int | None = None
+    after_ns: int | None = None
+    bytes: int | None = None
+    stream: int | None = None
+    files: tuple[str, ...] = ()
+    left_out: int = 0
+
+
+class Chain(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of the same names, from a line on.
+
+    Attributes:
+        where: The line.
+        backward: Whether it runs in a backward pass. Then the line is that of the forward operator, and the first link
+            is the line that called the backward pass, if that is known.
+        count: How often it was recorded.
+        total_ns: The time of all of them on the host and on the device together.
+        links: The links of one of them: the one whose time is the median.
+    """
+
+    where: Where
+    backward: bool
+    count: int
+    total_ns: int
+    links: tuple[Link, ...]
+
+
+class Chains(msgspec.Struct, frozen=True, kw_only=True):
+    """The chains of a line, in the JSON schema `unstall.chain/1`. The one that takes the most time is first."""
+
+    schema: str = CHAIN_SCHEMA
+    version: str
+    path: str
+    at: str
+    chains: tuple[Chain, ...]
+
+
+def chains_at(run: Run, file: str, line: int) -> tuple[Chain, ...]:
+    """Returns the chains of calls from a source line to device work and to waits.
+
+    `file` is the path as recorded, or the end of it: its last parts.
+    """
+    timeline, places = run.timeline, run.places
+    lines, host = timeline.lines, timeline.host
+    rows_of_line = [
+        row
+        for row in np.flatnonzero(lines.line == line).tolist()
+        if f"/{timeline.text(int(lines.file[row]))}".endswith(f"/{file}")
+    ]
+    here = np.isin(places.place, rows_of_line)
+    launching = np.zeros(len(host), np.bool_)
+    launching[timeline.device.launch[timeline.device.launch >= 0]] = True
+    calls = np.flatnonzero(here & (launching | (host.kind == HostKind.SYNC)))
+    # An operator's calls are leaves of one chain. Its first launch stands for them, or its first wait.
+    calls = calls[np.argsort(~launching[calls], kind="stable")]
+    _, first = np.unique(np.where(host.op[calls] >= 0, host.op[calls], -1 - calls), return_index=True)
+    groups: dict[tuple[int | str, ...], list[list[int]]] = defaultdict(list)
+    for row in np.sort(calls[first]).tolist():
+        path = _path(run, row)
+        groups[(int(places.place[row]), *(_name(run, each) for each in path))].append(path)
+    found = [_chain(run, paths) for paths in groups.values()]
+    return tuple(sorted(found, key=lambda chain: (-chain.total_ns, str(chain.where))))
+
+
+def _path(run: Run, row: int) -> list[int]:
+    """Returns the host events from the outermost below the user's frame to `row`, each called by the one before."""
+    host, places = run.timeline.host, run.places
+    top = int(places.top_op[row])
+    path, inside_top = [row], row == top
+    while (row := int(host.parent[row])) >= 0:
+        if inside_top or top < 0:
+            is_frame = host.kind[row] == HostKind.PYTHON and host.stack[row] >= 0
+            if not is_frame or places.is_user_frame[host.stack[row]]:
+                break
+        path.append(row)
+        inside_top |= row == top
+    return path[::-1]
+
+
+def _chain(run: Run, paths: list[list[int]]) -> Chain:
+    host, places = run.timeline.host, run.places
+    time = [_time(run, path) for path in paths]
+    path = paths[int(np.argsort(time, kind="stable")[len(time) // 2])]
+    rows = np.array([each[-1] for each in paths], np.int64)
+    where = places.where(int(places.place[path[-1]]), rows, op=None)
+    return Chain(
+        where=where,
+        backward=bool((host.forward[path] >= 0).any()),
+        count=len(paths),
+        total_ns=sum(time),
+        links=tuple(_links(run, path, where)),
+    )
+
+
+def _time(run: Run, path: list[int]) -> int:
+    """Returns the time of the outermost link on the host, and of the work of the last one on the device."""
+    host, device = run.timeline.host, run.timeline.device
+    ops = run.ops_of(np.array(path[-1:], np.int64))
+    return int(host.end[path[0]] - host.start[path[0]]) + int((device.end[ops] - device.start[ops]).sum())
+
+
+def _links(run: Run, path: list[int], where: Where) -> Iterable[Link]:
+    timeline = run.timeline
+    host = timeline.host
+    yield Link(kind="line", depth=0, name=_origin(run, path, where))
+    depth = 1
+    if not any(host.kind[row] == HostKind.PYTHON for row in path):
+        for name in _frames_below(run, path):
+            yield Link(kind="frame", depth=depth, name=name)
+            depth += 1
+    leaves = _leaves(run, path)
+    shown = leaves[:_MOST_LEAVES]
+    for row, inner in pairwise(path):
+        is_last = inner == path[-1]
+        yield _host_link(run, row, depth, leaves if is_last else [inner], len(leaves) - len(shown) if is_last else 0)
+        depth += 1
+    for row in shown:
+        ops = run.ops_of(np.array([row], np.int64)).tolist()
+        yield _host_link(run, row, depth, [], max(len(ops) - _MOST_LEAVES, 0))
+        yield from (_device_link(run, row, op, depth + 1) for op in ops[:_MOST_LEAVES])
+
+
+def _leaves(run: Run, path: list[int]) -> list[int]:
+    """Returns the calls of the innermost operator, in order; or the last event of the path, if it is in no operator."""
+    host = run.timeline.host
+    last = path[-1]
+    parent = int(host.parent[last])
+    if len(path) < 2 or parent != path[-2] or host.kind[parent] != HostKind.OP:
+        return [last]
+    inside = slice(parent + 1, parent + 1 + int(np.searchsorted(host.start[parent + 1 :], host.end[parent], "left")))
+    rows = np.arange(len(host))[inside]
+    calls: list[int] = rows[(host.parent[rows] == parent) & np.isin(host.kind[rows], _CALLS)].tolist()
+    return calls
+
+
+def _host_link(run: Run, row: int, depth: int, within: list[int], left_out: int) -> Link:
+    timeline = run.timeline
+    host = timeline.host
+    kind = HostKind(host.kind[row])
+    name = _name(run, row)
+    takes = int(host.end[row] - host.start[row])
+    is_read_off = kind is HostKind.PYTHON and timeline.meta.frames_at_calls
+    return Link(
+        kind=_kind(kind),
+        depth=depth,
+        name=name,
+        takes_ns=None if is_read_off else takes,
+        own_ns=None if is_read_off else takes - sum(int(host.end[each] - host.start[each]) for each in within),
+        files=source_files(name),
+        left_out=left_out,
+    )
+
+
+def _name(run: Run, row: int) -> str:
+    """Returns the name of a host event, without the address of the object whose method it is."""
+    return _ADDRESS.sub("", run.timeline.text(int(run.timeline.host.name[row])))
+
+
+def _kind(kind: HostKind) -> LinkKind:
+    if kind is HostKind.PYTHON:
+        return "frame"
+    if kind is HostKind.ANNOTATION:
+        return "annotation"
+    return "operator" if kind is HostKind.OP else "call"
+
+
+def _device_link(run: Run, row: int, op: int, depth: int) -> Link:
+    timeline, device = run.timeline, run.timeline.device
+    size = int(device.bytes[op])
+    return Link(
+        kind="device",
+        depth=depth,
+        name=timeline.text(int(device.name[op])),
+        takes_ns=int(device.end[op] - device.start[op]),
+        after_ns=int(device.start[op] - timeline.host.start[row]),
+        bytes=size if size >= 0 and device.kind[op] != DeviceKind.KERNEL else None,
+        stream=int(timeline.streams.stream[device.stream[op]]),
+    )
+
+
+def _frames_below(run: Run, path: list[int]) -> list[str]:
+    """Returns the frames between the user's frame and the outermost event of the path, outermost first."""
+    stacks, places = run.timeline.stacks, run.places
+    frame, names = int(run.timeline.host.stack[path[0]]), []
+    while frame >= 0 and not places.is_user_frame[frame]:
+        names.append(_frame(run, frame))
+        frame = int(stacks.parent[frame])
+    return names[::-1] if frame >= 0 else []
+
+
+def _origin(run: Run, path: list[int], where: Where) -> str:
+    """Returns the user's line that made the calls of the path. It is not `where` in a backward pass."""
+    stacks, places = run.timeline.stacks, run.places
+    frame = int(run.timeline.host.stack[path[0]])
+    while frame >= 0 and not places.is_user_frame[frame]:
+        frame = int(stacks.parent[frame])
+    return _frame(run, frame) if frame >= 0 else f"{where.file}:{where.line} in {where.function}"
+
+
+def _frame(run: Run, frame: int) -> str:
+    timeline = run.timeline
+    line = int(timeline.stacks.line[frame])
+    number = int(timeline.lines.line[line])
+    file, function = (timeline.text(int(column[line])) for column in (timeline.lines.file, timeline.lines.function))
+    if number < 0:
+        return _ADDRESS.sub("", function)
+    return f"{file}:{number} {'in' if timeline.lines.exact[line] else 'def'} {function}"

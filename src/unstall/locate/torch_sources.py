@@ -1,0 +1,36 @@
+"""Which files of PyTorch's source implement an operator.
+
+The table has only operators whose functions were looked up in https://github.com/pytorch/pytorch. It needs no others:
+a chain of calls names every operator, with a file or without.
+"""
+
+from __future__ import annotations
+
+import re
+
+_NATIVE = "aten/src/ATen/native"
+_ANY_DEVICE: dict[str, str] = {
+    "aten::to": f"{_NATIVE}/TensorConversions.cpp",  # to, to_impl
+    "aten::_to_copy": f"{_NATIVE}/TensorConversions.cpp",  # _to_copy
+    "aten::copy_": f"{_NATIVE}/Copy.cpp",  # copy_, copy_impl
+    "aten::item": f"{_NATIVE}/Scalar.cpp",  # item
+    "aten::pin_memory": f"{_NATIVE}/Memory.cpp",  # pin_memory
+}
+_ON_CUDA: dict[str, str] = {
+    "aten::copy_": f"{_NATIVE}/cuda/Copy.cu",  # copy_kernel_cuda, copy_device_to_device
+    "aten::_local_scalar_dense": f"{_NATIVE}/cuda/CUDAScalar.cu",  # _local_scalar_dense_cuda
+    "aten::nonzero": f"{_NATIVE}/cuda/Nonzero.cu",  # nonzero_cuda, nonzero_out_cuda
+}
+"""The part of an operator that works on a CUDA device."""
+_BINDING = re.compile(r"<built-in method to of (?:Tensor|Parameter) object")
+_BINDINGS = "tools/autograd/templates/python_variable_methods.cpp"  # THPVariable_to
+
+
+def source_files(name: str) -> tuple[str, ...]:
+    """Returns the files of PyTorch's source that implement an operator, or a method of tensors as Python names it.
+
+    The file for all devices comes first, then the one for CUDA. Returns () if no file is known.
+    """
+    if _BINDING.match(name):
+        return (_BINDINGS,)
+    return tuple(table[name] for table in (_ANY_DEVICE, _ON_CUDA) if name in table)
