@@ -111,7 +111,8 @@ def test_frames_of_torch_below_the_line_are_links() -> None:
         with (
             trace.step(),
             trace.frame("train.py", 7, "step"),
-            trace.frame("torch/nn/modules/linear.py", 120, "forward"),trace.op("aten::linear")
+            trace.frame("torch/nn/modules/linear.py", 120, "forward"),
+            trace.op("aten::linear"),
         ):
             trace.launch("gemm", device_us=5)
     (chain,) = _chains(trace, "train.py:7")

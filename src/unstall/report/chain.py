@@ -23,7 +23,7 @@ def document(found: Chains) -> Document:
     blocks: list[Block] = [_table(chain) for chain in shown]
     left = len(found.chains) - len(shown)
     if left > 0:
-        blocks.append(Prose((words(Span(f"{counted(left, 'other chain')} take less time: --json has them all.", "dim")),)))
+        blocks.append(Prose((words(Span(f"{counted(left, 'other chain')} take less time: --json has all.", "dim")),)))
     blocks.append(Prose((words(_MEANING),), small=True))
     about = words(Span(found.path, "subject")), words(Span("calls of ", "dim"), Span(found.at, "place"))
     return Document(title="unstall", about=about, blocks=tuple(blocks), data=found)
