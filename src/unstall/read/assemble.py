@@ -10,6 +10,7 @@ import numpy as np
 from unstall.read import names
 from unstall.read.autograd import forward_operators
 from unstall.read.collectives import collectives_of
+from unstall.read.dependencies import dependencies_of
 from unstall.read.events import Events
 from unstall.read.faults import faults_of
 from unstall.read.launches import join_launches
@@ -113,6 +114,7 @@ def assemble(events: Events) -> Timeline:
             reserved=events.memory_reserved,
             address=events.memory_address,
         ),
+        dependencies=dependencies_of(events.dependencies, kind, correlation, events.external[rows]),
         races=races_of(events.races, kind, correlation, events.external[rows], streams),
         faults=faults,
         held=held,

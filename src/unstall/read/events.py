@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from unstall.read.collectives import Described
+from unstall.read.dependencies import DescribedDependencies
 from unstall.read.faults import DescribesFaults
 from unstall.read.races import DescribedRace
 from unstall.timeline.columns import I32, I64, Meta
@@ -61,6 +62,7 @@ class Events:
     meta: Meta
     thread_names: dict[tuple[str, str], str] = field(default_factory=dict)  # (process, thread) → name
     gpus: set[str] = field(default_factory=set)  # processes that the file labels as GPUs
+    dependencies: DescribedDependencies = field(default_factory=DescribedDependencies)
     races: list[DescribedRace] = field(default_factory=list)
     faults: DescribesFaults = field(default_factory=DescribesFaults)
     digests: dict[str, dict[int, int]] = field(default_factory=dict)  # of source lines, by file and line

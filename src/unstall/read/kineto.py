@@ -17,7 +17,7 @@ from unstall.read.columns import EventTable
 from unstall.read.decode import Decoder
 from unstall.read.events import Events
 from unstall.read.find_events import go_to_events, rest
-from unstall.read.metadata import described_faults, described_races, line_digests, meta_of
+from unstall.read.metadata import described_dependencies, described_faults, described_races, line_digests, meta_of
 from unstall.read.pieces import PIECE_BYTES, Cutter
 from unstall.read.schema import Event
 from unstall.read.text_window import TextWindow
@@ -66,6 +66,7 @@ def events_of(text_blocks: Iterator[bytes], path: Path, piece_bytes: int = PIECE
         notes, lost = _notes(window, cutter, sink.decoder)
         events = sink.table.finish(replace(meta, notes=(*notes, *meta.notes), sound=meta.sound and not lost))
         events.races = described_races(before or b"", after)
+        events.dependencies = described_dependencies(before or b"", after)
         events.faults = described_faults(before or b"", after)
         events.digests = line_digests(before or b"", after)
         return events

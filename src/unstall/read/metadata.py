@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from unstall.figures import MOST_NS
+from unstall.read.dependencies import DescribedDependencies, DescribesDependencies
 from unstall.read.faults import DescribesFaults
 from unstall.read.races import MOST_RACES, DescribedRace, DescribesRaces
 from unstall.read.repair import repaired
@@ -203,6 +204,13 @@ def described_races(before: bytes, after: bytes | None) -> list[DescribedRace]:
     members, _ = _members(before, b"}" if after is None else after, 0)
     races = _value(members, "unstall", DescribesRaces)
     return races.races[:MOST_RACES] if races else []
+
+
+def described_dependencies(before: bytes, after: bytes | None) -> DescribedDependencies:
+    """Returns the dependencies that the trace describes, or none if they are malformed."""
+    members, _ = _members(before, b"}" if after is None else after, 0)
+    found = _value(members, "unstall", DescribesDependencies)
+    return found.dependencies if found else DescribedDependencies()
 
 
 def described_faults(before: bytes, after: bytes | None) -> DescribesFaults:

@@ -265,6 +265,26 @@ class Races:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Dependencies:
+    """Which work on devices needs which, by the bytes that both use. Each pair of operators or calls occurs once.
+
+    There are rows only if every access was recorded.
+    """
+
+    earlier: I32  # host row of the call or operator that used the bytes first
+    later: I32
+    bytes: I64  # that the later one reads of what the earlier one wrote; 0: it only overwrites what the other used
+
+    def __len__(self) -> int:
+        return len(self.bytes)
+
+    @classmethod
+    def none(cls) -> Dependencies:
+        row = np.zeros(0, np.int32)
+        return cls(row, row, np.zeros(0, np.int64))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Faults:
     """Faults of devices, in order of time. After a fault of a kernel, the device computes nothing."""
 
@@ -331,7 +351,19 @@ class Collectives:
 
 
 Table: TypeAlias = (
-    Host | Device | Waits | Threads | Streams | Lines | Stacks | Memory | Races | Faults | Held | Collectives
+    Host
+    | Device
+    | Waits
+    | Threads
+    | Streams
+    | Lines
+    | Stacks
+    | Memory
+    | Races
+    | Dependencies
+    | Faults
+    | Held
+    | Collectives
 )
 
 
@@ -394,6 +426,7 @@ class Timeline:
         stacks: Call stacks, as a prefix tree of frames.
         memory: Changes of the caching allocator's memory, if they were recorded.
         races: Data races, if the run recorded every access.
+        dependencies: Which work needs which, if the run recorded every access.
         faults: Faults of devices, if the failed operator or call is known.
         held: The allocations in a device's memory, if the program ended because the memory was full.
         collectives: The amounts of data and the process groups of torch.distributed's calls, if they were recorded.
@@ -413,6 +446,7 @@ class Timeline:
     faults: Faults = field(default_factory=Faults.none)
     held: Held = field(default_factory=Held.none)
     collectives: Collectives = field(default_factory=Collectives.none)
+    dependencies: Dependencies = field(default_factory=Dependencies.none)
     meta: Meta = field(default_factory=lambda: Meta(path="", reader=""))
 
     def __repr__(self) -> str:

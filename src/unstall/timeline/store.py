@@ -26,6 +26,7 @@ from unstall.files import write_atomically
 from unstall.timeline.columns import (
     Collectives,
     CopyDirection,
+    Dependencies,
     Device,
     DeviceKind,
     FaultKind,
@@ -66,12 +67,14 @@ _TABLES: dict[str, type[Any]] = {
     "faults": Faults,
     "held": Held,
     "collectives": Collectives,
+    "dependencies": Dependencies,
 }
 _NOT_ALWAYS: dict[str, Any] = {
     "races": Races.none,
     "faults": Faults.none,
     "held": Held.none,
     "collectives": Collectives.none,
+    "dependencies": Dependencies.none,
 }  # tables that files of older versions lack
 # Columns that files of older versions lack; -1 stands in.
 _NEWER_COLUMNS = frozenset({"lines.digest", "device.blocks", "memory.address"})
@@ -101,6 +104,7 @@ _POINTS_INTO = {
     "faults": {"call": "host", "replay": "host", "noticed": "host", "stream": "streams", "details": _TEXT},
     "held": {"call": "host"},
     "collectives": {"op": "device", "name": _TEXT, "group": _TEXT},
+    "dependencies": {"earlier": "host", "later": "host"},
 }
 _NEVER_NONE = frozenset(
     {
@@ -112,6 +116,8 @@ _NEVER_NONE = frozenset(
         "lines.file",
         "lines.function",
         "stacks.line",
+        "dependencies.earlier",
+        "dependencies.later",
         "collectives.op",
         "collectives.name",
     }

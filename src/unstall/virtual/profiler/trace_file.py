@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from unstall.chrome_trace import Text, micros, thread_names, write
+from unstall.read.dependencies import described
 from unstall.read.faults import MOST_FAULTS, MOST_HELD
 from unstall.read.races import MOST_RACES
 from unstall.timeline.ancestry import nearest
@@ -66,7 +67,8 @@ def write_trace(
     )
     more = itertools.chain(_waits(timeline, text), _memory(timeline, text), _links(timeline))
     digests = timeline.line_digests()
-    ours = {**_races(timeline), **_faults(timeline), **({"digests": digests} if digests else {}), **(metadata or {})}
+    told = {**_races(timeline), **_dependencies(timeline), **_faults(timeline)}
+    ours = {**told, **({"digests": digests} if digests else {}), **(metadata or {})}
     write(path, {**(head or {}), **_head(timeline.meta, ours)}, itertools.chain(events, more))
 
 
@@ -122,6 +124,12 @@ def _races(timeline: Timeline) -> dict[str, object]:
         race |= {"earlier": earlier + 1 or -1, "later": later + 1 or -1}
         rows.append(race | {"earlier_stream": places[first], "later_stream": places[second]})
     return {"races": rows[:MOST_RACES]}
+
+
+def _dependencies(timeline: Timeline) -> dict[str, object]:
+    """Returns the dependencies in the format that `read.dependencies` reads."""
+    found = described(timeline.dependencies, np.arange(1, len(timeline.host) + 1))
+    return {"dependencies": found} if found else {}
 
 
 def _faults(timeline: Timeline) -> dict[str, object]:

@@ -9,9 +9,10 @@ https://doi.org/10.1145/1543135.1542490).
 
 from __future__ import annotations
 
+from unstall.virtual.races.dependencies import Needs, dependencies_table
 from unstall.virtual.races.find import find_races
 from unstall.virtual.races.found import Access, Placement, Race
 from unstall.virtual.races.record import RaceLog
 from unstall.virtual.races.table import races_table
 
-__all__ = ["Access", "Placement", "Race", "RaceLog", "find_races", "races_table"]
+__all__ = ["Access", "Needs", "Placement", "Race", "RaceLog", "dependencies_table", "find_races", "races_table"]

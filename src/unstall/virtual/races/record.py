@@ -11,6 +11,7 @@ import numpy as np
 
 from unstall.virtual.growing_array import GrowingArray
 from unstall.virtual.log import LogCode
+from unstall.virtual.races.dependencies import Needs, needs_of
 from unstall.virtual.races.find import find_races
 from unstall.virtual.races.found import Access, Placement, Race
 
@@ -92,6 +93,12 @@ class RaceLog:
             replace(race, earlier=numbered(race.earlier), later=numbered(race.later))
             for race in find_races(records, uses, placement, within)
         )
+
+    def dependencies(self) -> Needs:
+        """Returns the dependencies so far between records of work."""
+        records, uses, numbers = (table.whole() for table in (self._records, self._uses, self._numbers))
+        found = needs_of(records, uses)
+        return Needs(numbers[found.earlier], numbers[found.later], found.bytes)
 
     def _told(self, code: LogCode, **fields: int) -> None:
         row = np.zeros(1, _RECORD)

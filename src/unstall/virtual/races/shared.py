@@ -75,7 +75,7 @@ def shared_uses(
     rows = np.flatnonzero(counts & shared[which])
     if not len(rows):
         return None
-    return _in_segments(uses[rows], owner[rows], {int(allocation[i]): int(home[i]) for i in np.flatnonzero(shared)})
+    return in_segments(uses[rows], owner[rows], {int(allocation[i]): int(home[i]) for i in np.flatnonzero(shared)})
 
 
 def _really_used(records: np.ndarray, owner: I64) -> Bool:
@@ -119,7 +119,12 @@ def _seen(which: I64, lane: I32, counts: Bool, owner: I64, lanes: StreamLanes) -
     return np.concatenate(whiches), np.concatenate(found)
 
 
-def _in_segments(uses: np.ndarray, record: I64, home: dict[int, int]) -> SharedUses:
+def in_segments(uses: np.ndarray, record: I64, home: dict[int, int]) -> SharedUses:
+    """Cuts allocations into segments, at the begin and the end of each use.
+
+    `record` has the record of each use, `home` the lane on which an allocation was made. Raises ValueError if a use is
+    outside of every allocation.
+    """
     allocation, which = distinct(uses["allocation"])
     start, end = uses["offset"], uses["offset"] + uses["bytes"]
     bits = int(end.max()).bit_length()

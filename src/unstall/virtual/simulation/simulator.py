@@ -356,6 +356,7 @@ class Simulator:
                 self.stacks,
                 self.options,
                 self.races.races(races_within),
+                self.races.dependencies(),
                 self.faults,
                 self._folder,
                 self._digests,

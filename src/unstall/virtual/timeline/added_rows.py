@@ -55,7 +55,7 @@ def with_host_rows(
     number = np.full(len(both) + 1, -1, np.int32)
     number[order] = np.arange(len(both), dtype=np.int32)
     host = rows_of(both, order)
-    waits, races, faults = timeline.waits, timeline.races, timeline.faults
+    waits, races, faults, needs = timeline.waits, timeline.races, timeline.faults, timeline.dependencies
     return replace(
         timeline,
         strings=(*timeline.strings, *interned),
@@ -68,6 +68,7 @@ def with_host_rows(
         device=replace(timeline.device, launch=number[timeline.device.launch]),
         waits=replace(waits, host=number[waits.host], record=number[waits.record]),
         races=replace(races, earlier=number[races.earlier], later=number[races.later]),
+        dependencies=replace(needs, earlier=number[needs.earlier], later=number[needs.later]),
         held=replace(timeline.held, call=number[timeline.held.call]),
         faults=replace(faults, call=number[faults.call], replay=number[faults.replay], noticed=number[faults.noticed]),
     )

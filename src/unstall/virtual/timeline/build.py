@@ -17,7 +17,7 @@ from unstall.virtual.faults.held import held_table
 from unstall.virtual.faults.table import faults_table
 from unstall.virtual.log import Stack
 from unstall.virtual.options import MachineOptions
-from unstall.virtual.races import Race, races_table
+from unstall.virtual.races import Needs, Race, dependencies_table, races_table
 from unstall.virtual.simulation.history import Done, Happened, History, Ran
 from unstall.virtual.simulation.simulate import Simulation
 from unstall.virtual.timeline.host_rows import CALLS, HostRows, host_rows
@@ -46,6 +46,7 @@ def timeline_of(
     stacks: Sequence[Stack],
     options: MachineOptions,
     races: Sequence[Race],
+    needs: Needs,
     faults: FaultLog,
     folder: str,
     digest: LineDigests,
@@ -88,6 +89,7 @@ def timeline_of(
         stacks=tree,
         memory=_memory(history, done),
         races=races_table(races, rows.by_record, stream_row),
+        dependencies=dependencies_table(needs, rows.by_record, rows.host.op),
         faults=faults_table(faults, happened, rows.by_record, stream_row, text),
         held=_held(history, faults, rows),
         meta=Meta(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from unstall.timeline.columns import I32, Bool, Faults, Timeline
+from unstall.timeline.columns import I32, Bool, Dependencies, Faults, Timeline
 from unstall.virtual.timeline.rows import rows_of
 
 FOREVER = 2**62  # ns; later than the end of any run
@@ -63,9 +63,17 @@ def _with_host(timeline: Timeline, kept: Bool) -> Timeline:
         device=replace(device, launch=row[device.launch]),
         waits=replace(waits, host=row[waits.host], record=row[waits.record]),
         races=replace(timeline.races, earlier=row[timeline.races.earlier], later=row[timeline.races.later]),
+        dependencies=_dependencies(timeline.dependencies, row),
         held=replace(timeline.held, call=row[timeline.held.call]),
         faults=_faults(timeline.faults, kept, row),
     )
+
+
+def _dependencies(table: Dependencies, row: I32) -> Dependencies:
+    """Returns the dependencies between host events that are kept."""
+    earlier, later = row[table.earlier], row[table.later]
+    kept = (earlier >= 0) & (later >= 0)
+    return Dependencies(earlier[kept], later[kept], table.bytes[kept])
 
 
 def _faults(faults: Faults, kept: Bool, row: I32) -> Faults:

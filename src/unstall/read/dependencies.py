@@ -1,0 +1,67 @@
+"""Reads the dependencies in a trace's metadata into a `Dependencies` table. `virtual/` writes them under the key
+"unstall".
+
+The calls and operators are given by ids, as in `races`. Three lists of equal length hold them: `later` has each id of
+the later one less the id before it in the list, `back` has the later id less the earlier id, `bytes` the bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from unstall.read.row_ids import rows_by_id
+from unstall.timeline.columns import I8, I64, Dependencies
+
+MOST_DEPENDENCIES = 500_000
+_Number: TypeAlias = Annotated[int, msgspec.Meta(gt=-(2**40), lt=2**40)]
+_Bytes: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**50)]
+_SHORT = msgspec.Meta(max_length=MOST_DEPENDENCIES)
+
+
+class DescribedDependencies(Struct, frozen=True):
+    """The three lists of numbers in the metadata."""
+
+    later: Annotated[list[_Number], _SHORT] = []
+    back: Annotated[list[_Number], _SHORT] = []
+    bytes: Annotated[list[_Bytes], _SHORT] = []
+
+
+class DescribesDependencies(Struct):
+    """The dependencies in the entry "unstall" of a trace's metadata."""
+
+    dependencies: DescribedDependencies = DescribedDependencies()
+
+
+def described(table: Dependencies, number: I64) -> dict[str, list[int]]:
+    """Returns a table as the metadata describes it. `number` has the id of each host row.
+
+    Returns {} if there are more dependencies than `MOST_DEPENDENCIES`.
+    """
+    if not 0 < len(table) <= MOST_DEPENDENCIES:
+        return {}
+    earlier, later = number[table.earlier], number[table.later]
+    return {
+        "later": np.diff(later, prepend=0).tolist(),
+        "back": (later - earlier).tolist(),
+        "bytes": table.bytes.tolist(),
+    }
+
+
+def dependencies_of(told: DescribedDependencies, kind: I8, correlation: I64, external: I64) -> Dependencies:
+    """Returns a table of the dependencies that a trace describes. Leaves out those of unknown calls and operators.
+
+    `kind`, `correlation` and `external` are columns of the host events.
+    """
+    if not told.later or not len(told.later) == len(told.back) == len(told.bytes):
+        return Dependencies.none()
+    later = np.cumsum(np.array(told.later, np.int64))
+    earlier = later - np.array(told.back, np.int64)
+    row_of = rows_by_id(kind, correlation, external)
+    first, second = ([row_of.get(number, -1) for number in ids.tolist()] for ids in (earlier, later))
+    table = Dependencies(np.array(first, np.int32), np.array(second, np.int32), np.array(told.bytes, np.int64))
+    known = (table.earlier >= 0) & (table.later >= 0)
+    return Dependencies(table.earlier[known], table.later[known], table.bytes[known])
