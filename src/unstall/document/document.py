@@ -261,7 +261,43 @@ class Area(msgspec.Struct, frozen=True, kw_only=True):
     mark: tuple[float, Words]
 
 
-Block: TypeAlias = Prose | Bullets | Bars | Table | Entries | Code | Histograms | Waterfall | Chart | Area
+class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node of a graph.
+
+    Attributes:
+        text: The text in the node.
+        below: A second line of text.
+        about: A longer text, which is shown if the node is pointed at.
+        lane: The number of the colour at the node's side.
+        strong: Whether the node is highlighted.
+    """
+
+    text: str
+    below: str
+    about: str
+    lane: int = 0
+    strong: bool = False
+
+
+class GraphLine(msgspec.Struct, frozen=True, kw_only=True):
+    """An edge of a graph, from one node to a later one. `text` is beside it."""
+
+    earlier: int
+    later: int
+    text: str = ""
+    strong: bool = False
+    dashed: bool = False
+
+
+class Graph(msgspec.Struct, frozen=True):
+    """A directed acyclic graph. Each edge goes from a node to a later node. Only HTML and SVG show graphs."""
+
+    title: Words
+    nodes: tuple[GraphNode, ...]
+    edges: tuple[GraphLine, ...]
+
+
+Block: TypeAlias = Prose | Bullets | Bars | Table | Entries | Code | Histograms | Waterfall | Chart | Area | Graph
 
 
 class Annotation(msgspec.Struct, frozen=True):

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 FORMATS = ("github", "html", "json", "markdown", "text")
 FORMATS_OF_CASES = (*FORMATS, "junit", "sarif")
 """The formats of a document that has cases."""
+FORMATS_OF_GRAPHS = (*FORMATS, "svg")
+"""The formats of a document that has a graph."""
 TOP = 10
 _ENDINGS: Mapping[str, str] = {
     ".htm": "html",
@@ -23,6 +25,7 @@ _ENDINGS: Mapping[str, str] = {
     ".json": "json",
     ".md": "markdown",
     ".sarif": "sarif",
+    ".svg": "svg",
     ".txt": "text",
     ".xml": "junit",
 }

@@ -18,6 +18,7 @@ from unstall.document.document import (
     Document,
     Entries,
     Entry,
+    Graph,
     Histograms,
     Prose,
     Row,
@@ -196,6 +197,11 @@ def _fenced(lines: Sequence[str], language: str) -> str:
 
 @_block.register
 def _histograms(block: Histograms, top: int) -> str:
+    return ""
+
+
+@_block.register
+def _graph(block: Graph, top: int) -> str:
     return ""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from itertools import repeat
 
-from unstall.document import area_lines, chart_svg, histograms
+from unstall.document import area_lines, chart_svg, graph_svg, histograms
 from unstall.document.document import (
     Area,
     Bars,
@@ -21,6 +21,7 @@ from unstall.document.document import (
     Document,
     Entries,
     Entry,
+    Graph,
     Histograms,
     Prose,
     Role,
@@ -98,6 +99,9 @@ th {{ color: var(--muted); font-weight: 600; }}
 .bound {{ fill: none; stroke: var(--text); stroke-width: 1.5; }}
 .leaves {{ stroke: var(--bad); stroke-dasharray: 3 4; }}
 .legend {{ display: flex; flex-wrap: wrap; gap: 2px 20px; font-size: 13px; }}
+.graph-panel {{ max-height: 90vh; overflow: auto; }}
+.graph-panel svg {{ width: auto; max-width: none; }}
+{graph}
 .swatch {{ display: inline-block; width: 16px; height: 12px; }}
 @media (max-width: 640px) {{ body {{ padding: 0 12px 32px; }} .panel {{ margin-inline: -12px; padding: 8px 12px;
   border-radius: 0; border-inline: 0; }} text {{ font-size: 22px; }} }}
@@ -116,7 +120,8 @@ def render(document: Document) -> str:
     blocks = [_paragraph(document.about), *map(_block, document.caveats)]
     blocks += [f"<p>{_safe(document.summary)}</p>"] if document.summary else []
     blocks += map(_block, document.blocks)
-    return _PAGE.format(title=_safe(document.title), width=_WIDTH, blocks="\n".join(blocks))
+    graph = graph_svg.STYLE if any(isinstance(block, Graph) for block in document.blocks) else ""
+    return _PAGE.format(title=_safe(document.title), width=_WIDTH, graph=graph, blocks="\n".join(blocks))
 
 
 def _safe(text: str) -> str:
@@ -201,6 +206,14 @@ def _histograms(block: Histograms) -> str:
 def _chart(block: Chart) -> str:
     drawing = chart_svg.drawing(block)
     return f'<h2>{_inline(block.title)}</h2><div class="panel">{drawing}</div>' if drawing else ""
+
+
+@_block.register
+def _graph(block: Graph) -> str:
+    if not block.nodes:
+        return ""
+    label = '<div class="panel graph-panel" tabindex="0" role="region" aria-label="graph">'
+    return f"<h2>{_inline(block.title)}</h2>{label}{graph_svg.drawing(block)}</div>"
 
 
 @_block.register

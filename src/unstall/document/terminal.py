@@ -31,6 +31,7 @@ from unstall.document.document import (
     Document,
     Entries,
     Entry,
+    Graph,
     Histograms,
     Part,
     Prose,
@@ -256,6 +257,11 @@ def _histograms(block: Histograms, top: int) -> None:
 @_block.register
 def _chart(block: Chart, top: int) -> RenderableType:
     return _AsWide(block.title, partial(chart.as_lines, block))
+
+
+@_block.register
+def _graph(block: Graph, top: int) -> None:
+    return None
 
 
 @_block.register

@@ -39,10 +39,10 @@ def _needs(works: list[list[Part]]) -> dict[tuple[int, int], int]:
 
 
 def test_a_read_needs_the_last_write_of_each_byte_and_a_write_what_read_it() -> None:
-    write, read, overwrite, other = [(1, 0, 8, True)], [(1, 0, 8, False), (2, 0, 4, True)], [(1, 4, 4, True)], []
+    write, read, overwrite = [(1, 0, 8, True)], [(1, 0, 8, False), (2, 0, 4, True)], [(1, 4, 4, True)]
     last = [(1, 0, 8, False), (2, 0, 4, False)]
 
-    assert _needs([write, read, overwrite, other, last]) == {
+    assert _needs([write, read, overwrite, [], last]) == {
         (0, 1): 8,  # read → written
         (0, 2): 0,  # overwritten, not read
         (1, 2): 0,  # overwritten after it was read

@@ -1,0 +1,125 @@
+"""Puts operators of a graph together, so that the graph can be drawn and read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+MOST_NODES = 200
+_SIBLINGS = 4  # equal operators that could run at once become one node from this number on
+
+
+class Path(NamedTuple):
+    """Where an operator was called.
+
+    Attributes:
+        frames: The user's frames, the outermost first; without stacks, one number that stands for a name.
+        backward: Whether the operator is of a backward pass. Then the frames are those of the forward operator.
+    """
+
+    frames: tuple[int, ...]
+    backward: bool
+
+
+class Folded(NamedTuple):
+    """How operators were put together.
+
+    Attributes:
+        node: The number of its node, by operator. Each node has a greater number than all that it needs.
+        depth: How many frames of its path each node keeps.
+        how: How it was done, as text; "" if each operator is a node.
+    """
+
+    node: list[int]
+    depth: list[int]
+    how: str
+
+
+def folded(names: Sequence[str], paths: Sequence[Path], edges: Iterable[tuple[int, int]]) -> Folded:
+    """Puts operators together into at most `MOST_NODES` nodes. No node needs itself.
+
+    At first, equal operators of a line that could run at once become one node. If that is not enough, operators that
+    follow each other become one: those of a line, or of the line that calls it, and so on outward.
+
+    Args:
+        names: The name of each operator, in the order of the program.
+        paths: The path of each operator.
+        edges: Pairs (earlier, later) of operators.
+    """
+    pairs = sorted(set(edges))
+    depth = [len(path.frames) for path in paths]
+    siblings = _siblings(list(zip(names, paths, strict=True)), pairs)
+    if max(siblings, default=0) < MOST_NODES:
+        return Folded(siblings, _of_nodes(siblings, depth), _how(len(names), siblings, ""))
+    stretch, depth, how = _stretches(paths)
+    inner = [(stretch[one], stretch[two]) for one, two in pairs if stretch[one] != stretch[two]]
+    first = [stretch.index(number) for number in range(stretch[-1] + 1)]
+    labels = [
+        (names[at], paths[at].frames[: depth[number]], paths[at].backward, stretch.count(number) == 1)
+        for number, at in enumerate(first)
+    ]
+    siblings = _siblings(labels, sorted(set(inner)))
+    return Folded([siblings[number] for number in stretch], _of_nodes(siblings, depth), how)
+
+
+def _how(operators: int, nodes: Sequence[int], otherwise: str) -> str:
+    fewer = operators > max(nodes, default=-1) + 1
+    return "equal operators that could run at once are one node" if fewer else otherwise
+
+
+def _of_nodes(node: Sequence[int], depth: Sequence[int]) -> list[int]:
+    found = dict(zip(node, depth, strict=True))
+    return [found[number] for number in range(len(found))]
+
+
+def _siblings(labels: Sequence[object], edges: Sequence[tuple[int, int]]) -> list[int]:
+    """Gives operators of equal labels and levels one number. Edges lead to higher levels, so nothing needs itself."""
+    level = [0] * len(labels)
+    for one, two in edges:
+        level[two] = max(level[two], level[one] + 1)
+    groups: dict[object, list[int]] = {}
+    for number, label in enumerate(labels):
+        groups.setdefault((level[number], label), []).append(number)
+    parts = [part for mine in groups.values() for part in ([mine] if len(mine) >= _SIBLINGS else [[at] for at in mine])]
+    parts.sort(key=lambda part: (level[part[0]], part[0]))
+    numbers = [0] * len(labels)
+    for number, part in enumerate(parts):
+        for at in part:
+            numbers[at] = number
+    return numbers
+
+
+def _stretches(paths: Sequence[Path]) -> tuple[list[int], list[int], str]:
+    """Puts operators that follow each other together, the longest stretches first.
+
+    Returns (number of its stretch by operator, frames that each stretch keeps, how it was done).
+    """
+    count = len(paths)
+    deepest = max(len(path.frames) for path in paths)
+    for depth in range(deepest, 0, -1):
+        run_of = np.array(runs([(path.frames[:depth], path.backward) for path in paths]), np.int64)
+        if run_of[-1] >= MOST_NODES:
+            continue
+        sizes = np.bincount(run_of)
+        longest = np.argsort(-sizes, kind="stable")
+        left = count - np.cumsum(sizes[longest] - 1)
+        is_one = np.zeros(len(sizes), np.bool_)
+        is_one[longest[: int(np.argmax(left <= MOST_NODES)) + 1]] = True
+        begins = np.append(True, run_of[1:] != run_of[:-1]) | ~is_one[run_of]
+        kept = [depth if is_one[run_of[at]] else len(paths[at].frames) for at in np.flatnonzero(begins).tolist()]
+        how = "folded by line" if depth == deepest else "folded by the lines that call them"
+        return (np.cumsum(begins) - 1).tolist(), kept, how
+    each = -(-count // MOST_NODES)
+    number = np.arange(count) // each
+    return number.tolist(), [1] * (int(number[-1]) + 1), f"{each} operators a node, in the order of their launches"
+
+
+def runs(labels: Sequence[object]) -> list[int]:
+    """Returns a number for each label, that grows by 1 where a label differs from the one before."""
+    numbers, number = [], 0
+    for at, label in enumerate(labels):
+        number += at > 0 and label != labels[at - 1]
+        numbers.append(number)
+    return numbers

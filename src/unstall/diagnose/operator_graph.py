@@ -1,0 +1,254 @@
+"""A step as a graph: its operators, what each needs of others, the critical path, and what could run in parallel."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from unstall.diagnose.graph_edges import (
+    EdgeKind,
+    GraphEdge,
+    StepOperators,
+    critical_path,
+    edges_of,
+    most_at_once,
+    operators_of,
+)
+from unstall.diagnose.graph_folding import Folded, Path, folded, runs
+from unstall.diagnose.run import Run
+from unstall.timeline.columns import I64, HostKind
+from unstall.timeline.grouping import groups
+
+GRAPH_SCHEMA = "unstall.graph/1"
+_NODE = "autograd::engine::evaluate_function: "
+
+
+class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
+    """One operator, or several that the program calls one after another.
+
+    Attributes:
+        name: The operator's name, or the place that stands for several operators.
+        where: The source line; "" if it is not known.
+        backward: Whether it runs in a backward pass. Then `where` is the line of the forward operator.
+        operators: How many operators it stands for.
+        device_ns: Their time on the device.
+        at_once: How many of them would run at once at most, if each began as soon as what it needs is there.
+        streams: The recorder's numbers of the streams on which they ran.
+        critical: Whether at least one of them is on the critical path.
+    """
+
+    name: str
+    where: str
+    backward: bool
+    operators: int
+    device_ns: int
+    at_once: int
+    streams: tuple[int, ...]
+    critical: bool
+
+
+class CriticalPart(msgspec.Struct, frozen=True, kw_only=True):
+    """Operators of one name and line that follow each other on the critical path."""
+
+    name: str
+    where: str
+    backward: bool
+    operators: int
+    device_ns: int
+
+
+class OperatorGraph(msgspec.Struct, frozen=True, kw_only=True):
+    """A step as a graph, in the JSON schema `unstall.graph/1`. Each node stands after all that it needs.
+
+    Attributes:
+        step: The number of the step, from 1 on.
+        steps: How many steps the run has.
+        knows_data: Whether it is known which operator uses which bytes. If so, edges of the kinds `data` and
+            `overwrite` make the critical path; otherwise all edges do.
+        operators: How many operators the step has.
+        folded: How operators were put together into nodes; "" if each is a node.
+        work_ns: The device time of all operators together.
+        span_ns: The device time of those on the critical path.
+        most_at_once: How many operators would run at once at most, if each began as soon as what it needs is there.
+        streams: How many streams the step used.
+        critical: The critical path.
+        beside: The operators that are not on it, by name and line, the longest first.
+    """
+
+    schema: str = GRAPH_SCHEMA
+    version: str
+    path: str
+    step: int
+    steps: int
+    knows_data: bool
+    operators: int
+    folded: str
+    work_ns: int
+    span_ns: int
+    most_at_once: int
+    streams: int
+    critical: tuple[CriticalPart, ...]
+    beside: tuple[CriticalPart, ...]
+    nodes: tuple[GraphNode, ...]
+    edges: tuple[GraphEdge, ...]
+
+
+def median_step(run: Run) -> int:
+    """Returns the number of the step whose length is the median, from 1 on."""
+    return int(np.argsort(run.step_lengths, kind="stable")[len(run.steps) // 2]) + 1
+
+
+def operator_graph(run: Run, step: int, version: str) -> OperatorGraph:
+    """Returns the graph of one step.
+
+    Args:
+        run: The run.
+        step: The number of the step, from 1 on.
+        version: The version of unstall, for the result.
+    """
+    chosen = operators_of(run, step)
+    edges, counting = edges_of(run, chosen)
+    on_path, span = critical_path(chosen.duration, counting)
+    paths = [_path(run, int(row)) for row in chosen.calls]
+    names = [_name(run, int(row)) for row in chosen.rows]
+    places = [_place(run, path, len(path.frames)) for path in paths]
+    fold = folded(names, paths, ((edge.earlier, edge.later) for edge in edges))
+    every = list(range(len(names)))
+    device = run.timeline.device
+    return OperatorGraph(
+        version=version,
+        path=run.timeline.meta.path,
+        step=step,
+        steps=len(run.steps),
+        knows_data=len(run.timeline.dependencies) > 0,
+        operators=len(names),
+        folded=fold.how,
+        work_ns=int(chosen.duration.sum()),
+        span_ns=span,
+        most_at_once=most_at_once(chosen.duration, counting),
+        streams=len(np.unique(device.stream[chosen.op_rows])),
+        critical=_parts(on_path, names, places, paths, chosen.duration, in_order=True),
+        beside=_parts([each for each in every if each not in set(on_path)], names, places, paths, chosen.duration),
+        nodes=tuple(_nodes(run, chosen, fold, names, paths, counting, set(on_path))),
+        edges=tuple(_folded_edges(edges, fold.node, on_path, {edge.kind for edge in counting})),
+    )
+
+
+def _path(run: Run, row: int) -> Path:
+    """Returns the user's frames of a call, the outermost first: of the forward operator if it is of a backward pass.
+
+    Without stacks, it is the place of a name.
+    """
+    places, stacks, host = run.places, run.timeline.stacks, run.timeline.host
+    frames, frame = [], int(places.frame[row])
+    while frame >= 0:
+        frames.append(frame)
+        frame = int(stacks.parent[frame])
+    return Path(tuple(frames[::-1]) or (-2 - int(places.place[row]),), bool(host.forward[row] >= 0))
+
+
+def _nodes(
+    run: Run,
+    step: StepOperators,
+    fold: Folded,
+    names: Sequence[str],
+    paths: Sequence[Path],
+    counting: Sequence[GraphEdge],
+    on_path: set[int],
+) -> Iterable[GraphNode]:
+    streams = run.timeline.streams.stream[run.timeline.device.stream[step.op_rows]]
+    numbers = fold.node
+    used: dict[int, set[int]] = defaultdict(set)
+    for op, stream in zip(step.op_of.tolist(), streams.tolist(), strict=True):
+        used[numbers[op]].add(stream)
+    inside: dict[int, list[GraphEdge]] = defaultdict(list)
+    for edge in counting:
+        if numbers[edge.earlier] == numbers[edge.later]:
+            inside[numbers[edge.later]].append(edge)
+    for number, mine in groups(np.array(numbers, np.int64)):
+        members, first = mine.tolist(), int(mine[0])
+        own = [
+            replace(each, earlier=members.index(each.earlier), later=members.index(each.later))
+            for each in inside[number]
+        ]
+        several = {names[each] for each in members}
+        where = _place(run, paths[first], fold.depth[number])
+        only = several.pop() if len(several) == 1 else ""
+        yield GraphNode(
+            name=only or where,
+            where=where if only else "",
+            backward=all(paths[each].backward for each in members),
+            operators=len(members),
+            device_ns=int(step.duration[mine].sum()),
+            at_once=most_at_once(step.duration[mine], own),
+            streams=tuple(sorted(used[number])),
+            critical=not on_path.isdisjoint(members),
+        )
+
+
+def _folded_edges(
+    edges: Sequence[GraphEdge], numbers: Sequence[int], on_path: Sequence[int], counting: set[EdgeKind]
+) -> Iterable[GraphEdge]:
+    steps = set(pairwise(on_path))
+    total: dict[tuple[int, int, EdgeKind], list[int]] = {}
+    for edge in edges:
+        earlier, later = numbers[edge.earlier], numbers[edge.later]
+        if earlier == later:
+            continue
+        size = total.setdefault((earlier, later, edge.kind), [0, 0])
+        size[0] += edge.bytes
+        size[1] |= edge.kind in counting and (edge.earlier, edge.later) in steps
+    for (earlier, later, kind), (size_bytes, critical) in sorted(total.items()):
+        yield GraphEdge(earlier=earlier, later=later, kind=kind, bytes=size_bytes, critical=bool(critical))
+
+
+def _parts(
+    operators: Sequence[int],
+    names: Sequence[str],
+    places: Sequence[str],
+    paths: Sequence[Path],
+    duration: I64,
+    *,
+    in_order: bool = False,
+) -> tuple[CriticalPart, ...]:
+    """Puts operators of the same name and line together: those that follow each other if `in_order`, else all."""
+    labels = [(names[each], places[each], paths[each].backward) for each in operators]
+    keys: Sequence[object] = runs(labels) if in_order else labels
+    found: dict[object, list[int]] = {}
+    for each, key in zip(operators, keys, strict=True):
+        found.setdefault(key, []).append(each)
+    parts = [
+        CriticalPart(
+            name=names[mine[0]],
+            where=places[mine[0]],
+            backward=paths[mine[0]].backward,
+            operators=len(mine),
+            device_ns=int(duration[mine].sum()),
+        )
+        for mine in found.values()
+    ]
+    return tuple(parts if in_order else sorted(parts, key=lambda part: -part.device_ns))
+
+
+def _name(run: Run, row: int) -> str:
+    host = run.timeline.host
+    name = run.timeline.text(int(host.name[row])).removeprefix(_NODE)
+    return name if host.kind[row] == HostKind.OP else name or "a call"
+
+
+def _place(run: Run, path: Path, depth: int) -> str:
+    """Returns the line of the last of the first `depth` frames of a path, such as "train.py:20 in forward"."""
+    frames = path.frames[:depth]
+    timeline, lines = run.timeline, run.timeline.lines
+    if frames[-1] < 0:
+        place = -2 - frames[-1] - len(lines)
+        return timeline.strings[place].removeprefix(_NODE) if place >= 0 else ""
+    line = int(timeline.stacks.line[frames[-1]])
+    file = "/".join(timeline.text(int(lines.file[line])).replace("\\", "/").split("/")[-2:])
+    function = timeline.text(int(lines.function[line]))
+    return f"{file}:{int(lines.line[line])} {'in' if lines.exact[line] else 'def'} {function}"
