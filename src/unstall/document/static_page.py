@@ -159,13 +159,14 @@ def _bullets(block: Bullets) -> str:
 @_block.register
 def _bars(block: Bars) -> str:
     rows = [(_safe(part.label), *map(_safe, figures)) for part, figures in block.legend]
-    return _grid((_safe(block.title), *map(_safe, block.names)), rows, ["right"] * len(block.names))
+    return _grid(block.title, (_safe(block.title), *map(_safe, block.names)), rows, ["right"] * len(block.names))
 
 
 @_block.register
 def _table(block: Table) -> str:
     header = _inline(block.title), *(_safe(column.name) for column in block.columns)
-    return _grid(header, map(_cells, block.rows), [column.align for column in block.columns])
+    title = "".join(span.text for span in block.title)
+    return _grid(title, header, map(_cells, block.rows), [column.align for column in block.columns])
 
 
 def _cells(row: Row) -> list[str]:
@@ -222,8 +223,8 @@ def _area(block: Area) -> str:
     return f"<h2>{_inline(block.title)}</h2><pre>{lines}</pre>"
 
 
-def _grid(header: Sequence[str], rows: Iterable[Sequence[str]], align: Sequence[str]) -> str:
-    """Returns an HTML table. The cells must already be HTML."""
+def _grid(title: str, header: Sequence[str], rows: Iterable[Sequence[str]], align: Sequence[str]) -> str:
+    """Returns an HTML table. The cells must already be HTML. `title` names the table to those who cannot see it."""
     sides = ["left", *align]
 
     def row(cells: Sequence[str], tag: str) -> str:
@@ -235,4 +236,5 @@ def _grid(header: Sequence[str], rows: Iterable[Sequence[str]], align: Sequence[
     head = row(header, "th") if any(header) else ""
     table = f"<table>{head}{''.join(row(cells, 'td') for cells in rows)}</table>"
     # A wide table scrolls by itself, so that the page never does; a key can reach it.
-    return f'<div class="panel" tabindex="0" role="region" aria-label="table">{table}</div>'
+    label = _safe(title) or "table"
+    return f'<div class="panel" tabindex="0" role="region" aria-label="{label}">{table}</div>'
