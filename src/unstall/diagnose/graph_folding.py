@@ -15,7 +15,7 @@ class Path(NamedTuple):
     """Where an operator was called.
 
     Attributes:
-        frames: The user's frames, the outermost first; without stacks, one number that stands for a name.
+        frames: The frames of its stack, the outermost first; without stacks, one number that stands for a name.
         backward: Whether the operator is of a backward pass. Then the frames are those of the forward operator.
     """
 

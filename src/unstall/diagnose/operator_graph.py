@@ -116,7 +116,7 @@ def operator_graph(run: Run, step: int, version: str) -> OperatorGraph:
     on_path, span = critical_path(chosen.duration, counting)
     paths = [_path(run, int(row)) for row in chosen.calls]
     names = [_name(run, int(row)) for row in chosen.rows]
-    places = [_place(run, path, len(path.frames)) for path in paths]
+    places = [_user_place(run, int(row)) for row in chosen.calls]
     fold = folded(names, paths, ((edge.earlier, edge.later) for edge in edges))
     every = list(range(len(names)))
     device = run.timeline.device
@@ -134,22 +134,23 @@ def operator_graph(run: Run, step: int, version: str) -> OperatorGraph:
         streams=len(np.unique(device.stream[chosen.op_rows])),
         critical=_parts(on_path, names, places, paths, chosen.duration, in_order=True),
         beside=_parts([each for each in every if each not in set(on_path)], names, places, paths, chosen.duration),
-        nodes=tuple(_nodes(run, chosen, fold, names, paths, counting, set(on_path))),
+        nodes=tuple(_nodes(run, chosen, fold, names, places, paths, counting, set(on_path))),
         edges=tuple(_folded_edges(edges, fold.node, on_path, {edge.kind for edge in counting})),
     )
 
 
 def _path(run: Run, row: int) -> Path:
-    """Returns the user's frames of a call, the outermost first: of the forward operator if it is of a backward pass.
+    """Returns the frames of a call, the outermost first: of the forward operator if it is of a backward pass.
 
     Without stacks, it is the place of a name.
     """
-    places, stacks, host = run.places, run.timeline.stacks, run.timeline.host
-    frames, frame = [], int(places.frame[row])
+    host, stacks = run.timeline.host, run.timeline.stacks
+    forward = int(host.forward[row])
+    frames, frame = [], int(host.stack[forward if forward >= 0 else row])
     while frame >= 0:
         frames.append(frame)
         frame = int(stacks.parent[frame])
-    return Path(tuple(frames[::-1]) or (-2 - int(places.place[row]),), bool(host.forward[row] >= 0))
+    return Path(tuple(frames[::-1]) or (-2 - int(run.places.place[row]),), backward=forward >= 0)
 
 
 def _nodes(
@@ -157,6 +158,7 @@ def _nodes(
     step: StepOperators,
     fold: Folded,
     names: Sequence[str],
+    places: Sequence[str],
     paths: Sequence[Path],
     counting: Sequence[GraphEdge],
     on_path: set[int],
@@ -177,11 +179,11 @@ def _nodes(
             for each in inside[number]
         ]
         several = {names[each] for each in members}
-        where = _place(run, paths[first], fold.depth[number])
-        only = several.pop() if len(several) == 1 else ""
+        is_one = len(several) == 1
+        name = names[first] if is_one else _frame(run, paths[first].frames[: fold.depth[number]][-1])
         yield GraphNode(
-            name=only or where,
-            where=where if only else "",
+            name=name,
+            where=places[first] if is_one else "",
             backward=all(paths[each].backward for each in members),
             operators=len(members),
             device_ns=int(step.duration[mine].sum()),
@@ -241,14 +243,19 @@ def _name(run: Run, row: int) -> str:
     return name if host.kind[row] == HostKind.OP else name or "a call"
 
 
-def _place(run: Run, path: Path, depth: int) -> str:
-    """Returns the line of the last of the first `depth` frames of a path, such as "train.py:20 in forward"."""
-    frames = path.frames[:depth]
+def _user_place(run: Run, row: int) -> str:
+    """Returns the user's line of a call, such as "train.py:20 in forward", or the name that stands for it."""
+    frame = int(run.places.frame[row])
+    return _frame(run, frame if frame >= 0 else -2 - int(run.places.place[row]))
+
+
+def _frame(run: Run, frame: int) -> str:
+    """Returns a frame, which is a row of the timeline's stacks, as text. A negative number stands for a name."""
     timeline, lines = run.timeline, run.timeline.lines
-    if frames[-1] < 0:
-        place = -2 - frames[-1] - len(lines)
+    if frame < 0:
+        place = -2 - frame - len(lines)
         return timeline.strings[place].removeprefix(_NODE) if place >= 0 else ""
-    line = int(timeline.stacks.line[frames[-1]])
+    line = int(timeline.stacks.line[frame])
     file = "/".join(timeline.text(int(lines.file[line])).replace("\\", "/").split("/")[-2:])
     function = timeline.text(int(lines.function[line]))
     return f"{file}:{int(lines.line[line])} {'in' if lines.exact[line] else 'def'} {function}"

@@ -104,7 +104,7 @@ def _graph(graph: OperatorGraph) -> blocks.Graph:
 
 
 def _node(node: GraphNode, lanes: dict[int, int]) -> blocks.GraphNode:
-    many = f"{node.operators:,} operators" if node.operators > 1 else ""
+    many = f"{node.operators:,} ops" if node.operators > 1 else ""
     at_once = f"{node.at_once:,} at once" if node.at_once > 1 else ""
     backward = "backward" if node.backward else ""
     where = node.where.partition(" ")[0].rpartition("/")[2]
@@ -112,7 +112,7 @@ def _node(node: GraphNode, lanes: dict[int, int]) -> blocks.GraphNode:
     about = (node.name, node.where, backward, many, at_once, duration(node.device_ns), streams)
     below = (duration(node.device_ns), where, many, at_once, backward)
     return blocks.GraphNode(
-        text=node.name,
+        text=node.name if node.where else node.name.rpartition("/")[2],
         below=" · ".join(text for text in below if text),
         about=" · ".join(text for text in about if text),
         lane=lanes[node.streams[0]],
