@@ -75,7 +75,7 @@ class CostTable:
         self._weights = np.array([axis.weight for axis in family.axes])
         self._places = self._place(np.array([call.dims for call in calls], float))
         floors = np.array([self._roofline(call.dims, measured_on) for call in calls])
-        self._factors = np.log(np.array([max(call.total_ns, 1) for call in calls]) / floors)
+        self._factors = np.log(_fastest(family, calls) / floors)
         self._best = float(np.exp(np.quantile(self._factors, _BEST)))
 
     @property
@@ -182,6 +182,25 @@ def _scaled(size: int, factor: float, turned: list[tuple[float, ...]] | None) ->
         return size * factor
     rest = size - whole
     return held + (rest if rest <= _PADDED_BYTES else rest * these[-1] / max(those[-1], 1.0))
+
+
+def _fastest(family: Family, calls: Sequence[MeasuredCall]) -> np.ndarray:
+    """Returns, for each call, the shortest time that the same kernels took for at least as much work, in ns.
+
+    A call that took longer was slow for another reason than its size. For example, a division of float32 has a slow
+    path for values that are denormal, so the values that were measured with decide about the time of a softmax.
+    """
+    times = np.array([max(call.total_ns, 1) for call in calls], float)
+    dims = np.array([call.dims for call in calls])
+    other = [at for at, axis in enumerate(family.axes) if not axis.is_work]
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for row, call in enumerate(calls):
+        alike.setdefault((*call.names, -1, *(call.dims[at] for at in other)), []).append(row)
+    fastest = times.copy()
+    for rows in alike.values():
+        larger = (dims[rows][:, None] <= dims[rows]).all(2)
+        fastest[rows] = np.where(larger, times[rows], np.inf).min(1)
+    return fastest
 
 
 def as_rows(calls: Sequence[MeasuredCall], sequences: dict[tuple[int, ...], int]) -> list[TableRow]:

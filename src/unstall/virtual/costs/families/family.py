@@ -15,11 +15,13 @@ Work = tuple[float, float]
 class Axis:
     """One axis along which shapes are compared.
 
-    If two shapes differ by a factor of 2 on this axis, `weight` is added to their distance.
+    If two shapes differ by a factor of 2 on this axis, `weight` is added to their distance. If `is_work`, a call with a
+    larger value on this axis has at least as much work for the same kernels.
     """
 
     name: str
     weight: float = 1.0
+    is_work: bool = True
 
 
 @dataclass(frozen=True, slots=True)

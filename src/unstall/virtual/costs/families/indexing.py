@@ -134,4 +134,6 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     )
 
 
-FAMILY = Family("indexing", (Axis("count"), Axis("run", 0.5), Axis("table", 0.5), Axis("out")), describe, work)
+FAMILY = Family(
+    "indexing", (Axis("count"), Axis("run", 0.5), Axis("table", 0.5, is_work=False), Axis("out")), describe, work
+)

@@ -89,7 +89,7 @@ def _transposed(tensor: TensorSpec) -> TensorSpec:
 
 FAMILY = Family(
     "product",
-    (Axis("batch"), Axis("rows"), Axis("columns"), Axis("deep"), Axis("alignment", 2.0)),
+    (Axis("batch"), Axis("rows"), Axis("columns"), Axis("deep"), Axis("alignment", 2.0, is_work=False)),
     describe,
     work,
     blocks=blocks,
