@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from replay.invented import Do, Op, program
 
 from unstall.replay.engine import RESUMABLE
+from unstall.replay.interpreter import rate_beside
 from unstall.replay.program import WHOLE, Code
 
 
@@ -27,13 +28,18 @@ def times(engine: str, ops: list[Op]) -> list[tuple[int, int]]:
     return list(zip(replayed.op_start.tolist(), replayed.op_end.tolist(), strict=True))
 
 
-def test_halves_of_an_engine_run_beside_each_other(engine: str) -> None:
-    assert times(engine, [Op(100, share=500), Op(100, share=500)]) == [(0, 100), (0, 100)]
+def test_halves_of_an_engine_meet_for_a_quarter_of_their_time(engine: str) -> None:
+    # For 100 ns the later one gets 375 of its 500 thousandths. 25 ns of its work are left.
+    assert times(engine, [Op(100, share=500), Op(100, share=500)]) == [(0, 100), (0, 125)]
+
+
+def test_tenths_of_an_engine_run_beside_each_other(engine: str) -> None:
+    assert times(engine, [Op(1_000, share=100), Op(1_000, share=100)]) == [(0, 1_000), (0, 1_010)]
 
 
 def test_an_op_is_slower_while_less_than_its_share_is_unused(engine: str) -> None:
-    # It gets 300 of its 700 thousandths for 700 ns, which is the work of 300 ns, and then all that it can use.
-    assert times(engine, [Op(700, share=700), Op(700, share=700)]) == [(0, 700), (0, 1_100)]
+    # It gets 200 of its 800 thousandths for 800 ns, which is the work of 200 ns, and then all that it can use.
+    assert times(engine, [Op(800, share=800), Op(800, share=800)]) == [(0, 800), (0, 1_400)]
 
 
 def test_an_op_waits_while_an_earlier_one_uses_the_whole_engine(engine: str) -> None:
@@ -53,13 +59,21 @@ some_ops = st.lists(
 )
 
 
+@given(share=st.integers(1, WHOLE), used=st.integers(0, WHOLE))
+def test_a_rate_is_at_most_the_share_and_what_is_unused_and_falls_with_use(share: int, used: int) -> None:
+    assert 0 <= rate_beside(share, used) <= min(share, WHOLE - used)
+    assert rate_beside(share, 0) == share
+    assert (rate_beside(share, used) > 0) == (used < WHOLE)
+    assert used == 0 or rate_beside(share, used) <= rate_beside(share, used - 1)
+
+
 @given(ops=some_ops)
-def test_each_op_gets_what_earlier_ones_leave(engine: str, ops: list[Op]) -> None:
+def test_each_op_gets_its_rate_beside_the_earlier_ones(engine: str, ops: list[Op]) -> None:
     used: dict[int, int] = {}  # by ns
     for op, (start, end) in zip(ops, times(engine, ops), strict=True):
         work, now, begun = op.duration * op.share, op.latency, None
         while work > 0:
-            rate = min(op.share, WHOLE - used.get(now, 0))
+            rate = rate_beside(op.share, used.get(now, 0))
             if rate:
                 begun = now if begun is None else begun
                 work -= rate

@@ -392,6 +392,16 @@ sum_of(int64_t time, __int128 more)
     return sum < MOST_NS ? (int64_t)sum : (int64_t)MOST_NS;
 }
 
+/* Returns the rate of an op beside ops that use `used`. Two ops that need the whole engine for parts of their time meet
+   for the product of these parts, and then the later op waits. */
+static int32_t
+rate_beside(int32_t share, int32_t used)
+{
+    const int32_t unused = WHOLE - used;
+    const int32_t apart = share - (int32_t)((int64_t)share * share * used / (WHOLE * WHOLE));
+    return apart < unused ? apart : unused;
+}
+
 /* Runs an op that takes a share of an engine, from `time` on, in what is not in use. Where less than its share is free,
    it is slower. Returns when it begins, and sets `done`. */
 static int64_t
@@ -402,7 +412,7 @@ run_beside(Load *load, int64_t time, int64_t duration, int32_t share, int64_t *d
     int parts = 0;
     __int128 work = (__int128)duration * share;
     for (int span = span_at(load, time); work; span++) {
-        const int32_t unused = WHOLE - load->used[span], rate = share < unused ? share : unused;
+        const int32_t rate = rate_beside(share, load->used[span]);
         const int is_last = span == load->count - 1;
         if (rate) {
             begun = begun < 0 ? time : begun;

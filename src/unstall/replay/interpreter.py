@@ -42,8 +42,7 @@ class Replay:
             capacity: How many launches a stream can have outstanding.
             fills_gaps: Whether an engine runs an op as soon as the engine has room, even if an op that was launched
                 earlier still waits. With this option, if one op takes longer, another op may begin sooner. An op with a
-                `share` runs at the same time as other ops. While less than the op's share of the engine is free, the op
-                runs slower.
+                `share` runs at the same time as other ops, and more slowly than alone; see `rate_beside`.
         """
         self._capacity = capacity
         self._before = Before()
@@ -196,7 +195,7 @@ class _Load:
         span = self._at(time)
         work = duration * share
         while work:
-            rate = min(share, WHOLE - self.used[span])
+            rate = rate_beside(share, self.used[span])
             until = self.start[span + 1] if span + 1 < len(self.start) else None
             if rate:
                 begun = time if begun < 0 else begun
@@ -240,6 +239,15 @@ class _Load:
         span = self._at(time)
         self.start.insert(span + 1, time)
         self.used.insert(span + 1, self.used[span])
+
+
+def rate_beside(share: int, used: int) -> int:
+    """Returns the thousandths of an engine that an op with a `share` gets beside ops that use `used` thousandths.
+
+    A kernel uses the device unevenly: it waits for memory, and then it moves bytes at the full rate. Two ops that each
+    need the whole engine for a share of their time meet for the product of both shares, and then the later op waits.
+    """
+    return min(share - share * share * used // WHOLE**2, WHOLE - used)
 
 
 def _at(times: list[int], index: int, what: str) -> int:

@@ -34,9 +34,9 @@ def test_kernels_that_leave_room_ran_side_by_side() -> None:
     _at(log, 3)
     log.launch(300_000, share=600, stream=3, name="void large<4>(int)")
 
-    # From 5 to 305 us and a launch later.
+    # From 5 to 305 us and a launch later; the large one gets 528 of its 600 thousandths for the first 98 us.
     assert _note(simulator) == (
-        "kernels of 2 streams ran side by side, since they leave each other room: in the whole run they took 302 µs "
+        "kernels of 2 streams ran side by side, since they leave each other room: in the whole run they took 314 µs "
         "together, and take 400 µs one after the other. The longest, large at train.py:3, uses 60.0 % of the device"
     )
 
