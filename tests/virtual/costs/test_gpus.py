@@ -230,3 +230,36 @@ def test_no_kernel_of_a_call_in_float16_is_named_after_bfloat16(call: Callable[[
 def test_a_file_of_an_earlier_version_is_refused_with_what_to_do() -> None:
     with pytest.raises(UsageError, match=r"^mine: written by an earlier version. Measure the GPU again"):
         decode(encode(gpu_named("h200").file).replace(b"unstall.gpu/2", b"unstall.gpu/1", 1), "mine")
+
+
+def _share(costs: MeasuredCosts, signature: Signature) -> int:
+    return costs.cost(signature).kernels[-1].share
+
+
+@pytest.mark.parametrize(("rows", "least", "most"), [(1 << 20, 300, 900), (1 << 28, 980, 999)])
+def test_a_kernel_leaves_the_device_while_it_is_launched_and_ends(rows: int, least: int, most: int) -> None:
+    x = _tensor(rows)
+
+    assert least <= _share(costs_of("h100"), Signature("aten::exp", "", (x,), (x,))) <= most
+
+
+def test_a_product_whose_blocks_fill_multiprocessors_leaves_nothing() -> None:
+    x = _tensor(1024, 1024, dtype="bfloat16")
+    product = Signature("aten::mm", "", (x, x), (x,))
+
+    assert "nvjet_sm90" in costs_of("h100").cost(product).kernels[-1].name
+    assert _share(costs_of("h100"), product) == 1000
+    assert _share(costs_of("a100-80g"), product) < 1000  # it has no such kernels
+
+
+def test_a_memset_within_a_call_uses_what_it_writes_alone() -> None:
+    memset, attention = costs_of("h100").cost(_attention()).kernels
+
+    assert memset.kind == DeviceKind.MEMSET
+    assert memset.share < 50 < attention.share
+
+
+def _attention() -> Signature:
+    x = _tensor(8, 8, 256, 64, dtype="bfloat16")
+    arguments = (x, x, x, None, False, 0.0, False, False)
+    return Signature("aten::_scaled_dot_product_cudnn_attention", "", arguments, (x,))

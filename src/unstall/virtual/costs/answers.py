@@ -37,6 +37,9 @@ _LEAST = 10
 """The share of the device, in thousandths, that a short kernel uses if no more is known about the kernel."""
 _THREADS = {(7, 5): 1_024, (8, 6): 1_536, (8, 9): 1_536, (12, 0): 1_536}
 """Maximum number of threads per multiprocessor, by compute capability. For all other capabilities, it is 2,048."""
+_FILLS_MULTIPROCESSOR = re.compile(r"nvjet_sm90|sm90_\w*wgmma")
+"""Hopper's kernels with specialised warps. In traces of an H200, a block has 384 threads of 168 registers: 64,512 of
+the 65,536 registers of a multiprocessor."""
 _DIRECTIONS = {
     CopyDirection.HOST_TO_DEVICE: "HtoD",
     CopyDirection.DEVICE_TO_HOST: "DtoH",
@@ -206,7 +209,7 @@ class MeasuredCosts:
             total = self._roofline_for(family, dtype).ns(*family.work(shape.variants[0], shape.dims), dtype)
             return (self._kernel(f"{name}_kernel", total),), ()
         answer = table.ask(shape.dims, self._roofline_for(family, dtype), dtype)
-        share = self._share(family, table, shape.dims, answer.total_ns, dtype)
+        share = self._share(family, table, shape.dims, answer, dtype)
         kernels = self._kernels(answer, share, signature if family.name == "list" else None)
         same = family.name != "elementwise" or _called(table.variant) == _called(shape.variants[0])
         if not same and len(kernels) == 1:
@@ -232,16 +235,22 @@ class MeasuredCosts:
             return kernels, tuple((size,) for size in temporaries)  # each gradient is a pass with one allocation
         return kernels, (temporaries,) if temporaries else ()
 
-    def _share(self, family: Family, table: CostTable, dims: tuple[int, ...], ns: float, dtype: str) -> int:
+    def _share(self, family: Family, table: CostTable, dims: tuple[int, ...], answer: Estimate, dtype: str) -> int:
         """Returns the share of the device that a call uses, in thousandths. It is the larger of two shares.
 
         The first share is the part of the multiprocessors that the call's thread blocks occupy; 0 if the number of
         blocks is unknown. The second share is the call's rate, divided by the rate that the largest calls of the same
-        variant reach.
+        variant reach. While a call's blocks are launched, and while its last ones end, other kernels run, unless each
+        of its blocks fills a multiprocessor.
         """
+        ns = max(answer.total_ns, 1.0)
         blocks = family.blocks(table.variant, dims) / self._gpu.file.device.multiprocessors if family.blocks else 0.0
-        rate = table.ideal_ns(dims, self._roofline_for(family, dtype), dtype) / max(ns, 1.0)
-        return min(max(round(1000 * max(blocks, rate)), _LEAST), 1000)
+        rate = table.ideal_ns(dims, self._roofline_for(family, dtype), dtype) / ns
+        names = [self._measured.file.kernels[at] for at in answer.nearest.names]
+        capability, _ = self._gpu.file.device.capability
+        fills = capability == 9 and any(map(_FILLS_MULTIPROCESSOR.search, names))
+        most = 1.0 if fills else 1 - self._roofline.floor_ns / ns
+        return max(round(1000 * min(max(blocks, rate), most)), _LEAST)
 
     def host_work_ns(self, signature: Signature, threads: int) -> int:
         """Returns the time in ns for which an operator computes on the CPU, or 0.
@@ -298,9 +307,11 @@ class MeasuredCosts:
         )
 
     def _kernel(self, name: str, ns: float, share: int = 1000) -> Kernel:
+        """Returns a kernel that uses `share` of the device. A memset or a copy uses what its own time says."""
         kind = DeviceKind.KERNEL
         if name.startswith("Mem"):
             kind = DeviceKind.MEMSET if name.startswith("Memset") else DeviceKind.COPY
+            share = max(round(1000 * (1 - self._roofline.floor_ns / max(ns, 1.0))), _LEAST)
         duration = max(1, round(ns))
         return Kernel(name, duration, kind, share)
 
