@@ -259,6 +259,15 @@ def test_a_memset_within_a_call_uses_what_it_writes_alone() -> None:
     assert memset.share < 50 < attention.share
 
 
+def test_a_topk_launches_a_kernel_of_sort() -> None:
+    launched_by = costs_of("h100").launched_by
+    (sorting,) = {
+        kernel for kernel in launched_by if kernel.startswith("void at::native::radixSortKVInPlace<2, -1, 32, 4")
+    }
+
+    assert launched_by[sorting] == {"topk", "sort", "argsort"}
+
+
 def _attention() -> Signature:
     x = _tensor(8, 8, 256, 64, dtype="bfloat16")
     arguments = (x, x, x, None, False, 0.0, False, False)

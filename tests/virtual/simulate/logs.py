@@ -208,6 +208,7 @@ class Fixed:
         self.host = HOST
         self.limits = LIMITS
         self.startup = Startup()
+        self.launched_by: dict[str, set[str]] = {}
         self.known_error = "exact"
 
     def cost(self, signature: Signature) -> OperatorCost:

@@ -8,7 +8,8 @@ from typing import Any
 from virtual.simulate.logs import Fixed
 from virtual.simulate.runs import begin, calls
 
-from unstall.virtual.costs.model import SecondCall, Startup
+from unstall.virtual.costs.model import Kernel, OperatorCost, SecondCall, Startup
+from unstall.virtual.costs.signature import Signature
 from unstall.virtual.log import LogCode
 
 STARTUP = Startup(
@@ -102,3 +103,41 @@ def test_a_second_call_takes_longer_the_longer_the_call_and_the_fewer_operators_
     other = {"name": "other"}
     assert extra((20_000, {})) > extra((5_000, {})) > 1_000
     assert extra((5_000, other), (5_000, {})) < extra((5_000, {}))
+
+
+class _Sorts(Fixed):
+    """An operator 5000 that launches a kernel of its own, and one that some other operators launch."""
+
+    def __init__(self, *others: str) -> None:
+        super().__init__()
+        self.startup = Startup(
+            kernels=dict.fromkeys(("5000", *others), 1_000),
+            modules=[(ns, [name]) for ns, name in zip((50_000, 40_000, 30_000), ("5000", *others), strict=False)],
+        )
+        self.launched_by = {"own": {"5000"}, "shared": {"5000", *others}}
+
+    def cost(self, signature: Signature) -> OperatorCost:
+        if signature.name != "5000":
+            return super().cost(signature)
+        return OperatorCost((Kernel("own", 5_000), Kernel("shared", 5_000)))
+
+
+def loads(costs: Fixed, *launches: tuple[int, dict[str, Any]]) -> list[int]:
+    log, simulator = begin(costs=costs)
+    for duration, of in launches:
+        log.launch(duration, **of)
+    return [end - start for name, start, end in calls(simulator.timeline()) if name == LOADS]
+
+
+def test_an_operator_loads_the_module_of_a_kernel_that_others_launch() -> None:
+    assert loads(_Sorts("6000", "7000"), (5_000, {})) == [1_000 + 50_000 + 30_000]
+
+
+def test_the_module_of_another_operators_kernel_is_loaded_once() -> None:
+    sorts = (6_000, {"name": "sort"})
+    assert loads(_Sorts("6000", "7000"), sorts, (5_000, {})) == [1_000 + 40_000, 1_000 + 50_000]
+    assert loads(_Sorts("6000", "7000"), (5_000, {}), (7_000, {"name": "sort"})) == [81_000, 1_000]
+
+
+def test_the_time_of_an_operator_may_include_the_module_of_the_only_other_one() -> None:
+    assert loads(_Sorts("6000"), (5_000, {})) == [1_000 + 50_000]

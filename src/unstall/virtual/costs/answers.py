@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from unstall.timeline.columns import CopyDirection, DeviceKind
-from unstall.virtual.costs.families import CallShape, Family, attention, convolutions, describe, reductions
+from unstall.virtual.costs.families import FAMILIES, CallShape, Family, attention, convolutions, describe, reductions
 from unstall.virtual.costs.families.family import item_bytes
 from unstall.virtual.costs.families.indexing import trusted, without_checks
 from unstall.virtual.costs.families.lists import launches, sizes_of
@@ -57,7 +57,7 @@ def _tf32_rate(gpu: Gpu, roofline: Roofline) -> float:
 
 
 def _called(variant: str) -> str:
-    """Extracts the operator's name from the variant of an elementwise call. Leaves out the overload."""
+    """Extracts the operator's name from the variant of a call. Leaves out the overload."""
     return " ".join(variant.split()[1:2]).partition(".")[0]
 
 
@@ -104,6 +104,20 @@ class MeasuredCosts:
     @cached_property
     def startup(self) -> Startup:
         return self._gpu.startup
+
+    @cached_property
+    def launched_by(self) -> dict[str, set[str]]:
+        file = self._measured.file
+        found: dict[str, set[str]] = {}
+        for family, tables in file.tables.items():
+            axes = len(FAMILIES[family].axes)
+            for variant, rows in tables.items():
+                name = _called(variant)
+                if name in self.startup.kernels:
+                    for sequence in {row[axes] for row in rows}:
+                        for kernel in file.sequences[sequence]:
+                            found.setdefault(file.kernels[kernel], set()).add(name)
+        return found
 
     @cached_property
     def _usual_host_ns(self) -> int:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -226,6 +227,10 @@ class Costs(Protocol):
 
     @property
     def startup(self) -> Startup: ...
+
+    @property
+    def launched_by(self) -> Mapping[str, Set[str]]:
+        """By kernel name: the operators of `startup.kernels` that launch this kernel."""
 
     @property
     def known_error(self) -> str:

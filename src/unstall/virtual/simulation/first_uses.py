@@ -34,6 +34,10 @@ class FirstUses:
 
     If an operator was not measured, assumes that its kernels are in a separate module. Assumes that loading this module
     takes the median time of the measured modules.
+
+    An operator may also launch kernels of other operators. For example, topk sorts its results. `startup` was measured
+    with the operators in random order, and has medians. If at least two other operators launch the same kernel, one of
+    them mostly came first, so the time of the operator does not include loading the module of this kernel.
     """
 
     def __init__(self, startup: Startup, actions: Actions) -> None:
@@ -73,9 +77,10 @@ class FirstUses:
             return
         name = self._actions.names[signature]
         kernels = {each.name for each in self._actions.operators[signature].kernels if each.kind is DeviceKind.KERNEL}
-        if not kernels <= loaded.kernels:
-            loaded.kernels |= kernels
-            self._insert(batch, row, RuntimeCall.LOAD, self._loading(name, loaded))
+        new = kernels - loaded.kernels
+        if new:
+            loaded.kernels |= new
+            self._insert(batch, row, RuntimeCall.LOAD, self._loading(name, new, loaded))
         loaded.calls[name] += 1
         if loaded.calls[name] == 2:
             extra = self._startup.second.extra_ns(self._later_ns(signature), len(loaded.calls) - 1)
@@ -90,7 +95,7 @@ class FirstUses:
         on_device = sum(each.duration_ns for each in cost.kernels)
         return on_host + limits.launch_latency + on_device + limits.wake_latency
 
-    def _loading(self, name: str, loaded: _Loaded) -> int:
+    def _loading(self, name: str, kernels: set[str], loaded: _Loaded) -> int:
         """Returns how long it takes to load the modules that an operator's new kernels need, in ns."""
         known = next((each for each in (name, name.removesuffix("_")) if each in self._startup.kernels), None)
         ns = self._usual_kernel if known is None else self._startup.kernels[known]
@@ -98,11 +103,27 @@ class FirstUses:
             ns += 0 if name in loaded.modules else self._usual_module
             loaded.modules.add(name)
             return ns
-        for module in self._modules_of.get(known, ()):
-            if module not in loaded.modules:
-                loaded.modules.add(module)
-                ns += self._startup.modules[module][0]
-        return ns
+        own = set(self._modules_of.get(known, ()))
+        needed = own - loaded.modules
+        loaded.modules |= own
+        # An operator that launches kernels of others alone, such as argsort, was measured with their modules.
+        if any(self._modules_of_others(known, kernel) <= own for kernel in kernels):
+            for kernel in sorted(kernels):
+                of_others = self._modules_of_others(known, kernel, least=2)
+                if of_others and not of_others & loaded.modules:
+                    shortest = min(of_others, key=lambda module: self._startup.modules[module][0])
+                    loaded.modules.add(shortest)
+                    needed.add(shortest)
+        return ns + sum(self._startup.modules[module][0] for module in needed)
+
+    def _modules_of_others(self, name: str, kernel: str, least: int = 1) -> set[int]:
+        """Returns the modules of the other operators that launch a kernel, or none if these are fewer than `least`."""
+        others = self._actions.costs.launched_by.get(kernel, set()) - {name}
+        return (
+            {module for other in others for module in self._modules_of.get(other, ())}
+            if len(others) >= least
+            else set()
+        )
 
     def _insert(self, batch: LogBatch, row: int, what: RuntimeCall, ns: int) -> None:
         if ns:
