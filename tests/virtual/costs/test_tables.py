@@ -77,6 +77,12 @@ def test_a_call_is_no_slower_than_a_larger_call_of_its_kernels() -> None:
     assert _softmax_ns(slow, larger) == pytest.approx(4_000)
 
 
+def test_a_call_that_is_slower_by_noise_keeps_its_time() -> None:
+    slow, larger = (MeasuredCall((rows, 1024, 1), (0,), (ns,)) for rows, ns in ((64, 4_400), (128, 4_000)))
+
+    assert _softmax_ns(slow, larger) == pytest.approx(4_400)
+
+
 def test_a_call_may_be_slower_than_a_larger_call_of_another_kernel() -> None:
     slow, larger = (MeasuredCall((rows, 1024, 1), (rows,), (ns,)) for rows, ns in ((64, 9_000), (128, 4_000)))
 

@@ -24,6 +24,7 @@ _POWER = 3.0
 _SAME = 1e-6
 _BEST = 0.1  # the quantile of calls that are taken to fill the device
 _FULL_RATE = 1.1  # of the roofline's time, what a call takes that waits for the memory alone
+_NOISE = 1.25  # by which the times of short kernels vary from measurement to measurement
 _ROUNDED_BYTES = 512
 _PADDED_BYTES = 16 << 10
 """The largest number of bytes in one allocation that are padding or counters and do not belong to a tensor."""
@@ -185,9 +186,9 @@ def _scaled(size: int, factor: float, turned: list[tuple[float, ...]] | None) ->
 
 
 def _fastest(family: Family, calls: Sequence[MeasuredCall]) -> np.ndarray:
-    """Returns, for each call, the shortest time that the same kernels took for at least as much work, in ns.
+    """Returns the ns of each call, or far fewer ns that the same kernels took for at least as much work.
 
-    A call that took longer was slow for another reason than its size. For example, a division of float32 has a slow
+    Such a call was slow for another reason than its size. For example, a division of float32 has a slow
     path for values that are denormal, so the values that were measured with decide about the time of a softmax.
     """
     times = np.array([max(call.total_ns, 1) for call in calls], float)
@@ -200,7 +201,7 @@ def _fastest(family: Family, calls: Sequence[MeasuredCall]) -> np.ndarray:
     for rows in alike.values():
         larger = (dims[rows][:, None] <= dims[rows]).all(2)
         fastest[rows] = np.where(larger, times[rows], np.inf).min(1)
-    return fastest
+    return np.where(times > _NOISE * fastest, fastest, times)
 
 
 def as_rows(calls: Sequence[MeasuredCall], sequences: dict[tuple[int, ...], int]) -> list[TableRow]:
