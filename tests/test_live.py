@@ -46,6 +46,11 @@ def test_a_profile_can_be_explained_again_though_torch_exports_it_once() -> None
     assert unstall.explain(profile).result == unstall.explain(profile).result
 
 
+def test_what_if_takes_a_profile_too() -> None:
+    with pytest.raises(UsageError, match=r"^torch\.profiler\.profile: no device work"):
+        unstall.whatif(_profiled(), "graph")
+
+
 def test_a_handler_prints_since_its_result_is_dropped(capsys: pytest.CaptureFixture[str]) -> None:
     _profiled(on_trace_ready=unstall.explain)
     assert "No device work was recorded" in capsys.readouterr().out

@@ -9,6 +9,7 @@ from unstall.diagnose.what_if import Forecast, what_if
 from unstall.document.document import Document
 from unstall.document.json import map_texts
 from unstall.document.shown import Shown
+from unstall.read.live import Profile, read_profile
 from unstall.report.editor import with_links
 from unstall.report.pictures import pictures_of
 from unstall.report.scrub import files_of, scrubber_of
@@ -29,7 +30,7 @@ class Answer(Shown, Forecast):
 
 
 def whatif(
-    source: str | Path | Timeline,
+    source: str | Path | Timeline | Profile,
     edits: str | Sequence[str],
     *,
     plain_step_ns: int | None = None,
@@ -41,7 +42,8 @@ def whatif(
     """Predict how changes would alter the step time of a recorded run.
 
     Args:
-        source: a trace that `torch.profiler` wrote, a saved timeline, or a `Timeline`.
+        source: a trace that `torch.profiler` wrote, a saved timeline, a `Timeline`, or a `torch.profiler.profile` that
+            has stopped.
         edits: one change, or several changes in the order in which to make them. Examples of a change are
             "remove-syncs", "graph:train.py:step" and "host-speed:2".
         plain_step_ns: the step time measured without recording, in ns. By default, the time stored in the file.
@@ -56,9 +58,10 @@ def whatif(
     Raises:
         TraceError: the file cannot be read, ends before its device events, or has no events.
         UsageError: an edit does not exist, an edit names a line or function that the run does not have, no annotation
-            has the name that `step` gives, or the steps have no device work.
+            has the name that `step` gives, the steps have no device work, or the profile has not stopped.
     """
+    timeline = source if isinstance(source, str | Path | Timeline) else read_profile(source)
     found = what_if(
-        source, edits, plain_step_ns=plain_step_ns, as_recorded=as_recorded, step=step, user=user, progress=progress
+        timeline, edits, plain_step_ns=plain_step_ns, as_recorded=as_recorded, step=step, user=user, progress=progress
     )
     return Answer(found.result, found.before, found.after)
