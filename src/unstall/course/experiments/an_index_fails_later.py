@@ -1,0 +1,38 @@
+"""An index out of bounds fails on the GPU, and Python is told some lines later.
+
+The ids count from 1, but the rows of a table count from 0: id 1000 is out of bounds. The line that fails ends in
+`# fails`.
+"""
+
+import re
+import traceback
+
+import torch
+
+from unstall import blame
+
+table = torch.nn.Embedding(1000, 32).cuda()
+ids = torch.arange(1, 1001, device="cuda")
+scale = torch.ones(32, device="cuda")
+
+
+def forward():
+    features = table(ids)  # fails
+    features = features * scale
+    return features.mean().item()
+
+
+# %% Within `blame`, the error also says whose work failed. Nothing is run again.
+try:
+    with blame():
+        forward()
+except RuntimeError as failed:
+    error = failed
+
+told = traceback.extract_tb(error.__traceback__)[-1]
+said = "\n".join([str(error), *getattr(error, "__notes__", [])])
+named = re.search(r"unstall: .*?:(\d+)", said)
+print(said)
+print(f"line that fails: {forward.__code__.co_firstlineno + 1}")
+print(f"line of the traceback: {told.lineno}")
+print(f"line that unstall names: {named[1] if named else 0}")

@@ -1,0 +1,58 @@
+"""Many innocent lines wait for the GPU: all lines that need a value on the host. They end in `# waits`."""
+
+import io
+
+import torch
+
+from unstall import SyncError, no_sync
+
+x = torch.randn(512, 512, device="cuda") / 23
+pageable, pinned = torch.randn(256, 256), torch.randn(256, 256).pin_memory()
+nowhere = io.StringIO()
+
+
+def work():
+    """Some work for the GPU. Its result is one number, which stays on the GPU."""
+    y = x
+    for _ in range(20):
+        y = y @ x
+    return y[0, :5].norm()
+
+
+def lines_that_wait():
+    work().item()  # waits
+    float(work())  # waits
+    print(work(), file=nowhere)  # waits
+    work().cpu().numpy()  # waits
+    work().tolist()  # waits
+    (work() > 0).nonzero()  # waits
+    t = work()
+    if (t > 0).all():  # waits
+        t = -t
+    pageable.to("cuda")  # waits
+    pageable.to("cuda", non_blocking=True)  # waits
+    pinned.to("cuda")  # waits
+    torch.tensor([1.0, 2.0], device="cuda")  # waits
+
+
+def lines_that_do_not():
+    t = work()
+    t = torch.where(t > 0, -t, t)
+    pinned.to("cuda", non_blocking=True)
+    t.to("cpu", non_blocking=True)  # only who reads it has to wait
+    print(t.shape, t.dtype, t.device, file=nowhere)
+
+
+# %% A guard counts the waits, and names their lines.
+for lines in (lines_that_wait, lines_that_do_not):
+    lines()  # the first time takes memory, which waits too
+    with no_sync("count") as guard:
+        lines()
+    print(f"{lines.__name__}: {len({wait.line for wait in guard.waits})}")
+
+# %% It can also forbid them: then the first wait is an error.
+try:
+    with no_sync():
+        lines_that_wait()
+except SyncError as error:
+    print(error)

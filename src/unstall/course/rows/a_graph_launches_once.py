@@ -1,0 +1,25 @@
+"""Row 19."""
+
+from unstall.course.row import Author, Check, Row
+
+ROW = Row(
+    number=19,
+    question="Would a CUDA graph help, and by how much?",
+    author=Author(
+        "Tesla T4",
+        {"eager": "26.2 ms", "graph": "2.74 ms"},
+        within={"eager": 1.25, "graph": 1.25},
+        used=("eager",),
+    ),
+    checks=(
+        Check("The graph is faster.", "graph", "eager", at_most=0.4),
+        Check("The prediction was right.", "graph, predicted", "graph", 0.8, 1.25),
+        Check("graphed is about as fast as the graph captured by hand.", "graphed", "graph", at_most=1.2),
+        Check("graphed gives the same bits.", "graphed, results that are equal", equal=1),
+    ),
+    learn=(
+        "If kernels are tiny, the time is that of the launches. A graph launches all of them by one call. whatif says "
+        "what a graph would gain before it is written, and graphed captures it and proves that results are the same."
+    ),
+    numerics="real",
+)

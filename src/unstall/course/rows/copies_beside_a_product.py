@@ -1,0 +1,22 @@
+"""Row 12."""
+
+from unstall.course.row import Author, Check, Row
+
+ROW = Row(
+    number=12,
+    question="How much time do copies take that run beside the computation?",
+    author=Author(
+        "Tesla T4",
+        {"one stream": "1.03 s", "two streams": "0.551 s"},
+        within={"one stream": 1.25, "two streams": 1.25},
+        used=("one stream",),
+    ),
+    checks=(
+        Check("Two streams are faster than one.", "two streams", "one stream", at_most=0.95),
+        Check("Two streams come close to the longer of the two works.", "two streams", "longer of the two", 0.9, 1.1),
+    ),
+    learn=(
+        "A GPU copies and computes at once, but only what is on different streams, and only from pinned memory. The "
+        "longer of the two is the limit: no number of streams goes below it. If copies take longer, send fewer bytes."
+    ),
+)

@@ -1,0 +1,17 @@
+"""Row 15."""
+
+from unstall.course.row import Check, Row
+
+ROW = Row(
+    number=15,
+    question="Which lines wait for the GPU, though nobody asked them to?",
+    checks=(
+        Check("All eleven lines wait.", "lines_that_wait", equal=11),
+        Check("The other lines do not.", "lines_that_do_not", equal=0),
+    ),
+    learn=(
+        "A line waits if the host needs a value: to print it, to decide by it, or to know how long a result is. Copies "
+        "from pageable memory wait, too. no_sync names each of them and forbids them, so that none comes back."
+    ),
+    numerics="real",
+)

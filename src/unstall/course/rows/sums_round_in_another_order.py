@@ -1,0 +1,27 @@
+"""Row 18."""
+
+from unstall.course.row import Author, Check, Row
+
+ROW = Row(
+    number=18,
+    question="The CPU, the GPU, NumPy and matrix_power say four different numbers. Which is right?",
+    author=Author(
+        "a GPU, 5,000 rows",
+        {
+            "CPU": "27654770130944",
+            "GPU": "27654807879680",
+            "NumPy": "27654749159424",
+            "matrix_power": "27654760000000",
+        },
+    ),
+    checks=(
+        Check("The four numbers differ.", "different numbers", at_least=2),
+        Check("They differ by less than 1 in 10,000.", "largest difference", at_most=0.01),
+        Check("Rounding explains all four ways.", "ways within rounding", equal=4),
+    ),
+    learn=(
+        "None of them is wrong. Each adds up the same products in another order, and each order rounds differently. "
+        "compare_numbers measures how far rounding can move a result, so no tolerance has to be guessed."
+    ),
+    numerics="device",
+)

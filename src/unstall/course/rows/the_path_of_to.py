@@ -1,0 +1,21 @@
+"""Row 21."""
+
+from unstall.course.row import Check, Row
+
+ROW = Row(
+    number=21,
+    question='Where is Tensor.to implemented? "It looks like a complex hierarchy that has left me a bit bewildered."',
+    checks=(
+        Check("Four operators and two calls of CUDA were recorded.", "links", equal=6),
+        Check("They lead to one copy on the GPU.", "copies on the GPU", equal=1),
+        Check("torch waits for the stream once.", "waits for the stream", equal=1),
+        Check("With non_blocking, torch does not wait.", "waits for the stream, pinned and non_blocking", equal=0),
+        Check("All else stays as it is.", "links, pinned and non_blocking", equal=5),
+    ),
+    learn=(
+        "to() makes a tensor on the GPU and copies into it. The dispatcher picks the kernel of each operator by its "
+        "tensors' devices: for copy_ it is Copy.cu, which calls cudaMemcpyAsync on the current stream. Without "
+        "non_blocking it then waits for that stream."
+    ),
+    numerics="real",
+)
