@@ -4,7 +4,7 @@ from unstall.course.row import Check, Row
 
 ROW = Row(
     number=16,
-    question='How are metrics collected without a barrier? "Save metrics to a list of tensors and reduce later."',
+    question='"Save metrics to a list of tensors and reduce later": does that collect them without a barrier?',
     checks=(
         Check("Reading the loss in each step waits 50 times.", "waits, in each step", equal=50),
         Check("Reading all losses at the end waits once.", "waits, at the end", equal=1),

@@ -15,7 +15,7 @@ def _goes_on(what: str) -> Check:
 
 ROW = Row(
     number=13,
-    question='What does non_blocking do? "There seems to be a lot more data transfer than I\'m expecting."',
+    question='"There seems to be a lot more data transfer than I\'m expecting": is it linked with non_blocking?',
     checks=(
         _waits("upload, pageable"),
         _waits("upload, pageable and non_blocking"),

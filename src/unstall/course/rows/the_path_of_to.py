@@ -4,7 +4,7 @@ from unstall.course.row import Check, Row
 
 ROW = Row(
     number=21,
-    question='Where is Tensor.to implemented? "It looks like a complex hierarchy that has left me a bit bewildered."',
+    question='"A complex hierarchy that has left me a bit bewildered": where is the implementation of Tensor.to?',
     checks=(
         Check("Four operators and two calls of CUDA were recorded.", "links", equal=6),
         Check("They lead to one copy on the GPU.", "copies on the GPU", equal=1),
