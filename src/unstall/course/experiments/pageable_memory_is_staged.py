@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from torch.profiler import profile
 
-pageable = torch.randn(2048, 2048)
+pageable = torch.randn(4096, 2048)
 pinned, back = pageable.pin_memory(), pageable.pin_memory()
-there, result = torch.randn(2, 2048, 2048, device="cuda")
+there, result = torch.randn(2, 4096, 2048, device="cuda")
 side = torch.cuda.Stream()
 
 
@@ -47,11 +47,10 @@ def both():
 
 measure("both directions", both)
 
-# %% Each copy moves its bytes once, on the current stream, whatever memory it is from.
+# %% Each copy moves its bytes once, on the current stream. (Uploads of up to 64 KiB do not wait, even if pageable.)
 with profile() as recorded:
-    there.copy_(pageable, non_blocking=True)  # waits
-    there.copy_(pinned, non_blocking=True)
-    torch.cuda.synchronize()  # waits
+    there[:8].copy_(pageable[:8], non_blocking=True)
+    there[:8].copy_(pinned[:8], non_blocking=True)
 trace = Path(tempfile.mkdtemp()) / "trace.json"
 recorded.export_chrome_trace(str(trace))
 copies = [event["args"] for event in json.loads(trace.read_text())["traceEvents"] if event.get("cat") == "gpu_memcpy"]

@@ -29,16 +29,16 @@ def lines_that_wait():
     t = work()
     if (t > 0).all():  # waits
         t = -t
-    pageable.to("cuda")  # waits
-    pageable.to("cuda", non_blocking=True)  # waits
-    pinned.to("cuda")  # waits
-    torch.tensor([1.0, 2.0], device="cuda")  # waits
+    work() + pageable.to("cuda")  # waits
+    work() + pageable.to("cuda", non_blocking=True)  # waits
+    work() + pinned.to("cuda")  # waits
+    work() + torch.tensor([1.0, 2.0], device="cuda")  # waits
 
 
 def lines_that_do_not():
     t = work()
     t = torch.where(t > 0, -t, t)
-    pinned.to("cuda", non_blocking=True)
+    t + pinned.to("cuda", non_blocking=True)
     t.to("cpu", non_blocking=True)  # only who reads it has to wait
     print(t.shape, t.dtype, t.device, file=nowhere)
 

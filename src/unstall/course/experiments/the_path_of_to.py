@@ -20,7 +20,7 @@ pageable.to("cuda")  # the first time takes memory
 
 
 def show(event, names, depth=0):
-    print(f"{'  ' * depth}{event.name} ({FILES.get(event.name, '')})")
+    print(f"{'  ' * depth}{event.name}" + (f" ({FILES[event.name]})" if event.name in FILES else ""))
     names.append(event.name)
     for child in event.cpu_children:
         show(child, names, depth + 1)

@@ -20,7 +20,7 @@ def bmm(x):
     return torch.bmm(x.unsqueeze(1), x.unsqueeze(2))
 
 
-sizes = [benchmark.FuzzedParameter(name, 2**9, 2**13, "loguniform") for name in ("rows", "columns")]
+sizes = [benchmark.FuzzedParameter(name, 2**12, 2**13, "loguniform") for name in ("rows", "columns")]
 drawn = benchmark.FuzzedTensor("x", ("rows", "columns"), cuda=True, min_elements=2**22, probability_contiguous=1)
 results = []
 for tensors, _, size in benchmark.Fuzzer(sizes, [drawn], seed=1).take(2):

@@ -6,7 +6,7 @@ ROW = Row(
     number=22,
     question="What do the tables of torch.utils.benchmark and timeit measure?",
     checks=(
-        Check("The two timers agree.", "largest difference of the two timers", at_most=10),
+        Check("The two timers agree.", "largest difference of the two timers", at_most=20),
         Check("torch's Timer measures calls back to back.", "torch's Timer", "bench, back to back", 0.9, 1.1),
         Check("Here, that is the time of the device.", "torch's Timer", "bench, device", 0.9, 1.1),
         Check("timeit measures the launches.", "timeit", "bench, host", 0.5, 2),
