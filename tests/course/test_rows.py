@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,8 @@ ROWS = table()
 @pytest.mark.parametrize("gpu", ["t4", pytest.param("h200", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ROWS)
 def test_the_phenomenon_is_seen(name: str, gpu: str) -> None:
+    if ROWS[name].needs:
+        pytest.importorskip(ROWS[name].needs, reason=f"{ROWS[name].needs}: not installed")
     found = run(script(name), ROWS[name], gpu)
     assert found.failure == "", found.said
     assert [f"{check.sentence} {check.reason}" for check in found.checks if not check.holds] == []
@@ -35,6 +38,13 @@ def test_the_phenomenon_is_seen(name: str, gpu: str) -> None:
     device = {"t4": "Tesla T4", "h200": "NVIDIA H200"}[gpu]
     compared = against_author(ROWS[name], device, {each.label: each.text for each in found.figures})
     assert [each.label for each in compared if each.missed and not each.why] == []
+
+
+def test_a_row_whose_package_is_missing_says_how_to_get_it() -> None:
+    name, row = next(iter(ROWS.items()))
+    found = run(script(name), replace(row, needs="no_such_package"), None)
+    assert found.failure == "the script needs no_such_package: pip install 'unstall[course]'"
+    assert not any(check.holds for check in found.checks)
 
 
 def test_each_script_has_a_row_and_each_row_a_number_of_its_own() -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 from unstall.course.figures import Figure, figures_in
@@ -29,9 +30,12 @@ def run(script: Path, row: Row, gpu: str | None, limit_s: float = LIMIT_S) -> Ex
     Returns:
         What the script printed, and which checks hold. If the script fails, `failure` says why, and no check holds.
     """
-    with tempfile.TemporaryDirectory(prefix="unstall-course-") as folder:
-        copy = shutil.copy(script, folder)  # files below the package would count as code of unstall
-        output, said, failure = _ran(_command(copy, row, gpu), limit_s, folder)
+    if row.needs and find_spec(row.needs) is None:
+        output, said, failure = "", "", f"the script needs {row.needs}: pip install 'unstall[course]'"
+    else:
+        with tempfile.TemporaryDirectory(prefix="unstall-course-") as folder:
+            copy = shutil.copy(script, folder)  # files below the package would count as code of unstall
+            output, said, failure = _ran(_command(copy, row, gpu), limit_s, folder)
     figures = tuple(figures_in(output))
     by_label = {figure.label: figure for figure in figures}
     return Experiment(
