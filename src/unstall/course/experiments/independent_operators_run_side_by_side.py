@@ -11,7 +11,7 @@ import torch
 from unstall import graphed
 
 x = torch.randn(128, 128, device="cuda")
-weights = [torch.randn(128, 128, device="cuda") / 11 for _ in range(12)]
+weights = [torch.randn(128, 128, device="cuda") / 11 for _ in range(10)]
 
 
 def chain(x):
