@@ -28,8 +28,8 @@ class ShownChains(Shown):
 
         Args:
             report: The report of a run, with its events.
-            at: The line, such as "train.py:41", or the number of a finding. Then its line is meant, and only the
-                chains of its operator, if it has one.
+            at: The line, such as "train.py:41", or the number of a finding, such as "2". A number selects the line of
+                the finding. If some chains of this line contain the finding's operator, only those are returned.
 
         Raises:
             UsageError: The report has no events or no such finding, or the line launches nothing and never waits.

@@ -127,12 +127,12 @@ def _open(ring: Ring, entries: Rows, may_be: Callable[[str], bool]) -> Rows:
 
 
 def _visits(entries: Rows) -> tuple[int | None, int | None]:
-    """Returns the first and the last execution of a line to which an entry of `entries` belongs.
+    """Returns which executions of a source line launched the work in `entries`.
 
-    The executions of the line are counted from 1.
+    All entries come from the same line. Its executions are counted from 1.
 
     Returns:
-        (first, last): `last` is None if it equals `first`. Both are None if they are not known.
+        (first execution, last execution). The last is None if it equals the first. Both are None if they are not known.
     """
     visits = entries["visit"][entries["visit"] > 0]
     if not len(visits):

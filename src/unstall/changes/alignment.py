@@ -32,7 +32,7 @@ class Alignment:
         b: The number of steps of B.
         things: What was compared to find this ratio: kernels or lines.
         common: How many kernels or lines occur in both runs.
-        agree: How many of these kernels or lines support this ratio.
+        agree: How many of these kernels or lines occur equally often in `a` steps of A and in `b` steps of B.
     """
 
     a: int = 1
@@ -43,9 +43,9 @@ class Alignment:
 
     @property
     def same_work(self) -> bool:
-        """Whether most of the common kernels or lines support this ratio.
+        """Whether most of the common kernels or lines occur equally often in `a` steps of A and in `b` steps of B.
 
-        The ratio does not need the support of all kernels, because a change to the program usually replaces some.
+        Not all of them need to, because a change to the program usually replaces some kernels.
         """
         return 2 * self.agree > self.common
 
@@ -124,10 +124,13 @@ def _divides(found: Alignment, sides: Sides) -> bool:
 
 
 def _most_agree(sides: Sides, things: Literal["kernel", "line"], of_a: I64, of_b: I64) -> Alignment:
-    """Returns the ratio of steps that most kernels or lines support.
+    """Returns the number of steps of A, and of B, in which most kernels (or lines) occur equally often.
 
-    `of_a` has one element for each time that a kernel (or a line) occurs in run A. `of_b` has one for each time in run
-    B. Each element is a number that identifies the kernel's name (or the line).
+    For example, a kernel that occurs twice in each step of A, and once in each step of B, occurs equally often in 1
+    step of A and in 2 steps of B.
+
+    `of_a` has one element for each time that a kernel (or a line) occurs in run A. `of_b` has one element for each time
+    in run B. Each element is a number that identifies the kernel's name (or the line).
     """
     (name_a, times_a), (name_b, times_b) = (np.unique(of, return_counts=True) for of in (of_a, of_b))
     _, in_a, in_b = np.intersect1d(name_a, name_b, assume_unique=True, return_indices=True)

@@ -138,7 +138,10 @@ def add_size_options(group: argparse._ArgumentGroup, largest: str) -> None:
 
 
 def add_quiet_option(group: argparse._ArgumentGroup, but: str = "only what") -> None:
-    """Adds the option -q. Its help reads "print BUT --format and -o ask for, without progress", where BUT is `but`."""
+    """Adds the option -q. Its help text contains `but`.
+
+    For example, "only what" gives the help text "print only what --format and -o ask for, without progress".
+    """
     group.add_argument(
         "-q", "--quiet", action="store_true", help=f"print {but} --format and -o ask for, without progress"
     )

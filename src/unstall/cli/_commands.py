@@ -73,8 +73,8 @@ def launcher(environ: Mapping[str, str]) -> list[str]:
 def _of_python(words: Sequence[str], run: Sequence[str]) -> str:
     """Returns a sentence on what to type instead of, for example, `unstall run python -u train.py`.
 
-    In the suggested command, Python's own flags follow `python`. `run` contains unstall's own words: ["unstall", "run"]
-    or another verb, then the verb's options.
+    In the suggested command, Python's own flags follow `python`. `run` contains "unstall", the verb (such as "run"),
+    and the options of the verb.
     """
     rest = list(words[1:])
     flags: list[str] = []
@@ -100,7 +100,7 @@ def _of_launcher(command: Sequence[str], rest: Sequence[str], module: Sequence[s
         command: The words of the launcher, such as ["torchrun"].
         rest: The words after the launcher: its options, and the program.
         module: The options with which the launcher starts a module, such as "-m".
-        run: unstall's own words: ["unstall", "run"] or another verb, then the verb's options.
+        run: "unstall", the verb (such as "run"), and the options of the verb.
     """
     flags, program = _split(rest, module)
     within = ["-m" if "-m" in module else "--module", "unstall", *_with_gpus(run[1:], flags)]
@@ -111,7 +111,7 @@ def _of_launcher(command: Sequence[str], rest: Sequence[str], module: Sequence[s
 def _with_gpus(run: Sequence[str], flags: Sequence[str]) -> list[str]:
     """Changes --gpu so that each rank has a virtual GPU: for a launcher of 2 ranks, --gpu h200 becomes --gpu h200:2.
 
-    `run` contains the words of the verb and its options. `flags` contains the options of the launcher.
+    `run` contains the verb and its options. `flags` contains the options of the launcher.
     """
     ranks = _RANKS.search(" ".join(flags))
     if ranks is None or "--gpu" not in run[:-1]:

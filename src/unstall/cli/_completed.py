@@ -1,4 +1,7 @@
-"""Lists how a shell can complete the value of an argument: the words, and the file name endings of the files."""
+"""Lists what a shell suggests as the value of an argument: words, or files whose names have certain endings.
+
+For example, the words of `--gpu` are the names of the GPUs, and `--gpu` also takes a file that ends with ".json".
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from dataclasses import dataclass
 from unstall.errors import UsageError
 
 FOLDER = "/"
-"""A special ending, which means folders instead of files."""
+"""The ending that makes a shell suggest folders instead of files."""
 _TRACES = (".json", ".json.gz", ".unstall")
 _FILES = {
     **dict.fromkeys(("SCRIPT", "ENTRY"), (".py",)),
@@ -29,7 +32,7 @@ _FILES = {
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The possible completions of an argument: words, and files whose names have one of the endings."""
+    """What a shell suggests as the value of an argument: words, and files whose names have one of the endings."""
 
     words: tuple[str, ...] = ()
     endings: tuple[str, ...] = ()
@@ -41,7 +44,7 @@ class Values:
 
 
 def values_of(verb: str, action: argparse.Action) -> Values:
-    """Returns the possible completions of an argument of a verb. The argument is looked up by its option or metavar."""
+    """Returns what a shell suggests as the value of a verb's argument. Finds the argument by its option or metavar."""
     names = [*action.option_strings, str(action.metavar)]
     keys = [f"{verb} {name}" for name in names] + names
     words = tuple(map(str, action.choices or ())) or next((tuple(_WORDS[key]()) for key in keys if key in _WORDS), ())

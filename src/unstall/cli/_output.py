@@ -35,7 +35,8 @@ def add_output_options(
         parser: The parser of the verb.
         it: What -o writes, such as "the report". The help text of -o contains these words.
         largest: What --top counts, such as "costliest findings". If given, --top and --scrub-paths are added.
-        but: The beginning of a clause in the help of --quiet: "print BUT --format and -o ask for".
+        but: Words for the help text of --quiet. For example, "only what" gives "print only what --format and -o ask
+            for, without progress".
         formats: The names of the formats that the verb can write.
     """
     group = add_output_group(parser, formats, it=it, prints="what to print; github: workflow annotations")

@@ -7,9 +7,11 @@
     unstall course 1 --explain
     unstall course --copy my-course
 
-Without EXPERIMENT, all experiments are listed. An experiment is a script of at most 60 lines. It runs in a process of
-its own, on this machine's GPU, or on a virtual T4 if there is none. Its figures are shown beside those of its author,
-with a check of each part of the phenomenon. A check is never of a time alone, so it holds on every GPU.
+Without EXPERIMENT, all experiments are listed. An experiment is a script of at most 60 lines that shows one effect,
+such as launches that return before their work is done. The script runs in a process of its own, on this machine's GPU,
+or on a virtual T4 if there is none. The report shows the script's figures beside the figures that its author saw, and
+checks that the effect occurred. A check compares two times, or tests a count. It never tests a single time, so it holds
+on every GPU.
 
 The exit code is 1 if a check does not hold, or if a script fails.
 """

@@ -31,15 +31,17 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         kind: A line of the program, a frame of Python, an operator, an annotation, a call of CUDA, or device work.
-        depth: How far inside it is. A link is called by the nearest earlier link of a smaller depth.
-        name: Its name, or the place of a line or frame.
-        takes_ns: Its time, with all that it calls; None if it is not known, as of frames that were read off stacks.
-        own_ns: Its time without the links that it calls. None if it is not known, and of device work.
-        after_ns: Of device work: the time from the begin of the call that launched it to its start.
-        bytes: Of a copy: how many bytes it moves; None if not known.
-        stream: Of device work: the recorder's number of the stream.
-        files: The files of torch's source that implement it, as far as they are known.
-        left_out: How many more calls it makes, or device ops it launches, that are not among the links.
+        depth: How deeply the link is nested in calls; 0 for the line. A link is called by the nearest earlier link that
+            has a smaller depth.
+        name: The name of the operator, annotation, call or op. For a line or a frame, its place in the source.
+        takes_ns: The duration of the link, including all that it calls. None if the duration is unknown, for example
+            because the recorder took stacks but did not time frames.
+        own_ns: The duration of the link without the links that it calls. None for device work, or if it is unknown.
+        after_ns: For device work: the time from the start of the call that launched it to the start of the work.
+        bytes: For a copy: how many bytes it moves; None if unknown.
+        stream: For device work: the number of the stream, as the recorder wrote it.
+        files: The source files of PyTorch that implement the operator, if they are known.
+        left_out: How many calls or device ops of this link are not shown as links.
     """
 
     kind: LinkKind
@@ -55,15 +57,17 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of the same names, from a line on.
+    """A chain of nested calls that a line makes, with all recorded repetitions of this chain.
+
+    Two repetitions have the same names of calls, in the same order.
 
     Attributes:
-        where: The line.
-        backward: Whether it runs in a backward pass. Then the line is that of the forward operator, and the first link
-            is the line that called the backward pass, if that is known.
-        count: How often it was recorded.
-        total_ns: The time of all of them on the host and on the device together.
-        links: The links of one of them: the one whose time is the median.
+        where: The line. For a backward pass, the line of the forward operator.
+        backward: Whether the calls belong to a backward pass. If so, the first link is the line that called the
+            backward pass, if this line is known.
+        count: The number of repetitions.
+        total_ns: The time of all repetitions: the host's time plus the device's time.
+        links: The links of one repetition: of the one whose time is the median.
     """
 
     where: Where
@@ -74,7 +78,7 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chains(msgspec.Struct, frozen=True, kw_only=True):
-    """The chains of a line, in the JSON schema `unstall.chain/1`. The one that takes the most time is first."""
+    """The chains of a line, in the JSON schema `unstall.chain/1`. The chain that takes the most time is first."""
 
     schema: str = CHAIN_SCHEMA
     version: str
@@ -86,7 +90,7 @@ class Chains(msgspec.Struct, frozen=True, kw_only=True):
 def chains_at(run: Run, file: str, line: int) -> tuple[Chain, ...]:
     """Returns the chains of calls from a source line to device work and to waits.
 
-    `file` is the path as recorded, or the end of it: its last parts.
+    `file` is the recorded path, or the last parts of it. For example, "models/net.py" finds "/home/me/models/net.py".
     """
     timeline, places = run.timeline, run.places
     lines, host = timeline.lines, timeline.host
@@ -99,7 +103,8 @@ def chains_at(run: Run, file: str, line: int) -> tuple[Chain, ...]:
     launching = np.zeros(len(host), np.bool_)
     launching[timeline.device.launch[timeline.device.launch >= 0]] = True
     calls = np.flatnonzero(here & (launching | (host.kind == HostKind.SYNC)))
-    # An operator's calls are leaves of one chain. Its first launch stands for them, or its first wait.
+    # All calls of an operator are leaves of one chain. The operator's first launch stands for these calls, or its first
+    # wait if it launches nothing.
     calls = calls[np.argsort(~launching[calls], kind="stable")]
     _, first = np.unique(np.where(host.op[calls] >= 0, host.op[calls], -1 - calls), return_index=True)
     groups: dict[tuple[int | str, ...], list[list[int]]] = defaultdict(list)
@@ -111,7 +116,10 @@ def chains_at(run: Run, file: str, line: int) -> tuple[Chain, ...]:
 
 
 def _path(run: Run, row: int) -> list[int]:
-    """Returns the host events from the outermost below the user's frame to `row`, each called by the one before."""
+    """Returns the nested host events around `row`, outermost first, and `row` itself at the end.
+
+    The outermost event is the one that the user's code called directly.
+    """
     host, places = run.timeline.host, run.places
     top = int(places.top_op[row])
     path, inside_top = [row], row == top
@@ -141,7 +149,10 @@ def _chain(run: Run, paths: list[list[int]]) -> Chain:
 
 
 def _time(run: Run, path: list[int]) -> int:
-    """Returns the time of the outermost link on the host, and of the work of the last one on the device."""
+    """Returns the host time of the first event in `path`, plus the device time of the work that the last one launched.
+
+    The first event contains all others. Times are in ns.
+    """
     host, device = run.timeline.host, run.timeline.device
     ops = run.ops_of(np.array(path[-1:], np.int64))
     return int(host.end[path[0]] - host.start[path[0]]) + int((device.end[ops] - device.start[ops]).sum())
@@ -169,7 +180,10 @@ def _links(run: Run, path: list[int], where: Where) -> Iterable[Link]:
 
 
 def _leaves(run: Run, path: list[int]) -> list[int]:
-    """Returns the calls of the innermost operator, in order; or the last event of the path, if it is in no operator."""
+    """Returns the CUDA calls of the innermost operator, in order.
+
+    If the last event of the path is not a direct call of an operator in the path, returns only this event.
+    """
     host = run.timeline.host
     last = path[-1]
     parent = int(host.parent[last])
@@ -237,7 +251,11 @@ def _frames_below(run: Run, path: list[int]) -> list[str]:
 
 
 def _origin(run: Run, path: list[int], where: Where) -> str:
-    """Returns the user's line that made the calls of the path. It is not `where` in a backward pass."""
+    """Returns the user's line that made the calls in `path`.
+
+    In a backward pass, this is the line that called the backward pass. `where` has the line of the forward operator; it
+    is used only if no user frame is known.
+    """
     stacks, places = run.timeline.stacks, run.places
     frame = int(run.timeline.host.stack[path[0]])
     while frame >= 0 and not places.is_user_frame[frame]:

@@ -1,4 +1,4 @@
-"""The operators of a step, the edges between them, and what follows from edges: the critical path."""
+"""The operators of a step, the edges (dependencies) between them, and the critical path along the edges."""
 
 from __future__ import annotations
 
@@ -24,11 +24,14 @@ class GraphEdge(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         earlier: The index of the earlier node.
         later: The index of the later node.
-        kind: `data`: the later one reads what the earlier one wrote. `overwrite`: it overwrites what the earlier one
-            used. `stream`: it came next on its stream. `wait`: its stream waited. `autograd`: it is the backward
-            operator of the earlier one.
-        bytes: How many bytes it reads; 0 if the kind is not `data`.
-        critical: Whether the critical path runs along it.
+        kind: The reason.
+            `data`: the later node reads bytes that the earlier node wrote.
+            `overwrite`: the later node overwrites bytes that the earlier node used.
+            `stream`: the later node comes next on the same stream.
+            `wait`: the stream of the later node waited for an event that was recorded after the earlier node.
+            `autograd`: the later node is the backward operator of the earlier node.
+        bytes: How many bytes the later node reads; 0 if the kind is not `data`.
+        critical: Whether the critical path contains this edge.
     """
 
     earlier: int
@@ -42,16 +45,16 @@ class GraphEdge(msgspec.Struct, frozen=True, kw_only=True):
 class StepOperators:
     """The operators of a step, in the order of their first launch."""
 
-    rows: I64  # by operator: its host row, or that of its call if it is in no operator
+    rows: I64  # by operator: its host row; a launch outside of all operators counts as an operator
     calls: I64  # by operator: the host row of its first launch
-    duration: I64  # device time
-    operator_of: dict[int, int]  # by host row of an operator or call: its number
+    duration: I64  # by operator: device time in ns
+    operator_of: dict[int, int]  # by host row, as in `rows`: the number of the operator
     op_rows: I64  # rows of Device, in launch order
     op_of: I64  # by element of `op_rows`: the number of its operator
 
 
 def operators_of(run: Run, step: int) -> StepOperators:
-    """Returns the operators that put work on a device between the begin and the end of a step, in launch order."""
+    """Returns the operators that launch device work between the start and the end of a step, in launch order."""
     host, device = run.timeline.host, run.timeline.device
     begin, end = run.steps.start[step - 1], run.steps.end[step - 1]
     launch = device.launch
@@ -71,13 +74,20 @@ def operators_of(run: Run, step: int) -> StepOperators:
 
 
 def _operation(run: Run, rows: I64) -> I64:
-    """Returns, for each host row, the row that stands for its operator: the outermost one below the user's frame."""
+    """Returns, for each host row, the host row of its operator: the operator that the user's code called.
+
+    A row outside of all operators is returned unchanged.
+    """
     operation = run.places.operation[rows]
     return np.where(operation >= 0, operation, rows).astype(np.int64)
 
 
 def edges_of(run: Run, step: StepOperators) -> tuple[list[GraphEdge], list[GraphEdge]]:
-    """Returns (all edges, those that make the critical path). If the data is known, other edges do not make it."""
+    """Returns (all edges, the edges along which the critical path may run).
+
+    If the trace says which bytes each operator uses, the critical path follows only `data` and `overwrite` edges.
+    Otherwise, it may follow all edges.
+    """
     edges = [*_data_edges(run, step), *_wait_edges(run, step)]
     if len(run.timeline.dependencies):
         return edges, [edge for edge in edges if edge.kind in ("data", "overwrite")]
@@ -112,7 +122,10 @@ def _stream_edges(run: Run, step: StepOperators) -> list[GraphEdge]:
 
 
 def _wait_edges(run: Run, step: StepOperators) -> list[GraphEdge]:
-    """Returns an edge for each wait of a stream: from the last work before the event to the first after the wait."""
+    """Returns an edge for each wait of a stream for an event.
+
+    The edge leads from the last operator before the event to the first operator after the wait.
+    """
     waits, host, device = run.timeline.waits, run.timeline.host, run.timeline.device
     launched = host.start[device.launch[step.op_rows]]
     stream = device.stream[step.op_rows]
@@ -146,7 +159,10 @@ def _predecessors(count: int, edges: Iterable[GraphEdge]) -> list[list[int]]:
 
 
 def critical_path(duration: I64, edges: Sequence[GraphEdge]) -> tuple[list[int], int]:
-    """Returns (operators, time): the chain of operators, each of which needs the one before, that takes longest."""
+    """Returns the critical path, as (its operators, its device time in ns).
+
+    The critical path is the slowest chain of operators in which each operator depends on the one before.
+    """
     if not len(duration):
         return [], 0
     length = duration.tolist()
@@ -164,7 +180,10 @@ def critical_path(duration: I64, edges: Sequence[GraphEdge]) -> tuple[list[int],
 
 
 def most_at_once(duration: I64, edges: Sequence[GraphEdge]) -> int:
-    """Returns how many operators run at once at most, if each begins as soon as all that it needs have ended."""
+    """Returns how many operators would run at once at most.
+
+    Each operator is assumed to start as soon as the operators that it needs have ended.
+    """
     ends: list[int] = []
     for number, before in enumerate(_predecessors(len(duration), edges)):
         ends.append(max((ends[each] for each in before), default=0) + int(duration[number]))

@@ -1,4 +1,4 @@
-"""Puts operators of a graph together, so that the graph can be drawn and read."""
+"""Merges operators of a graph into nodes, so that the graph is small enough to be drawn and read."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ class Path(NamedTuple):
     """Where an operator was called.
 
     Attributes:
-        frames: The frames of its stack, the outermost first; without stacks, one number that stands for a name.
-        backward: Whether the operator is of a backward pass. Then the frames are those of the forward operator.
+        frames: The frames of the call stack, outermost first. If no stack was recorded, one negative number instead,
+            which stands for the name of an annotation or operator.
+        backward: Whether the operator belongs to a backward pass. If so, the frames are those of the forward operator.
     """
 
     frames: tuple[int, ...]
@@ -24,12 +25,13 @@ class Path(NamedTuple):
 
 
 class Folded(NamedTuple):
-    """How operators were put together.
+    """Which operators were merged into which node.
 
     Attributes:
-        node: The number of its node, by operator. Each node has a greater number than all that it needs.
-        depth: How many frames of its path each node keeps.
-        how: How it was done, as text; "" if each operator is a node.
+        node: For each operator, the number of its node. A node has a greater number than the nodes on which it depends.
+        depth: For each node, how many frames of its operators' paths are kept, counted from the outermost. The last
+            kept frame is the place of the node.
+        how: A text that says how operators were merged; "" if each operator is a node of its own.
     """
 
     node: list[int]
@@ -38,10 +40,11 @@ class Folded(NamedTuple):
 
 
 def folded(names: Sequence[str], paths: Sequence[Path], edges: Iterable[tuple[int, int]]) -> Folded:
-    """Puts operators together into at most `MOST_NODES` nodes. No node needs itself.
+    """Merges operators into at most `MOST_NODES` nodes. The resulting graph has no cycles.
 
-    At first, equal operators of a line that could run at once become one node. If that is not enough, operators that
-    follow each other become one: those of a line, or of the line that calls it, and so on outward.
+    First, equal operators of one line that could run at once become one node. If there are still too many nodes,
+    consecutive operators of one line become one node. If that is not enough either, consecutive operators that were
+    called from one line become one node, and so on outward along the call stack.
 
     Args:
         names: The name of each operator, in the order of the program.
@@ -75,7 +78,11 @@ def _of_nodes(node: Sequence[int], depth: Sequence[int]) -> list[int]:
 
 
 def _siblings(labels: Sequence[object], edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Gives operators of equal labels and levels one number. Edges lead to higher levels, so nothing needs itself."""
+    """Returns a node number for each operator. Operators with equal labels that could run at once get the same number.
+
+    Two operators could run at once if they have the same level: the number of edges on the longest way to the operator.
+    Each edge leads to a higher level, so the nodes form no cycle.
+    """
     level = [0] * len(labels)
     for one, two in edges:
         level[two] = max(level[two], level[one] + 1)
@@ -92,9 +99,11 @@ def _siblings(labels: Sequence[object], edges: Sequence[tuple[int, int]]) -> lis
 
 
 def _stretches(paths: Sequence[Path]) -> tuple[list[int], list[int], str]:
-    """Puts operators that follow each other together, the longest stretches first.
+    """Merges consecutive operators that have the same outer frames into stretches. Merges the longest stretches first.
 
-    Returns (number of its stretch by operator, frames that each stretch keeps, how it was done).
+    Returns:
+        (stretches, depths, how). `stretches` has the number of each operator's stretch. `depths` has the number of
+        frames that each stretch keeps. `how` is a text that says how operators were merged.
     """
     count = len(paths)
     deepest = max(len(path.frames) for path in paths)
@@ -117,7 +126,7 @@ def _stretches(paths: Sequence[Path]) -> tuple[list[int], list[int], str]:
 
 
 def runs(labels: Sequence[object]) -> list[int]:
-    """Returns a number for each label, that grows by 1 where a label differs from the one before."""
+    """Returns a number for each label. The first is 0, and each label that differs from the one before adds 1."""
     numbers, number = [], 0
     for at, label in enumerate(labels):
         number += at > 0 and label != labels[at - 1]

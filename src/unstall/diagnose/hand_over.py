@@ -120,8 +120,8 @@ def _first_of_launch(timeline: Timeline, rows: I64) -> I64:
 def _hidden_work(timeline: Timeline, rows: I64, at: I64, begun: I64) -> I64:
     """Finds launched graphs that may have kept the device busy, although the file does not contain the graphs' ops.
 
-    Returns, for each idle interval, the time at which the launch of the graph that was found returned, in ns. If no
-    graph was found, returns the largest int64.
+    Returns one time for each idle interval, in ns: when the call that launched such a graph returned. If there is no
+    such graph, the time is the largest int64.
 
     Args:
         timeline: The run.

@@ -195,8 +195,8 @@ def _tiny_rows(run: Run) -> list[Group]:
 def _at_costliest(run: Run, rows: I64, lost: I64) -> Group:
     """Returns one group with all of the host rows `rows`.
 
-    The place of the group is the line that causes most idle time. `lost` has the idle time that each host row causes,
-    in ns.
+    The place of the group is the line that causes the most idle time. `lost` has the idle time that each host row
+    causes, in ns.
     """
     parts = sorted(run.lines(rows), key=lambda part: _costliest_first(run, part, lost))
     return parts[0] if len(parts) == 1 else Group(parts[0].place, None, rows)
@@ -207,10 +207,10 @@ def _function(run: Run, group: Group) -> int:
 
 
 def _functions(run: Run, places: I64) -> I64:
-    """Returns places in which all lines of a function are the same place.
+    """Returns, for each place that is a source line, the number of the line's function.
 
-    A loop spans several lines, so the lines of a loop must count as one place. If the recorder knew only `def` lines,
-    the places stay unchanged.
+    All lines of a loop are in the same function, so they get the same number. Other places stay unchanged. If the
+    recorder knew only `def` lines, each line has a number of its own.
     """
     function = function_of(run.timeline)
     in_function = (places >= 0) & (places < len(function))

@@ -1,4 +1,4 @@
-"""A step as a graph: its operators, what each needs of others, the critical path, and what could run in parallel."""
+"""A step as a graph: its operators, their dependencies, the critical path, and what could run in parallel."""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ _NODE = "autograd::engine::evaluate_function: "
 
 
 class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
-    """One operator, or several that the program calls one after another.
+    """A node of the graph: one operator, or several operators that were merged.
 
     Attributes:
-        name: The operator's name, or the place that stands for several operators.
-        where: The source line; "" if it is not known.
-        backward: Whether it runs in a backward pass. Then `where` is the line of the forward operator.
-        operators: How many operators it stands for.
-        device_ns: Their time on the device.
-        at_once: How many of them would run at once at most, if each began as soon as what it needs is there.
-        streams: The recorder's numbers of the streams on which they ran.
-        critical: Whether at least one of them is on the critical path.
+        name: The name of the operators. If their names differ, a frame that called them: "train.py:20 in forward".
+        where: The source line of the operators; "" if it is not known, or if the names of the operators differ.
+        backward: Whether the operators run in a backward pass. If so, `where` is the line of the forward operator.
+        operators: The number of operators.
+        device_ns: The device time of all operators together.
+        at_once: How many of the operators would run at once at most, if each started when the operators that it needs
+            have ended.
+        streams: The numbers of the streams on which the operators ran, as the recorder wrote them.
+        critical: Whether at least one of the operators is on the critical path.
     """
 
     name: str
@@ -53,7 +54,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CriticalPart(msgspec.Struct, frozen=True, kw_only=True):
-    """Operators of one name and line that follow each other on the critical path."""
+    """Operators of one name and one line: consecutive ones on the critical path, or all that are not on this path."""
 
     name: str
     where: str
@@ -63,21 +64,22 @@ class CriticalPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperatorGraph(msgspec.Struct, frozen=True, kw_only=True):
-    """A step as a graph, in the JSON schema `unstall.graph/1`. Each node stands after all that it needs.
+    """A step as a graph, in the JSON schema `unstall.graph/1`. Each node comes after the nodes that it needs.
 
     Attributes:
         step: The number of the step, from 1 on.
         steps: How many steps the run has.
-        knows_data: Whether it is known which operator uses which bytes. If so, edges of the kinds `data` and
-            `overwrite` make the critical path; otherwise all edges do.
+        knows_data: Whether it is known which operator uses which bytes. If so, the critical path follows only the edges
+            of the kinds `data` and `overwrite`. Otherwise, it may follow all edges.
         operators: How many operators the step has.
-        folded: How operators were put together into nodes; "" if each is a node.
+        folded: How operators were merged into nodes, as text; "" if each operator is a node of its own.
         work_ns: The device time of all operators together.
-        span_ns: The device time of those on the critical path.
-        most_at_once: How many operators would run at once at most, if each began as soon as what it needs is there.
+        span_ns: The device time of the operators on the critical path.
+        most_at_once: How many operators would run at once at most, if each started when the operators that it needs
+            have ended.
         streams: How many streams the step used.
-        critical: The critical path.
-        beside: The operators that are not on it, by name and line, the longest first.
+        critical: The operators on the critical path, in order.
+        beside: The operators that are not on the critical path, grouped by name and line, longest first.
     """
 
     schema: str = GRAPH_SCHEMA
@@ -99,7 +101,7 @@ class OperatorGraph(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def median_step(run: Run) -> int:
-    """Returns the number of the step whose length is the median, from 1 on."""
+    """Returns the number of the step whose length is the median. Steps are numbered from 1."""
     return int(np.argsort(run.step_lengths, kind="stable")[len(run.steps) // 2]) + 1
 
 
@@ -140,9 +142,10 @@ def operator_graph(run: Run, step: int, version: str) -> OperatorGraph:
 
 
 def _path(run: Run, row: int) -> Path:
-    """Returns the frames of a call, the outermost first: of the forward operator if it is of a backward pass.
+    """Returns the path of a call, which is given by its host row. For a backward operator, the forward operator's path.
 
-    Without stacks, it is the place of a name.
+    If no stack was recorded, the path has one negative number instead of frames. `_frame` converts this number to the
+    name of an annotation or operator.
     """
     host, stacks = run.timeline.host, run.timeline.stacks
     forward = int(host.forward[row])
@@ -218,7 +221,11 @@ def _parts(
     *,
     in_order: bool = False,
 ) -> tuple[CriticalPart, ...]:
-    """Puts operators of the same name and line together: those that follow each other if `in_order`, else all."""
+    """Groups operators by name and line.
+
+    If `in_order` is set, a group has only consecutive operators, and the groups are in the order of the operators.
+    Otherwise, a group has all operators of a name and line, and the longest group comes first.
+    """
     labels = [(names[each], places[each], paths[each].backward) for each in operators]
     keys: Sequence[object] = runs(labels) if in_order else labels
     found: dict[object, list[int]] = {}
@@ -244,13 +251,20 @@ def _name(run: Run, row: int) -> str:
 
 
 def _user_place(run: Run, row: int) -> str:
-    """Returns the user's line of a call, such as "train.py:20 in forward", or the name that stands for it."""
+    """Returns the user's line that made a call, such as "train.py:20 in forward".
+
+    If the line is not known, returns the name of the annotation or operator around the call.
+    """
     frame = int(run.places.frame[row])
     return _frame(run, frame if frame >= 0 else -2 - int(run.places.place[row]))
 
 
 def _frame(run: Run, frame: int) -> str:
-    """Returns a frame, which is a row of the timeline's stacks, as text. A negative number stands for a name."""
+    """Returns a frame as text. `frame` is a row of the timeline's stacks, or a negative number.
+
+    The negative number is -2 minus a place in `run.places.place`. It is used if no stack was recorded. Its text is the
+    name of an annotation or operator.
+    """
     timeline, lines = run.timeline, run.timeline.lines
     if frame < 0:
         place = -2 - frame - len(lines)

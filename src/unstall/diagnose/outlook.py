@@ -71,13 +71,12 @@ class Outlook:
 
     @cached_property
     def doubt(self) -> Freed | None:
-        """The gains under a second assumption about the recorder's overhead, if this changes which resource limits the
-        run.
+        """The gains under another assumption about the recorder's overhead, if another resource then limits the run.
 
-        The first assumption is that the estimated overhead is right. Under the first assumption, either the host or
-        another resource limits the run. If it is the host, the second assumption is that the host is faster, by the
-        error of the estimate. If it is another resource, the second assumption is that the recorder has no overhead.
-        The result has only two gains: that of the host, and the largest gain of the other resources.
+        Usually, the estimated overhead is assumed to be right. If the host then limits the run, the other assumption is
+        that the host is faster, by the error of the estimate. If another resource limits the run, the other assumption
+        is that the recorder has no overhead. The result has only two gains: that of the host, and the largest gain of
+        the other resources.
 
         None if the same resource limits the run under both assumptions, or if the overhead is not estimated.
         """

@@ -166,9 +166,9 @@ def bound_by(run: Run, freed: Freed | None = None) -> str:
 
 
 def _by_gain(run: Run, freed: Freed, bound: str) -> str:
-    """Returns the first sentences of the verdict: which change would shorten a step most, and which changes are next.
+    """Returns the first sentences of the verdict: which resource would shorten a step most if it took no time.
 
-    The changes are resources that take no time.
+    The resources with the next largest gains follow.
     """
     best, others = freed.best(), freed.others()
     step = run.steps.unit

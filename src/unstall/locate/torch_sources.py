@@ -1,7 +1,7 @@
 """Which files of PyTorch's source implement an operator.
 
-The table has only operators whose functions were looked up in https://github.com/pytorch/pytorch. It needs no others:
-a chain of calls names every operator, with a file or without.
+The tables have only operators whose functions were looked up in https://github.com/pytorch/pytorch. For all other
+operators, reports show the operator's name without a file.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ _BINDINGS = "tools/autograd/templates/python_variable_methods.cpp"  # THPVariabl
 
 
 def source_files(name: str) -> tuple[str, ...]:
-    """Returns the files of PyTorch's source that implement an operator, or a method of tensors as Python names it.
+    """Returns the source files of PyTorch that implement a function.
 
-    The file for all devices comes first, then the one for CUDA. Returns () if no file is known.
+    `name` is the name of an operator, or of a tensor's method as a recorded Python frame has it. The file for all
+    devices comes first, then the file for CUDA. Returns () if no file is known.
     """
     if _BINDING.match(name):
         return (_BINDINGS,)

@@ -123,7 +123,8 @@ class LineTable:
         Args:
             content: The `.debug_line` section.
             strings: The `.debug_line_str` section.
-            steps: The limit on the work; None for a new limit.
+            steps: The limit on the work. Several tables may share one limit. If None, this table has a limit of its
+                own.
         """
         self._content, self._strings, self._steps = content, strings, steps or Steps()
         self._heads: dict[int, _Unit] = {}

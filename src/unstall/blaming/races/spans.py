@@ -42,7 +42,8 @@ class Span(NamedTuple):
     def without(self, other: Span) -> list[Span]:
         """Returns this span without the bytes of `other`, as up to two spans.
 
-        A span with several runs is not split. It is returned whole, or not at all if `other` covers it completely.
+        If this span consists of several runs (ranges of bytes), it is not split: the result is the whole span, or [] if
+        `other` covers the whole span.
         """
         if self == other:
             return []
