@@ -151,9 +151,10 @@ def _of_one_stretch(subject: Subject, stretch: I64) -> Bool:
 
 
 def _beside(subject: Subject, place: EditPlace | None) -> NDArray[np.float64]:
-    """Returns, for each instruction, how much of the work before it is in operators outside of the place, as a share.
+    """Returns, for each instruction, which share of the host work before it is in operators outside of the place.
 
-    These operators launch nothing. An operator outside of the place that launches something ends the stretch.
+    Only operators that launch nothing count. If an operator outside of the place launches something, a CUDA graph
+    cannot contain its launch, so the stretch of launches ends before this operator.
     """
     host, top = subject.timeline.host, subject.places.top_op
     if place is None:
@@ -214,7 +215,7 @@ def _uploads(subject: Subject) -> Bool:
 
 
 def _copying(subject: Subject, direction: CopyDirection) -> Bool:
-    """Returns a mask of the instructions that launch copies in this direction."""
+    """Returns a mask of the instructions that launch copies in the given direction."""
     program = subject.program
     return launching(program, (subject.timeline.device.direction == direction)[program.ops.device])
 

@@ -1,4 +1,4 @@
-"""Kernels run K times as fast, all or those of one place. Collectives, which wait for others, stay as they are."""
+"""All kernels, or the kernels of one place, run K times as fast. Collectives stay as they are: they wait for others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors that are copied to the device here are made there instead: one small kernel replaces each copy."""
+"""Tensors are made on the device and no longer copied to it: one small kernel replaces each copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies run on a stream of their own, one ahead of the computation that uses them."""
+"""Copies to the device run on a second stream: each runs while the device computes with the copy before it."""
 
 from __future__ import annotations
 

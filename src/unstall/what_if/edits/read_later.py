@@ -1,4 +1,4 @@
-"""Copies to the host go into pinned memory and are read later: the host does not wait for them here."""
+"""Copies to the host go into pinned memory and are read later, so that the host does not wait for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The host no longer waits for the device here: a value stays on the device, or is read later."""
+"""The host no longer waits for the device: values stay on the device, or are read later."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 def _without(subject: Subject, read_back: Bool, waits: Bool, driver: Bool) -> Program:
     """Returns the program without the host events in `read_back`, which read values.
 
-    Other work within these events stays, such as a first use.
+    Other work within these events stays, such as an allocation, or the loading of a kernel at its first use.
 
     Args:
         subject: The run.
