@@ -42,7 +42,7 @@ class Point(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The value as a multiple of its bound, or 0 if the value is not positive."""
+        """The value divided by its bound, or 0 if the value is not positive."""
         if not self.value > 0:  # nan, too
             return 0.0
         share = self.value / self.bound if self.bound else math.inf
@@ -99,7 +99,7 @@ class Drawn:
     """The part of a chart that is drawn: one point for each stretch of successive values.
 
     Attributes:
-        points: For each stretch, the value that is the largest multiple of its bound, together with this bound.
+        points: For each stretch, the point with the largest ratio of value to bound.
         starts: For each stretch, the index of its first value.
         axis: The axis on which the points are drawn.
     """

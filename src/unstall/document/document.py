@@ -213,8 +213,8 @@ class Waterfall(msgspec.Struct, frozen=True):
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
     """Values along a run, each with its bound, on a logarithmic axis.
 
-    If there is not enough space for all values, successive values share a bar. The bar shows the value that is the
-    largest multiple of its bound. Values of 0 and nan are not drawn.
+    If there is not enough space for all values, successive values share a bar. The bar shows the value with the largest
+    ratio to its bound. Values of 0 and nan are not drawn.
 
     Attributes:
         title: The title.

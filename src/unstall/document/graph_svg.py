@@ -37,7 +37,10 @@ STYLE = """
 
 
 def drawing(graph: Graph) -> str:
-    """Returns the graph as an SVG element. The page around it, or the file, has `STYLE`. Returns "" for no nodes."""
+    """Returns the graph as an SVG element, or "" if it has no nodes.
+
+    The caller adds `STYLE` to the page or the file that contains the element.
+    """
     if not graph.nodes:
         return ""
     pairs = [(edge.earlier, edge.later) for edge in graph.edges]
@@ -82,7 +85,11 @@ def _edge(edge: GraphLine, layout: Layout, *, beside: bool) -> str:
 
 
 def _points(route: tuple[float, ...], first: int) -> Iterator[tuple[float, int]]:
-    """Yields the points of an edge: below its earlier node, past the nodes of each layer between, above its later."""
+    """Yields the points of an edge, from top to bottom.
+
+    The edge starts at the bottom of its earlier node and ends at the top of its later node. In each layer between the
+    two nodes, the edge is vertical.
+    """
     yield _MARGIN + route[0], _top(first) + _NODE_HEIGHT
     for layer, x in enumerate(route[1:-1], first + 1):
         yield _MARGIN + x, _top(layer)

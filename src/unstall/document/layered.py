@@ -1,7 +1,8 @@
 """Lays out a directed acyclic graph in layers, after Sugiyama, Tagawa and Toda (https://doi.org/10.1109/TSMC.1981.4308636).
 
-Each node stands below all nodes that it needs. Edges that follow from others are left out. Nodes of a layer are in the
-order that crosses few edges, and stand as near to what they are joined with as their neighbours allow.
+Each node is below all nodes that it needs. An edge is left out if other edges lead from its earlier to its later node.
+The nodes of a layer are ordered so that few edges cross. Then each node moves as near to its connected nodes as the
+neighbours in its layer allow.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ class Layout(NamedTuple):
     Attributes:
         x: The middle of each node.
         layer: The layer of each node, from 0 on.
-        routes: The x at each layer of an edge, from its earlier to its later node, by (earlier, later). Edges that
-            follow from others have none.
+        routes: Maps each edge (earlier node, later node) to the edge's x in each layer, from the layer of the earlier
+            node to the layer of the later node. Edges that are left out are not in the map.
         width: The width of the whole drawing.
     """
 
@@ -45,7 +46,7 @@ def laid_out(
         count: The number of nodes.
         edges: Pairs (earlier, later) with earlier < later.
         node_width: The width of each node.
-        gap: The least distance between neighbours.
+        gap: The least space between neighbours in a layer.
         straight: The edges that should be as straight as possible.
     """
     kept = reduced(count, edges, straight)
@@ -65,7 +66,11 @@ def laid_out(
 def reduced(
     count: int, edges: Iterable[tuple[int, int]], always: Collection[tuple[int, int]] = ()
 ) -> list[tuple[int, int]]:
-    """Returns the edges without those that follow from others: the transitive reduction, and the edges in `always`."""
+    """Returns the transitive reduction of the edges: leaves out an edge if other edges lead from its first node to its
+    second node.
+
+    An edge in `always` is never left out.
+    """
     always = set(always)
     later: list[list[int]] = [[] for _ in range(count)]
     for one, two in set(edges):
@@ -81,7 +86,9 @@ def reduced(
 
 
 def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Returns the layer of each node: right below the last that it needs, or, if it needs none, right above the first
+    """Returns the layer of each node. Layer 0 is at the top.
+
+    A node is one layer below the lowest node that it needs. If it needs no node, it is one layer above the highest node
     that needs it.
     """
     layer = [0] * count
@@ -97,9 +104,12 @@ def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
 def _with_paths(
     count: int, edges: Sequence[tuple[int, int]], layer: Sequence[int]
 ) -> tuple[dict[tuple[int, int], list[int]], tuple[list[list[int]], list[list[int]]], list[int]]:
-    """Adds a point to each layer that an edge passes.
+    """Adds a point to each layer that an edge passes. Nodes are points, too, with the same numbers.
 
-    Returns (points of each edge with both ends, (neighbours above, neighbours below) of each point, layer by point).
+    Returns:
+        (chains, (above, below), layers). `chains` maps each edge to its points, from its first node to its second node.
+        `above` and `below` have, for each point, the points to which it is connected in the layer above and below.
+        `layers` has the layer of each point.
     """
     rank = list(layer)
     chains = {}
@@ -117,7 +127,7 @@ def _with_paths(
 
 
 def _ordered(rank: Sequence[int], neighbours: tuple[list[list[int]], list[list[int]]]) -> list[list[int]]:
-    """Returns the points of each layer from left to right, by the barycentre of their neighbours."""
+    """Returns the points of each layer from left to right, sorted by the mean position of their connected points."""
     rows: list[list[int]] = [[] for _ in range(max(rank, default=-1) + 1)]
     for number, layer in enumerate(rank):
         rows[layer].append(number)
@@ -136,7 +146,11 @@ def _ordered(rank: Sequence[int], neighbours: tuple[list[list[int]], list[list[i
 
 
 def _weights(count: int, straight: Iterable[Sequence[int]]) -> list[float]:
-    """Returns how much each point pulls at its neighbours, and holds its own place."""
+    """Returns the weight of each point: how strongly it attracts the points to which it is connected.
+
+    A point with a large weight also moves less if it must make room for its neighbours. `straight` has the points of
+    each edge that should be straight. These points have a large weight.
+    """
     weight = [1.0] * count
     for chain in straight:
         for number in chain:
@@ -170,10 +184,16 @@ def _placed(
 
 
 def nearest_apart(wanted: Sequence[float], apart: Sequence[float], weight: Sequence[float]) -> list[float]:
-    """Returns positions that are nearest to the wanted ones, by the weighted sum of squares, with neighbours at least
-    `apart`.
+    """Returns positions that are as near as possible to the wanted positions, and keep a distance between neighbours.
 
-    Less the distances, the positions must not fall: isotonic regression, by pooling adjacent violators.
+    The positions minimise the weighted sum of the squared differences from `wanted`. If each position is reduced by the
+    sum of all distances before it, the positions only need to be in ascending order. This problem is isotonic
+    regression. It is solved by the pool-adjacent-violators algorithm.
+
+    Args:
+        wanted: The wanted positions in px, from left to right.
+        apart: The least distance in px from each position to the next one.
+        weight: The weight of each position.
     """
     offsets = [0.0]
     for distance in apart:
@@ -190,7 +210,7 @@ def nearest_apart(wanted: Sequence[float], apart: Sequence[float], weight: Seque
 
 
 def _pulled(values: Sequence[tuple[float, float]], otherwise: float) -> float:
-    """Returns the weighted mean of (value, weight) pairs."""
+    """Returns the weighted mean of (value, weight) pairs, or `otherwise` if there are no pairs."""
     heavy = sum(weight for _, weight in values)
     return sum(value * weight for value, weight in values) / heavy if heavy else otherwise
 

@@ -23,8 +23,8 @@ class ModelCallHooks:
     another module.
 
     Watching all modules costs a few tenths of a microsecond for each call of a module. `follow` limits the watch to one
-    module. If two successive calls of this module run the module's `forward` equally often, only the code of `forward`
-    is watched from then on.
+    module. One call of this module may run its `forward` several times, for example if the module calls itself. Once
+    two successive calls have run `forward` the same number of times, only the code of `forward` is watched.
     """
 
     def __init__(self, on_boundary: Callable[[str, int], None]) -> None:

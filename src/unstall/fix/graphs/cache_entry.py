@@ -9,9 +9,10 @@
                                                                                           [ REFUSED ]
 
 If the guards of one of the entry's graphs hold, the call is served by a replay of this graph. Otherwise, the state
-decides. In UNSEEN, the call is observed. In OBSERVED, the call is captured. In SERVING, the guards have failed, so the
-state changes. In DEFERRED and REFUSED, the call runs eagerly. Calls that run eagerly for other reasons (a graph is
-busy, arguments share memory) do not change the state.
+decides. In UNSEEN, the call is observed. In OBSERVED, the call is captured. In DEFERRED and REFUSED, the call runs
+eagerly. In SERVING, the state first changes to UNSEEN, or to REFUSED if guards have failed too often, and then the new
+state decides. Calls that run eagerly for other reasons (a graph is busy, arguments share memory) do not change the
+state.
 """
 
 from __future__ import annotations

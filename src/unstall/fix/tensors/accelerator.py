@@ -78,7 +78,7 @@ class Accelerator:
 
     def memory_bytes(self) -> tuple[int, int]:
         """Returns the free and the total bytes of device memory. Memory that the caching allocator reserved but does
-        not use counts as free. Memory that the program may not use does not count as free.
+        not use counts as free. Memory beyond the limit of `set_per_process_memory_fraction` does not count as free.
         """
         free, total = self._module.mem_get_info(self.device)
         reserved = self._module.memory_reserved(self.device)

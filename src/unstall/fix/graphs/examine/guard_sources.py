@@ -1,5 +1,5 @@
-"""Key-value views of guarded state that is not an item of a dict or a list: closures, `__slots__`, and the contents of
-an object as one value.
+"""Mappings for guards. A guard reads a value by its key, as from a dict or a list. The classes here give keys to other
+values: the variables of closures, attributes in `__slots__`, and the contents of an object as one value.
 
 Guards compare the identities of objects. Reading the contents of an object may make a new object each time. So
 `Contents` returns the same object as long as the contents are equal.
@@ -64,8 +64,8 @@ class Attributes:
 
 
 class Contents:
-    """All contents of an object as one value, under the key 0. As long as the contents stay equal, this value is the
-    same object."""
+    """All contents of an object as one value, such as a frozenset for a set. `contents[0]` returns this value. As long
+    as the contents stay equal, it returns the same object."""
 
     def __init__(
         self, value: object, read: Callable[[Any], Any], same: Callable[[Any, Any], bool] = operator.eq
