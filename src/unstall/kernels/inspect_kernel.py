@@ -27,21 +27,21 @@ def inspect_kernel(
     shared_bytes: int = 0,
     gpu: str = "h200",
 ) -> KernelReport:
-    """Runs a kernel of Numba's CUDA on the CPU, by Numba's simulator, and follows each access to memory.
+    """Runs a CUDA kernel written in Numba on the CPU, by Numba's simulator, and records each access to memory.
 
     `inspect_kernel(kernel, grid, block, a, out)` takes the place of `kernel[grid, block](a, out)`. It needs no GPU, and
     no NUMBA_ENABLE_CUDASIM. The kernel writes into the arrays, as on a GPU. Each access takes about 20 us and each
     thread 0.3 ms, so choose small sizes.
 
-    Races are found even if the values come out right: what counts is that no barrier orders two accesses. The report
-    is about this launch. Other arguments may take other branches.
+    Races are found even if the results are right: two accesses race if no barrier orders them. The report is only about
+    this launch. With other arguments, the kernel may take other branches.
 
     Args:
         kernel: A function decorated with `cuda.jit`.
         grid: The number of blocks: a number, or up to three (x, y, z).
         block: The number of threads in each block, given in the same way; at most 1,024 in all.
-        *args: The kernel's arguments: contiguous NumPy arrays, arrays of Numba on the device, `cuda.In`, `cuda.Out` or
-            `cuda.InOut` around one, numbers, tuples of numbers.
+        *args: The kernel's arguments: numbers, tuples of numbers, contiguous NumPy arrays, or device arrays of Numba.
+            An array may be wrapped in `cuda.In`, `cuda.Out` or `cuda.InOut`.
         shared_bytes: The dynamic shared memory.
         gpu: The GPU for the model of the time: a name of `unstall gpus`, or a file of `unstall calibrate`.
 
@@ -105,7 +105,10 @@ def _dim(name: str, given: int | tuple[int, ...]) -> Dim:
 
 
 def _on_host(name: str, value: Any) -> Any:
-    """Returns an argument as the simulator needs it: arrays as NumPy's, on the host."""
+    """Converts an argument for the simulator: an array becomes a NumPy array. Other values stay unchanged.
+
+    Raises UsageError if the simulator cannot take the argument.
+    """
     from numba.cuda.args import ArgHint, In
 
     if isinstance(value, In):

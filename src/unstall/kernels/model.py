@@ -18,13 +18,13 @@ class ModelledTime:
 
     Attributes:
         device: The GPU.
-        launch_ns: The host time of the launch call, as for a launch from C++. Numba adds its own.
+        launch_ns: The host time of the launch call from C++. A launch from Numba takes longer.
         empty_ns: The time of an empty kernel.
         memory_ns: The time to move the memory.
         blocks: The number of blocks.
         multiprocessors: The number of multiprocessors of the GPU.
-        used: The share of the GPU that works on average: blocks, divided by multiprocessors times rounds. In a round,
-            each multiprocessor takes a block.
+        used: The share of the multiprocessors that work on average: blocks / (multiprocessors * rounds). In a round,
+            each multiprocessor runs one block.
     """
 
     device: str
@@ -44,8 +44,9 @@ class ModelledTime:
 def modelled(traffic: Traffic, grid: Dim, gpu: str) -> ModelledTime:
     """Returns the time of a launch on a GPU. Raises UsageError if the GPU is unknown.
 
-    The L2 cache moves all sectors that warps ask for. The device's memory moves each sector once, if it is more than
-    the cache holds. The slower of the two counts, at the share of its rate that the working multiprocessors have.
+    The L2 cache moves all sectors that warps request, and the same sector again for each request. The device's memory
+    moves each sector only once, and none if all sectors fit into half of the cache. The kernel takes as long as the
+    slower of the two, the cache or the memory. If only half of the multiprocessors work, both have half of their rate.
     """
     of = gpu_named(gpu)
     device, peaks = of.file.device, of.file.peaks

@@ -45,8 +45,8 @@ class KernelRace:
         between: "threads" of one block, or "blocks".
         elements: How many elements of the array race between these lines, in all blocks.
         index: The index of one of these elements.
-        first: The access to this element by the line that stands first in the source.
-        second: The other access to it.
+        first: One access to this element: that of the line that comes first in the source.
+        second: The other access to this element.
     """
 
     memory: str
@@ -74,7 +74,11 @@ class KernelRace:
 
 
 def find(accesses: Accesses) -> tuple[KernelRace, ...]:
-    """Returns the races, in the order of their lines: one for each pair of lines and what they do."""
+    """Returns the races, in the order of their lines in the source.
+
+    There is one race for each pair of lines. If the same two lines race in several ways, such as a read with a write
+    and a write with a write, or in several arrays, each way is one race.
+    """
     units = accesses.in_units()
     shared, of_grid = units.of(Space.SHARED), units.of(Space.GLOBAL)
     found = [
@@ -92,10 +96,18 @@ def _order(side: RaceSide) -> tuple[str, int, str]:
 def _races(
     rows: Accesses, together: Sequence[np.ndarray], who: np.ndarray, between: Literal["threads", "blocks"]
 ) -> Iterator[KernelRace]:
-    """Yields the races between different `who` among accesses that are equal in all columns of `together`.
+    """Yields the races between accesses of different threads, or of different blocks.
 
-    Accesses that are equal in these columns, in their line and in their kind make a class. The first row of a class is
-    of its least `who`, the last row is of its greatest. Two classes race if these are not all the same.
+    Only accesses that are equal in all columns of `together` can race. Of these, the accesses with the same line and
+    the same kind (read, write or atomic) form a class. Two classes race if their kinds conflict, and if not all of
+    their accesses are of the same thread (or block). To find out, it is enough to compare the lowest and the highest
+    thread number of each class.
+
+    Args:
+        rows: The accesses.
+        together: The columns in which accesses must be equal to race, such as the address.
+        who: For each access, the number of its thread or of its block.
+        between: Whether `who` has threads or blocks.
     """
     if not len(rows):
         return
@@ -136,7 +148,7 @@ def _races(
 
 
 def _starts(*columns: np.ndarray) -> np.ndarray:
-    """Returns a mask of the rows that differ from the row before them."""
+    """Returns a mask of the rows that differ from the row before them in some column, and of the first row."""
     differs = np.zeros(len(columns[0]), bool)
     differs[0] = True
     for column in columns:
@@ -145,7 +157,10 @@ def _starts(*columns: np.ndarray) -> np.ndarray:
 
 
 def _pairs_within(group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (i, j) of all pairs i <= j of rows of the same group. `group` is sorted."""
+    """Returns (i, j): the row numbers of all pairs of rows in the same group, with i <= j.
+
+    `group` has the group number of each row, in ascending order.
+    """
     ones, others = [], []
     for step in range(int(np.bincount(group).max())):
         one = np.flatnonzero(group[: len(group) - step] == group[step:])

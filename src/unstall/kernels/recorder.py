@@ -1,4 +1,4 @@
-"""Records the accesses of a kernel: `RecordedArray` is an array that tells a `Recorder` of its reads and writes."""
+"""Records the accesses of a kernel: a `RecordedArray` is an array that reports its reads and writes to a `Recorder`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OURS = str(Path(__file__).parent)
 
 
 class RunningThread(Protocol):
-    """The thread that runs. Numbers are those of `Accesses`."""
+    """The thread of the kernel that runs now. Its numbers are explained in `Accesses`: block, thread, interval."""
 
     block_number: int
     thread_id: int
@@ -35,7 +35,7 @@ class Recorder:
     thread: RunningThread
 
     def __init__(self, simulator: str) -> None:
-        """`simulator` is the folder of the simulator. Its frames are no lines of the kernel."""
+        """`simulator` is the folder of Numba's simulator. Frames of files in it do not belong to the kernel."""
         self._not_kernels = (_OURS, simulator, str(Path(np.__file__).parent))
         self._rows: list[tuple[int, ...]] = []
         self._places: dict[tuple[CodeType, int], int] = {}
@@ -43,7 +43,7 @@ class Recorder:
         self._atomic: set[int] | None = None
 
     def array(self, plain: np.ndarray, space: Space, name: str = "") -> RecordedArray:
-        """Returns an array on the memory of `plain` that records its accesses.
+        """Returns an array that shares the memory of `plain`, and records its accesses.
 
         If `name` is "", the name is that of the variable that holds the array when the kernel first uses it.
         """
@@ -80,7 +80,7 @@ class Recorder:
 
     @contextmanager
     def atomic(self) -> Iterator[None]:
-        """What the block reads and writes is one atomic access to each element."""
+        """Within the `with` block, all reads and writes of one element are recorded as a single atomic access."""
         self._atomic = set()
         try:
             yield
@@ -120,11 +120,12 @@ class RecordedArray(np.ndarray[Any, Any]):
     """An array in a kernel. Views of it record their accesses too.
 
     Attributes:
-        recorder: What is told of each access.
+        recorder: The recorder to which the array reports each access.
         space: Where the array lies.
         name: The name of the array in the kernel; "" until it is known.
-        whole: The array of which this array is a view, or this array.
-        number: The number of the array in the recorder; None until the kernel uses it. Only of `whole`.
+        whole: The array of which this array is a view. If this array is not a view, the array itself.
+        number: The number of the array in the recorder; None until the kernel uses the array. Views do not have this
+            attribute; their number is that of `whole`.
     """
 
     recorder: Recorder
@@ -164,7 +165,7 @@ class RecordedArray(np.ndarray[Any, Any]):
         return getattr(ufunc, method)(*map(_plain, inputs), **options)
 
     def _view(self, index: Any, does: str) -> RecordedArray:
-        """Returns the elements at an index as a view: an array without dimensions if it is one element."""
+        """Returns a view of the elements at an index. A view of a single element has no dimensions."""
         parts = index if isinstance(index, tuple) else (index,)
         try:
             view = np.ndarray.__getitem__(self, parts if ... in parts else (*parts, ...))

@@ -1,8 +1,8 @@
-"""Runs a kernel on the parts of Numba's CUDA simulator. Arrays record their accesses, and threads take turns.
+"""Runs a kernel with parts of Numba's CUDA simulator. Arrays record their accesses, and threads take turns.
 
-Numba's simulator runs the threads of a block at the same time, and lets them go on if all that still run wait at some
-barrier. Here each thread of a block runs in turn to its next barrier. So runs are repeatable, and a barrier that not
-all threads reach is seen.
+Numba's own simulator runs the threads of a block concurrently. When every thread that has not ended waits at a barrier,
+it lets all of them continue, even if they wait at different barriers. Here, the threads of a block take turns, and each
+runs to its next barrier. So all runs are alike, and a barrier that only some of the threads reach is detected.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from unstall.kernels.recorder import RecordedArray, Recorder
 def run(
     function: FunctionType, grid: Dim, block: Dim, shared_bytes: int, arguments: Sequence[tuple[str, Any]]
 ) -> Accesses:
-    """Runs the function of a kernel once for each thread of a grid. Writes into the arrays that it is given.
+    """Runs the function of a kernel once for each thread of a grid. The kernel writes into the arrays in `arguments`.
 
     Args:
         function: The function that `cuda.jit` decorates.
         grid: The number of blocks.
         block: The number of threads in each block.
         shared_bytes: The dynamic shared memory.
-        arguments: (name, value) of each argument. Arrays are NumPy's.
+        arguments: (name, value) of each argument. Arrays must be NumPy arrays.
 
     Raises:
         KernelError: Not all threads of a block reach a barrier, an index is out of bounds, or the kernel calls
@@ -60,8 +60,8 @@ def run(
 
 
 def _follow_calls(module: _Module, stack: ExitStack) -> None:
-    """Runs functions that the kernel calls in the same way as the kernel, until the stack closes. Such a function is
-    decorated with `cuda.jit(device=True)`."""
+    """Runs the device functions that the kernel calls like the kernel itself: `cuda` in them is `module`, too. A device
+    function is decorated with `cuda.jit(device=True)`. When `stack` is closed, all of this is undone."""
     swapped: set[int] = set()
 
     def call(original: Callable[..., Any], called: Any, *args: Any) -> Any:
@@ -76,7 +76,7 @@ def _follow_calls(module: _Module, stack: ExitStack) -> None:
 
 
 def _swap_module(function: FunctionType, module: _Module, stack: ExitStack) -> None:
-    """Lets `cuda` be `module` in the globals of a function, until the stack closes."""
+    """Replaces Numba's module `cuda` by `module` in the globals of a function. When `stack` is closed, restores it."""
     stack.enter_context(simulator.swapped_cuda_module(function, module))
 
 
@@ -85,11 +85,11 @@ class _Abandoned(BaseException):
 
 
 class _Thread(simulator.BlockThread):  # type: ignore[misc]
-    """A thread of the kernel. It runs only within `advance`.
+    """A thread of the kernel. It runs only during a call of `advance`.
 
     Attributes:
-        interval: The number of barriers that it has passed.
-        barrier: The line of the barrier at which it waits, or None.
+        interval: The number of barriers that the thread has passed.
+        barrier: The line of the barrier at which the thread waits, or None.
     """
 
     def __init__(self, function: Callable[[], None], block: _Block, of_block: Dim, at: Dim) -> None:
@@ -101,7 +101,7 @@ class _Thread(simulator.BlockThread):  # type: ignore[misc]
         self.barrier: Place | None = None
 
     def advance(self) -> None:
-        """Runs the thread to its next barrier or its end. Raises what the kernel raises."""
+        """Runs the thread to its next barrier or its end. If the kernel raises an exception, raises it again."""
         self.barrier = None
         self._recorder.thread = self
         self._turn.release()
@@ -184,7 +184,7 @@ def _check(threads: Sequence[_Thread], waiting: Sequence[_Thread]) -> None:
 
 
 class _Module(kernelapi.FakeCUDAModule):  # type: ignore[misc]
-    """What `cuda` is within the kernel."""
+    """The object that takes the place of Numba's module `cuda` within the kernel."""
 
     def __init__(self, grid: Dim, block: Dim, shared_bytes: int, recorder: Recorder) -> None:
         super().__init__(grid, block, shared_bytes)
@@ -198,7 +198,7 @@ class _Module(kernelapi.FakeCUDAModule):  # type: ignore[misc]
 
 
 class _Shared(kernelapi.FakeCUDAShared):  # type: ignore[misc]
-    """`cuda.shared` within the kernel. All blocks have the same arrays, one block after the other."""
+    """`cuda.shared` within the kernel. Blocks run one after the other, so all of them use the same arrays."""
 
     def __init__(self, size_bytes: int, recorder: Recorder) -> None:
         super().__init__(size_bytes)

@@ -43,10 +43,10 @@ class LineTraffic:
 
     Attributes:
         place: The line.
-        requests: How many times a warp of 32 threads asks for memory here. Threads of a warp that make their n-th read,
-            or their n-th write, at this line ask together.
-        sectors: How many sectors of 32 bytes these requests touch, each counted by itself.
-        least_sectors: How many they would touch if each request's elements lay side by side.
+        requests: How many requests for memory the warps make at this line. One request has the n-th read (or the n-th
+            write) of each of a warp's 32 threads at this line.
+        sectors: How many 32-byte sectors each request touches, added up over all requests.
+        least_sectors: What `sectors` would be if the elements of each request were adjacent in memory.
     """
 
     place: Place
@@ -62,9 +62,10 @@ class Traffic:
     Attributes:
         counts: The accesses to global and to shared memory.
         lines: The requests of each line for global memory, in the order of the lines.
-        requested_bytes: The bytes of all sectors that are asked for. They come from the L2 cache.
-        distinct_bytes: The bytes of the different sectors that are read, and of those that are written. They come from
-            the device's memory if the cache holds each sector until its last use.
+        requested_bytes: The bytes of all requested sectors. A sector counts once for each request. The L2 cache moves
+            these bytes.
+        distinct_bytes: The bytes of all different sectors that are read, plus those that are written. The device's
+            memory moves these bytes if the cache keeps each sector until its last use.
     """
 
     counts: tuple[Counts, Counts]
