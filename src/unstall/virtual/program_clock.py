@@ -189,7 +189,10 @@ class ProgramClock:
 
 
 def _is_any(value: object, originals: dict[object, object]) -> bool:
-    """Returns whether the value is one of the real functions. Hashes only built-in functions."""
+    """Returns whether `value` is one of the keys of `originals`, which are functions such as `time.time`.
+
+    Looks up only built-in functions, because other values may not be hashable.
+    """
     return type(value) is type(time.monotonic) and value in originals
 
 

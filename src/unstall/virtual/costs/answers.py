@@ -210,7 +210,8 @@ class MeasuredCosts:
     def _piece(self, signature: Signature) -> tuple[tuple[Kernel, ...], tuple[tuple[int, ...], ...]]:
         """Returns (kernels, allocations) of a piece.
 
-        `allocations` has one tuple for each pass of the piece: the bytes of the pass's temporary allocations.
+        A piece frees its temporary memory at the end of each pass. For example, the backward of a convolution has a
+        pass for each gradient. `allocations` has one tuple for each pass: the bytes of each temporary allocation.
         """
         name = signature.name.removeprefix("aten::")
         described = describe(signature)
@@ -254,8 +255,11 @@ class MeasuredCosts:
 
         The first share is the part of the multiprocessors that the call's thread blocks occupy; 0 if the number of
         blocks is unknown. The second share is the call's rate, divided by the rate that the largest calls of the same
-        variant reach. While a call's blocks are launched, and while its last ones end, other kernels run, unless each
-        of its blocks fills a multiprocessor.
+        variant reach.
+
+        Both shares have an upper limit, because other kernels can run while the call's blocks are launched and while
+        its last blocks end. The limit is the rest of the call's time. If one block fills a multiprocessor, there is no
+        limit.
         """
         ns = max(answer.total_ns, 1.0)
         blocks = family.blocks(table.variant, dims) / self._gpu.file.device.multiprocessors if family.blocks else 0.0
@@ -321,7 +325,11 @@ class MeasuredCosts:
         )
 
     def _kernel(self, name: str, ns: float, share: int = 1000) -> Kernel:
-        """Returns a kernel that uses `share` of the device. A memset or a copy uses what its own time says."""
+        """Returns a kernel that uses `share` thousandths of the device.
+
+        For a memset or a copy, ignores `share`. Its share is computed from `ns` instead: the part of this time that
+        exceeds the time of an empty kernel.
+        """
         kind = DeviceKind.KERNEL
         if name.startswith("Mem"):
             kind = DeviceKind.MEMSET if name.startswith("Memset") else DeviceKind.COPY

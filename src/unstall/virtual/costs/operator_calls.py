@@ -33,7 +33,8 @@ class OperatorCall(NamedTuple):
         ns: The host time of the call.
         launches: How many kernels, copies and memsets the call launches.
         allocations: How many blocks the call allocates.
-        is_bound: Whether Python calls it by one of torch's bindings. If not, it was called through `torch.ops`.
+        is_bound: Whether the operator was called by one of torch's bindings, such as `torch.add`. If not, it was called
+            through `torch.ops`.
     """
 
     ns: int
@@ -91,7 +92,11 @@ def own_ns(calls: Mapping[str, OperatorCall], host: HostCosts, unbound_ns: int) 
 def _callable(
     operator: str, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> tuple[Callable[[], object], bool]:
-    """Returns a function that calls an operator, and whether it does so by a binding."""
+    """Returns (a function that calls an operator, whether it calls the operator by a binding).
+
+    A binding is a function of torch for Python, such as `torch.add`. If no binding takes the arguments, the operator is
+    called through `torch.ops`.
+    """
     for function in _bindings(operator.partition(".")[0]):
         call = partial(function, *args, **kwargs)
         try:

@@ -25,9 +25,11 @@ class Use(NamedTuple):
 
 
 class RaceCounts:
-    """Counts pairs of racing accesses. Groups the pairs by the kind of race, and by the record code, signature, stack
-    and lane of both accesses. A lane is a stream, or a branch of a graph. Ignores a pair if the record of the pair's
-    later access is not in `within`. The record of a captured access is the record of the graph launch.
+    """Counts pairs of racing accesses, in groups.
+
+    The pairs of a group have the same kind of race. Their earlier accesses have the same record code, signature, stack
+    and lane, and so have their later accesses. A lane is a stream, or a branch of a graph. A pair is ignored if the
+    record of its later access is not in `within`. The record of a captured access is the record of the graph launch.
     """
 
     def __init__(self, records: np.ndarray, lanes: StreamLanes, within: range) -> None:
@@ -56,7 +58,7 @@ class RaceCounts:
         return way
 
     def races(self) -> tuple[Race, ...]:
-        """Returns one race for each group of pairs, ordered by the first pair of the group."""
+        """Returns one race for each group of pairs. Sorts the groups by the later access of their first pair."""
         races = []
         for (kind, *_), (earlier, later), (count, size) in zip(
             self._found, self._first.values(), self._found.values(), strict=True

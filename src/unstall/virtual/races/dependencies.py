@@ -1,7 +1,7 @@
-"""Finds which work on devices needs which: a record that reads or overwrites bytes depends on those that used them.
+"""Finds dependencies between pieces of work on devices.
 
-The order is the one in which the program requested the work. Work that a CUDA graph captured counts at each launch of
-the graph, as one piece of work.
+A piece of work that reads or overwrites bytes depends on the earlier pieces of work that used these bytes. Earlier
+means that the program requested it earlier. Each launch of a CUDA graph counts as one piece of work.
 """
 
 from __future__ import annotations
@@ -97,7 +97,10 @@ def _mirrored_begin(segment: I64) -> I64:
 
 
 def merged(earlier: I64 | I32, later: I64 | I32, size: I64) -> Needs:
-    """Returns each pair once, with the sum of its bytes, sorted by `later`. Leaves out what depends on itself."""
+    """Returns each pair (earlier, later) once, with the sum of its bytes, sorted by `later`.
+
+    Leaves out pairs in which `earlier` and `later` are equal.
+    """
     apart = earlier != later
     earlier, later, size = earlier[apart].astype(np.int64), later[apart].astype(np.int64), size[apart]
     width = int(earlier.max(initial=0)) + 1

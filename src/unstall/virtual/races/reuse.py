@@ -83,8 +83,8 @@ class Reuse:
 
         Args:
             allocation: The number of the allocation.
-            home: The lane of the stream on which the allocation was allocated. Work on this stream can reuse the memory
-                after the free.
+            home: The number of the lane on which the allocation was allocated. A lane is a stream, or a branch of a
+                graph. Work on the home lane can reuse the memory after the free.
             position: The position of the free in the schedule.
             parts: The used parts of the allocation: (offset, bytes, uses by lane, whether the uses are writes).
         """

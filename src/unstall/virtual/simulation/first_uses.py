@@ -35,9 +35,11 @@ class FirstUses:
     If an operator was not measured, assumes that its kernels are in a separate module. Assumes that loading this module
     takes the median time of the measured modules.
 
-    An operator may also launch kernels of other operators. For example, topk sorts its results. `startup` was measured
-    with the operators in random order, and has medians. If at least two other operators launch the same kernel, one of
-    them mostly came first, so the time of the operator does not include loading the module of this kernel.
+    An operator may also launch kernels of other operators. For example, topk sorts its results. If topk is the first to
+    launch a kernel for sorting, it must load the module of this kernel. `startup` may lack the time of this loading. It
+    has medians of measurements with the operators in random order. If at least two other operators launch the same
+    kernel, then one of them usually came before topk, and had already loaded the module. In this case, the time of
+    loading is added.
     """
 
     def __init__(self, startup: Startup, actions: Actions) -> None:
@@ -117,7 +119,10 @@ class FirstUses:
         return ns + sum(self._startup.modules[module][0] for module in needed)
 
     def _modules_of_others(self, name: str, kernel: str, least: int = 1) -> set[int]:
-        """Returns the modules of the other operators that launch a kernel, or none if these are fewer than `least`."""
+        """Returns the modules of all operators except `name` that launch `kernel`.
+
+        Returns no modules if there are fewer than `least` such operators.
+        """
         others = self._actions.costs.launched_by.get(kernel, set()) - {name}
         return (
             {module for other in others for module in self._modules_of.get(other, ())}

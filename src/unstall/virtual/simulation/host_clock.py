@@ -272,8 +272,8 @@ class MeasuredHost:
 
 class MixedHost:
     """Uses modelled times for operators and calls that involve a device. An operator on the CPU takes its real time,
-    multiplied by `scale`. Work outside operators takes its real time multiplied by `scale`. If its modelled time
-    is longer, it takes that.
+    multiplied by `scale`. Work outside operators takes the longer of two times: its real time multiplied by `scale`,
+    and its modelled time.
     """
 
     not_charged_ns = 0

@@ -46,11 +46,12 @@ def with_iterations(timeline: Timeline) -> Timeline:
 def with_found_steps(timeline: Timeline, boundaries: Sequence[tuple[StepSource, int]]) -> Timeline:
     """Adds steps to the timeline from the best source of step boundaries (ns), as a recording does.
 
-    The best source is explicit calls. The second best is an optimizer. The third best is iterated items or calls. An
-    optimizer has boundaries only if its steps are graph replays. If the timeline already has annotated steps or
-    optimizer steps, iterated items and calls are not used, because one step may have several items. If there are no
-    boundaries, the steps come from the calls in a framework's loop. Like iterated items, these calls are used
-    only if the timeline has neither annotated steps nor optimizer steps.
+    The best source is explicit calls of `unstall.step()`. The second best is an optimizer. The third best is iterated
+    items, or calls of a model. `boundaries` has the steps of an optimizer only if a graph replays calls of the program,
+    because a replay adds no annotation of the optimizer's step. If the timeline already has annotated steps or
+    optimizer steps, iterated items and calls are not used, because one step may have several items. If `boundaries` is
+    empty, the steps come from the calls in a framework's loop. Like iterated items, these calls are used only if the
+    timeline has neither annotated steps nor optimizer steps.
     """
     sources = StepSources()
     for source, _ in boundaries:
