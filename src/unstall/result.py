@@ -292,8 +292,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             `IDLE_CAUSES` except "unknown". If several resources limit the run to the same degree, the host and the
             kernels are left out, unless no resource remains without them. "mixed" if several resources remain, or if no
             single resource limits the run. "none" if there is no device work, or the device failed.
-        or_bound_by: What `bound_by` would be if the recorder's overhead were not as estimated, but at the other end of
-            the estimate's range. None if this value is equal to `bound_by`, or if the overhead is not estimated.
+        or_bound_by: What `bound_by` would be if the recorder's overhead were not as estimated. If the host limits the
+            run, the overhead is assumed to be larger, by the error of the estimate. Otherwise, it is assumed to be
+            zero. None if this value is equal to `bound_by`, or if the overhead is not estimated.
         basis: Whether the verdict is about the run as recorded, or about the run without the recorder's overhead.
         text: The verdict in sentences, with figures.
         if_free: Maps each resource ("host", "kernels", "copies", "communication", "waits", "input", "allocator",
@@ -557,7 +558,7 @@ class Reserved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LineMemory(HeldMemory, frozen=True, kw_only=True):
-    """The device memory that one line's allocations occupied when most memory was allocated.
+    """The device memory that one line's allocations occupied at the peak of allocated memory.
 
     Attributes:
         over_time: The bytes that the line's allocations occupied over time, at the times of `DeviceMemory.allocated`.
@@ -568,20 +569,20 @@ class LineMemory(HeldMemory, frozen=True, kw_only=True):
 
 
 class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """The memory of one device over time, as its caching allocator told it.
+    """The memory of one device over time, as its caching allocator reported it.
 
     Attributes:
         device: The device's index.
         start_ns: The time of the first change.
         end_ns: The end of the recording.
-        peak_ns: The first time at which most memory was allocated.
-        allocated_bytes: How much was allocated at this time.
-        reserved_bytes: The most that was reserved at any time; None if it was not recorded.
+        peak_ns: The time of the peak, when the allocated memory first reached its maximum.
+        allocated_bytes: The allocated bytes at the peak.
+        reserved_bytes: The largest number of bytes that were reserved at any time; None if it was not recorded.
         allocated: Allocated bytes over time. The time from `start_ns` to `end_ns` is divided into equal intervals, and
             each value is the highest of its interval.
         reserved: Reserved bytes over time, likewise; empty if it was not recorded.
-        lines: Which lines had allocated the memory at the peak, the largest amount first. Memory is missing here if it
-            was allocated before the recording, or if its line is not known.
+        lines: The lines that had allocated the memory at the peak, the largest amount first. Memory is missing here if
+            it was allocated before the recording, or if its line is not known.
     """
 
     device: Amount
@@ -596,7 +597,7 @@ class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unknown_bytes(self) -> int:
-        """How many of the bytes at the peak no line is known for."""
+        """The allocated bytes at the peak whose line is not known."""
         return self.allocated_bytes - sum(line.bytes for line in self.lines)
 
 

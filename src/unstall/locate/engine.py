@@ -93,8 +93,8 @@ def _between(places: Places, mine: I64, chosen: Bool) -> Bool:
 def _of_the_last_model(places: Places, mine: I64, function: Bool) -> Bool:
     """Returns a mask over `mine`. `mine` are the host rows of one autograd thread, in order of time.
 
-    `function` is a mask of the rows of `timeline.stacks`. An event is selected if `function` has the `forward` frame of
-    the model that made the last launch of a model before the event.
+    For each event, finds the model that was the last to launch work before the event. The event is selected if the
+    frame of this model's `forward` method is in `function`, which is a mask of the rows of `timeline.stacks`.
     """
     host = places.timeline.host
     launches = np.flatnonzero((host.kind == HostKind.LAUNCH) & (host.stack >= 0))

@@ -61,9 +61,8 @@ def _calls_per_step(timeline: Timeline, optimizer: I64) -> int:
 
     `optimizer` has the host rows of the optimizer calls, which all have the same name. For each number n, the launches
     after each call are compared with the launches after the call that is n calls later. The order of the launches is
-    ignored. The candidate is the smallest n for which the compared parts have at least 90 % of their launches in
-    common. If each smaller n leaves at least twice as many launches different as the candidate, the result is the
-    candidate. Otherwise the result is 1.
+    ignored. The candidate is the smallest n for which at most 10 % of the compared launches differ. The result is the
+    candidate if for each smaller n, at least twice as many launches differ. Otherwise the result is 1.
 
     Measured on an H200: The two nets of a DCGAN have 78 % of their launches in common, and successive steps have 97 %
     to 100 % in common. If the optimizer of one net has five calls for each call of the other optimizer, the launches

@@ -24,9 +24,9 @@ def share_of_many(batch: CallBatch) -> float:
 
 
 def shares_of_many(batch: CallBatch, count: int) -> list[float]:
-    """Measures `count` times how much time one more call adds to a batch when the pipeline is full.
+    """Measures how much time one more call adds to a batch when the pipeline is full.
 
-    Returns the `count` results.
+    Repeats the measurement `count` times. Returns one result for each measurement.
     """
     batch(_FEW)
     found = []
@@ -37,10 +37,10 @@ def shares_of_many(batch: CallBatch, count: int) -> list[float]:
 
 
 def shares_of_few(batch: CallBatch, count: int) -> list[float]:
-    """Measures `count` times how much time one more call adds to a batch. Makes as few calls as possible.
+    """Measures how much time one more call adds to a short batch. Makes as few calls as possible.
 
-    Returns:
-        The `count` results.
+    Measures batches of 1, 2, 3, ... calls. Returns `count` results: how much longer each batch takes than the batch
+    before it.
     """
     batch(_FEW)
     took = [batch(calls) for calls in range(1, count + 2)]

@@ -86,7 +86,9 @@ def compare_numbers(
 class _Rows:
     """Compares ways of running a function with the unchanged function, and makes a row for each way.
 
-    The run in `judge` has no races. The run `as_it_is` may have races.
+    `judge` has a run of the unchanged function, with which each way is compared. If the function uses several streams,
+    operators ran one at a time in this run, so it has no races. In the run `as_it_is`, operators of several streams may
+    overlap, so it may have races.
     """
 
     def __init__(self, fn: Function, inputs: Sequence[object], judge: Judge, streams: Streams, as_it_is: Ran) -> None:

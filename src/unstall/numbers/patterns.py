@@ -193,7 +193,10 @@ def _shifts(one: Tensor, other: Tensor) -> Iterator[tuple[int | None, int]]:
 
 
 def _peaks(one: Tensor, other: Tensor, dim: int | None) -> list[int]:
-    """Returns the shifts along a dimension with which the lines of the two tensors correlate most."""
+    """Returns the shifts along the dimension `dim` for which the two tensors correlate most. Leaves out a shift of 0.
+
+    If `dim` is None, the tensors are flattened, and shifted as a whole.
+    """
     lines = [
         each.movedim(dim, -1).reshape(-1, each.shape[dim]) if dim is not None else each.reshape(1, -1)
         for each in (one, other)

@@ -162,7 +162,7 @@ def _whole(taken: Way, wanted: Iterable[Key], instead: Mapping[Key, Tensor] | No
 
 
 class _Whole(Kept):
-    """Stores all elements of the wanted tensors, and the usual elements of all other tensors too."""
+    """Stores the elements that `Kept` stores: a few of each tensor. Also stores the wanted tensors as a whole."""
 
     def __init__(self, wanted: frozenset[Key], instead: Mapping[Key, Tensor], kept: dict[Key, Tensor]) -> None:
         super().__init__()

@@ -1,4 +1,7 @@
-"""Turns the events of a file into a `Timeline`. Only this module joins events. It does so for every reader."""
+"""Turns the events of a file into a `Timeline`, for every reader.
+
+Only this module connects events with each other, for example an op with the call that launched it.
+"""
 
 from __future__ import annotations
 

@@ -260,8 +260,9 @@ class EventTable:
         self._name.extend(name, count)
 
     def _add_figures(self, figures: int, rows: I64, args: list[Args]) -> None:
-        """Adds the `args` of events that share one category. `figures` are the flags of the fields that the category
-        can have.
+        """Adds the `args` of events that share one category.
+
+        `figures` has flags, such as `_OF_DEVICE`. They say which kinds of fields events of this category can have.
         """
         if figures & (_OF_DEVICE | _OF_OP):
             described = [i for i, a in enumerate(args) if a.collective is not NO_JSON]

@@ -1,8 +1,10 @@
 """Reads the dependencies in a trace's metadata into a `Dependencies` table. `virtual/` writes them under the key
 "unstall".
 
-The calls and operators are given by ids, as in `races`. Three lists of equal length hold them: `later` has each id of
-the later one less the id before it in the list, `back` has the later id less the earlier id, `bytes` the bytes.
+A dependency has two calls or operators: the later one needs bytes that the earlier one used. They are given by ids, as
+in `races`. The metadata has three lists with one element for each dependency. `later` has the id of the later one,
+minus the later id of the dependency before. `back` has the id of the later one, minus the id of the earlier one.
+`bytes` has the number of bytes.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class DescribesDependencies(Struct):
 
 
 def described(table: Dependencies, number: I64) -> dict[str, list[int]]:
-    """Returns a table as the metadata describes it. `number` has the id of each host row.
+    """Converts a table to the lists that go into the metadata. `number` has the id of each host row.
 
     Returns {} if there are more dependencies than `MOST_DEPENDENCIES`.
     """
@@ -52,7 +54,7 @@ def described(table: Dependencies, number: I64) -> dict[str, list[int]]:
 
 
 def dependencies_of(told: DescribedDependencies, kind: I8, correlation: I64, external: I64) -> Dependencies:
-    """Returns a table of the dependencies that a trace describes. Leaves out those of unknown calls and operators.
+    """Converts the lists of a trace's metadata to a table. Leaves out dependencies of unknown calls and operators.
 
     `kind`, `correlation` and `external` are columns of the host events.
     """

@@ -35,7 +35,8 @@ def join_launches(host: Host, device: Device, recorded: Bool, *, complete: bool)
         host: The host events.
         device: The device ops, whose `launch` is not known yet.
         recorded: For each op, whether the file has the operator that launched it.
-        complete: Whether exactly those ops have a correlation id that were launched during the recording.
+        complete: Whether the correlation ids say which ops were launched during the recording: these ops have an id,
+            and all other ops have none.
     """
     damage: list[str] = []
     calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL) & (host.correlation >= 0))
@@ -68,8 +69,8 @@ def join_launches(host: Host, device: Device, recorded: Bool, *, complete: bool)
 def _launched_before(host: Host, device: Device, calls: I64, *, complete: bool) -> Bool:
     """Returns, for each op, whether it was certainly launched before the recording began.
 
-    Such an op ran before the other ops of its stream. Its correlation id is smaller than the correlation id of every
-    call, because CUPTI's ids ascend.
+    Such an op ran before all ops of its stream whose launch is known. If `complete` is set, it has no correlation id.
+    Otherwise, its correlation id is smaller than that of every call, because CUPTI's ids ascend.
     """
     if complete:
         told = device.correlation < 0

@@ -162,7 +162,7 @@ class Cutter:
             self._drop(start)
 
     def _by_trial(self) -> bool:
-        """Tries the text between two neighbouring gaps as one event. Returns whether the sink took any event."""
+        """Tries the text between each two neighbouring gaps as one event. Returns whether the sink took any event."""
         taken, end = self._among_the_broken(1, len(self._window))
         if taken:
             self._window.reopen_list(end)

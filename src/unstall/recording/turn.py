@@ -48,8 +48,8 @@ class Turn:
     def to_end(self, why: str) -> Iterator[None]:
         """Waits for the lock, and holds it during the block. The block ends the recording, and `why` is the reason.
 
-        If the calling thread may not stop the recording, also waits for the thread that may stop it: until this thread
-        reaches its next step boundary. If a wait takes too long, runs the block without the lock.
+        If only another thread may stop the recording, first waits until that other thread has reached its next step
+        boundary. If a wait takes too long, runs the block without the lock.
         """
         self.asked_to_end = why
         got = self._lock.acquire(timeout=_END_WAITS_S)

@@ -242,10 +242,16 @@ class _Load:
 
 
 def rate_beside(share: int, used: int) -> int:
-    """Returns the thousandths of an engine that an op with a `share` gets beside ops that use `used` thousandths.
+    """Returns the share of an engine that an op gets beside other ops. All shares are in thousandths.
 
-    A kernel uses the device unevenly: it waits for memory, and then it moves bytes at the full rate. Two ops that each
-    need the whole engine for a share of their time meet for the product of both shares, and then the later op waits.
+    A kernel uses the device unevenly: it waits for memory, and then it moves bytes at the full rate. So an op with a
+    share of 30 % is modelled as an op that needs the whole engine for 30 % of the time. If other ops use the engine for
+    50 % of the time, then both sides need it at once for 15 % of the time. During this time, the op waits. So it gets
+    only 85 % of its share.
+
+    Args:
+        share: The share that the op gets if it runs alone.
+        used: The share that the other ops use.
     """
     return min(share - share * share * used // WHOLE**2, WHOLE - used)
 

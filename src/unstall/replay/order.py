@@ -92,12 +92,19 @@ def _in_branches(queue: Queued, known: I64, after: I32) -> I64:
 
 
 def _blame(queue: Queued, late: I64, unexplained: I64, after: I32) -> I64:
-    """Sets `after` for the late ops, in three passes.
+    """Finds, for each late op, the op of another stream for which it waited. Writes this op to `after`.
 
-    Returns, for each op, the number of the pass that set `after`.
+    There are three passes. Pass 0 accepts an op that ended just before the late op began. Pass 1 accepts an op that was
+    near its end when the late op began. Pass 2 accepts an op that ended in the last part of the unexplained delay.
 
-    Pass 0 accepts an op that ended just before the late op began. Pass 1 accepts an op that was near its end when the
-    late op began. Pass 2 accepts an op that ended in the last part of the unexplained delay.
+    Args:
+        queue: The device ops, in launch order.
+        late: The ops that started later than all known causes explain.
+        unexplained: For each late op, half of the delay that no known cause explains, in ns.
+        after: For each op, the earlier op for which it waited, or -1. This function changes it.
+
+    Returns:
+        For each op, the number of the pass that set `after`.
     """
     by_end = np.argsort(queue.end, kind="stable")
     end, tail = queue.end[by_end], ((queue.end - queue.start) * _TAIL).astype(np.int64)[by_end]

@@ -153,16 +153,17 @@ class _Carried:
 
     @classmethod
     def of(cls, column: I32, first: int, last: int, likes: I64) -> _Carried:
-        """Returns the indices in column[first:last] for the next round.
+        """Returns the indices in column[first:last] for the rounds after the first.
 
-        An index of a row before `first` is replaced by the index that the row's counterpart has in the previous round.
+        An index of a row in the steps moves by the number of these rows in each round. An index of a row before the
+        steps becomes the index of this row's counterpart, as it is in the previous round. If there is no counterpart,
+        the index stays unchanged.
 
         Args:
             column: Indices of rows.
             first: The first row of the steps.
             last: The row after the steps.
-            likes: For each index, its counterpart among the rows of the steps, or -1 if the index has no counterpart;
-                see the function `likes`.
+            likes: The counterparts that the function `likes` returns.
         """
         values, period = column[first:last], last - first
         inside = values >= first
@@ -175,10 +176,11 @@ class _Carried:
 
 
 def likes_of_targets(do: Instructions, first: int, last: int) -> I64:
-    """Returns, for each target of the instructions [first, last), its counterpart in the same range; see `likes`.
+    """Returns, for each instruction in [first, last), the counterpart of its target, or -1; see the function `likes`.
 
-    For a JOIN, the counterpart is on the same thread as the target. For all other instructions, the counterpart is a
-    RECORD of the same stream as the target.
+    The target of an instruction is the instruction for which it waits (`Instructions.target`). The target of a JOIN has
+    a counterpart on the same thread. The target of any other instruction is a RECORD, and its counterpart is a RECORD
+    of the same stream.
     """
     by_thread = likes(do.thread, do.target, first, last)
     records = np.where(do.code == Code.RECORD, do.stream, -1)
@@ -186,11 +188,13 @@ def likes_of_targets(do: Instructions, first: int, last: int) -> I64:
 
 
 def likes(kinds: I32, column: I32, first: int, last: int) -> I64:
-    """Returns, for each index in column[first:last], its counterpart among the rows [first, last).
+    """Returns, for each index in column[first:last], the counterpart of the row that has this index, or -1.
 
-    Only an index before `first` can have a counterpart. The counterpart of a row has the same kind and the same
-    position, counted from the end. For example, the counterpart of the last row of a kind before `first` is the last
-    row of this kind before `last`. The result is -1 if there is no counterpart.
+    The rows [first, last) are the steps. In the first round, a step may refer to a row before the steps. When the steps
+    are repeated, it must refer to a row of the previous round instead: to the counterpart. A row and its counterpart
+    have the same kind. They also have the same position among the rows of this kind, counted from the end. For example,
+    the last row of a kind before the steps has the last row of this kind in the steps as its counterpart. Only rows
+    before the steps have counterparts.
 
     Args:
         kinds: The kind of each row.

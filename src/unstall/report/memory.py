@@ -12,7 +12,7 @@ _UNKNOWN = "allocated before the recording, or by no known line"
 
 
 def memory_blocks(result: Result) -> list[Block]:
-    """Returns a picture and a table of the memory of the device that has most memory allocated.
+    """Returns a picture and a table of the memory of the device with the highest peak of allocated memory.
 
     A sentence has the peaks of all other devices. Returns [] if allocations were not recorded one by one.
     """

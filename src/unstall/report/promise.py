@@ -19,11 +19,11 @@ If exactly one of the two runs is simulated, the code "simulated" is added.
 
 
 def waterfall(result: DiffResult) -> Waterfall | None:
-    """Returns a bar for each step time. These are the step times before the plan, after each edit in the plan, as
-    promised, and now.
+    """Returns a chart with one bar for each step time: before the plan, after each edit in the plan, the step time that
+    the plan promised, and the step time now.
 
-    Two more bars, if known, show the device's busy time after the plan, and the step time if the limiting resource took
-    no time. Returns None if the older run has no plan.
+    If they are known, two more bars show the device's busy time after the plan, and the step time if the limiting
+    resource took no time. Returns None if the older run has no plan.
     """
     promise = result.promise
     if promise is None or promise.promised_ns is None:

@@ -41,7 +41,7 @@ def place(where: Where | Caller) -> str:
 
 
 def operator(where: Where) -> str:
-    """Returns the name of the operator at a place. Returns "" if `place` already returns this name."""
+    """Returns the name of the operator at a place. Returns "" if the function `place` already returns this name."""
     op = short(where.op or "")
     return "" if op == place(where) else op
 
@@ -67,8 +67,8 @@ def label_of(key: str, kind: str) -> str:
 
 
 def parts(accounts: Accounts) -> list[Part]:
-    """Returns those parts of the accounts that are not zero. The busy parts come first. The idle parts follow, the
-    largest idle part first.
+    """Returns the parts of a run's time that are not zero: busy time by kind of work, then idle time by cause, the
+    largest cause first.
     """
     busy = [Part(key, label_of(key, "busy"), getattr(accounts.busy_ns, key)) for key in BUSY_PARTS]
     idle = [Part(f"idle: {key}", label_of(key, "idle"), getattr(accounts.idle_ns, key)) for key in IDLE_CAUSES]

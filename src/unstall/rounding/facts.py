@@ -160,7 +160,10 @@ def _counter_of(name: str) -> Callable[[tuple[Any, ...]], int] | None:
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:
-    """Returns the tensors in a result of an operator, in its arguments, or in a list among them."""
+    """Returns the tensors in a value: the value itself if it is a tensor, or its items if it is a list or a tuple.
+
+    Does not return tensors in nested lists.
+    """
     several = value if isinstance(value, tuple | list) else (value,)
     return [each for each in several if isinstance(each, torch.Tensor)]
 

@@ -9,10 +9,10 @@ size of the errors:
   deviation is 1 / sqrt(3) roundoffs.
 - A result whose elements are independent, such as an elementwise product, has the error of two roundings.
 - A result that is a sum of n terms has the errors of n partial sums. The worst order adds the terms one after another.
-  In this order, and for random terms, the squares of the partial sums grow to n / 6 times the squares of the terms, and
-  to n / 9 times the square of the result. So the inputs get errors of sqrt(n / 6) roundings, and the result gets an
-  error of sqrt(n / 9) roundings (N. J. Higham and T. Mary, "A new approach to probabilistic rounding error analysis",
-  SIAM J. Sci. Comput. 41, 2019).
+  In this order, and for random terms, the variance of the total error grows in proportion to n. One part of it is
+  proportional to the sum of the squared terms, another part to the squared result. So each input gets an error of
+  sqrt(n / 6) roundings, and the result gets an error of sqrt(n / 9) roundings (N. J. Higham and T. Mary, "A new
+  approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019).
 
 Errors of earlier operators need no model: each operator runs on results that already have these errors.
 """

@@ -266,14 +266,14 @@ class Races:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Dependencies:
-    """Which work on devices needs which, by the bytes that both use. Each pair of operators or calls occurs once.
+    """Dependencies between pieces of work on devices. The later work needs bytes that the earlier work used.
 
-    There are rows only if every access was recorded.
+    Each row is one pair of operators or calls. Each pair occurs once. There are rows only if every access was recorded.
     """
 
     earlier: I32  # host row of the call or operator that used the bytes first
-    later: I32
-    bytes: I64  # that the later one reads of what the earlier one wrote; 0: it only overwrites what the other used
+    later: I32  # host row of the call or operator that needs the bytes
+    bytes: I64  # that `later` reads of what `earlier` wrote; 0 if `later` only overwrites bytes that `earlier` used
 
     def __len__(self) -> int:
         return len(self.bytes)
@@ -469,8 +469,8 @@ class Timeline:
     def queued_before(self) -> Bool:
         """A mask of the device ops that are known to have been launched before the recording began.
 
-        If `meta.sound` is false, the mask selects no op of a stream on which no launch is known: the recording may have
-        lost the launches of this stream.
+        A stream may have ops, but no known launch. If `meta.sound` is true, the mask has all ops of this stream.
+        Otherwise, the mask has none of them, because the recording may have lost their launches.
         """
         return self.device.heads(of_unknown=self.meta.sound)
 

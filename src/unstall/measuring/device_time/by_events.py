@@ -6,14 +6,14 @@ on its stream plus the overhead of events. Work on another stream counts only if
 `event_overhead.py` computes the overhead from two quantities, which are measured here once:
 
 - The time that two events add to the time of an almost empty kernel, if one event is before the kernel and one after
-  it. On an H200 it is 2.9 µs. Two events with nothing
-  between them take only 1.3 µs. The reason is that the front end needs some time for a launch and an event, even if the
-  kernel is very short. CUDA graphs of many almost empty kernels show how long one such kernel runs, because the gaps in
-  a graph are tiny. If graphs do not work, the overhead is taken from two events with nothing between them.
+  it. On an H200 it is 2.9 µs. Two events with nothing between them take only 1.3 µs. The reason is that the front end
+  needs some time for a launch and an event, even if the kernel is very short. CUDA graphs of many almost empty kernels
+  show how long one such kernel runs, because the gaps in a graph are tiny. If graphs do not work, the overhead is taken
+  from two events with nothing between them.
 - The gap between two ops on a stream. It is the period of almost empty ops in a row, minus the time of one such op. On
   an H200 the gap is about 0.8 to 1 µs (`benchmarks/device_delays.py`).
 
-Events cannot measure the gap between ops in a graph, because a graph has no op without this gap. So this gap is a
+Events cannot measure the gap between ops in a graph: they only measure the sum of each op and its gap. So this gap is a
 constant, GRAPH_GAP_NS.
 """
 
