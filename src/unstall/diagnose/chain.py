@@ -57,9 +57,9 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
-    """A chain of nested calls that a line makes, with all recorded repetitions of this chain.
+    """A chain of nested calls that a line makes, with all its recorded repetitions.
 
-    Two repetitions have the same names of calls, in the same order.
+    Repetitions have calls of the same names, in the same order.
 
     Attributes:
         where: The line. For a backward pass, the line of the forward operator.

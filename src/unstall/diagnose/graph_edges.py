@@ -161,7 +161,7 @@ def _predecessors(count: int, edges: Iterable[GraphEdge]) -> list[list[int]]:
 def critical_path(duration: I64, edges: Sequence[GraphEdge]) -> tuple[list[int], int]:
     """Returns the critical path, as (its operators, its device time in ns).
 
-    The critical path is the slowest chain of operators in which each operator depends on the one before.
+    The critical path is the chain with the longest device time in which each operator depends on the one before.
     """
     if not len(duration):
         return [], 0

@@ -42,9 +42,9 @@ class Folded(NamedTuple):
 def folded(names: Sequence[str], paths: Sequence[Path], edges: Iterable[tuple[int, int]]) -> Folded:
     """Merges operators into at most `MOST_NODES` nodes. The resulting graph has no cycles.
 
-    First, equal operators of one line that could run at once become one node. If there are still too many nodes,
-    consecutive operators of one line become one node. If that is not enough either, consecutive operators that were
-    called from one line become one node, and so on outward along the call stack.
+    First, operators with the same name and call stack that could run at once become one node. If there are still too
+    many nodes, consecutive operators of one line become one node. If that is not enough either, consecutive operators
+    that were called from one line become one node, and so on outward along the call stack.
 
     Args:
         names: The name of each operator, in the order of the program.
@@ -78,10 +78,11 @@ def _of_nodes(node: Sequence[int], depth: Sequence[int]) -> list[int]:
 
 
 def _siblings(labels: Sequence[object], edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Returns a node number for each operator. Operators with equal labels that could run at once get the same number.
+    """Returns a node number for each operator. Operators with equal labels that could run at once get the same number,
+    if there are at least `_SIBLINGS` of them.
 
-    Two operators could run at once if they have the same level: the number of edges on the longest way to the operator.
-    Each edge leads to a higher level, so the nodes form no cycle.
+    Operators could run at once if they have the same level. The level of an operator is the number of edges on the
+    longest path to it. Each edge leads to a higher level, so the nodes form no cycle.
     """
     level = [0] * len(labels)
     for one, two in edges:

@@ -32,7 +32,8 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
     """A node of the graph: one operator, or several operators that were merged.
 
     Attributes:
-        name: The name of the operators. If their names differ, a frame that called them: "train.py:20 in forward".
+        name: The name of the operators. If their names differ, the frame that called them, such as "train.py:20 in
+            forward".
         where: The source line of the operators; "" if it is not known, or if the names of the operators differ.
         backward: Whether the operators run in a backward pass. If so, `where` is the line of the forward operator.
         operators: The number of operators.
@@ -54,7 +55,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CriticalPart(msgspec.Struct, frozen=True, kw_only=True):
-    """Operators of one name and one line: consecutive ones on the critical path, or all that are not on this path."""
+    """Operators with the same name and source line: consecutive ones on the critical path, or all beside this path."""
 
     name: str
     where: str
@@ -262,8 +263,8 @@ def _user_place(run: Run, row: int) -> str:
 def _frame(run: Run, frame: int) -> str:
     """Returns a frame as text. `frame` is a row of the timeline's stacks, or a negative number.
 
-    The negative number is -2 minus a place in `run.places.place`. It is used if no stack was recorded. Its text is the
-    name of an annotation or operator.
+    If no stack was recorded, the number is -2 - place, with a place of `run.places.place`. Its text is the name of the
+    annotation or operator at this place.
     """
     timeline, lines = run.timeline, run.timeline.lines
     if frame < 0:

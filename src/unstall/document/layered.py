@@ -186,9 +186,9 @@ def _placed(
 def nearest_apart(wanted: Sequence[float], apart: Sequence[float], weight: Sequence[float]) -> list[float]:
     """Returns positions that are as near as possible to the wanted positions, and keep a distance between neighbours.
 
-    The positions minimise the weighted sum of the squared differences from `wanted`. If each position is reduced by the
-    sum of all distances before it, the positions only need to be in ascending order. This problem is isotonic
-    regression. It is solved by the pool-adjacent-violators algorithm.
+    The positions minimise the weighted sum of the squared differences from `wanted`. After the sum of all distances to
+    the left of a position is subtracted from it, the positions only need to ascend. This problem is isotonic
+    regression, which the pool-adjacent-violators algorithm solves.
 
     Args:
         wanted: The wanted positions in px, from left to right.

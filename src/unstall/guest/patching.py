@@ -107,8 +107,8 @@ def _put(wrapper: Any, owner: Any, name: str, disarm: Callable[[], None]) -> Cal
 
 
 def _keep_from_compilers(*functions: Any) -> None:
-    """Makes torch.compile skip `functions`. Each of them replaces a function of torch, and torch.compile skips torch's
-    own functions anyway. Otherwise, torch.compile would trace `functions` and warn about them."""
+    """Makes torch.compile skip `functions`. Each of them replaces a function of torch that torch.compile already skips.
+    Without this call, torch.compile would trace `functions` and warn about them."""
     torch = sys.modules.get("torch")
     for function in functions:
         function._torchdynamo_disable = True  # for calls from code that it traces

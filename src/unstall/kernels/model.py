@@ -44,9 +44,9 @@ class ModelledTime:
 def modelled(traffic: Traffic, grid: Dim, gpu: str) -> ModelledTime:
     """Returns the time of a launch on a GPU. Raises UsageError if the GPU is unknown.
 
-    The L2 cache moves all sectors that warps request, and the same sector again for each request. The device's memory
-    moves each sector only once, and none if all sectors fit into half of the cache. The kernel takes as long as the
-    slower of the two, the cache or the memory. If only half of the multiprocessors work, both have half of their rate.
+    The L2 cache moves each sector as often as warps request it. The device's memory moves each sector only once, and
+    none if all sectors fit into half of the cache. The kernel takes as long as the slower of the two, the cache or the
+    memory. If only half of the multiprocessors work, both have half of their rate.
     """
     of = gpu_named(gpu)
     device, peaks = of.file.device, of.file.peaks

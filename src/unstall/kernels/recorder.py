@@ -18,7 +18,7 @@ _OURS = str(Path(__file__).parent)
 
 
 class RunningThread(Protocol):
-    """The thread of the kernel that runs now. Its numbers are explained in `Accesses`: block, thread, interval."""
+    """The thread of the kernel that runs now. `Accesses` explains its numbers, as `of_block`, `thread`, `interval`."""
 
     block_number: int
     thread_id: int

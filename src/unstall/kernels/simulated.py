@@ -60,8 +60,8 @@ def run(
 
 
 def _follow_calls(module: _Module, stack: ExitStack) -> None:
-    """Runs the device functions that the kernel calls like the kernel itself: `cuda` in them is `module`, too. A device
-    function is decorated with `cuda.jit(device=True)`. When `stack` is closed, all of this is undone."""
+    """Lets the kernel call device functions, which are decorated with `cuda.jit(device=True)`. The Python code of such
+    a function runs, with `module` in place of Numba's module `cuda`. When `stack` is closed, this is undone."""
     swapped: set[int] = set()
 
     def call(original: Callable[..., Any], called: Any, *args: Any) -> Any:
@@ -76,7 +76,7 @@ def _follow_calls(module: _Module, stack: ExitStack) -> None:
 
 
 def _swap_module(function: FunctionType, module: _Module, stack: ExitStack) -> None:
-    """Replaces Numba's module `cuda` by `module` in the globals of a function. When `stack` is closed, restores it."""
+    """Replaces Numba's module `cuda` by `module` in the globals of a function, until `stack` is closed."""
     stack.enter_context(simulator.swapped_cuda_module(function, module))
 
 

@@ -1,10 +1,10 @@
 """Reads the dependencies in a trace's metadata into a `Dependencies` table. `virtual/` writes them under the key
 "unstall".
 
-A dependency has two calls or operators: the later one needs bytes that the earlier one used. They are given by ids, as
-in `races`. The metadata has three lists with one element for each dependency. `later` has the id of the later one,
-minus the later id of the dependency before. `back` has the id of the later one, minus the id of the earlier one.
-`bytes` has the number of bytes.
+In a dependency, a later call or operator needs bytes that an earlier one used. Both have ids, as in `races`. The
+metadata has three lists with one element for each dependency. `back` has the later id minus the earlier id. `bytes` has
+the number of bytes. `later` has the later id minus the later id of the previous dependency; for example, the later ids
+7, 9, 12 are stored as 7, 2, 3.
 """
 
 from __future__ import annotations

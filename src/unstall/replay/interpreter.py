@@ -245,9 +245,9 @@ def rate_beside(share: int, used: int) -> int:
     """Returns the share of an engine that an op gets beside other ops. All shares are in thousandths.
 
     A kernel uses the device unevenly: it waits for memory, and then it moves bytes at the full rate. So an op with a
-    share of 30 % is modelled as an op that needs the whole engine for 30 % of the time. If other ops use the engine for
-    50 % of the time, then both sides need it at once for 15 % of the time. During this time, the op waits. So it gets
-    only 85 % of its share.
+    share of 30 % is modelled as an op that needs the whole engine for 30 % of the time. If other ops need the engine
+    for 50 % of the time, the op and the others need it at once for 15 % of the time. During this time, the op waits. So
+    it gets only 85 % of its share. It never gets more than the others leave.
 
     Args:
         share: The share that the op gets if it runs alone.

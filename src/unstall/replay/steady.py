@@ -155,9 +155,9 @@ class _Carried:
     def of(cls, column: I32, first: int, last: int, likes: I64) -> _Carried:
         """Returns the indices in column[first:last] for the rounds after the first.
 
-        An index of a row in the steps moves by the number of these rows in each round. An index of a row before the
-        steps becomes the index of this row's counterpart, as it is in the previous round. If there is no counterpart,
-        the index stays unchanged.
+        An index of a row in the steps grows in each round, by the number of rows in the steps. An index of a row before
+        the steps is replaced by the index of its counterpart in the previous round. If the row has no counterpart, its
+        index stays unchanged.
 
         Args:
             column: Indices of rows.

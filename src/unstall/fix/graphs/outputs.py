@@ -117,8 +117,8 @@ class Outputs:
             return _read_like(tensor, view)
 
     def copy_for_autograd(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Returns a copy of one result tensor, which an autograd function returns as its output. The tensor that
-        autograd makes of this output is for the argument `through` of `copies`."""
+        """Returns a copy of one result tensor, for an autograd function to return. Autograd makes an output tensor of
+        the copy. The caller then passes the output tensor to `copies`, in the argument `through`."""
         if storage_of(tensor) in self._shared:
             return _view_like(tensor, _bytes_of(tensor).clone().untyped_storage())
         return copy_of(tensor)

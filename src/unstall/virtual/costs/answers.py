@@ -257,9 +257,9 @@ class MeasuredCosts:
         blocks is unknown. The second share is the call's rate, divided by the rate that the largest calls of the same
         variant reach.
 
-        Both shares have an upper limit, because other kernels can run while the call's blocks are launched and while
-        its last blocks end. The limit is the rest of the call's time. If one block fills a multiprocessor, there is no
-        limit.
+        While the call's blocks are launched, and while its last blocks end, other kernels can run. So both shares are
+        at most the share of the call's time without its launch and its end. There is no such limit if each block of the
+        call fills a multiprocessor.
         """
         ns = max(answer.total_ns, 1.0)
         blocks = family.blocks(table.variant, dims) / self._gpu.file.device.multiprocessors if family.blocks else 0.0

@@ -186,11 +186,11 @@ def _scaled(size: int, factor: float, turned: list[tuple[float, ...]] | None) ->
 
 
 def _fastest(family: Family, calls: Sequence[MeasuredCall]) -> np.ndarray:
-    """Returns the time of each call in ns. Replaces a time if another call with the same kernels was much faster, and
-    had at least as much work.
+    """Returns the time of each call in ns. If another call with the same kernels and at least as much work was much
+    faster, returns the time of the other call instead.
 
-    A replaced time was long for another reason than the size of the call. For example, the time of a softmax depends on
-    the values in its input, because a float32 division of denormal values is slow.
+    The slower call took long for another reason than its size. For example, the time of a softmax depends on the values
+    in its input, because a float32 division of denormal values is slow.
     """
     times = np.array([max(call.total_ns, 1) for call in calls], float)
     dims = np.array([call.dims for call in calls])

@@ -59,8 +59,8 @@ class Capture:
         """Adds a recipe for the launch of the graph. Returns the recipe's number.
 
         A node waits for the previous node on its stream. A node may also depend on several nodes of other streams. In
-        the recipe, it waits for only one of them: for the one that ends last. The end of each node is computed as if
-        only its dependencies delayed it.
+        the recipe, it waits for only one of them: the one that ends last. To find it, the end of each node is computed
+        as if only dependencies delayed nodes.
         """
         host, limits = actions.costs.host, actions.costs.limits
         several = len({node.place for node in self._nodes}) > 1
