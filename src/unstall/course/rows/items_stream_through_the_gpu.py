@@ -8,7 +8,7 @@ ROW = Row(
     checks=(
         Check("Strategy A is faster than one stream.", "strategy A", "one stream", at_most=0.8),
         Check("Strategy B is faster than one stream.", "strategy B", "one stream", at_most=0.8),
-        Check("stream_map is faster than one stream.", "stream_map", "one stream", at_most=0.85),
+        Check("stream_map is faster than one stream.", "stream_map", "one stream", at_most=0.95),
         Check("Four items at a time need four times the memory.", "strategy A, memory", "one stream, memory", 3, 5),
         Check("Strategy B needs no more.", "strategy B, memory", "strategy A, memory", at_most=1.1),
         Check("stream_map bounds its memory, too.", "stream_map, memory", "one stream, memory", at_most=12),
