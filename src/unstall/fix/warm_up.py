@@ -3,7 +3,8 @@ enough for all smaller inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -28,7 +29,7 @@ class WarmUpStats(Printed):
     an empty cache. A prediction is None if memory was not recorded, or if memory runs out in the model."""
 
     calls: int
-    largest_bytes: int  # size of the largest call's inputs
+    largest_bytes: int  # size of the largest call's tensors; 0 if the inputs have no tensors
     reserved_bytes: int | None  # largest inputs first
     reserved_rising_bytes: int | None  # smallest inputs first, as when a program's shapes grow
     peak_bytes: int | None  # most bytes allocated at a time
@@ -36,7 +37,9 @@ class WarmUpStats(Printed):
 
     @property
     def text(self) -> str:
-        text = f"{counted(self.calls, 'call')}, inputs of up to {size(self.largest_bytes)}"
+        text = counted(self.calls, "call")
+        if self.largest_bytes:
+            text += f", inputs of up to {size(self.largest_bytes)}"
         if self.reserved_bytes is not None:
             text += f"; largest first, {size(self.reserved_bytes)} are reserved"
             if self.reserved_rising_bytes is not None:
@@ -56,10 +59,14 @@ def warm_up(fn: Callable[..., object], *largest_inputs: object) -> WarmUpStats:
     The states of the random number generators are restored afterwards. All other side effects of `fn` remain. So pass a
     step without lasting side effects: forward and backward, without the optimizer.
 
+    The largest input is the one with the most bytes in its tensors. Between inputs with equal bytes, it is the one with
+    the largest product of its whole numbers. So `warm_up(step, 8, 16, 64)` calls `step(64)` first. If a later call took
+    more memory than the first, the statistics say so.
+
     Args:
         fn: The function to call.
         *largest_inputs: One input for each call of `fn`. A tuple has all positional arguments; any other object is the
-            only argument. The tensors in an input may have any shape and dtype, and may be in nested containers.
+            only argument. The tensors and numbers in an input may be in nested containers.
 
     Returns:
         Statistics: the reserved bytes with the largest input first, the reserved bytes with the smallest input first,
@@ -72,7 +79,7 @@ def warm_up(fn: Callable[..., object], *largest_inputs: object) -> WarmUpStats:
         raise UsageError(f"warm_up() calls a function, and {fn!r} is none")
     if not largest_inputs:
         raise UsageError("warm_up() needs at least one input: the largest that the program will have")
-    ordered = sorted(largest_inputs, key=_bytes_of, reverse=True)
+    ordered = sorted(largest_inputs, key=lambda value: (_bytes_of(value), _product(value)), reverse=True)
     largest = _bytes_of(ordered[0])
     devices = [tensor.device for value in ordered for tensor in tensors_in(value) if tensor.device.type != "cpu"]
     states = RandomStates(devices=_all_like(devices[0] if devices else torch.device("cuda")))
@@ -92,9 +99,13 @@ def warm_up(fn: Callable[..., object], *largest_inputs: object) -> WarmUpStats:
         states.put_back()
     total = accelerator.total_bytes()
     with_it, peak = replay_reserved(traces, total)
-    without, _ = replay_reserved(traces[::-1], total)
-    note = "" if len(ordered) > 1 else "give it smaller inputs too, and it can say what that saves"
-    return WarmUpStats(len(ordered), largest, with_it, without if len(ordered) > 1 else None, peak, note)
+    # The smallest first is the order of what the calls took, also if the inputs do not show which is the largest.
+    taken = [_most_allocated(trace) for trace in traces]
+    rising = sorted(range(len(traces)), key=lambda call: (taken[call], -call))
+    without, _ = replay_reserved([traces[call] for call in rising], total)
+    return WarmUpStats(
+        len(ordered), largest, with_it, without if len(ordered) > 1 else None, peak, _note(ordered, taken)
+    )
 
 
 def replay_reserved(traces: list[Trace], total_bytes: int) -> tuple[int | None, int | None]:
@@ -117,6 +128,34 @@ def replay_reserved(traces: list[Trace], total_bytes: int) -> tuple[int | None, 
             elif (call, address) in held:
                 allocator.free(held.pop((call, address)))
     return allocator.memory_reserved(), peak
+
+
+def _note(ordered: list[object], taken: list[int]) -> str:
+    """Returns a note for inputs that do not show what the order saves. `taken` has the most bytes that each call held
+    at a time, in the order of the calls."""
+    if len(ordered) == 1:
+        return "give it smaller inputs too, and it can say what that saves"
+    most = max(range(len(taken)), key=lambda call: (taken[call], -call))
+    if taken[most] <= taken[0]:
+        return ""
+    return (
+        f"call {most + 1} took {size(taken[most])}, more than the first call ({size(taken[0])}), so smaller ones ran "
+        "before it: call warm_up() with its input alone"
+    )
+
+
+def _most_allocated(trace: Trace) -> int:
+    """Returns the most bytes that the requests of one call held at a time."""
+    held: dict[int, int] = {}
+    now = most = 0
+    for action, address, count, _ in trace:
+        if action == "alloc":
+            held[address] = count
+            now += count
+            most = max(most, now)
+        else:
+            now -= held.pop(address, 0)
+    return most
 
 
 def _recorded(fn: Callable[..., object], value: object, device: torch.device) -> Trace:
@@ -144,6 +183,22 @@ def _call(fn: Callable[..., object], value: object) -> None:
 
 def _bytes_of(value: object) -> int:
     return sum(map(bytes_of, tensors_in(value)))
+
+
+def _product(value: object) -> int:
+    """Returns the product of the whole numbers in nested containers; 0 if there are none. A shape is such a product."""
+    found = list(_whole_numbers(value))
+    return math.prod(found) if found else 0
+
+
+def _whole_numbers(value: object) -> Iterable[int]:
+    if isinstance(value, int) and not isinstance(value, bool):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _whole_numbers(list(value.values()))
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _whole_numbers(item)
 
 
 def _all_like(device: torch.device) -> list[torch.device]:

@@ -63,6 +63,35 @@ def test_without_a_gpu_the_largest_comes_first_and_random_numbers_stay() -> None
     assert "there is no CUDA device" in stats.text
 
 
+def test_whole_numbers_and_shapes_say_which_input_is_the_largest() -> None:
+    seen: list[object] = []
+    stats = unstall.warm_up(lambda *given: seen.append(given), 8, (16, True), 64, [4, 8], {"tokens": 3})
+    assert seen == [(64,), ([4, 8],), (16, True), (8,), ({"tokens": 3},)]
+    assert "inputs of up to" not in stats.text
+
+
+SIZES = """
+import torch
+from unstall import warm_up
+
+def work(n):
+    x = torch.randn(n, 1 << 20, device="cuda")
+    return x.sum()
+
+stats = warm_up(work, *range(32, 257, 32))
+assert stats.reserved_rising_bytes > 4 * stats.reserved_bytes, stats
+print(stats)
+print(warm_up(lambda n: work(300 - n), 32, 64, 128))
+"""
+
+
+def test_sizes_are_called_largest_first_and_a_wrong_order_is_told(tmp_path: Path) -> None:
+    largest_first, wrong = on_virtual_gpu(tmp_path, SIZES).replace("\n    ", " ").splitlines()[:2]
+    assert "largest first, 1.00 GiB are reserved" in largest_first
+    assert "saved" in largest_first and "nothing saved" not in largest_first
+    assert "more than the first call" in wrong
+
+
 def test_no_function_and_no_input_are_refused() -> None:
     with pytest.raises(UsageError, match="calls a function, and 5 is none"):
         unstall.warm_up(5, torch.ones(2))  # type: ignore[arg-type]
