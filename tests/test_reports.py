@@ -57,6 +57,7 @@ def test_a_report_has_the_verdict_the_accounts_each_finding_and_each_line(name: 
     assert len(numbered) == wrong + len(report.result.costly) + planned
     assert text.count(" at ") >= wrong + len(report.result.costly)
     assert ("Plan: " in text) == bool(planned)
-    assert ("Not worth changing" in text) == any(finding.harmless for finding in report.findings)
+    assert ("Not worth changing" in text) == any(each.harmless and not each.explains for each in report.findings)
+    assert ("Good to know" in text) == any(finding.explains for finding in report.findings)
     shown = lines[lines.index(next(line for line in lines if line.startswith("Cost by line"))) :]
     assert len(shown) > len(report.result.lines)

@@ -452,6 +452,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         confidence: How sure the rule is that the finding is correct.
         harmless: Whether the finding costs nothing. A harmless finding is listed because people look for it.
         wrong: Whether the program may compute a wrong result. Findings with a wrong result come first.
+        explains: Whether the finding explains what surprises people, such as a launch that looks slow, or a clock
+            reading that leaves the device's work out. Such a finding is harmless: it costs no time.
         spans: Times of the up to 100 costliest occurrences, as (start, end) in ns, in order of time.
         fault: The fault of the device that the finding is about; None for all other findings.
     """
@@ -472,6 +474,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     confidence: Confidence
     harmless: bool = False
     wrong: bool = False
+    explains: bool = False
     spans: tuple[tuple[int, int], ...] = ()
     fault: Fault | None = None
 

@@ -37,7 +37,7 @@ class ShownFinding(Shown):
 
     Attributes:
         result: The result that has the finding.
-        number: The finding's number in the report, such as "1" or "b1".
+        number: The finding's number in the report, such as "1", "b1" or "g1".
         finding: The finding.
         excerpts: Excerpts of the source as (kind, place, text). The kind is "at" for the line of the finding, and
             "from" for the line that called the finding's function.

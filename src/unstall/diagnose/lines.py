@@ -18,6 +18,7 @@ def cost_by_line(run: Run) -> tuple[LineCost, ...]:
     launch = device.launch[joined].astype(np.int64)
     launches = np.unique(launch).astype(np.int64)
     waits = run.activity.waits.row[run.inside[run.activity.waits.row]].astype(np.int64)
+    queued, queued_ns = run.queue_waits
     blamed = np.flatnonzero(gaps.culprit >= 0)
     culprit = gaps.culprit[blamed].astype(np.int64)
     rows = np.unique(np.concatenate((launches, waits, culprit)))
@@ -35,7 +36,7 @@ def cost_by_line(run: Run) -> tuple[LineCost, ...]:
     within = np.minimum(device.end, high)[joined] - np.maximum(device.start, low)[joined]
     device_ns = per_line(launch, within)
     idle_ns = per_line(culprit, gaps.length[blamed])
-    wait_ns = per_line(waits, run.host_length[waits])
+    wait_ns = per_line(waits, run.host_length[waits]) + per_line(queued, queued_ns)
     ops = per_line(launch, np.ones(len(launch), dtype=np.int64))
     calls = per_line(launches, np.ones(len(launches), dtype=np.int64))
     by_cause = np.zeros((len(places), len(IDLE_CAUSES)), dtype=np.int64)

@@ -1,4 +1,5 @@
-"""Computes how far the host runs ahead of the device: the number of device ops launched and not yet finished."""
+"""Computes how far the host runs ahead of the device: the number of device ops launched and not yet finished. Finds the
+launches that a full launch queue blocked."""
 
 from __future__ import annotations
 
@@ -6,6 +7,11 @@ import numpy as np
 
 from unstall.timeline.columns import I32, I64, Timeline
 from unstall.timeline.grouping import groups
+
+_DEEP = 500  # queues hold about a thousand launches (measured on an H200: 1021)
+_FULL = 0.9  # of the deepest queue: a full queue has the same depth at each launch
+_SLOW = 2  # times the usual launch
+_LEAST = 3  # launches; fewer may have been slow by chance
 
 
 def depth_at_launch(timeline: Timeline) -> tuple[I64, I32]:
@@ -33,6 +39,26 @@ def depth_over_time(timeline: Timeline) -> tuple[I64, I32]:
     times, depth = times[order], np.cumsum(change[order], dtype=np.int32)
     last = np.append(times[1:] != times[:-1], True) if len(times) else np.zeros(0, np.bool_)
     return times[last], depth[last]
+
+
+def blocked_launches(depth: I32, length: I64) -> tuple[I64, I64]:
+    """Returns (blocked, wait): the indices of the launches that a full launch queue blocked, and how long each of them
+    waited, in ns.
+
+    The wait is the time that the call took longer than a usual launch, which is the median of those with room in the
+    queue.
+
+    Args:
+        depth: For each launch, the depth of the queue when its call began.
+        length: For each launch, the length of its call in ns.
+    """
+    none = np.zeros(0, np.int64)
+    deep = depth >= _DEEP
+    if not deep.any():
+        return none, none
+    usual = int(np.median(length[~deep] if (~deep).any() else length))
+    blocked = np.flatnonzero((depth >= max(_DEEP, _FULL * int(depth.max()))) & (length > _SLOW * usual))
+    return (blocked, length[blocked] - usual) if len(blocked) >= _LEAST else (none, none)
 
 
 def _launched(timeline: Timeline) -> tuple[I64, I64, I64, I32]:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from unstall.diagnose.accounts import Gaps
 from unstall.diagnose.activity import HostActivity
-from unstall.diagnose.queue_depth import depth_at_launch, depth_over_time
+from unstall.diagnose.queue_depth import blocked_launches, depth_at_launch, depth_over_time
 from unstall.locate.framework_code import FrameworkCode
 from unstall.locate.frameworks import Framework, Option
 from unstall.locate.kinds import is_communication, named
@@ -170,6 +170,22 @@ class Run:
         mine = self.inside[waits.row]
         return Intervals.union(waits.start[mine], waits.end[mine]).clip(*self.window).total
 
+    @cached_property
+    def queue_waits(self) -> tuple[I64, I64]:
+        """(rows, wait): the host rows of the launches in the window that a full launch queue blocked, and how long each
+        waited, in ns."""
+        calls, depth = self.launch_depth
+        chosen = self.inside[calls]
+        blocked, wait = blocked_launches(depth[chosen], self.host_length[calls[chosen]])
+        return calls[chosen][blocked], wait
+
+    @cached_property
+    def queue_waiting(self) -> int:
+        """The time in the window during which at least one launch waited because the launch queue was full, in ns."""
+        rows, wait = self.queue_waits
+        end = self.timeline.host.end[rows]
+        return Intervals.union(end - wait, end).clip(*self.window).total
+
     def busy_during(self, rows: I64) -> float:
         """Returns the share of the time of the host events `rows` during which the device was busy, from 0 to 1."""
         host = self.timeline.host
@@ -278,6 +294,7 @@ class Run:
         confidence: Confidence = "high",
         harmless: bool = False,
         wrong: bool = False,
+        explains: bool = False,
         spans: tuple[tuple[int, int], ...] | None = None,
     ) -> Finding:
         """Returns a finding at a group's place.
@@ -309,6 +326,7 @@ class Run:
             confidence=confidence,
             harmless=harmless,
             wrong=wrong,
+            explains=explains,
             spans=self.spans_of(rows) if spans is None else spans,
         )
 

@@ -130,7 +130,7 @@ def judge(run: Run, freed: Freed | None = None) -> Verdict:
         sentences.append(
             f"{lost} of the time cannot be explained: launches, or kernels of graphs, are not in the file."
         )
-    if run.waiting and bound != "sync":
+    if (run.waiting or run.queue_waiting) and bound != "sync":
         sentences.append(_of_waits(run))
     if not run.timeline.meta.sound:
         sentences.append("Part of the run is missing from the file (see integrity): take this with care.")
@@ -296,14 +296,16 @@ def _asleep(run: Run) -> int:
 
 def _of_waits(run: Run) -> str:
     """Returns a sentence that says how long the host waits for the device, and how long the device then idles."""
-    wall, idle = run.wall, run.accounts.idle_ns
+    wall, idle, queued = run.wall, run.accounts.idle_ns, run.queue_waiting
     cost = idle.sync + idle.copy
+    total = share(run.waiting + queued, wall)
+    of_queue = "" if run.negligible(queued) else f", {share(queued, wall)} in launches, as the launch queue is full"
     left = (
-        ", which costs the device next to nothing."
+        f"{';' if of_queue else ','} {'this' if of_queue else 'which'} costs the device next to nothing."
         if run.negligible(cost)
         else f". These waits make the device idle for {share(cost, wall)} of the time."
     )
-    return f"The host waits for the device for {share(run.waiting, wall)} of the time{left}"
+    return f"The host waits for the device for {total} of the time{of_queue}{left}"
 
 
 def _recorder_share(run: Run) -> int:

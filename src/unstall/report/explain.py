@@ -28,12 +28,14 @@ from unstall.figures import duration, rate, share
 from unstall.report.memory import memory_blocks
 from unstall.report.pictures import Draw, no_pictures
 from unstall.report.wording import (
+    GOOD_TO_KNOW,
     INTEGRITY,
     about,
     bars_of,
     brief_place,
     bugs_title,
     device_of,
+    explained,
     harmless,
     origin,
     parts,
@@ -49,11 +51,14 @@ from unstall.result import IDLE_CAUSES, Finding, Result
 
 _UNSOUND = "something is missing or damaged, so figures may be wrong"
 _MUCH = 0.05  # of the step: a plan that ends this far above the floor names the findings without a known gain
+_LARGE = 0.02  # of the step: why so much time costs nothing is said
 BEFORE_BUGS = "b"
 """Prefix of the numbers of bugs.
 
 Bugs and other findings are numbered separately: "b1" is the first bug, "1" the first other finding.
 """
+BEFORE_EXPLAINED = "g"
+"""Prefix of the numbers of findings that are good to know."""
 IN_PLAN = "in plan"
 """Text in the gain column for a finding whose change gains something only after other changes of the plan."""
 _START = {
@@ -74,6 +79,7 @@ def document(result: Result, draw: Draw = no_pictures) -> Document:
         _bars(result) if has_work and parts(result.accounts) else None,
         _devices(result),
         *(_findings(result) if has_work else ()),
+        _explained(result),
         _plan(result),
         _harmless(result),
         _lines(result),
@@ -322,14 +328,26 @@ def _unknown(finding: Finding) -> bool:
     return finding.gain_ns is None and finding.gain_below_ns is None
 
 
+def _explained(result: Result) -> Entries | None:
+    found = explained(result)
+    entries = _entries(result, found, (), BEFORE_EXPLAINED)
+    return Entries(words(GOOD_TO_KNOW), (), entries, BEFORE_EXPLAINED) if found else None
+
+
 def _harmless(result: Result) -> Table | None:
+    """Returns a table of the findings that are not worth a change. If a finding's times are large, its row says why the
+    finding costs nothing."""
     rows = tuple(
         row(
             words(heading(result, finding), Span(" · ", "dim"), brief_place(finding.where)),
             duration(finding.exposed_ns),
             duration(finding.wait_ns),
+            below=[words(Span(finding.saw, "dim"))]
+            if max(finding.exposed_ns, finding.wait_ns) >= _LARGE * result.steps.mean_ns and finding.saw
+            else (),
         )
         for finding in harmless(result)
+        if not finding.explains
     )
     columns = Column("exposed"), Column("host waits")
     return Table(words("Not worth changing"), columns, rows, limited=True, fold="closed") if rows else None

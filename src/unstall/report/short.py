@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from unstall.document.document import Block, Code, Column, Document, Prose, Row, Span, Table, Words, words
 from unstall.document.plain import short
 from unstall.figures import counted, duration, numbered_findings
-from unstall.report.explain import BEFORE_BUGS, bugs, gain_of
-from unstall.report.wording import INTEGRITY, bugs_title, row, run_is, wrong
+from unstall.report.explain import BEFORE_BUGS, BEFORE_EXPLAINED, bugs, gain_of
+from unstall.report.wording import GOOD_TO_KNOW, INTEGRITY, bugs_title, explained, row, run_is, wrong
 from unstall.result import CAVEAT, Caller, Finding, PlanStep, Result, Where
 
 SHOWN = 3
@@ -22,7 +22,8 @@ def document(result: Result, commands: Sequence[str] = (), last: str = "") -> Do
     """
     blocks: list[Block | None] = [_damage(result)]
     # A fault in full: it is what the run ended by, and its line is the answer.
-    blocks += [bugs(result)] if result.faulted else [_bugs(result), _steps(result), _findings(result)]
+    faulted = result.faulted
+    blocks += [bugs(result)] if faulted else [_bugs(result), _steps(result), _findings(result), _explained(result)]
     if commands:
         blocks.append(Code(words(Span("next", "strong")), tuple(commands), language="sh"))
     if last:
@@ -104,6 +105,13 @@ def _findings(result: Result) -> Block | None:
     ]
     title = "Findings" if len(found) <= SHOWN else f"The first {SHOWN} of {len(found)} findings"
     return Table(words(Span(title, "strong")), (Column("gain"),), tuple(rows))
+
+
+def _explained(result: Result) -> Table | None:
+    found = explained(result)[:SHOWN]
+    numbered = enumerate(found, 1)
+    rows = tuple(_row(f"{BEFORE_EXPLAINED}{number}", each, short(each.title), "") for number, each in numbered)
+    return Table(words(Span(GOOD_TO_KNOW, "strong")), (Column(""),), rows) if rows else None
 
 
 def _row(number: str, finding: Finding, title: str, gain: str) -> Row:

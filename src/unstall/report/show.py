@@ -12,8 +12,8 @@ from unstall.document.document import Block, Code, Document, Prose, Span, Words,
 from unstall.figures import duration
 from unstall.patches.patch import Patch
 from unstall.patches.source import Excerpt
-from unstall.report.explain import BEFORE_BUGS, details, gain_of, heading, over
-from unstall.report.wording import harmless, wrong
+from unstall.report.explain import BEFORE_BUGS, BEFORE_EXPLAINED, details, gain_of, heading, over
+from unstall.report.wording import explained, harmless, wrong
 from unstall.result import Caller, Finding, Result, Where
 
 SHOW_SCHEMA = "unstall.show/1"
@@ -54,10 +54,10 @@ class FindingWithSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def numbered(result: Result) -> dict[str, Finding]:
-    """Returns {number in the report: finding}. The numbers are "1", "2" and so on, or "b1", "b2" and so on for bugs."""
-    return {f"{BEFORE_BUGS}{number}": each for number, each in enumerate(wrong(result), 1)} | {
-        f"{number}": each for number, each in enumerate(result.costly, 1)
-    }
+    """Returns {number in the report: finding}. The numbers are "1", "2" and so on, "b1", "b2" and so on for bugs, or
+    "g1", "g2" and so on for what is good to know."""
+    kinds = {BEFORE_BUGS: wrong(result), "": result.costly, BEFORE_EXPLAINED: explained(result)}
+    return {f"{before}{number}": each for before, found in kinds.items() for number, each in enumerate(found, 1)}
 
 
 def findings_at(result: Result, place: str) -> list[Finding]:

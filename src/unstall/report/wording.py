@@ -12,6 +12,7 @@ from unstall.figures import duration, share
 from unstall.result import BUSY_PARTS, IDLE_CAUSES, Accounts, Caller, Finding, Result, Source, Steps, Where
 
 INTEGRITY = "Integrity"
+GOOD_TO_KNOW = "Good to know"
 UNKNOWN_LINE = "no source line known"
 _BOUNDARIES = {
     "optimizer": "optimizer steps",
@@ -103,6 +104,11 @@ def bugs_title(result: Result) -> str:
 def harmless(result: Result) -> list[Finding]:
     """Returns the harmless findings that are not bugs. Reports list them because people look for them."""
     return [finding for finding in result.findings if finding.harmless and not finding.wrong]
+
+
+def explained(result: Result) -> list[Finding]:
+    """Returns the harmless findings that explain what surprises people, such as a launch that looks slow."""
+    return [finding for finding in result.findings if finding.explains]
 
 
 def saved(gain_ns: int, step_ns: int, nothing: str = "nothing", *, error_ns: int = 0) -> str:
