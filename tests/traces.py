@@ -224,6 +224,7 @@ class TraceBuilder:
         call: str = "cudaLaunchKernel",
         category: str = "cuda_runtime",
         grid: Sequence[int] | None = None,
+        share: int | None = None,  # thousandths of the device
     ) -> Call:
         """One kernel; the call blocks while the launch queue is full."""
         start = self.now
@@ -233,7 +234,8 @@ class TraceBuilder:
         correlation = self._number("correlation")
         self._host(category, call, start, self._linked(correlation))
         shape = {} if grid is None else {"grid": list(grid)}
-        self._device("kernel", kernel, begin, end, device, stream, correlation, **shape)
+        used = {} if share is None else {"device share": share}
+        self._device("kernel", kernel, begin, end, device, stream, correlation, **shape, **used)
         return Call(start, self.now, begin, end)
 
     def memset(self, device_us: float = 1, *, stream: int = 7, device: int = 0) -> Call:

@@ -175,6 +175,17 @@ def test_a_kernel_has_its_number_of_blocks(tmp_path: Path) -> None:
     assert events.blocks.tolist() == [24, 24, -1, -1, -1]
 
 
+def test_a_kernel_of_the_virtual_gpu_has_its_share_of_the_device(tmp_path: Path) -> None:
+    shares = (0, 640, 1000, 1001, -7)
+    events = trace(
+        tmp_path,
+        *(f'"ts": {i}, "cat": "kernel", "args": {{"device share": {share}}}' for i, share in enumerate(shares)),
+        '"ts": 9, "cat": "cpu_op", "args": {"device share": 640}',
+    )
+
+    assert events.share.tolist() == [0, 640, 1000, -1, -1, -1]
+
+
 def test_threads_and_processes_have_names(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     names = [

@@ -156,13 +156,13 @@ def test_a_plain_step_time_that_is_none_is_refused(plain_step_ns: int) -> None:
         loaded(packed(content | {"timeline.json": msgspec.json.encode(header)}))
 
 
-def test_a_timeline_of_an_older_version_knows_no_grids_and_no_multiprocessors(saved: bytes) -> None:
+def test_a_timeline_of_an_older_version_knows_no_grids_no_shares_and_no_multiprocessors(saved: bytes) -> None:
     content = members(saved)
     header = msgspec.json.decode(content["timeline.json"])
-    del header["meta"]["multiprocessors"], content["device.blocks.npy"]
+    del header["meta"]["multiprocessors"], content["device.blocks.npy"], content["device.share.npy"]
     older = loaded(packed(content | {"timeline.json": msgspec.json.encode(header)}))
 
-    assert older.device.blocks.tolist() == [-1, -1]
+    assert older.device.blocks.tolist() == older.device.share.tolist() == [-1, -1]
     assert older.meta.multiprocessors == ()
 
 

@@ -123,6 +123,7 @@ class Recording:
                 direction=(device[8] // 8).astype(np.int8),
                 host_memory=(device[8] % 8).astype(np.int8),
                 blocks=np.full(device.shape[1], -1, np.int32),
+                share=np.full(device.shape[1], -1, np.int32),
             ),
             waits=waits or no_waits(),
             threads=Threads(
@@ -248,6 +249,7 @@ def large(events: int) -> Timeline:
         direction=small,
         host_memory=small,
         blocks=np.full(ops, -1, np.int32),
+        share=np.full(ops, -1, np.int32),
     )
     return Timeline(
         strings=shell.strings,

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from unstall.diagnose.run import Run
+from unstall.timeline.columns import I64
 from unstall.timeline.intervals import Intervals
 
 LONELY = 0.02
 """If a stream overlaps with other streams for at most this share of its busy time, the stream saves no time."""
+
+FILLS = 950
+"""A kernel that uses at least these thousandths of the device leaves no room for another beside it."""
+_MOSTLY = 0.95  # of the time of kernels
 
 
 def overlap(run: Run, device: int, stream: int) -> tuple[int, int]:
@@ -20,3 +25,10 @@ def overlap(run: Run, device: int, stream: int) -> tuple[int, int]:
     own, others = here & (ops.stream == stream), here & (ops.stream != stream)
     work = Intervals.union(ops.start[own], ops.end[own])
     return work.total, (work & Intervals.union(ops.start[others], ops.end[others])).total
+
+
+def fills_device(run: Run, ops: I64) -> bool:
+    """Returns whether most of the time of the device ops `ops` goes to kernels that are known to fill their device."""
+    device = run.timeline.device
+    length = (device.end - device.start)[ops]
+    return bool(len(ops)) and int(length[device.share[ops] >= FILLS].sum()) >= _MOSTLY * int(length.sum())

@@ -292,4 +292,5 @@ def _device(events: Events, kind: I8, rows: I64, streams: Streams, stream: I32, 
         direction=direction,
         host_memory=memory,
         blocks=events.blocks[rows],
+        share=events.share[rows],
     )

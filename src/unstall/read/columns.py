@@ -24,6 +24,7 @@ from unstall.timeline.columns import I32, I64, DeviceKind, HostKind, Meta
 _UNKNOWN_U32 = 2**32 - 1  # CUPTI's value for an unknown stream or event
 _MOST_I32 = 2**31 - 1
 _Length: TypeAlias = Annotated[int, msgspec.Meta(gt=0, le=_MOST_I32)]
+_WHOLE = 1000  # thousandths of a device
 _LONGEST_GRID = 80  # characters, with white space
 _HOST = 0  # c10::DeviceType of host memory
 
@@ -204,6 +205,7 @@ class EventTable:
             stream=_stream,
             bytes=attrgetter("bytes"),
             blocks=lambda a: grids[bytes(a.grid)],
+            share=lambda a: a.share if -1 <= a.share <= _WHOLE else -1,
         )
         self._autograd = _Sparse(sequence=attrgetter("sequence"), thread=attrgetter("forward_thread"))
         self._stack = _Sparse(text=lambda a: text[a.stack])
@@ -322,6 +324,7 @@ class EventTable:
             stream=self._device.dense("stream", count),
             bytes=self._device.dense("bytes", count),
             blocks=_narrow(self._device.dense("blocks", count)),
+            share=_narrow(self._device.dense("share", count)),
             sequence=self._autograd.dense("sequence", count),
             forward_thread=self._autograd.dense("thread", count),
             stack=_narrow(self._stack.dense("text", count)),

@@ -34,6 +34,7 @@ class Events:
     stream: I64
     bytes: I64
     blocks: I32  # thread blocks of a kernel's grid
+    share: I32  # thousandths of the device that a kernel uses
     sequence: I64  # autograd's sequence number; only of operators and annotations, like the next three
     forward_thread: I64  # "Fwd thread id": greater than 0 on backward operators
     stack: I32  # text: "Call stack", innermost frame first, ";" between frames

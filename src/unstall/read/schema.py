@@ -32,6 +32,7 @@ class Args(Struct, gc=False, frozen=True):
     stream: Id = -1
     correlation: Id = -1
     grid: Raw = NO_JSON  # of a kernel: [x, y, z] in thread blocks
+    share: Id = field(default=-1, name="device share")  # of a kernel of the virtual GPU, in thousandths
     old_external: Id = field(default=-1, name="external id")
     bytes: Id = -1
     copy_kind: int | str = field(default="", name="copy kind")  # a text; CUPTI's number if the recorder has no text

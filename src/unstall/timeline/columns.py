@@ -142,6 +142,7 @@ class Device:
     direction: I8  # CopyDirection
     host_memory: I8  # HostMemory
     blocks: I32  # thread blocks of a kernel's grid; -1 if not known
+    share: I32  # thousandths of the device that a kernel uses; -1 if not known
 
     def __len__(self) -> int:
         return len(self.start)

@@ -77,7 +77,7 @@ _NOT_ALWAYS: dict[str, Any] = {
     "dependencies": Dependencies.none,
 }  # tables that files of older versions lack
 # Columns that files of older versions lack; -1 stands in.
-_NEWER_COLUMNS = frozenset({"lines.digest", "device.blocks", "memory.address"})
+_NEWER_COLUMNS = frozenset({"lines.digest", "device.blocks", "device.share", "memory.address"})
 _DTYPES = {"I8": np.int8, "I32": np.int32, "I64": np.int64, "Bool": np.bool_}
 _TEXT = "strings"
 _UNREADABLE = (

@@ -6,7 +6,7 @@ from findings import found, only, place
 from traces import TraceBuilder
 
 
-def two_streams(*, in_turn: bool, op: str = "aten::softmax") -> TraceBuilder:
+def two_streams(*, in_turn: bool, op: str = "aten::softmax", share: int | None = None) -> TraceBuilder:
     """A side stream's kernel of 80 µs in every step; in turn with the main one's of 100 µs, or beside it."""
     trace = TraceBuilder(launch_us=1)
     with trace.step(), trace.frame("train.py", 12, "train"):
@@ -18,7 +18,7 @@ def two_streams(*, in_turn: bool, op: str = "aten::softmax") -> TraceBuilder:
                 if in_turn:
                     trace.stream_wait(trace.record(stream=7), stream=20)
                 with trace.op(op):
-                    trace.launch("softmax", 80, stream=20)
+                    trace.launch("softmax", 80, stream=20, share=share)
                 if in_turn:
                     trace.stream_wait(trace.record(stream=20), stream=7)
     return trace
@@ -45,6 +45,16 @@ def test_several_streams_at_a_line_are_one_finding() -> None:
     finding = only(trace, "lonely-stream")
     assert (finding.count, finding.exposed_ns) == (4, 4 * 80_000)
     assert "4 ops on streams 20 and 24 take 320 µs, of which 0 % overlaps" in finding.saw
+
+
+def test_kernels_that_fill_the_device_are_left_to_another_rule() -> None:
+    assert found(two_streams(in_turn=True, share=1000), "lonely-stream") == []
+
+
+def test_kernels_that_leave_room_could_overlap() -> None:
+    finding = only(two_streams(in_turn=True, share=400), "lonely-stream")
+    assert not finding.harmless
+    assert finding.exposed_ns == 5 * 80_000
 
 
 def test_one_that_overlaps_is_not() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.diagnose.run import Run
-from unstall.diagnose.streams import LONELY, overlap
+from unstall.diagnose.streams import LONELY, fills_device, overlap
 from unstall.figures import duration, share
 from unstall.result import Finding
 from unstall.timeline.columns import Bool
@@ -17,8 +17,8 @@ _ADDS_GRADIENTS = "torch::autograd::AccumulateGrad"  # autograd chooses its stre
 def lonely_stream(run: Run) -> list[Finding]:
     """Returns one finding for each line that launches work on a side stream, if the stream hardly overlaps with others.
 
-    The finding's exposed time is the time in which the work on the side stream ran alone. Collectives are left to
-    the rule exposed_comm.
+    The finding's exposed time is the time in which the work on the side stream ran alone. Kernels that fill the device
+    are left to the rule full_device, and collectives to the rule exposed_comm.
     """
     device = run.timeline.device
     findings = []
@@ -33,6 +33,9 @@ def lonely_stream(run: Run) -> list[Finding]:
             streams = np.unique(device.stream[mine]).tolist()
             work, both = (sum(lonely[stream][part] for stream in streams) for part in (0, 1))
             length = run.alone(mine, {})
+            others = np.flatnonzero(here & ~np.isin(device.stream, streams))
+            if fills_device(run, mine) or fills_device(run, others):
+                continue
             findings.append(
                 run.finding(
                     "lonely-stream",

@@ -273,7 +273,8 @@ def _device(timeline: Timeline, text: Text) -> Iterator[str]:
     device, strings, numbers = timeline.device, timeline.strings, timeline.streams.stream.tolist()
     columns = _lists(device.kind, device.device, device.stream, device.start, device.end, device.name, device.launch)
     operators = timeline.host.op.tolist()
-    for *row, size, blocks in zip(*columns, device.bytes.tolist(), device.blocks.tolist(), strict=True):
+    more = _lists(device.bytes, device.blocks, device.share)
+    for *row, size, blocks, used in zip(*columns, *more, strict=True):
         kind, index, stream, start, end, name, launch = row
         arguments = f'"device":{index},"context":1,"stream":{numbers[stream]}'
         if launch >= 0:
@@ -284,6 +285,8 @@ def _device(timeline: Timeline, text: Text) -> Iterator[str]:
             arguments += f',"bytes":{size}'
         if blocks >= 0:
             arguments += f',"grid":[{blocks},1,1]'
+        if used >= 0:
+            arguments += f',"device share":{used}'
         category = _DEVICE_CATEGORIES[DeviceKind(kind)]
         yield text.span(category, strings[name], index, numbers[stream], start, end, arguments)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from unstall.line_digests import LineDigests
 from unstall.locate.kinds import SLEEP
-from unstall.timeline.columns import I32, Device, Held, Host, Memory, Meta, Streams, Threads, Timeline
+from unstall.timeline.columns import I32, Device, DeviceKind, Held, Host, Memory, Meta, Streams, Threads, Timeline
 from unstall.timeline.grouping import groups
 from unstall.virtual.faults.fault_log import Ended, FaultLog
 from unstall.virtual.faults.held import held_table
@@ -146,6 +146,7 @@ def _device(ran: Ran, row_of: I32, names: I32, simulation: Simulation, host: Hos
         direction=ops.direction[op],
         host_memory=ops.memory[op],
         blocks=np.full(len(order), -1, np.int32),
+        share=np.where((ops.kind[op] == DeviceKind.KERNEL) & (ops.share[op] > 0), ops.share[op], -1).astype(np.int32),
     )
 
 
