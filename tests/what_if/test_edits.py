@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,10 +17,11 @@ from what_if.made import edited, same, step_us, subject_of
 from unstall.errors import UsageError
 from unstall.replay.program import Code
 from unstall.replay.steady import steady_step_ns
-from unstall.timeline.columns import HostKind
+from unstall.timeline.columns import HostKind, Uploads
 from unstall.what_if.edits import names, parse
+from unstall.what_if.edits.overlap_copies import ASSUMED
 from unstall.what_if.place import parse_line
-from unstall.what_if.subject import SYNCS
+from unstall.what_if.subject import SYNCS, Subject
 
 
 def run(body: Callable[[TraceBuilder], object], *, steps: int = 4) -> TraceBuilder:
@@ -103,6 +105,63 @@ def test_a_copy_that_the_host_waits_for_cannot_overlap() -> None:
     assert subject.notes == (
         "4 of 4 copies stay as they are, as the host waits for them: first pin their memory, or copy without blocking",
     )
+
+
+def with_uses(trace: TraceBuilder, uses: Sequence[int]) -> Subject:
+    """The run with the data of its uploads known: for each, how many kernels later the first uses it; 0 for none."""
+    subject = subject_of(trace)
+    host = subject.timeline.host
+    calls, kernels = (np.flatnonzero(host.kind == kind).astype(np.int32) for kind in (HostKind.COPY, HostKind.LAUNCH))
+    before = np.searchsorted(kernels, calls)
+    first = np.array([kernels[at + use - 1] if use else -1 for at, use in zip(before, uses, strict=True)], np.int32)
+    none = np.full(len(calls), -1, np.int32)
+    known = Uploads(calls, np.zeros_like(calls), none, none, first, first, np.ones(len(calls), np.bool_))
+    return replace(subject, timeline=replace(subject.timeline, uploads=known))
+
+
+def copies_then_kernels(trace: TraceBuilder) -> None:
+    """4 copies of 25 µs, then 2 kernels of 50."""
+    for _ in range(4):
+        trace.copy("HtoD", 25)
+    trace.launch("gemm", 50)
+    trace.launch("gemm", 50)
+    trace.sync("device")
+
+
+def overlapped_us(subject: Subject) -> float:
+    return steady_step_ns(edited(subject, "overlap-copies").program) / 1000
+
+
+def test_copies_whose_data_the_kernels_do_not_use_run_beside_them() -> None:
+    trace = run(copies_then_kernels)
+    ahead = step_us(trace) - overlapped_us(with_uses(trace, [0, 0, 0, 0] * 4))
+    assert ahead == us(100 - 4 * 5)  # the kernels are launched after the copies
+
+
+def test_a_kernel_waits_for_the_copies_that_it_uses_and_no_others() -> None:
+    trace = run(copies_then_kernels)
+    of_second = overlapped_us(with_uses(trace, [0, 0, 2, 0] * 4))
+    of_first = overlapped_us(with_uses(trace, [0, 0, 1, 0] * 4))
+    # The third copy ends after 83 µs; without it, the second kernel begins after 78.
+    assert of_second == pytest.approx(overlapped_us(with_uses(trace, [0, 0, 0, 0] * 4)) + 5, abs=2)
+    assert of_first == us(of_second + 50)
+
+
+def test_data_that_the_next_kernel_uses_gain_nothing_in_a_step_that_ends_with_a_wait() -> None:
+    trace = run(copies_then_kernels)
+    assert overlapped_us(with_uses(trace, [1, 1, 1, 1] * 4)) == pytest.approx(step_us(trace), abs=5)
+
+
+def test_if_uses_are_not_known_the_next_kernel_is_assumed_to_use_the_copy_and_that_is_told() -> None:
+    trace = run(copies_then_kernels)
+    subject = edited(subject_of(trace), "overlap-copies")
+    assert steady_step_ns(subject.program) / 1000 == pytest.approx(step_us(trace), abs=5)
+    assert ASSUMED in subject.notes
+
+
+def test_second_buffers_are_told() -> None:
+    subject = edited(with_uses(run(copies_then_kernels), [0, 0, 0, 0] * 4), "overlap-copies")
+    assert subject.notes == ("it takes 977 KiB more memory of the device, for second buffers",)
 
 
 def test_a_download_that_is_waited_for_stays_a_wait() -> None:

@@ -22,6 +22,7 @@ from unstall.read.nest import find_parents
 from unstall.read.races import races_of
 from unstall.read.stacks import Interner, StackTree
 from unstall.read.strays import at_home
+from unstall.read.uploads import uploads_of
 from unstall.read.waits import find_waits
 from unstall.timeline.ancestry import nearest
 from unstall.timeline.columns import (
@@ -119,6 +120,7 @@ def assemble(events: Events) -> Timeline:
         ),
         dependencies=dependencies_of(events.dependencies, kind, correlation, events.external[rows]),
         races=races_of(events.races, kind, correlation, events.external[rows], streams),
+        uploads=uploads_of(events.uploads, kind, correlation, events.external[rows]),
         faults=faults,
         held=held,
         collectives=collectives,

@@ -11,6 +11,7 @@ from unstall.read.collectives import Described
 from unstall.read.dependencies import DescribedDependencies
 from unstall.read.faults import DescribesFaults
 from unstall.read.races import DescribedRace
+from unstall.read.uploads import DescribedUpload
 from unstall.timeline.columns import I32, I64, Meta
 
 
@@ -65,6 +66,7 @@ class Events:
     gpus: set[str] = field(default_factory=set)  # processes that the file labels as GPUs
     dependencies: DescribedDependencies = field(default_factory=DescribedDependencies)
     races: list[DescribedRace] = field(default_factory=list)
+    uploads: list[DescribedUpload] = field(default_factory=list)
     faults: DescribesFaults = field(default_factory=DescribesFaults)
     digests: dict[str, dict[int, int]] = field(default_factory=dict)  # of source lines, by file and line
     collectives: Described = field(default_factory=Described.none)

@@ -17,7 +17,14 @@ from unstall.read.columns import EventTable
 from unstall.read.decode import Decoder
 from unstall.read.events import Events
 from unstall.read.find_events import go_to_events, rest
-from unstall.read.metadata import described_dependencies, described_faults, described_races, line_digests, meta_of
+from unstall.read.metadata import (
+    described_dependencies,
+    described_faults,
+    described_races,
+    described_uploads,
+    line_digests,
+    meta_of,
+)
 from unstall.read.pieces import PIECE_BYTES, Cutter
 from unstall.read.schema import Event
 from unstall.read.text_window import TextWindow
@@ -67,6 +74,7 @@ def events_of(text_blocks: Iterator[bytes], path: Path, piece_bytes: int = PIECE
         events = sink.table.finish(replace(meta, notes=(*notes, *meta.notes), sound=meta.sound and not lost))
         events.races = described_races(before or b"", after)
         events.dependencies = described_dependencies(before or b"", after)
+        events.uploads = described_uploads(before or b"", after)
         events.faults = described_faults(before or b"", after)
         events.digests = line_digests(before or b"", after)
         return events

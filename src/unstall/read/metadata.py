@@ -14,6 +14,7 @@ from unstall.read.dependencies import DescribedDependencies, DescribesDependenci
 from unstall.read.faults import DescribesFaults
 from unstall.read.races import MOST_RACES, DescribedRace, DescribesRaces
 from unstall.read.repair import repaired
+from unstall.read.uploads import MOST_UPLOADS, DescribedUpload, DescribesUploads
 from unstall.timeline.columns import Meta, Recorder, StepMarks, StepsLeftOut
 
 _Value = TypeVar("_Value")
@@ -211,6 +212,13 @@ def described_dependencies(before: bytes, after: bytes | None) -> DescribedDepen
     members, _ = _members(before, b"}" if after is None else after, 0)
     found = _value(members, "unstall", DescribesDependencies)
     return found.dependencies if found else DescribedDependencies()
+
+
+def described_uploads(before: bytes, after: bytes | None) -> list[DescribedUpload]:
+    """Returns all uploads that the trace describes, or an empty list if any of them is malformed."""
+    members, _ = _members(before, b"}" if after is None else after, 0)
+    uploads = _value(members, "unstall", DescribesUploads)
+    return uploads.uploads[:MOST_UPLOADS] if uploads else []
 
 
 def described_faults(before: bytes, after: bytes | None) -> DescribesFaults:

@@ -351,6 +351,31 @@ class Collectives:
         return cls(row, row, row, number, number, number)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Uploads:
+    """The data of copies from the host to a device, if the recorder knows which memory the device's work uses.
+
+    Each row is one copy, in the order of the calls. A copy without a row is one whose data are not known. A graph
+    launch uses all memory that its ops use.
+    """
+
+    call: I32  # host row of the copy call
+    content: I32  # a number for the copied bytes: the same for equal bytes; 0 if unknown
+    previous: I32  # row of Uploads: the last copy before it that wrote the same memory; -1 if none
+    used_before: I32  # host row of the last call before it whose work uses the memory that it writes; -1 if none
+    first_use: I32  # host row of the first call after it whose work uses what it wrote; -1 if none
+    last_use: I32  # host row of the last such call, before other data are copied there; -1 if none
+    alone: Bool  # all of these calls use its own stream, and no copy wrote a part of its memory only
+
+    def __len__(self) -> int:
+        return len(self.call)
+
+    @classmethod
+    def none(cls) -> Uploads:
+        row = np.zeros(0, np.int32)
+        return cls(row, row, row, row, row, row, np.zeros(0, np.bool_))
+
+
 Table: TypeAlias = (
     Host
     | Device
@@ -365,6 +390,7 @@ Table: TypeAlias = (
     | Faults
     | Held
     | Collectives
+    | Uploads
 )
 
 
@@ -431,6 +457,7 @@ class Timeline:
         faults: Faults of devices, if the failed operator or call is known.
         held: The allocations in a device's memory, if the program ended because the memory was full.
         collectives: The amounts of data and the process groups of torch.distributed's calls, if they were recorded.
+        uploads: The data of copies to devices, if it is known which memory the device's work uses.
         meta: Facts about the file and the recorded program.
     """
 
@@ -448,6 +475,7 @@ class Timeline:
     held: Held = field(default_factory=Held.none)
     collectives: Collectives = field(default_factory=Collectives.none)
     dependencies: Dependencies = field(default_factory=Dependencies.none)
+    uploads: Uploads = field(default_factory=Uploads.none)
     meta: Meta = field(default_factory=lambda: Meta(path="", reader=""))
 
     def __repr__(self) -> str:

@@ -44,6 +44,7 @@ from unstall.timeline.columns import (
     Streams,
     Threads,
     Timeline,
+    Uploads,
     WaitKind,
     Waits,
 )
@@ -68,6 +69,7 @@ _TABLES: dict[str, type[Any]] = {
     "held": Held,
     "collectives": Collectives,
     "dependencies": Dependencies,
+    "uploads": Uploads,
 }
 _NOT_ALWAYS: dict[str, Any] = {
     "races": Races.none,
@@ -75,6 +77,7 @@ _NOT_ALWAYS: dict[str, Any] = {
     "held": Held.none,
     "collectives": Collectives.none,
     "dependencies": Dependencies.none,
+    "uploads": Uploads.none,
 }  # tables that files of older versions lack
 # Columns that files of older versions lack; -1 stands in.
 _NEWER_COLUMNS = frozenset({"lines.digest", "device.blocks", "device.share", "memory.address"})
@@ -105,6 +108,13 @@ _POINTS_INTO = {
     "held": {"call": "host"},
     "collectives": {"op": "device", "name": _TEXT, "group": _TEXT},
     "dependencies": {"earlier": "host", "later": "host"},
+    "uploads": {
+        "call": "host",
+        "previous": "uploads",
+        "used_before": "host",
+        "first_use": "host",
+        "last_use": "host",
+    },
 }
 _NEVER_NONE = frozenset(
     {
@@ -120,6 +130,7 @@ _NEVER_NONE = frozenset(
         "dependencies.later",
         "collectives.op",
         "collectives.name",
+        "uploads.call",
     }
 )
 _KINDS: dict[str, dict[str, type[IntEnum]]] = {

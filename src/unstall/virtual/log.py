@@ -25,7 +25,7 @@ RECORD = np.dtype(
         ("device", "i1"),
         ("flags", "u1"),
         ("within", "u1"),  # Within: what the thread was in before
-        ("pad", "V4"),
+        ("content", "<i4"),  # COPY from the host: a number for the copied bytes, from 1 on; 0 if unknown
     ]
 )
 USE = np.dtype(

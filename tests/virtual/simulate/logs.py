@@ -57,7 +57,7 @@ class Log:
         self.rows.append(
             (
                 *(self.host_ns, computing_ns, a, b, stream, self.thread, self.stack, id, 0),
-                *(int(code), device, int(flags), int(self.within), b""),
+                *(int(code), device, int(flags), int(self.within), 0),
             )
         )
 

@@ -7,9 +7,26 @@ import numpy as np
 from unstall.diagnose.run import Run
 from unstall.figures import counted, share, size
 from unstall.result import Finding
-from unstall.timeline.columns import CopyDirection, DeviceKind
+from unstall.timeline.columns import I64, CopyDirection, DeviceKind
+from unstall.what_if.edits.overlap_copies import ASSUMED
 
 _WORTH = 0.01  # of the window
+
+
+def _of_data(run: Run, copies: I64) -> str:
+    """Returns a text that says what is known of the data of the device ops `copies`, or "" if all is usual.
+
+    If it is not known which kernels use the data of an upload, the gain rests on an assumption, and the text says so.
+    """
+    device, uploads = run.timeline.device, run.timeline.uploads
+    up = copies[device.direction[copies] == CopyDirection.HOST_TO_DEVICE]
+    if not len(up):
+        return ""
+    known = np.isin(uploads.call, device.launch[up])
+    if not known.any():
+        return f"; {ASSUMED}"
+    unused = int((uploads.first_use[known] < 0).sum())
+    return f"; nothing here uses the data of {unused:,} of them" if unused else ""
 
 
 def serial_copy(run: Run) -> list[Finding]:
@@ -39,7 +56,8 @@ def serial_copy(run: Run) -> list[Finding]:
                 group,
                 title="Copies run in line with the computation, though they could overlap with it",
                 saw=f"{counted(len(mine), 'copy')} ({size(copied)}) on the computing stream; "
-                f"{share(exposed, run.wall)} of the time the device copied and computed nothing",
+                f"{share(exposed, run.wall)} of the time the device copied and computed nothing"
+                f"{_of_data(run, mine)}",
                 fix="copy the next batch or layer on a second stream while this one computes: pinned source, "
                 "non_blocking=True, wait_stream before use, record_stream after (unstall.prefetch and "
                 "unstall.stream_map do so)",

@@ -15,6 +15,7 @@ from unstall.chrome_trace import Text, micros, thread_names, write
 from unstall.read.dependencies import described
 from unstall.read.faults import MOST_FAULTS, MOST_HELD
 from unstall.read.races import MOST_RACES
+from unstall.read.uploads import MOST_UPLOADS
 from unstall.timeline.ancestry import nearest
 from unstall.timeline.columns import I32, DeviceKind, FaultKind, HostKind, Meta, RaceKind, Timeline, WaitKind
 from unstall.timeline.fault_details import unpacked
@@ -67,8 +68,14 @@ def write_trace(
     )
     more = itertools.chain(_waits(timeline, text), _memory(timeline, text), _links(timeline))
     digests = timeline.line_digests()
-    told = {**_races(timeline), **_dependencies(timeline), **_faults(timeline)}
-    ours = {**told, **({"digests": digests} if digests else {}), **(metadata or {})}
+    ours = {
+        **_races(timeline),
+        **_dependencies(timeline),
+        **_uploads(timeline),
+        **_faults(timeline),
+        **({"digests": digests} if digests else {}),
+        **(metadata or {}),
+    }
     write(path, {**(head or {}), **_head(timeline.meta, ours)}, itertools.chain(events, more))
 
 
@@ -130,6 +137,19 @@ def _dependencies(timeline: Timeline) -> dict[str, object]:
     """Returns the dependencies in the format that `read.dependencies` reads."""
     found = described(timeline.dependencies, np.arange(1, len(timeline.host) + 1))
     return {"dependencies": found} if found else {}
+
+
+def _uploads(timeline: Timeline) -> dict[str, object]:
+    """Returns the data of uploads in the format that `read.uploads` reads. Returns at most the first `MOST_UPLOADS`."""
+    uploads = timeline.uploads
+
+    def ids(rows: I32) -> list[int]:
+        return _lists(np.where(rows >= 0, rows + 1, -1))[0]
+
+    uses = map(ids, (uploads.used_before, uploads.first_use, uploads.last_use))
+    columns = (ids(uploads.call), *_lists(uploads.content, uploads.previous), *uses, uploads.alone.tolist())
+    rows = list(zip(*(column[:MOST_UPLOADS] for column in columns), strict=True))
+    return {"uploads": rows} if rows else {}
 
 
 def _faults(timeline: Timeline) -> dict[str, object]:

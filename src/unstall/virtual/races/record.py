@@ -17,7 +17,7 @@ from unstall.virtual.races.found import Access, Placement, Race
 
 _FIELDS = [
     *(("a", "<i8"), ("b", "<i8"), ("stream", "<i8"), ("thread", "<i4"), ("stack", "<i4"), ("id", "<i4")),
-    *(("uses", "<i4"), ("code", "u1"), ("device", "i1"), ("flags", "u1")),
+    *(("content", "<i4"), ("uses", "<i4"), ("code", "u1"), ("device", "i1"), ("flags", "u1")),
 ]
 _RECORD = np.dtype(_FIELDS)
 _USE = np.dtype([("allocation", "<i8"), ("offset", "<i8"), ("bytes", "<i8"), ("write", "u1")])
@@ -72,6 +72,11 @@ class RaceLog:
         """The number of log records that were stored so far. `races` takes a range between two values of `kept`."""
         return self._records.length
 
+    def whole(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns (records, uses, numbers): the stored records, their uses of memory, and the number of each record in
+        the whole log, or -1 for a record that is not in it."""
+        return self._records.whole(), self._uses.whole(), self._numbers.whole()
+
     def races(self, within: range | None = None) -> tuple[Race, ...]:
         """Returns the races so far.
 
@@ -79,7 +84,7 @@ class RaceLog:
             within: A range between two values of `kept`. If not None, returns only races whose later access is in this
                 range.
         """
-        records, uses, numbers = (table.whole() for table in (self._records, self._uses, self._numbers))
+        records, uses, numbers = self.whole()
         placed = self._placed.whole()
         placed = placed[np.argsort(placed["allocation"], kind="stable")]
         columns = (np.ascontiguousarray(placed[name]) for name in ("allocation", "address", "size"))

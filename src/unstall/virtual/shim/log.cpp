@@ -108,6 +108,7 @@ void write(const Entry& entry) {
   record.code = uint8_t(entry.code);
   record.device = int8_t(entry.device);
   record.flags = entry.flags;
+  record.content = entry.content;
   record.within = thread.within;
   auto& log = the_log();
   std::lock_guard guard(log.lock);

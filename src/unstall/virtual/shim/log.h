@@ -43,7 +43,8 @@ struct Record {
   int32_t thread, stack, id, uses;
   uint8_t code;
   int8_t device;
-  uint8_t flags, within, pad[4];
+  uint8_t flags, within;
+  int32_t content; // of a COPY from the host: a number for the bytes that it copies, from 1 on; 0 if they are not known
 };
 static_assert(sizeof(Record) == 64);
 
@@ -59,6 +60,7 @@ struct Entry {
   int64_t stream = 0, a = 0, b = 0;
   int32_t id = -1;
   uint8_t flags = 0;
+  int32_t content = 0;
   const Use* uses = nullptr;
   size_t use_count = 0;
 };

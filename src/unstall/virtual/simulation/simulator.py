@@ -357,6 +357,7 @@ class Simulator:
                 self.options,
                 self.races.races(races_within),
                 self.races.dependencies(),
+                self.races,
                 self.faults,
                 self._folder,
                 self._digests,

@@ -10,6 +10,7 @@ import numpy as np
 from unstall.read.nest import find_parents
 from unstall.timeline.columns import I32, I64, Host, HostKind, Timeline
 from unstall.virtual.timeline.rows import rows_of
+from unstall.virtual.timeline.uploads import renumbered
 
 _OUTERMOST_FIRST = {HostKind.ANNOTATION: 0, HostKind.PYTHON: 1, HostKind.OP: 2}
 
@@ -69,6 +70,7 @@ def with_host_rows(
         waits=replace(waits, host=number[waits.host], record=number[waits.record]),
         races=replace(races, earlier=number[races.earlier], later=number[races.later]),
         dependencies=replace(needs, earlier=number[needs.earlier], later=number[needs.later]),
+        uploads=renumbered(timeline.uploads, number),
         held=replace(timeline.held, call=number[timeline.held.call]),
         faults=replace(faults, call=number[faults.call], replay=number[faults.replay], noticed=number[faults.noticed]),
     )

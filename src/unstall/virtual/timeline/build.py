@@ -10,20 +10,33 @@ import numpy as np
 
 from unstall.line_digests import LineDigests
 from unstall.locate.kinds import SLEEP
-from unstall.timeline.columns import I32, Device, DeviceKind, Held, Host, Memory, Meta, Streams, Threads, Timeline
+from unstall.timeline.columns import (
+    I32,
+    Device,
+    DeviceKind,
+    Held,
+    Host,
+    Memory,
+    Meta,
+    Streams,
+    Threads,
+    Timeline,
+    Uploads,
+)
 from unstall.timeline.grouping import groups
 from unstall.virtual.faults.fault_log import Ended, FaultLog
 from unstall.virtual.faults.held import held_table
 from unstall.virtual.faults.table import faults_table
 from unstall.virtual.log import Stack
 from unstall.virtual.options import MachineOptions
-from unstall.virtual.races import Needs, Race, dependencies_table, races_table
+from unstall.virtual.races import Needs, Race, RaceLog, dependencies_table, races_table
 from unstall.virtual.simulation.history import Done, Happened, History, Ran
 from unstall.virtual.simulation.simulate import Simulation
 from unstall.virtual.timeline.host_rows import CALLS, HostRows, host_rows
 from unstall.virtual.timeline.notes import VALUES, host_note
 from unstall.virtual.timeline.stack_rows import stack_of_records, stack_rows
 from unstall.virtual.timeline.streams_note import streams_note
+from unstall.virtual.timeline.uploads import calls_of, uploads_table
 
 _NAMED = 10
 """The number of guessed operators that a note names."""
@@ -47,6 +60,7 @@ def timeline_of(
     options: MachineOptions,
     races: Sequence[Race],
     needs: Needs,
+    race_log: RaceLog,
     faults: FaultLog,
     folder: str,
     digest: LineDigests,
@@ -90,6 +104,7 @@ def timeline_of(
         memory=_memory(history, done),
         races=races_table(races, rows.by_record, stream_row),
         dependencies=dependencies_table(needs, rows.by_record, rows.host.op),
+        uploads=_uploads(race_log, len(happened.code), done, history.ran.whole(), rows.row_of),
         faults=faults_table(faults, happened, rows.by_record, stream_row, text),
         held=_held(history, faults, rows),
         meta=Meta(
@@ -148,6 +163,13 @@ def _device(ran: Ran, row_of: I32, names: I32, simulation: Simulation, host: Hos
         blocks=np.full(len(order), -1, np.int32),
         share=np.where((ops.kind[op] == DeviceKind.KERNEL) & (ops.share[op] > 0), ops.share[op], -1).astype(np.int32),
     )
+
+
+def _uploads(race_log: RaceLog, records: int, done: Done, ran: Ran, row_of: I32) -> Uploads:
+    if not race_log.kept:
+        return Uploads.none()
+    calls = calls_of(records, done.record[ran.instruction], row_of[ran.instruction])
+    return uploads_table(*race_log.whole(), calls)
 
 
 def _memory(history: History, done: Done) -> Memory:

@@ -8,6 +8,7 @@ import numpy as np
 
 from unstall.timeline.columns import I32, Bool, Dependencies, Faults, Timeline
 from unstall.virtual.timeline.rows import rows_of
+from unstall.virtual.timeline.uploads import renumbered
 
 FOREVER = 2**62  # ns; later than the end of any run
 
@@ -64,6 +65,7 @@ def _with_host(timeline: Timeline, kept: Bool) -> Timeline:
         waits=replace(waits, host=row[waits.host], record=row[waits.record]),
         races=replace(timeline.races, earlier=row[timeline.races.earlier], later=row[timeline.races.later]),
         dependencies=_dependencies(timeline.dependencies, row),
+        uploads=renumbered(timeline.uploads, row),
         held=replace(timeline.held, call=row[timeline.held.call]),
         faults=_faults(timeline.faults, kept, row),
     )

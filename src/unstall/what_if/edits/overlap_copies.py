@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from unstall.figures import size
 from unstall.replay.order import LAG_NS
 from unstall.replay.program import Code, Program
-from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind
+from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind, Uploads
 from unstall.timeline.grouping import groups
 from unstall.what_if.copy_waits import launching, with_wait_in_call, with_wait_in_operation
 from unstall.what_if.place import EditPlace, parse_line
 from unstall.what_if.rewrites import on_streams
 from unstall.what_if.subject import Subject
+
+ASSUMED = "the file does not say which kernels use which copy: the next kernel on its stream is assumed to"
 
 
 def prepare(text: str | None) -> EditPlace | None:
@@ -19,12 +22,12 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Lets uploads run ahead of the computation that is on the same stream as the uploads. The uploads have two
-    buffers.
+    """Lets uploads run beside the computation that is on the same stream as the uploads. The uploads have two buffers.
 
     The uploads use the two buffers in turn: upload 3 uses the buffer of upload 1. An upload waits only until its buffer
-    is free. The next op on the computing stream waits for the upload, as it would wait for an event. Downloads stay
-    unchanged, because the host waits for downloads.
+    is free. The first op that uses the upload's data waits for the upload, as it would wait for an event. If the file
+    does not say which op that is, it is the next op on the computing stream. Downloads stay unchanged, because the host
+    waits for downloads.
     """
     program, device = subject.program, subject.timeline.device
     ops = program.ops
@@ -34,7 +37,8 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     launches = launching(program, chosen)
     waits = with_wait_in_call(program, launches) | with_wait_in_operation(subject, launches)
     waited = chosen & waits[program.launcher]
-    tied = chosen & ~waited & _tied(program)
+    data = _Data(subject)
+    tied = chosen & ~waited & np.where(data.known, data.tied(), _tied(program))
     notes = []
     if waited.any():
         notes.append(
@@ -46,16 +50,95 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
             f"{int(tied.sum())} of {int(chosen.sum())} copies stay as they are, as events tie them to their stream"
         )
     chosen &= ~waited & ~tied
+    if (chosen & ~data.known).any():
+        notes.append(ASSUMED)
+    extra = data.second_buffers(np.flatnonzero(chosen & data.known))
+    if extra:
+        notes.append(f"it takes {size(extra)} more memory of the device, for second buffers")
     step = np.searchsorted(program.step_starts, program.launcher, side="right")
     stream, after, lag = ops.stream.astype(np.int64), ops.after.astype(np.int64), ops.lag.copy()
     device_of_stream = program.device_of_stream.tolist()
     for number, mine in groups(ops.stream):
         at = np.flatnonzero(chosen[mine])
         if len(at):
-            _let_ahead(mine, at, step[mine], after, lag)
+            _let_ahead(mine, at[~data.known[mine[at]]], step[mine], after, lag)
+            data.let_ahead(mine[at[data.known[mine[at]]]], after, lag)
             stream[mine[at]] = len(device_of_stream)
             device_of_stream.append(device_of_stream[number])
     return subject.with_program(on_streams(program, stream, after, lag, device_of_stream), *notes)
+
+
+class _Data:
+    """Which ops use the data of which uploads, if the file says so. An op is given by its row in the program."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._program = program = subject.program
+        self._uploads: Uploads = subject.timeline.uploads
+        rows = len(subject.timeline.host)
+        call = program.instructions.host[program.launcher]
+        row_of = np.full(rows + 1, -1, dtype=np.int64)
+        row_of[self._uploads.call] = np.arange(len(self._uploads))
+        self._row: I64 = row_of[call]  # by op: its row in `Uploads`, or -1
+        self.known: Bool = self._row >= 0
+        ops = np.flatnonzero(call >= 0)
+        self._first, self._last = (np.full(rows + 1, -1, dtype=np.int64) for _ in range(2))  # by host row
+        self._first[call[ops][::-1]] = ops[::-1]
+        self._last[call[ops]] = ops
+        device = subject.timeline.device
+        self._bytes: I64 = np.maximum(device.bytes[program.ops.device], 0)
+        self._place: I64 = subject.places.place[np.maximum(call, 0)].astype(np.int64)
+
+    def tied(self) -> Bool:
+        """Returns a mask of the uploads that cannot leave their stream.
+
+        Other streams use their data, or an event or a wait of the host directly after the upload covers it.
+        """
+        _, covered = _marked(self._program)
+        user = self._first[self._uploads.first_use]
+        uses = np.where(user >= 0, self._program.ops.after[user] >= 0, False)
+        held: Bool = (~self._uploads.alone | uses)[self._row] if len(self._uploads) else np.zeros_like(covered)
+        return covered | held
+
+    def second_buffers(self, ops: I64) -> int:
+        """Returns the bytes that the second buffers of the uploads `ops` take."""
+        return int(np.unique(np.stack((self._place[ops], self._bytes[ops])), axis=1)[1].sum())
+
+    def let_ahead(self, ops: I64, after: I64, lag: I64) -> None:
+        """Lets the uploads `ops`, in order, wait only until their buffer is free, and lets the first op that uses their
+        data wait for them. Changes `after` and `lag`.
+
+        An upload that overwrites the data of an earlier upload takes that upload's other buffer. Uploads at one place
+        and of one size that go to new memory have two buffers together.
+        """
+        uploads, row = self._uploads, self._row[ops]
+        previous = uploads.previous[row]
+        free = self._last[np.where(previous >= 0, uploads.used_before[previous], uploads.used_before[row])]
+        new = np.flatnonzero(previous < 0)
+        _, kind = np.unique(np.stack((self._place[ops[new]], self._bytes[ops[new]])), axis=1, return_inverse=True)
+        for _, alike in groups(kind.reshape(-1)):
+            turns = new[alike]
+            held = self._last[uploads.last_use[row[turns[:-2]]]]
+            free[turns[2:]] = np.maximum(free[turns[2:]], np.where(held < ops[turns[2:]], held, -1))
+        after[ops] = np.where(free < ops, free, -1)
+        user = self._first[uploads.first_use[row]]
+        np.maximum.at(after, user[user >= 0], ops[user >= 0])
+        lag[ops] = lag[user[user >= 0]] = LAG_NS
+
+
+def _marked(program: Program) -> tuple[Bool, Bool]:
+    """Returns (before, after): masks of the ops directly before or after which, on their stream, an event or a wait of
+    the host comes."""
+    do, ops = program.instructions, program.ops
+    before, after = np.zeros(len(ops), dtype=np.bool_), np.zeros(len(ops), dtype=np.bool_)
+    marks = np.isin(do.code, (Code.RECORD, Code.STREAM_WAIT, Code.SYNC_STREAM))
+    launcher = program.launcher
+    for number, mine in groups(ops.stream):
+        rows = np.flatnonzero(marks & (do.stream == number))
+        seen = np.searchsorted(rows, launcher[mine])
+        before[mine[1:]] |= np.diff(seen) > 0
+        after[mine[:-1]] |= np.diff(seen) > 0
+        after[mine[-1:]] |= seen[-1:] < len(rows)
+    return before, after
 
 
 def _tied(program: Program) -> Bool:
@@ -64,22 +147,16 @@ def _tied(program: Program) -> Bool:
     On the stream of such an op, an event or a wait comes directly before or after the op. An op is also in the mask if
     the next op on its stream waits for an op that is given in `after`.
     """
-    do, ops = program.instructions, program.ops
-    tied = np.zeros(len(ops), dtype=np.bool_)
-    marks = np.isin(do.code, (Code.RECORD, Code.STREAM_WAIT, Code.SYNC_STREAM))
-    launcher = program.launcher
-    for number, mine in groups(ops.stream):
-        rows = np.flatnonzero(marks & (do.stream == number))
-        seen = np.searchsorted(rows, launcher[mine])
-        tied[mine[1:]] |= np.diff(seen) > 0
-        tied[mine[:-1]] |= (np.diff(seen) > 0) | (ops.after[mine[1:]] >= 0)
-        tied[mine[-1:]] |= seen[-1:] < len(rows)
+    before, after = _marked(program)
+    tied = before | after
+    for _, mine in groups(program.ops.stream):
+        tied[mine[:-1]] |= program.ops.after[mine[1:]] >= 0
     return tied
 
 
 def _let_ahead(mine: I64, at: I64, step: I64, after: I64, lag: I64) -> None:
     """Lets the uploads `mine[at]` run ahead of the other ops on their stream, with two buffers. Changes `after` and
-    `lag`.
+    `lag`. The op after an upload is assumed to use it.
 
     A step may have several uploads, for example if weights are uploaded layer by layer. Then the first upload of the
     step waits for the previous step.
@@ -91,6 +168,8 @@ def _let_ahead(mine: I64, at: I64, step: I64, after: I64, lag: I64) -> None:
         after: For each op of the program, an earlier op that it waits for, or -1.
         lag: For each op of the program, the time in ns from the end of the op in `after` to the start of this op.
     """
+    if not len(at):
+        return
     following = at + 1
     uses = following[(following < len(mine)) & ~np.isin(following, at)]
     after[mine[uses]] = mine[uses - 1]
