@@ -27,8 +27,12 @@ CAUSES = {  # the causes of the idle time that a rule claims, and shares with al
     "tiny-kernels": frozenset({"launch", "latency"}),
 }
 # They claim time in which a device is at work.
-BUSY = {"exposed-comm", "serial-copy", "partial-overlap", "lonely-stream", "serial-devices", *DEVICE_WORK}
-APART = {"full-queue", "launches-block", "recording"}  # they claim none, or what others are to blame for
+BUSY = {
+    *("exposed-comm", "serial-copy", "repeated-upload", "partial-overlap", "lonely-stream", "serial-devices"),
+    *DEVICE_WORK,
+}
+# They claim none, or what others are to blame for.
+APART = {"full-queue", "full-device", "early-clock-read", "growing-memory", "launches-block", "recording"}
 ALL = frozenset(IDLE_CAUSES)
 
 TRACES = sorted((Path(__file__).parents[2] / "examples" / "traces").glob("*.json.gz"))

@@ -12,15 +12,16 @@ from unstall.virtual.entry import virtual_gpu
 gpu = virtual_gpu("h200").start()
 runpy.run_path(sys.argv[1], run_name="__main__")
 gpu.stop()
+exec(sys.argv[2])
 print("RACES", len(gpu.timeline().races.kind))
 """
 
 
-def on_virtual_gpu(tmp_path: Path, program: str) -> str:
-    """What the program printed. It ends well, and the race finder finds nothing."""
+def on_virtual_gpu(tmp_path: Path, program: str, end: str = "") -> str:
+    """What the program printed, and then `end`, which knows `gpu`. It ends well, and the race finder finds nothing."""
     (tmp_path / "run.py").write_text(_VIRTUAL)
     (tmp_path / "program.py").write_text(program)
-    said = _ran([sys.executable, str(tmp_path / "run.py"), str(tmp_path / "program.py")])
+    said = _ran([sys.executable, str(tmp_path / "run.py"), str(tmp_path / "program.py"), end])
     assert said.splitlines()[-1] == "RACES 0", said
     return said
 

@@ -1,0 +1,56 @@
+"""The same bytes are copied to the device again and again, though they could stay there."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.diagnose.run import Run
+from unstall.figures import counted, size
+from unstall.result import Finding
+from unstall.timeline.columns import DeviceKind
+from unstall.what_if.edits.keep_on_device import repeated
+
+
+def repeated_upload(run: Run) -> list[Finding]:
+    """Returns one finding for each line that copies bytes to the device which were copied there before.
+
+    The finding's exposed time is the time in which these copies ran and no kernel ran. Waits for these copies are left
+    to the rules on pageable and pinned copies. There are findings only if the recorder knows the bytes, as the virtual
+    GPU does.
+    """
+    uploads, device = run.timeline.uploads, run.timeline.device
+    again = repeated(uploads)
+    again = again[run.inside[uploads.call[again]]]
+    beside = run.work((device.kind != DeviceKind.COPY) & run.ops_inside)
+    findings = []
+    for group in run.groups(uploads.call[again].astype(np.int64)):
+        mine = again[np.isin(uploads.call[again], group.rows)]
+        ops = run.ops_of(group.rows)
+        exposed = run.alone(ops, beside)
+        if run.negligible(exposed + int(run.exposed_by_waits[group.rows].sum())):
+            continue
+        all_there = np.flatnonzero(run.places.place[uploads.call] == group.place)
+        contents, first = np.unique(uploads.content[mine], return_index=True)
+        order = np.argsort(device.launch[ops], kind="stable")
+        at = np.searchsorted(device.launch[ops][order], uploads.call[mine[first]])
+        kept = int(np.maximum(device.bytes[ops[order[np.minimum(at, len(ops) - 1)]]], 0).sum())
+        moved = int(np.maximum(device.bytes[ops], 0).sum())
+        what = "tensor" if len(contents) == 1 else "tensors"
+        findings.append(
+            run.finding(
+                "repeated-upload",
+                group,
+                title="The same bytes are copied to the device again and again",
+                saw=f"{len(mine):,} of {counted(len(all_there), 'copy')} there repeat bytes that were copied before: "
+                f"{size(moved)} in all, of {counted(len(contents), 'different tensor')} with {size(kept)}",
+                fix=f"copy the {what} once, before the loop, and keep {'it' if len(contents) == 1 else 'them'} on the "
+                "device",
+                safe_if=f"the device has room for {size(kept)} all the time, and nothing changes the {what} in place: "
+                "else keep a copy that is cloned on the device",
+                count=len(mine),
+                total_wait_ns=0,
+                total_exposed_ns=exposed,
+                edit="keep-on-device",
+            )
+        )
+    return findings

@@ -1,0 +1,40 @@
+"""Bytes that were copied to the device before are not copied again: the tensor stays there."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.locate.kinds import OF_THE_DRIVER
+from unstall.timeline.columns import I64, Uploads
+from unstall.what_if.place import EditPlace, parse_line
+from unstall.what_if.subject import Subject
+
+
+def prepare(text: str | None) -> EditPlace | None:
+    return parse_line(text) if text is not None else None
+
+
+def apply(subject: Subject, place: EditPlace | None) -> Subject:
+    """Removes each upload whose bytes an earlier upload of the run copied, with its operator and the waits for it.
+
+    Driver calls in the operator stay, such as an allocation.
+    """
+    uploads = subject.timeline.uploads
+    if not uploads.content.any():
+        return subject.with_program(subject.program, "the file does not say which copies have the same bytes")
+    rows = uploads.call[repeated(uploads)]
+    rows = rows[subject.host_rows(place)[rows]]
+    gone = np.zeros(len(subject.timeline.host), dtype=np.bool_)
+    gone[rows] = True
+    operation = subject.places.operation[rows]
+    gone[operation[operation >= 0]] = True
+    spare = np.isin(subject.timeline.host.kind, OF_THE_DRIVER)
+    return subject.with_program(subject.cut(gone, spare=spare))
+
+
+def repeated(uploads: Uploads) -> I64:
+    """Returns the rows of the uploads whose bytes an earlier upload of the table copied."""
+    known = np.flatnonzero(uploads.content > 0)
+    _, first = np.unique(uploads.content[known], return_index=True)
+    rows: I64 = np.delete(known, first)
+    return rows
