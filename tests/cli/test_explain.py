@@ -258,3 +258,50 @@ def test_scrubbing_reaches_the_html_timeline(unstall: Cli, tmp_path: Path) -> No
     assert as_recorded.count(b"/home/ada") > 1
     assert b"/home/ada" not in scrubbed
     assert b"train.py:3" in scrubbed
+
+
+TABLE = """
+> -----------  ------------  ------------  ------------  ------------  ------------  ------------
+>        Name    Self CPU %      Self CPU   CPU total %     CPU total  CPU time avg    # of Calls
+> -----------  ------------  ------------  ------------  ------------  ------------  ------------
+>    aten::mm        75.00%       3.000ms       100.00%       4.000ms       4.000us          1000
+> cudaLaunchKernel   25.00%       1.000ms        25.00%       1.000ms       1.000us          1000
+> -----------  ------------  ------------  ------------  ------------  ------------  ------------
+> Self CPU time total: 4.000ms
+"""
+
+
+@pytest.fixture
+def pasted(tmp_path: Path) -> Path:
+    (tmp_path / "pasted").write_text(TABLE)
+    return tmp_path / "pasted"
+
+
+def test_a_profilers_table_is_explained_whatever_its_name(unstall: Cli, pasted: Path, tmp_path: Path) -> None:
+    targets = [tmp_path / f"said.{form}" for form in ("json", "md", "html", "txt")]
+    outcome = unstall("explain", pasted, *(f"-o{target}" for target in targets))
+    assert outcome.code == 0
+    assert "a table of torch's profiler · 2 rows" in outcome.out
+    assert "Would C++ help? Perhaps: it could save 75.0 %" in outcome.out
+    assert standard.loads(targets[0].read_text())["schema"] == "unstall.table/1"
+    assert all("a table of torch" in target.read_text() for target in targets[1:])
+
+
+def test_a_profilers_table_has_no_timeline(unstall: Cli, pasted: Path, tmp_path: Path) -> None:
+    for option in (["--max-idle", "5%"], ["--step", "x"], ["--save-timeline", str(tmp_path / "x.unstall")]):
+        outcome = unstall("explain", pasted, *option)
+        assert outcome.code == 2
+        assert "is a profiler's table, without a timeline" in outcome.err
+
+
+def test_the_head_of_a_table_alone_exits_3(unstall: Cli, pasted: Path) -> None:
+    pasted.write_text("\n".join(TABLE.splitlines()[:4]))
+    outcome = unstall("explain", pasted)
+    assert outcome.code == 3
+    assert "none of its rows can be read" in outcome.err
+
+
+def test_a_profilers_table_may_come_from_a_pipe(pasted: Path) -> None:
+    command = [sys.executable, "-m", "unstall", "explain", "-"]
+    ran = subprocess.run(command, input=pasted.read_text(), capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith("stdin\n")

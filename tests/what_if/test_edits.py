@@ -538,6 +538,7 @@ def test_an_edit_is_a_file() -> None:
         "graph",
         "host-speed",
         "input-speed",
+        "keep-on-device",
         "keep-cache",
         "kernel-speed",
         "leave-out",

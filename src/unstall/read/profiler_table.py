@@ -1,0 +1,255 @@
+"""Reads the table that `key_averages().table()` of torch's profiler prints, as people paste it: indented, quoted, with
+`|` between its columns, or with its lines wrapped.
+
+The columns differ between versions of torch. They are found by their titles, and values by their form.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from unstall.errors import TraceError
+
+MOST_BYTES = 4 << 20
+_MOST_ROWS = 20_000
+_LONGEST_LINE = 4_000  # characters; torch cuts names and shapes off
+_FEWEST_TITLES = 3
+_MOST_WRAPPED = 6  # lines of one row
+_UNIT_NS = {"ns": 1.0, "us": 1e3, "μs": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
+_MOST_NS = 1e18
+
+_DEVICE = r"\b[A-Za-z][A-Za-z0-9]{0,30}"
+_TITLE = re.compile(
+    r"(?P<calls># of Calls|Number of Calls|Calls)"
+    r"|(?P<text>Overload Name|Full Name|Input Shapes|Source Location|Node ID|Total [KMGTP]?FLOPs?)"
+    rf"|(?P<own>Self )(?P<of>{_DEVICE})(?: (?P<what>total %|total|Mem|%))?"
+    rf"|(?P<of2>{_DEVICE}) (?P<what2>total %|total|time avg|time|Mem)"
+    r"|(?P<name>Name)"
+)
+_HEAD = re.compile(r"\bName\b.*\b(?:Self CPU|CPU total|CPU time)\b")
+_LINE_START = re.compile(r"[>\s|#]*")
+_RULE = re.compile(r"[-=+|:\s─│┼]*")  # a line between parts of the table
+_BETWEEN = r"[\s|│]+"
+_TIME = r"(-?\d[\d.,]*)\s?(ns|us|μs|µs|ms|s)"
+_VALUE = {
+    "%": r"(?:-?\d[\d.]*\s?%|-?\d[\d.]*|nan|NaN)",
+    "time": _TIME,
+    "Mem": r"(?:-?\d[\d.]*\s?[KMGT]?i?[bB])",
+    "calls": r"(\d[\d,]*)",
+}
+_TOTAL = re.compile(rf"(?:Self )?({_DEVICE}) time total:\s*{_TIME}")
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A row of the table. Times are in ns; None if the table has no such column."""
+
+    name: str
+    calls: int | None
+    self_host_ns: int | None
+    host_ns: int | None
+    self_device_ns: int | None
+    device_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilerTable:
+    """A table as it was pasted.
+
+    Attributes:
+        path: The file.
+        device: The device's name in the titles, such as "CUDA"; None if the table has no times of a device.
+        rows: The rows, in their order.
+        host_total_ns: The sum of the host's time below the table; None if it is missing.
+        device_total_ns: The same for the device.
+        unread: The number of lines among the rows that could not be read.
+        more: The number of further tables in the file, which are not read.
+    """
+
+    path: str
+    device: str | None
+    rows: tuple[TableRow, ...]
+    host_total_ns: int | None
+    device_total_ns: int | None
+    unread: int
+    more: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    kind: str  # a key of _VALUE, or "text"
+    field: str = ""  # of TableRow
+
+
+def is_profiler_table(path: Path) -> bool:
+    """Returns whether a file has the head of a profiler's table in its first 4 MiB."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES)
+    except OSError:
+        return False
+    return b"\0" not in text and any(True for _ in _heads(_lines(text)))
+
+
+def read_profiler_table(path: Path) -> ProfilerTable:
+    """Reads the first table in a file.
+
+    Raises:
+        TraceError: The file cannot be read, is too large, or none of the table's rows can be read.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if len(text) > MOST_BYTES:
+        raise TraceError(
+            f"{path}: longer than {MOST_BYTES >> 20} MiB, as no profiler's table is: paste the table alone"
+        )
+    lines = _lines(text)
+    heads = list(_heads(lines))
+    if not heads:
+        raise TraceError(f"{path}: has no head of a profiler's table (Name, Self CPU %, …, # of Calls)")
+    first = heads[0]
+    until = heads[1] if len(heads) > 1 else len(lines)
+    begin = _head_end(lines, first)
+    titles = _titles(" ".join(lines[first:begin]))[0]
+    columns = [_column(title) for title in titles if title["name"] is None]
+    rows, unread = _rows(lines[begin:until], columns)
+    if not rows:
+        raise TraceError(
+            f"{path}: this is the head of a profiler's table, but none of its rows can be read: paste the whole table, "
+            "as text"
+        )
+    host, device = None, None
+    for found in _TOTAL.finditer("\n".join(lines[begin:until])):
+        ns = _ns(found[2], found[3])
+        if found[1] == "CPU":
+            host = ns if host is None else host
+        else:
+            device = ns if device is None else device
+    names = [column.field for column in columns]
+    of = _device_of(titles) if {"self_device_ns", "device_ns"} & set(names) else None
+    return ProfilerTable(str(path), of, tuple(rows), host, device, unread, len(heads) - 1)
+
+
+def _lines(text: bytes) -> list[str]:
+    """Returns the lines without what quotes or indents them, and without lines that are too long."""
+    lines = text.decode("utf-8", "replace").replace("\r", "").split("\n")
+    cleaned = ("".join(c for c in line if c.isprintable() or c == "\t") for line in lines if len(line) <= _LONGEST_LINE)
+    return [line[_LINE_START.match(line).end() :].rstrip(" |") for line in cleaned]  # type: ignore[union-attr]
+
+
+def _heads(lines: list[str]) -> Iterator[int]:
+    """Yields the indices of the lines that are the head of a table, which may go on in the next lines."""
+    for number, line in enumerate(lines):
+        joined = " ".join(lines[number : number + _MOST_WRAPPED])
+        if line.startswith("Name") and _HEAD.match(joined) and len(_titles(joined)[0]) >= _FEWEST_TITLES:
+            yield number
+
+
+def _titles(line: str) -> tuple[list[re.Match[str]], str]:
+    """Returns (titles, rest): the titles at the start of a line, and what comes after them."""
+    found: list[re.Match[str]] = []
+    at = 0
+    while (title := _TITLE.match(line, at)) is not None:
+        found.append(title)
+        at = title.end()
+        while at < len(line) and line[at] in " \t|│":
+            at += 1
+    return found, line[at:]
+
+
+def _head_end(lines: list[str], first: int) -> int:
+    """Returns the index of the line after the head that begins at line `first`. A title may be wrapped, too."""
+    joined, end = "", first
+    for at in range(first, min(len(lines), first + _MOST_WRAPPED)):
+        joined = f"{joined} {lines[at]}".strip()
+        if not _titles(joined)[1]:
+            end = at + 1
+    return end
+
+
+def _column(title: re.Match[str]) -> _Column:
+    if title["calls"]:
+        return _Column("calls", "calls")
+    if title["text"]:
+        return _Column("text")
+    own = title["own"] is not None
+    of, what = (title["of"], title["what"]) if own else (title["of2"], title["what2"])
+    if what == "Mem":
+        return _Column("Mem")
+    if what in ("%", "total %"):
+        return _Column("%")
+    if what in ("time avg", "time"):
+        return _Column("time")
+    place = "host" if of == "CPU" else "device"
+    return _Column("time", f"self_{place}_ns" if own else f"{place}_ns")
+
+
+def _device_of(titles: list[re.Match[str]]) -> str | None:
+    devices = (title["of"] or title["of2"] for title in titles)
+    return next((device for device in devices if device and device != "CPU"), None)
+
+
+def _rows(lines: list[str], columns: list[_Column]) -> tuple[list[TableRow], int]:
+    """Returns (rows, unread): the rows that can be read, and the number of lines that belong to none."""
+    figures = [column for column in columns if column.kind != "text"]
+    leading = "overload" if columns and columns[0].kind == "text" else ""
+    values = "".join(_BETWEEN + _VALUE[column.kind] for column in figures)
+    pattern = re.compile(rf"(?P<label>\S.*?){values}(?:{_BETWEEN}(?P<tail>.*))?")
+    rows: list[TableRow] = []
+    pending: list[str] = []
+    unread = 0
+    for line in lines:
+        if _RULE.fullmatch(line):
+            continue
+        if _TOTAL.search(line) or len(rows) >= _MOST_ROWS:
+            break
+        for tried in (line, " ".join([*pending, line])):
+            found = pattern.fullmatch(tried)
+            if found is not None:
+                break
+        if found is None:
+            pending.append(line)
+            if len(pending) >= _MOST_WRAPPED:
+                pending.pop(0)
+                unread += 1
+            continue
+        if tried == line:
+            unread += len(pending)
+        pending = []
+        rows.append(_row(found, figures, leading))
+    return rows, unread + len(pending)
+
+
+def _row(found: re.Match[str], figures: list[_Column], leading: str) -> TableRow:
+    values: dict[str, int | None] = {}
+    group = 2  # the first is the label
+    for column in figures:
+        if column.kind == "time":
+            if column.field:
+                values[column.field] = _ns(found[group], found[group + 1])
+            group += 2
+        elif column.kind == "calls":
+            values["calls"] = int(found[group].replace(",", "")[:15])
+            group += 1
+    name = found["label"].strip(" |")
+    if leading:
+        name = re.split(r"\s{2,}|\s*\|\s*", name)[0]
+    calls = values.pop("calls", None)
+    times = {field: values.get(field) for field in ("self_host_ns", "host_ns", "self_device_ns", "device_ns")}
+    return TableRow(name=name, calls=calls, **times)
+
+
+def _ns(number: str, unit: str) -> int:
+    """Returns a time in ns; 0 if the text is no time."""
+    try:
+        ns = float(number.replace(",", "")) * _UNIT_NS[unit]
+    except ValueError:
+        return 0
+    return round(ns) if math.isfinite(ns) and 0 <= ns <= _MOST_NS else 0
