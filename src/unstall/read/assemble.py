@@ -12,6 +12,7 @@ import numpy as np
 
 from unstall.read import names
 from unstall.read.autograd import forward_operators
+from unstall.read.clock_reads import clock_reads_of
 from unstall.read.collectives import collectives_of
 from unstall.read.dependencies import dependencies_of
 from unstall.read.events import Events
@@ -94,6 +95,7 @@ def assemble(events: Events) -> Timeline:
     notes += wait_notes
     collectives = collectives_of(events.collectives, host, device, rows, device_rows, intern)
 
+    lines, clock_reads = clock_reads_of(events.clock_reads, events.meta.zero_ns, lines, intern)
     meta = replace(
         events.meta,
         notes=(*events.meta.notes, *notes),
@@ -121,6 +123,7 @@ def assemble(events: Events) -> Timeline:
         dependencies=dependencies_of(events.dependencies, kind, correlation, events.external[rows]),
         races=races_of(events.races, kind, correlation, events.external[rows], streams),
         uploads=uploads_of(events.uploads, kind, correlation, events.external[rows]),
+        clock_reads=clock_reads,
         faults=faults,
         held=held,
         collectives=collectives,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from unstall.read.clock_reads import DescribedReads
 from unstall.read.collectives import Described
 from unstall.read.dependencies import DescribedDependencies
 from unstall.read.faults import DescribesFaults
@@ -67,6 +68,7 @@ class Events:
     dependencies: DescribedDependencies = field(default_factory=DescribedDependencies)
     races: list[DescribedRace] = field(default_factory=list)
     uploads: list[DescribedUpload] = field(default_factory=list)
+    clock_reads: DescribedReads = field(default_factory=DescribedReads)
     faults: DescribesFaults = field(default_factory=DescribesFaults)
     digests: dict[str, dict[int, int]] = field(default_factory=dict)  # of source lines, by file and line
     collectives: Described = field(default_factory=Described.none)

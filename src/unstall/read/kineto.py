@@ -18,6 +18,7 @@ from unstall.read.decode import Decoder
 from unstall.read.events import Events
 from unstall.read.find_events import go_to_events, rest
 from unstall.read.metadata import (
+    described_clock_reads,
     described_dependencies,
     described_faults,
     described_races,
@@ -75,6 +76,7 @@ def events_of(text_blocks: Iterator[bytes], path: Path, piece_bytes: int = PIECE
         events.races = described_races(before or b"", after)
         events.dependencies = described_dependencies(before or b"", after)
         events.uploads = described_uploads(before or b"", after)
+        events.clock_reads = described_clock_reads(before or b"", after)
         events.faults = described_faults(before or b"", after)
         events.digests = line_digests(before or b"", after)
         return events

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from unstall.figures import MOST_NS
+from unstall.read.clock_reads import DescribedReads, DescribesReads
 from unstall.read.dependencies import DescribedDependencies, DescribesDependencies
 from unstall.read.faults import DescribesFaults
 from unstall.read.races import MOST_RACES, DescribedRace, DescribesRaces
@@ -219,6 +220,12 @@ def described_uploads(before: bytes, after: bytes | None) -> list[DescribedUploa
     members, _ = _members(before, b"}" if after is None else after, 0)
     uploads = _value(members, "unstall", DescribesUploads)
     return uploads.uploads[:MOST_UPLOADS] if uploads else []
+
+
+def described_clock_reads(before: bytes, after: bytes | None) -> DescribedReads:
+    """Returns all reads of the clock that the trace describes, or none if any of them is malformed."""
+    members, _ = _members(before, b"}" if after is None else after, 0)
+    return (_value(members, "unstall", DescribesReads) or DescribesReads()).clock_reads
 
 
 def described_faults(before: bytes, after: bytes | None) -> DescribesFaults:

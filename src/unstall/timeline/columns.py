@@ -376,6 +376,21 @@ class Uploads:
         return cls(row, row, row, row, row, row, np.zeros(0, np.bool_))
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class ClockReads:
+    """Reads of the clock by lines of the program, on its main thread, sorted by time. Empty if they are not known."""
+
+    time: I64
+    line: I32  # row of Lines
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    @classmethod
+    def none(cls) -> ClockReads:
+        return cls(np.zeros(0, np.int64), np.zeros(0, np.int32))
+
+
 Table: TypeAlias = (
     Host
     | Device
@@ -391,6 +406,7 @@ Table: TypeAlias = (
     | Held
     | Collectives
     | Uploads
+    | ClockReads
 )
 
 
@@ -458,6 +474,7 @@ class Timeline:
         held: The allocations in a device's memory, if the program ended because the memory was full.
         collectives: The amounts of data and the process groups of torch.distributed's calls, if they were recorded.
         uploads: The data of copies to devices, if it is known which memory the device's work uses.
+        clock_reads: Reads of the clock by the program, if they are known.
         meta: Facts about the file and the recorded program.
     """
 
@@ -476,6 +493,7 @@ class Timeline:
     collectives: Collectives = field(default_factory=Collectives.none)
     dependencies: Dependencies = field(default_factory=Dependencies.none)
     uploads: Uploads = field(default_factory=Uploads.none)
+    clock_reads: ClockReads = field(default_factory=ClockReads.none)
     meta: Meta = field(default_factory=lambda: Meta(path="", reader=""))
 
     def __repr__(self) -> str:

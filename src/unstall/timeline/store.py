@@ -24,6 +24,7 @@ from unstall.errors import TraceError
 from unstall.figures import MOST_NS
 from unstall.files import write_atomically
 from unstall.timeline.columns import (
+    ClockReads,
     Collectives,
     CopyDirection,
     Dependencies,
@@ -70,6 +71,7 @@ _TABLES: dict[str, type[Any]] = {
     "collectives": Collectives,
     "dependencies": Dependencies,
     "uploads": Uploads,
+    "clock_reads": ClockReads,
 }
 _NOT_ALWAYS: dict[str, Any] = {
     "races": Races.none,
@@ -78,6 +80,7 @@ _NOT_ALWAYS: dict[str, Any] = {
     "collectives": Collectives.none,
     "dependencies": Dependencies.none,
     "uploads": Uploads.none,
+    "clock_reads": ClockReads.none,
 }  # tables that files of older versions lack
 # Columns that files of older versions lack; -1 stands in.
 _NEWER_COLUMNS = frozenset({"lines.digest", "device.blocks", "device.share", "memory.address"})
@@ -108,6 +111,7 @@ _POINTS_INTO = {
     "held": {"call": "host"},
     "collectives": {"op": "device", "name": _TEXT, "group": _TEXT},
     "dependencies": {"earlier": "host", "later": "host"},
+    "clock_reads": {"line": "lines"},
     "uploads": {
         "call": "host",
         "previous": "uploads",
@@ -131,6 +135,7 @@ _NEVER_NONE = frozenset(
         "collectives.op",
         "collectives.name",
         "uploads.call",
+        "clock_reads.line",
     }
 )
 _KINDS: dict[str, dict[str, type[IntEnum]]] = {

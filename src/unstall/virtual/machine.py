@@ -118,7 +118,7 @@ class Machine:
             raise UsageError("nothing ran on the virtual GPU: torch was not imported")
         from unstall.virtual.torch_cuda import patched_torch
 
-        timeline = self.simulator.timeline(races_within)
+        timeline = self.simulator.timeline(races_within, self._clock.log)
         notes = (*timeline.meta.notes, *patched_torch.notes())
         return replace(timeline, meta=replace(timeline.meta, recorder="virtual", notes=notes))
 

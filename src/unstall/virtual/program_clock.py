@@ -18,6 +18,7 @@ from typing import Protocol
 from unstall.figures import duration
 from unstall.frameworks import OURS, is_framework
 from unstall.guest.patching import followed
+from unstall.virtual.clock_log import ClockLog
 
 _NS = 1_000_000_000
 _WORTH_TELLING_NS = 10_000_000
@@ -73,6 +74,7 @@ class ProgramClock:
         self._not_charged, self._told = -1, False  # as of the main thread's last read; -1 before it
         self._began = 0  # the virtual time in ns of threads that have not read the clock
         self._perf_counter_ns, self._time_ns = time.perf_counter_ns, time.time_ns
+        self.log = ClockLog()
 
     def install(self) -> None:
         """Replaces the functions in `time`, in `timeit`, and in the user's modules that imported the functions."""
@@ -123,10 +125,18 @@ class ProgramClock:
         )
 
     def _perf_counter(self) -> int:
-        return self._offsets[0] + (self._virtual() if self._clock else self._perf_counter_ns())
+        return self._offsets[0] + (self._read() if self._clock else self._perf_counter_ns())
 
     def _time(self) -> int:
-        return self._offsets[1] + (self._virtual() if self._clock else self._time_ns())
+        return self._offsets[1] + (self._read() if self._clock else self._time_ns())
+
+    def _read(self) -> int:
+        """Returns the calling thread's virtual time in ns, and keeps that the program read it."""
+        asked = not getattr(self._within, "asking", False)
+        now = self._virtual()
+        if asked:
+            self.log.add(now)
+        return now
 
     def _virtual(self) -> int:
         """Returns the calling thread's virtual time in ns. Returns the last known time if the simulation itself reads

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from unstall.chrome_trace import Text, micros, thread_names, write
+from unstall.read.clock_reads import MOST_READS
 from unstall.read.dependencies import described
 from unstall.read.faults import MOST_FAULTS, MOST_HELD
 from unstall.read.races import MOST_RACES
@@ -72,6 +73,7 @@ def write_trace(
         **_races(timeline),
         **_dependencies(timeline),
         **_uploads(timeline),
+        **_clock_reads(timeline),
         **_faults(timeline),
         **({"digests": digests} if digests else {}),
         **(metadata or {}),
@@ -150,6 +152,17 @@ def _uploads(timeline: Timeline) -> dict[str, object]:
     columns = (ids(uploads.call), *_lists(uploads.content, uploads.previous), *uses, uploads.alone.tolist())
     rows = list(zip(*(column[:MOST_UPLOADS] for column in columns), strict=True))
     return {"uploads": rows} if rows else {}
+
+
+def _clock_reads(timeline: Timeline) -> dict[str, object]:
+    """Returns the program's reads of the clock in the format that `read.clock_reads` reads."""
+    reads, lines, text = timeline.clock_reads, timeline.lines, timeline.text
+    if not len(reads):
+        return {}
+    rows, place = np.unique(reads.line[:MOST_READS], return_inverse=True)
+    places = [(text(int(lines.file[row])), int(lines.line[row]), text(int(lines.function[row]))) for row in rows]
+    times = (reads.time[:MOST_READS] + timeline.meta.zero_ns).tolist()
+    return {"clock_reads": {"places": places, "reads": list(zip(times, place.tolist(), strict=True))}}
 
 
 def _faults(timeline: Timeline) -> dict[str, object]:

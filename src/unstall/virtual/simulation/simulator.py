@@ -17,6 +17,7 @@ from unstall.guarding.kinds import Kind
 from unstall.line_digests import LineDigests
 from unstall.virtual.allocator.out_of_memory import OutOfMemoryError
 from unstall.virtual.allocator.settings import AllocatorSettings
+from unstall.virtual.clock_log import ClockLog
 from unstall.virtual.costs.answers import costs_of
 from unstall.virtual.costs.model import Costs, HostCosts
 from unstall.virtual.faults.fault_log import FaultLog, of_error
@@ -342,9 +343,10 @@ class Simulator:
             self._up_to_date()
             return self.races.kept
 
-    def timeline(self, races_within: range | None = None) -> Timeline:
+    def timeline(self, races_within: range | None = None, clock: ClockLog | None = None) -> Timeline:
         """Returns the timeline of everything that ran so far. `races_within` is a range between two numbers from
-        `race_mark`. If it is not None, the timeline has only races whose later access is in this range.
+        `race_mark`. If it is not None, the timeline has only races whose later access is in this range. `clock` has the
+        program's reads of the clock.
         """
         from unstall.virtual.timeline.build import timeline_of
 
@@ -361,6 +363,7 @@ class Simulator:
                 self.faults,
                 self._folder,
                 self._digests,
+                clock or ClockLog(),
             )
 
     def _set_headroom(self, device: int) -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from unstall.line_digests import LineDigests
+from unstall.lines.places import Shortened
 from unstall.locate.kinds import SLEEP
+from unstall.read.clock_reads import with_lines
 from unstall.timeline.columns import (
     I32,
+    ClockReads,
     Device,
     DeviceKind,
     Held,
     Host,
+    Lines,
     Memory,
     Meta,
     Streams,
@@ -24,6 +28,7 @@ from unstall.timeline.columns import (
     Uploads,
 )
 from unstall.timeline.grouping import groups
+from unstall.virtual.clock_log import ClockLog
 from unstall.virtual.faults.fault_log import Ended, FaultLog
 from unstall.virtual.faults.held import held_table
 from unstall.virtual.faults.table import faults_table
@@ -64,6 +69,7 @@ def timeline_of(
     faults: FaultLog,
     folder: str,
     digest: LineDigests,
+    clock: ClockLog,
 ) -> Timeline:
     """Returns the timeline of all log records so far. `names` and `stacks` have the names and stacks of the log, in the
     order of their numbers. `folder` is the folder in which the program was started. Paths in the timeline are relative
@@ -75,6 +81,7 @@ def timeline_of(
     calls = {call: text(name) for call, (_, name) in CALLS.items()}
     name_of = np.array([*(text(name) for name in names), -1], np.int32)
     lines, tree, whole, calling = stack_rows(stacks, folder, digest, text)
+    lines, clock_reads = _clock_reads(clock, lines, folder, text)
     rows = host_rows(happened, done, stack_of_records(happened, whole, calling), name_of, calls, text(SLEEP))
     # Sorted, so that the result does not depend on how the log was split into batches.
     ran_names = simulation.actions.recipes.names
@@ -105,6 +112,7 @@ def timeline_of(
         races=races_table(races, rows.by_record, stream_row),
         dependencies=dependencies_table(needs, rows.by_record, rows.host.op),
         uploads=_uploads(race_log, len(happened.code), done, history.ran.whole(), rows.row_of),
+        clock_reads=clock_reads,
         faults=faults_table(faults, happened, rows.by_record, stream_row, text),
         held=_held(history, faults, rows),
         meta=Meta(
@@ -170,6 +178,16 @@ def _uploads(race_log: RaceLog, records: int, done: Done, ran: Ran, row_of: I32)
         return Uploads.none()
     calls = calls_of(records, done.record[ran.instruction], row_of[ran.instruction])
     return uploads_table(*race_log.whole(), calls)
+
+
+def _clock_reads(clock: ClockLog, lines: Lines, folder: str, text: Callable[[str], int]) -> tuple[Lines, ClockReads]:
+    """Returns (lines, reads): the lines with those that read the clock, and the table of the reads."""
+    reads, short = clock.whole(), Shortened(folder)
+    places = [(text(short[code.co_filename]), line, text(code.co_qualname)) for code, line in clock.places]
+    if not len(reads):
+        return lines, ClockReads.none()
+    lines, rows = with_lines(lines, places)
+    return lines, ClockReads(reads["ns"].astype(np.int64), rows[reads["place"]].astype(np.int32))
 
 
 def _memory(history: History, done: Done) -> Memory:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from unstall.timeline.columns import I32, Bool, Dependencies, Faults, Timeline
+from unstall.timeline.columns import I32, Bool, ClockReads, Dependencies, Faults, Timeline
 from unstall.virtual.timeline.rows import rows_of
 from unstall.virtual.timeline.uploads import renumbered
 
@@ -34,11 +34,14 @@ def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
     timeline = replace(timeline, device=rows_of(device, ours), waits=rows_of(timeline.waits, of_calls))
     timeline = _with_host(timeline, kept)
     host, device, memory = timeline.host, timeline.device, rows_of(timeline.memory, remembered)
+    reads = timeline.clock_reads
+    read = (reads.time >= start_ns) & (reads.time <= end_ns)
     return replace(
         timeline,
         host=replace(host, start=host.start - zero, end=host.end - zero),
         device=replace(device, start=device.start - zero, end=device.end - zero),
         memory=replace(memory, time=memory.time - zero),
+        clock_reads=ClockReads(reads.time[read] - zero, reads.line[read]),
         meta=replace(
             timeline.meta,
             zero_ns=timeline.meta.zero_ns + zero,

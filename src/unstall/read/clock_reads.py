@@ -1,0 +1,76 @@
+"""Reads the program's reads of the clock in a trace's metadata into a `ClockReads` table. `virtual/` writes them under
+the key "unstall".
+
+Times are in ns on the clock of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, TypeAlias
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from unstall.timeline.columns import I64, ClockReads, Lines
+
+MOST_READS = 100_000
+_FURTHEST_NS = 2**54
+_Time: TypeAlias = Annotated[int, msgspec.Meta(gt=-(2**62), lt=2**62)]
+_Line: TypeAlias = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+_Row: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=MOST_READS)]
+
+
+class DescribedReads(Struct):
+    """Reads of the clock: places as (file, line, function), and the reads as (time, index of the place)."""
+
+    places: list[tuple[str, _Line, str]] = []
+    reads: list[tuple[_Time, _Row]] = []
+
+
+class DescribesReads(Struct):
+    """The reads of the clock in the entry "unstall" of a trace's metadata."""
+
+    clock_reads: DescribedReads = msgspec.field(default_factory=DescribedReads)
+
+
+def clock_reads_of(
+    told: DescribedReads, zero_ns: int, lines: Lines, text: Callable[[str], int]
+) -> tuple[Lines, ClockReads]:
+    """Returns (lines, reads): the lines with those that read the clock, and the table of the reads.
+
+    Leaves out reads at an unknown place. `zero_ns` is time 0 of the timeline on the clock of the file. `text` returns
+    the index of a text in the timeline's strings.
+    """
+    kept = [(time - zero_ns, place) for time, place in told.reads if place < len(told.places)]
+    kept = [(time, place) for time, place in kept if abs(time) < _FURTHEST_NS]
+    if not kept:
+        return lines, ClockReads.none()
+    times, places = np.array(kept, np.int64).T
+    lines, rows = with_lines(lines, [(text(file), line, text(function)) for file, line, function in told.places])
+    order = np.argsort(times, kind="stable")
+    return lines, ClockReads(times[order], rows[places[order]].astype(np.int32))
+
+
+def with_lines(lines: Lines, places: list[tuple[int, int, int]]) -> tuple[Lines, I64]:
+    """Returns (lines, rows): the lines with the places that are not among them, and the row of each place.
+
+    A place is (file, line, function), with the texts as indices into the timeline's strings.
+    """
+    columns = (lines.file.tolist(), lines.line.tolist(), lines.function.tolist())
+    row_of = {place: row for row, place in enumerate(zip(*columns, strict=True))}
+    rows = np.array([row_of.setdefault(place, len(row_of)) for place in places], np.int64)
+    new = list(row_of)[len(lines) :]
+    if not new:
+        return lines, rows
+    file, line, function = (np.array(column, np.int32) for column in zip(*new, strict=True))
+    return replace(
+        lines,
+        file=np.concatenate((lines.file, file)),
+        line=np.concatenate((lines.line, line)),
+        function=np.concatenate((lines.function, function)),
+        exact=np.concatenate((lines.exact, np.ones(len(new), np.bool_))),
+        digest=np.concatenate((lines.digest, np.full(len(new), -1, np.int64))),
+    ), rows

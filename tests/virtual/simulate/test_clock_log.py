@@ -1,0 +1,46 @@
+"""Which reads of the clock are the program's."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import timeit
+
+from unstall.virtual import clock_log
+from unstall.virtual.clock_log import ClockLog
+
+
+def test_a_read_has_the_line_that_reads() -> None:
+    log = ClockLog()
+    for number in range(2):
+        log.add(10 * number)
+    (place,) = log.places
+    assert place[0].co_name == "test_a_read_has_the_line_that_reads"
+    assert log.whole().tolist() == [(0, 0), (10, 0)]
+
+
+def test_a_read_of_timeit_is_that_of_its_caller() -> None:
+    log = ClockLog()
+    timeit.timeit("log.add(7)", globals={"log": log}, number=1)
+    line = inspect.currentframe().f_lineno - 1  # type: ignore[union-attr]
+    assert [at for _, at in log.places] == [line]
+
+
+def test_reads_of_libraries_and_of_other_threads_are_left_out() -> None:
+    log = ClockLog()
+    exec(compile("log.add(1)", "/usr/lib/python3/site-packages/bar/bar.py", "exec"), {"log": log})
+    thread = threading.Thread(target=log.add, args=(2,))
+    thread.start()
+    thread.join()
+    assert len(log.whole()) == 0
+
+
+def test_a_program_that_reads_all_the_time_is_followed_for_a_while() -> None:
+    log = ClockLog()
+    before, clock_log.MOST_READS = clock_log.MOST_READS, 3
+    try:
+        for number in range(5):
+            log.add(number)
+    finally:
+        clock_log.MOST_READS = before
+    assert log.whole()["ns"].tolist() == [0, 1, 2]
