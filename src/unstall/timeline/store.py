@@ -77,7 +77,12 @@ _NOT_ALWAYS: dict[str, Any] = {
     "dependencies": Dependencies.none,
 }  # tables that files of older versions lack
 # Columns that files of older versions lack; -1 stands in.
-_NEWER_COLUMNS = frozenset({"lines.digest", "device.blocks", "memory.address"})
+_NEWER_COLUMNS = frozenset(
+    {
+        *("lines.digest", "device.blocks", "memory.address"),
+        *("collectives.members", "collectives.sequence", "collectives.source", "collectives.target"),
+    }
+)
 _DTYPES = {"I8": np.int8, "I32": np.int32, "I64": np.int64, "Bool": np.bool_}
 _TEXT = "strings"
 _UNREADABLE = (
@@ -103,7 +108,7 @@ _POINTS_INTO = {
     "races": {"earlier": "host", "later": "host", "earlier_stream": "streams", "later_stream": "streams"},
     "faults": {"call": "host", "replay": "host", "noticed": "host", "stream": "streams", "details": _TEXT},
     "held": {"call": "host"},
-    "collectives": {"op": "device", "name": _TEXT, "group": _TEXT},
+    "collectives": {"op": "device", "name": _TEXT, "group": _TEXT, "members": _TEXT},
     "dependencies": {"earlier": "host", "later": "host"},
 }
 _NEVER_NONE = frozenset(
