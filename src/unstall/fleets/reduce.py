@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unstall.replay.program import Code, Instructions, Ops, Program
-from unstall.timeline.columns import I32, I64, Bool
+from unstall.timeline.columns import I64, Bool
 from unstall.timeline.grouping import groups
 
 _ON_STREAM = (Code.LAUNCH, Code.RECORD, Code.STREAM_WAIT, Code.SYNC_STREAM)
@@ -256,6 +256,3 @@ def _arrivals(
     for column, which in enumerate(chosen):
         host[at, column], device[at, column] = arrival[which], rest[which]
     return Arrivals(host, device)
-
-
-__all__ = ["Arrivals", "I32", "Reduced", "reduce"]
