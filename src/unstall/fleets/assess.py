@@ -25,7 +25,7 @@ from unstall.fleets.roles import PIPELINE
 from unstall.fleets.student import outlying_steps, slower_than_peers
 from unstall.fleets.summarise import KINDS
 from unstall.fleets.summary import Cost
-from unstall.fleets.waiting import by_rank_and_step
+from unstall.fleets.waiting import by_rank_and_step, covered
 from unstall.fleets.why import Lines, causes_of, lines_of
 from unstall.locate.collectives import Kind
 from unstall.result import Where
@@ -89,10 +89,8 @@ def recorded_step_ns(job: Job) -> float:
 def _stragglers(job: Job, base_ns: float, error_ns: float) -> tuple[Straggler, ...]:
     """Returns the ranks that are slower than their peers beyond chance, and that cost the job more than the error."""
     own, roles = job.own, [members for members in job.roles.members() if len(members) > 1]
-    shape = (len(job.ranks), job.steps)
     waiting = job.waiting
-    blame = _blame(job)
-    waited_for = by_rank_and_step(blame, np.maximum(waiting.blamed, 0), _operation_step(job), shape).sum(axis=1)
+    waited_for = _waited_for(job)
     every = lines_of(job)
     candidates: list[tuple[int, tuple[int, ...], float, float, list[int]]] = []
     for members in roles:
@@ -125,7 +123,7 @@ def _stragglers(job: Job, base_ns: float, error_ns: float) -> tuple[Straggler, .
                 rank=job.ranks[index].number,
                 steps=tuple(step + 1 for step in steps),
                 late_ns=round(late),
-                waited_for_ns=round(float(waited_for[index]) / job.steps),
+                waited_for_ns=int(waited_for[index]),
                 chance=min(chance, 1.0),
                 gain_ns=round(gain),
                 causes=causes_of(job, index, peers, lines, late),
@@ -134,9 +132,18 @@ def _stragglers(job: Job, base_ns: float, error_ns: float) -> tuple[Straggler, .
     return tuple(sorted(found, key=lambda each: -each.gain_ns))
 
 
-def _blame(job: Job) -> I64:
-    """Returns, for each operation, how long the job waited for one rank alone; 0 if the clocks cannot tell."""
-    return np.where(job.waiting.blamed >= 0, job.waiting.blame, 0)
+def _waited_for(job: Job) -> I64:
+    """Returns how long others waited for each rank alone, in ns a step."""
+    waiting, first = job.waiting, job.joined.first[:-1]
+    last = waiting.last if len(job.joined) else first
+    begin = np.where(waiting.blamed >= 0, last - waiting.blame, last)
+    return _a_step(job, begin, last, np.maximum(waiting.blamed, 0), _operation_step(job))
+
+
+def _a_step(job: Job, start: I64, end: I64, rank: I64, step: I64) -> I64:
+    """Returns the mean over steps of the time that spans cover, by rank. Spans of several steps may overlap."""
+    inside = np.where((step >= 0) & (step < job.steps), 0, -1)
+    return np.rint(covered(start, end, rank, inside, (len(job.ranks), 1))[:, 0] / job.steps).astype(np.int64)
 
 
 def _operation_step(job: Job) -> I64:
@@ -148,14 +155,15 @@ def rank_rows(job: Job) -> tuple[RankRow, ...]:
     """Returns the map of ranks and steps."""
     waiting, joined = job.waiting, job.joined
     shape = (len(job.ranks), job.steps)
-    waits = by_rank_and_step(waiting.waits, joined.rank, waiting.step, shape)
+    waits = covered(waiting.start, waiting.start + waiting.waits, joined.rank, waiting.step, shape)
     transfer = by_rank_and_step(waiting.transfer, joined.rank, waiting.step, shape)
     blamed = waiting.blamed[joined.operation] if len(joined) else joined.rank
     for_whom = np.zeros((*shape, len(job.ranks)), dtype=np.float64) if shape[0] ** 2 * shape[1] < 1 << 27 else None
     if for_whom is not None:
         inside = (blamed >= 0) & (waiting.step >= 0) & (waiting.step < job.steps) & (blamed != joined.rank)
         np.add.at(for_whom, (joined.rank[inside], waiting.step[inside], blamed[inside]), waiting.waits[inside])
-    waited_for = by_rank_and_step(_blame(job), np.maximum(waiting.blamed, 0), _operation_step(job), shape)
+    waited_for = _waited_for(job)
+    mean_waits = _a_step(job, waiting.start, waiting.start + waiting.waits, joined.rank, waiting.step)
     own = np.rint(job.own).astype(np.int64)
     rows = []
     for index, rank in enumerate(job.ranks):
@@ -173,8 +181,8 @@ def rank_rows(job: Job) -> tuple[RankRow, ...]:
                 step_ns=rank.summary.mean_step_ns,
                 own_ns=round(float(own[index].mean())),
                 transfer_ns=round(float(transfer[index].mean())),
-                waiting_ns=round(float(waits[index].mean())),
-                waited_for_ns=round(float(waited_for[index].mean())),
+                waiting_ns=int(mean_waits[index]),
+                waited_for_ns=int(waited_for[index]),
                 waits_by_step=tuple(waits[index].tolist()),
                 blames_by_step=tuple(blames),
                 own_by_step=tuple(own[index].tolist()),
@@ -254,13 +262,23 @@ def stages_of(job: Job) -> tuple[Stage, ...]:
     joined, waiting = job.joined, job.waiting
     piped = np.array([use == PIPELINE for use in job.roles.use])[joined.group[joined.operation]]
     shape = (len(job.ranks), job.steps)
-    bubble = by_rank_and_step(np.where(piped, waiting.waits, 0), joined.rank, waiting.step, shape).mean(axis=1)
+    # A receive that waits beside computation is no bubble.
+    idle = np.maximum(waiting.waits - joined.of_members(job.ranks, "beside"), 0)
+    waits = by_rank_and_step(np.where(piped, idle, 0), joined.rank, waiting.step, shape)
+    bubble = np.minimum(waits, np.maximum(recorded_steps(job)[None, :] - job.own, 0)).mean(axis=1)
+    own = np.array([job.own[members].mean() for members in job.roles.members()])
+    longest = int(own.argmax())
+    peers = np.flatnonzero(job.roles.role != longest).tolist()
+    late = float(own[longest] - np.delete(own, longest).mean())
+    first = int(job.roles.members()[longest][0])
+    causes = causes_of(job, first, peers, lines_of(job), late) if late > 0 else ()
     return tuple(
         Stage(
             stage=stage,
             ranks=tuple(job.ranks[index].number for index in members),
-            own_ns=round(float(job.own[members].mean())),
+            own_ns=round(float(own[stage])),
             bubble_ns=round(float(bubble[members].mean())),
+            causes=causes if stage == longest else (),
         )
         for stage, members in enumerate(job.roles.members())
     )

@@ -28,8 +28,9 @@ from unstall.fleets.gather import Gathered, find_traces, gather, notes_of
 from unstall.fleets.job import Job, make_job
 from unstall.fleets.join import ranks_text
 from unstall.fleets.mapping import Task
-from unstall.fleets.result import FleetEditStep, FleetResult, FleetVerdict, Straggler
+from unstall.fleets.result import Cause, FleetEditStep, FleetResult, FleetVerdict
 from unstall.fleets.roles import roles_of
+from unstall.fleets.summary import Rank
 from unstall.fleets.waiting import waiting
 from unstall.what_if.edits import about, parse
 
@@ -121,7 +122,7 @@ def _edited(
     return made
 
 
-def _new_notes(rank, job: Job) -> tuple[str, ...]:  # type: ignore[no-untyped-def]
+def _new_notes(rank: Rank, job: Job) -> tuple[str, ...]:
     known = {note for each in job.ranks for note in each.summary.inferred}
     return tuple(note for note in rank.summary.inferred if note not in known)
 
@@ -186,6 +187,8 @@ def _own_notes(gathered: Gathered, job: Job, parts: int) -> tuple[str, ...]:
         )
     if parts > 1:
         notes.append(f"no common collective connects {parts} parts of the job: times of different parts do not compare")
+    if job.waiting.by_all:
+        notes.append("sends and receives compare some of the clocks: they end less evenly than other collectives")
     residual, waits = job.waiting.clocks.residual_ns, job.waiting.blame
     if residual and np.isfinite(residual) and len(waits) and residual > float(np.median(waits)):
         late = int((waits <= residual).sum())
@@ -218,11 +221,12 @@ def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
     after = duration(round(base - gains[most]))
     instead = f"{unit} would take {after} instead of {duration(round(base))}"
     if most == "stages":
-        stage = max(stages_of(job), key=lambda each: each.own_ns)
-        others = [each.own_ns for each in stages_of(job) if each.stage != stage.stage]
+        stages = stages_of(job)
+        stage = max(stages, key=lambda each: each.own_ns)
+        others = [each.own_ns for each in stages if each.stage != stage.stage]
         text = (
             f"Stage {stage.stage} ({ranks_text(stage.ranks)}) makes the pipeline wait: it computes for "
-            f"{duration(stage.own_ns)} {_over(unit)}, the other stages for {duration(round(float(np.mean(others))))}. "
+            f"{duration(stage.own_ns)} {_over(unit)}, the other stages for {duration(round(float(np.mean(others))))}{_why(stage.causes)}. "
             f"With stages in balance, {instead}."
         )
     elif most == "uneven work":
@@ -242,7 +246,7 @@ def _of_straggler(assessed: Assessed, unit: str, job: Job) -> str:
     when = f" in {counted(len(first.steps), 'step')} of {job.steps}" if first.steps else ""
     text = (
         f"Rank {first.rank} makes the others wait{when}: its own work takes {duration(first.late_ns)} {_over(unit)} "
-        f"longer than that of its peers{_why(first)}. If it worked as its peers do, {unit} would take "
+        f"longer than that of its peers{_why(first.causes)}. If it worked as its peers do, {unit} would take "
         f"{duration(after)} instead of {duration(base)}: {share(first.gain_ns, base)} less."
     )
     if rest := assessed.stragglers[1:]:
@@ -250,10 +254,10 @@ def _of_straggler(assessed: Assessed, unit: str, job: Job) -> str:
     return text
 
 
-def _why(straggler: Straggler) -> str:
-    if not straggler.causes:
+def _why(causes: Sequence[Cause]) -> str:
+    if not causes:
         return ""
-    cause = straggler.causes[0]
+    cause = causes[0]
     where = cause.where
     at = f" at {where.file}:{where.line}" if where.file and cause.factor is None else ""
     if not at and where.function and cause.factor is None:

@@ -17,7 +17,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
         where: The line.
         late_ns: How much more time this takes than on the rank's peers.
         text: The evidence.
-        count_times: How many times as often as on its peers it happens.
+        count_times: How many times as often as on its peers it happens; None if they never do it.
         factor: The one factor by which all kernels take longer; None if there is none.
         rule: The rule of the rank's own finding there.
         fix: What to do, from that finding.
@@ -27,7 +27,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
     late_ns: int
     text: str
-    count_times: float = 1.0
+    count_times: float | None = 1.0
     factor: float | None = None
     rule: str | None = None
     fix: str | None = None
@@ -147,12 +147,21 @@ class GroupUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
-    """One stage of the pipeline. `bubble_ns` is its waiting for other stages, per step and rank."""
+    """One stage of the pipeline.
+
+    Attributes:
+        stage: Its number, from 0 on.
+        ranks: Its ranks.
+        own_ns: A rank's own work.
+        bubble_ns: A rank's waiting for other stages.
+        causes: Why it takes longer than the other stages; empty for all but the longest.
+    """
 
     stage: int
     ranks: tuple[int, ...]
     own_ns: int
     bubble_ns: int
+    causes: tuple[Cause, ...] = ()
 
 
 class FleetLine(msgspec.Struct, frozen=True, kw_only=True):

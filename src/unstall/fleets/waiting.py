@@ -12,7 +12,7 @@ from unstall.fleets.join import Joined
 from unstall.fleets.summarise import KINDS
 from unstall.fleets.summary import Rank
 from unstall.locate.collectives import Kind
-from unstall.timeline.columns import I64
+from unstall.timeline.columns import I64, Bool
 
 _SYMMETRIC = tuple(
     KINDS.index(kind)
@@ -37,6 +37,7 @@ class Waiting:
     clock_of: I64  # by rank
     zero: I64  # by rank: the local time 0, in ns, from the earliest of all
     machines: bool  # whether a clock is a machine's; else each rank counts as a machine
+    by_all: bool  # whether the clocks were compared by sends and receives too, which end less evenly
 
 
 def waiting(ranks: Sequence[Rank], joined: Joined) -> Waiting:
@@ -48,14 +49,13 @@ def waiting(ranks: Sequence[Rank], joined: Joined) -> Waiting:
     start = joined.of_members(ranks, "started") + zero[joined.rank]
     end = joined.of_members(ranks, "ended") + zero[joined.rank]
     step = joined.of_members(ranks, "step")
-    symmetric = np.isin(joined.kind, _SYMMETRIC)[operation]
     clock = clock_of[joined.rank]
-    clocks = align(operation[symmetric], clock[symmetric], end[symmetric], int(clock_of.max(initial=-1)) + 1)
+    clocks, by_all = _fitted(np.isin(joined.kind, _SYMMETRIC)[operation], operation, clock, end, clock_of)
     start, end = clocks.aligned(clock, start), clocks.aligned(clock, end)
     if not len(joined):
         none = np.zeros(0, dtype=np.int64)
         return Waiting(
-            operation, start, end, none, none, none, step, none, none, clocks, clock_of, zero, machines
+            operation, start, end, none, none, none, step, none, none, clocks, clock_of, zero, machines, by_all
         )
     first = joined.first[:-1]
     last = np.maximum.reduceat(start, first)
@@ -72,8 +72,21 @@ def waiting(ranks: Sequence[Rank], joined: Joined) -> Waiting:
     sure = ~apart | (blame > residual)
     blamed = np.where(sure & (blame > 0), joined.rank[latest], -1)
     return Waiting(
-        operation, start, end, last, waits, transfer, step, blamed, blame, clocks, clock_of, zero, machines
+        operation, start, end, last, waits, transfer, step, blamed, blame, clocks, clock_of, zero, machines, by_all
     )
+
+
+def _fitted(symmetric: Bool, operation: I64, clock: I64, end: I64, clock_of: I64) -> tuple[Clocks, bool]:
+    """Returns the fitted clocks, and whether all operations were needed to connect them, not the symmetric ones only.
+
+    The stages of a pipeline have sends and receives in common, and often nothing else.
+    """
+    count = int(clock_of.max(initial=-1)) + 1
+    clocks = align(operation[symmetric], clock[symmetric], end[symmetric], count)
+    if count < 2 or not clocks.part.any():
+        return clocks, False
+    every = align(operation, clock, end, count)
+    return (every, True) if every.part.max() < clocks.part.max() else (clocks, False)
 
 
 def _latest(start: I64, operation: I64, first: I64) -> I64:
@@ -89,6 +102,23 @@ def _clocks(ranks: Sequence[Rank]) -> tuple[I64, bool]:
         return np.arange(len(ranks)), False
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return np.array([numbers[name] for name in names], dtype=np.int64), True
+
+
+def covered(start: I64, end: I64, rank: I64, step: I64, shape: tuple[int, int]) -> I64:
+    """Returns how long at least one of the spans lasts: (ranks, steps), in ns. Spans of several streams may overlap."""
+    inside = np.flatnonzero((step >= 0) & (step < shape[1]) & (end > start))
+    inside = inside[np.lexsort((start[inside], step[inside], rank[inside]))]
+    cell = rank[inside] * shape[1] + step[inside]
+    begin, until = start[inside], end[inside]
+    # Spans of later cells begin later than all of earlier ones, so that one running maximum serves all.
+    far = (int(until.max(initial=0)) - int(begin.min(initial=0)) + 1) if len(inside) else 1
+    _, nth = np.unique(cell, return_inverse=True)
+    begin, until = begin + nth * far, until + nth * far
+    reach = np.maximum.accumulate(until)
+    fresh = np.maximum(until - np.maximum(begin, np.append(begin[:1], reach[:-1])[: len(begin)]), 0)
+    if len(fresh):
+        fresh[0] = until[0] - begin[0]
+    return by_rank_and_step(fresh, rank[inside], step[inside], shape)
 
 
 def by_rank_and_step(values: I64, rank: I64, step: I64, shape: tuple[int, int]) -> I64:

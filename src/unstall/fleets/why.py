@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -86,8 +87,7 @@ def causes_of(job: Job, index: int, peers: Sequence[int], lines: Lines, late_ns:
         if on_device[row] or over[row] < _NOTABLE * late_ns:
             continue
         found.append(_on_host(lines, row, index, peers, float(over[row])))
-    found = _without_echoes(found, device_over)
-    # What waits for the device or for a caller shows on the host too, so the host's causes count only by their size.
+    found = _by_line(_without_echoes(found, device_over))
     found.sort(key=lambda cause: -cause.late_ns)
     rank = job.ranks[index]
     return tuple(_with_finding(rank, cause) for cause in found[:_MOST_CAUSES])
@@ -100,22 +100,44 @@ def _without_echoes(causes: list[Cause], device_over: float) -> list[Cause]:
     return [
         cause
         for cause in causes
-        if cause.kind != "wait" or cause.count_times > _MORE or cause.late_ns > 2 * device_over
+        if cause.kind != "wait" or _is_oftener(cause) or cause.late_ns > 2 * device_over
     ]
+
+
+def _is_oftener(cause: Cause) -> bool:
+    return cause.count_times is None or cause.count_times > _MORE
+
+
+def _by_line(causes: list[Cause]) -> list[Cause]:
+    """Joins the host's own time at a line with the waits there that its peers have less often.
+
+    Such a wait makes the host late: behind it, the device has nothing to do until the host has gone on.
+    """
+    joined: list[Cause] = []
+    for cause in causes:
+        same = [each for each in joined if each.where.key == cause.where.key and {each.kind, cause.kind} == {"wait", "host"}]
+        if not same:
+            joined.append(cause)
+            continue
+        wait, host = (cause, same[0]) if cause.kind == "wait" else (same[0], cause)
+        chosen = wait if _is_oftener(wait) else host
+        both = msgspec.structs.replace(chosen, late_ns=wait.late_ns + host.late_ns)
+        joined[joined.index(same[0])] = both
+    return joined
 
 
 def _on_host(lines: Lines, row: int, index: int, peers: Sequence[int], over: float) -> Cause:
     kind = lines.kinds[row]
     count, usual = lines.count[row, index], float(np.median(lines.count[row, list(peers)]))
-    times = count / usual if usual else float("inf")
+    times = count / usual if usual else None
     name = {Cost.WAIT: "wait", Cost.LOADING: "data loading", Cost.ASLEEP: "sleep", Cost.HOST: "host"}[kind]
-    if not usual:
+    if times is None:
         text = "its peers do not do this"
     elif times > _MORE:
         text = f"{times:.3g} times as often as its peers"
     else:
         text = f"{lines.time[row, index] / max(float(np.median(lines.time[row, list(peers)])), 1):.3g} times as long"
-    return Cause(kind=name, where=lines.places[row], late_ns=round(over), text=text, count_times=_finite(times))
+    return Cause(kind=name, where=lines.places[row], late_ns=round(over), text=text, count_times=None if times is None else round(float(times), 4))
 
 
 def _on_device(
@@ -168,25 +190,12 @@ def _grew(mine: _Reals, theirs: _Reals) -> float:
     return float(mine.sum() / theirs.sum()) if theirs.sum() > 0 else 1.0
 
 
-def _finite(times: float) -> float:
-    return round(min(times, 1e9), 4)
-
-
 def _with_finding(rank: Rank, cause: Cause) -> Cause:
     """Adds what to do, from the rank's own finding at the line."""
     finding = next((each for each in rank.summary.findings if _is_about(each, cause)), None)
     if finding is None:
         return cause
-    return Cause(
-        kind=cause.kind,
-        where=cause.where,
-        late_ns=cause.late_ns,
-        text=cause.text,
-        count_times=cause.count_times,
-        factor=cause.factor,
-        rule=finding.rule,
-        fix=finding.fix,
-    )
+    return msgspec.structs.replace(cause, rule=finding.rule, fix=finding.fix)
 
 
 def _is_about(finding: Finding, cause: Cause) -> bool:
