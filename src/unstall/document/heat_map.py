@@ -39,8 +39,12 @@ def map_lines(block: HeatMap, width: int) -> list[Words]:
             value, mark = block.values[row][column], block.marks[row][column]
             cells.append(Span(f"{shade(value)}{mark:<{cell - 1}} ", "bad" if value >= 0.5 else ""))
         lines.append(words(*cells))
-    left = [text for count, text in ((len(block.rows) - _MOST_ROWS, "rows"), (len(block.columns) - shown, "columns"))
-            if count > 0 for text in (f"{count:,} more {text}",)]
+    left = [
+        text
+        for count, text in ((len(block.rows) - _MOST_ROWS, "rows"), (len(block.columns) - shown, "columns"))
+        if count > 0
+        for text in (f"{count:,} more {text}",)
+    ]
     if left:
         lines.append(words(Span(" " * (name + 2) + ", ".join(left), "dim")))
     return [*lines, words(Span(block.legend, "dim"))]
@@ -60,7 +64,8 @@ def map_drawing(block: HeatMap) -> str:
         inside.append(f'<text class="dim" x="{x:.1f}" y="{height - 6}" text-anchor="middle">{label}</text>')
     about = html.escape(f"{len(block.rows):,} rows and {len(block.columns):,} columns. {block.legend}")
     return (
-        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{about}">\n' + "\n".join(inside)
+        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{about}">\n'
+        + "\n".join(inside)
         + f'\n</svg>\n<p class="dim">{html.escape(plain(block.legend))}</p>'
     )
 
@@ -75,7 +80,7 @@ def _cells(block: HeatMap, cell: float) -> Iterator[str]:
             fact = html.escape(plain(block.facts[number][column]))
             yield (
                 f'<rect class="heat" x="{x:.1f}" y="{y}" width="{max(cell - 1, 1):.1f}" height="{_ROW - 1}" '
-                f'fill-opacity="{0.04 + 0.96 * min(max(value, 0), 1):.3f}"><title>{fact}</title></rect>'
+                f'fill-opacity="{0.04 + 0.56 * min(max(value, 0), 1):.3f}"><title>{fact}</title></rect>'
             )
             mark = block.marks[number][column]
             if mark and cell >= 9 * len(mark):

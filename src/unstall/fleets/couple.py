@@ -60,9 +60,7 @@ class Coupled:
     def step_starts(self, times: Replayed) -> I64:
         """Returns when each rank's host began each step, in ns: (ranks, steps)."""
         steps = min(len(each) for each, _ in self.step_rows)
-        return np.stack(
-            [times.end[self.row_of[rank][first]][:steps] for rank, (first, _) in enumerate(self.step_rows)]
-        )
+        return np.stack([times.end[self.row_of[rank][first]][:steps] for rank, (first, _) in enumerate(self.step_rows)])
 
 
 def couple(programs: Sequence[Program], meeting: Meeting, offsets: Sequence[int] | None = None) -> Coupled:

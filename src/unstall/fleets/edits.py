@@ -163,9 +163,7 @@ def _with_donors(job: Job, shapes: _Shapes, donors: dict[int, int], made: dict[i
     offsets = list(job.offsets)
     for index, donor in donors.items():
         offsets[index] = job.offsets[donor]
-    return replace(
-        job, programs=tuple(programs), meeting=meeting, offsets=tuple(offsets), notes=(*job.notes, *notes)
-    )
+    return replace(job, programs=tuple(programs), meeting=meeting, offsets=tuple(offsets), notes=(*job.notes, *notes))
 
 
 def rank_like(job: Job, one: int, other: int) -> Job:

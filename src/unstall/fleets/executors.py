@@ -162,9 +162,7 @@ def all_of(executor: Executor, tasks: Sequence[Task], progress: Callable[[int, i
     return [found.get(number, mapped) for number, mapped in enumerate(lost)]
 
 
-def _counted(
-    mapped: Iterable[Mapped], total: int, progress: Callable[[int, int], None] | None
-) -> Iterator[Mapped]:
+def _counted(mapped: Iterable[Mapped], total: int, progress: Callable[[int, int], None] | None) -> Iterator[Mapped]:
     for done, each in enumerate(mapped, 1):
         yield each
         if progress is not None:

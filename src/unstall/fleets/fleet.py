@@ -216,7 +216,9 @@ def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
     }
     most = max(gains, key=lambda each: gains[each])
     if gains[most] < max(_NOTABLE * base, assessed.error_ns):
-        text = f"No rank makes the others wait. {_start(unit)} takes {duration(round(base))}, mostly the ranks' own work."
+        text = (
+            f"No rank makes the others wait. {_start(unit)} takes {duration(round(base))}, mostly the ranks' own work."
+        )
         return FleetVerdict(bound_by="own work", text=text)
     after = duration(round(base - gains[most]))
     instead = f"{unit} would take {after} instead of {duration(round(base))}"
@@ -250,7 +252,9 @@ def _of_straggler(assessed: Assessed, unit: str, job: Job) -> str:
         f"{duration(after)} instead of {duration(base)}: {share(first.gain_ns, base)} less."
     )
     if rest := assessed.stragglers[1:]:
-        text += f" So do {ranks_text([each.rank for each in rest])}." if len(rest) > 1 else f" So does rank {rest[0].rank}."
+        text += (
+            f" So do {ranks_text([each.rank for each in rest])}." if len(rest) > 1 else f" So does rank {rest[0].rank}."
+        )
     return text
 
 

@@ -74,9 +74,7 @@ def _natural(path: str) -> list[tuple[int, int, str]]:
     return [*parts, (0, int(number), "")] if number else parts
 
 
-def gather(
-    tasks: Sequence[Task], executor: Executor, progress: Callable[[int, int], None] | None = None
-) -> Gathered:
+def gather(tasks: Sequence[Task], executor: Executor, progress: Callable[[int, int], None] | None = None) -> Gathered:
     """Reads all files, and joins the ranks that belong together.
 
     Raises:
@@ -156,6 +154,4 @@ def notes_of(gathered: Gathered) -> tuple[str, ...]:
         for note in rank.summary.notes:
             said.setdefault(note, []).append(rank.number)
     every = len(gathered.ranks)
-    return tuple(
-        note if len(numbers) == every else f"{ranks_text(numbers)}: {note}" for note, numbers in said.items()
-    )
+    return tuple(note if len(numbers) == every else f"{ranks_text(numbers)}: {note}" for note, numbers in said.items())

@@ -220,9 +220,7 @@ def _merged(program: Program, run: I64, folds: Bool) -> Reduced:
     count = np.bincount(row_of[launcher][kept], minlength=len(rows)) if len(kept) else np.zeros(len(rows), np.int64)
     used = np.isin(do.code, _OF_TARGET) & (do.target >= 0)
     target = np.where(used, row_of[np.maximum(do.target, 0)], -1).astype(np.int32)
-    instructions = replace(
-        do, work=work, call=call, target=target, recorded=do.recorded, code=do.code
-    )
+    instructions = replace(do, work=work, call=call, target=target, recorded=do.recorded, code=do.code)
     instructions = _rows(instructions, rows)
     instructions = replace(instructions, ops=np.cumsum(count).astype(np.int64))
     reduced_ops = _rows(replace(ops, duration=duration, latency=latency, gap=gaps, after=after, lag=lag), kept)
@@ -240,9 +238,7 @@ def _merged(program: Program, run: I64, folds: Bool) -> Reduced:
     )
 
 
-def _arrivals(
-    count: int, at: I64, pairs: tuple[I64, I64, I64], chosen: tuple[I64, I64, I64]
-) -> Arrivals:
+def _arrivals(count: int, at: I64, pairs: tuple[I64, I64, I64], chosen: tuple[I64, I64, I64]) -> Arrivals:
     """Returns the constraints of each op; all 0 for ops that were not merged.
 
     Args:

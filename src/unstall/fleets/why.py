@@ -23,7 +23,6 @@ _LEAST_LINES = 2
 _MORE = 1.02  # a count, or thread blocks, against the peers'
 
 
-
 @dataclass(frozen=True, eq=False, slots=True)
 class Lines:
     """The costs of each rank, in ns a step: one row for each (place, kind), one column for each rank."""
@@ -97,11 +96,7 @@ def _without_echoes(causes: list[Cause], device_over: float) -> list[Cause]:
     """Leaves out waits for the device that are longer only since the device works for longer."""
     if device_over <= 0:
         return causes
-    return [
-        cause
-        for cause in causes
-        if cause.kind != "wait" or _is_oftener(cause) or cause.late_ns > 2 * device_over
-    ]
+    return [cause for cause in causes if cause.kind != "wait" or _is_oftener(cause) or cause.late_ns > 2 * device_over]
 
 
 def _is_oftener(cause: Cause) -> bool:
@@ -115,7 +110,9 @@ def _by_line(causes: list[Cause]) -> list[Cause]:
     """
     joined: list[Cause] = []
     for cause in causes:
-        same = [each for each in joined if each.where.key == cause.where.key and {each.kind, cause.kind} == {"wait", "host"}]
+        same = [
+            each for each in joined if each.where.key == cause.where.key and {each.kind, cause.kind} == {"wait", "host"}
+        ]
         if not same:
             joined.append(cause)
             continue
@@ -137,12 +134,16 @@ def _on_host(lines: Lines, row: int, index: int, peers: Sequence[int], over: flo
         text = f"{times:.3g} times as often as its peers"
     else:
         text = f"{lines.time[row, index] / max(float(np.median(lines.time[row, list(peers)])), 1):.3g} times as long"
-    return Cause(kind=name, where=lines.places[row], late_ns=round(over), text=text, count_times=None if times is None else round(float(times), 4))
+    return Cause(
+        kind=name,
+        where=lines.places[row],
+        late_ns=round(over),
+        text=text,
+        count_times=None if times is None else round(float(times), 4),
+    )
 
 
-def _on_device(
-    lines: Lines, index: int, peers: Sequence[int], rows: I64, over: _Reals, late_ns: float
-) -> list[Cause]:
+def _on_device(lines: Lines, index: int, peers: Sequence[int], rows: I64, over: _Reals, late_ns: float) -> list[Cause]:
     """Tells more work, fewer clocks and single slow kernels apart."""
     mine = lines.time[rows, index]
     theirs, counts, blocks = (

@@ -71,9 +71,7 @@ def _about(result: FleetResult) -> Iterator[Words]:
     elif clocks.clocks > 1:
         agree = "; no common collective compares the clocks"
     steps = counted(result.steps, "step") if result.unit == "a step" else "no steps were found"
-    yield words(
-        Span(f"{counted(len(result.ranks), 'rank')}{of} · {steps} of {duration(result.step_ns)}{agree}", "dim")
-    )
+    yield words(Span(f"{counted(len(result.ranks), 'rank')}{of} · {steps} of {duration(result.step_ns)}{agree}", "dim"))
 
 
 def _stragglers(result: FleetResult) -> Entries | None:
@@ -93,7 +91,9 @@ def _entry(straggler: Straggler, result: FleetResult) -> Entry:
     waits = f"in {duration(straggler.waited_for_ns)} {_over(result)} it alone is what the job waits for"
     if straggler.steps:
         waits += f"; late in step {', '.join(map(str, straggler.steps[:8]))} only"
-    details.append(("saw", words(f"{waits}; chance explains that with {_chance(straggler.chance)} ({others} beside it)")))
+    details.append(
+        ("saw", words(f"{waits}; chance explains that with {_chance(straggler.chance)} ({others} beside it)"))
+    )
     return Entry(
         words(Span(f"rank {straggler.rank}", "subject")),
         (duration(straggler.late_ns), saved(straggler.gain_ns, result.replayed_step_ns, error_ns=result.error_ns)),
@@ -120,7 +120,9 @@ def _step(result: FleetResult) -> Table:
         "as recorded",
         duration(result.step_ns),
         "",
-        below=[words(Span(f"the replay of all ranks takes {duration(result.replayed_step_ns)}, {replayed} off", "dim"))],
+        below=[
+            words(Span(f"the replay of all ranks takes {duration(result.replayed_step_ns)}, {replayed} off", "dim"))
+        ],
     )
     for edit in result.edits:
         rows.append(
@@ -142,7 +144,11 @@ def _step(result: FleetResult) -> Table:
             below=[words(Span(told, "dim"))],
         )
     )
-    return Table(words("A step of the job" if result.unit == "a step" else "The run"), (Column("takes"), Column("gain")), tuple(rows))
+    return Table(
+        words("A step of the job" if result.unit == "a step" else "The run"),
+        (Column("takes"), Column("gain")),
+        tuple(rows),
+    )
 
 
 def _map(result: FleetResult) -> HeatMap | None:
@@ -172,9 +178,7 @@ def _of_steps(rank: RankRow) -> list[tuple[int, int]]:
 
 def _fact(rank: RankRow, step: int, who: int, waits: int) -> str:
     whom = f", most for rank {who}" if who >= 0 else ""
-    return (
-        f"rank {rank.rank}, step {step + 1}: waits for {duration(waits)}{whom}; own work {duration(rank.own_by_step[step])}"
-    )
+    return f"rank {rank.rank}, step {step + 1}: waits for {duration(waits)}{whom}; own work {duration(rank.own_by_step[step])}"
 
 
 def _communication(result: FleetResult) -> Table | None:
