@@ -19,6 +19,8 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,9 +61,7 @@ class Table:
 
 def read(path: Path) -> Table:
     """Reads a job's table of operations."""
-    import pyarrow.parquet
-
-    table = pyarrow.parquet.read_table(path)
+    table = import_module("pyarrow.parquet").read_table(path)
     columns = {name: table[name].to_numpy() for name in table.column_names if name != "optype"}
     types = table["optype"].to_pylist()
     numbers, stages = columns["seq_id"].tolist(), columns["stage"].tolist()
@@ -71,7 +71,7 @@ def read(path: Path) -> Table:
 
 
 class Model:
-    """What each operation waits for, within its rank and across ranks. From one replica in one step, as in the paper."""
+    """What each operation waits for, within its rank and across ranks. It is the same in all replicas and steps."""
 
     def __init__(self, table: Table) -> None:
         self.waits: dict[Op, list[Op]] = defaultdict(list)
@@ -112,7 +112,7 @@ class Model:
         return float(self._columns[column][self._at[op]])
 
     def _chain(self, ops: Sequence[Op]) -> None:
-        for before, after in zip(ops, ops[1:], strict=False):
+        for before, after in pairwise(ops):
             self.waits[after].append(before)
 
     def _match(self, kind: str, ops: Sequence[Op], computes: Sequence[Op]) -> Iterator[Op]:
@@ -215,7 +215,8 @@ def program_of(model: Model, stage: int) -> tuple[Program, dict[Op, int]]:
     order = model.order[stage]
     number = {op: at for at, op in enumerate(order)}
     waited = {each for op in order for each in model.waits[op]}
-    codes, streams, targets, counts, mark = [Code.CALL], [-1], [-1], [0], {}
+    codes, streams, targets, counts = [Code.CALL], [-1], [-1], [0]
+    mark: dict[Op, int] = {}
     for op in order:
         for each in dict.fromkeys(model.waits[op]):
             codes.append(Code.STREAM_WAIT)

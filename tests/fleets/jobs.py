@@ -14,10 +14,11 @@ members have come.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import msgspec
 from traces import Call, Event, TraceBuilder, ns
@@ -58,9 +59,9 @@ class RankTrace(TraceBuilder):
         factor = max(0.2, self._random.gauss(1, self._host_jitter)) if self._host_jitter else 1
         super().work(us * factor)
 
-    def launch(self, kernel: str = "kernel", device_us: float = 10, **more: object) -> Call:  # type: ignore[override]
+    def launch(self, kernel: str = "kernel", device_us: float = 10, **more: Any) -> Call:
         factor = max(0.2, self._random.gauss(1, self._kernel_jitter)) if self._kernel_jitter else 1
-        return super().launch(kernel, device_us * factor * self.kernel_factor, **more)  # type: ignore[arg-type]
+        return super().launch(kernel, device_us * factor * self.kernel_factor, **more)
 
     def kernels(self, count: int, us: float, *, name: str = "gemm", grid: int = 64, stream: int = 7) -> None:
         for number in range(count):
@@ -174,14 +175,14 @@ def train_ddp(
     slow: int | None = None,
     cause: str = "",
     kernels: int = 10,
+    late_steps: Collection[int] = range(1000),
 ) -> Iterator[Arrival]:
     """A data-parallel training: load a batch, forward, backward with buckets, optimizer. One rank may be slow."""
     everybody = range(rank.world)
-    mine = rank.rank == slow
-    if mine and cause == "clocks":
-        rank.kernel_factor = 1.3
-    longer = 1.4 if mine and cause == "sequence" else 1.0
-    for _ in range(steps):
+    for step in range(steps):
+        mine = rank.rank == slow and step in late_steps
+        rank.kernel_factor = 1.3 if mine and cause == "clocks" else 1.0
+        longer = 1.4 if mine and cause == "sequence" else 1.0
         with rank.step(), rank.frame("train.py", 10, "train"):
             with rank.frame("train.py", 11, "load"):
                 rank.next_batch(30_000 if mine and cause == "loader" else 100)
@@ -243,4 +244,46 @@ def train_pipeline(
                 rank.wait_for_comm(24)
             with rank.optimizer():
                 rank.kernels(2, 100)
+            rank.item()
+
+
+def train_fsdp(rank: RankTrace, *, steps: int = 4, layers: int = 5) -> Iterator[Arrival]:
+    """A sharded training: parameters of the next layer are gathered while this one computes, gradients scattered."""
+    everybody = range(rank.world)
+    for _ in range(steps):
+        with rank.step(), rank.frame("fsdp.py", 3, "train"):
+            for way, us in (("forward", 100), ("backward", 200)):
+                yield rank.collective("_allgather_base", everybody, us=400, group="fsdp")
+                for layer in range(layers):
+                    rank.wait_for_comm()
+                    if layer + 1 < layers:
+                        yield rank.collective("_allgather_base", everybody, us=400, group="fsdp")
+                    with rank.frame("fsdp.py", 7, way):
+                        rank.kernels(8, us)
+                    if way == "backward":
+                        yield rank.collective("_reduce_scatter_base", everybody, us=300, group="fsdp", stream=21)
+            rank.wait_for_comm(21)
+            with rank.optimizer():
+                rank.kernels(1, 100)
+            rank.item()
+
+
+def train_tensor(rank: RankTrace, *, steps: int = 3, layers: int = 6) -> Iterator[Arrival]:
+    """Tensor parallelism of neighbouring pairs, data parallelism of four, and one exchange of all, with plain names."""
+    pair = range(rank.rank // 2 * 2, rank.rank // 2 * 2 + 2)
+    for _ in range(steps):
+        with rank.step(), rank.frame("tensor.py", 3, "train"):
+            for _ in range(layers):
+                with rank.frame("tensor.py", 5, "layer"):
+                    rank.kernels(3, 100)
+                    yield rank.collective("allreduce", pair, us=30, group="1")
+                    rank.wait_for_comm()
+            received = (2 if rank.rank == 6 else 1) << 20
+            yield rank.collective("all_to_allv", range(rank.world), us=80, group="0", received=received)
+            same = range(rank.rank % 2, rank.world, 2)
+            yield rank.collective("allreduce", same, us=200, group="2", stream=21)
+            rank.wait_for_comm()
+            rank.wait_for_comm(21)
+            with rank.optimizer():
+                rank.kernels(1, 100)
             rank.item()

@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 
 from unstall.fleets.clocks import align
+from unstall.timeline.columns import I64
+
+Observed = tuple[I64, I64, I64, tuple[np.ndarray, np.ndarray, int, float]]
 
 
-def observed(seed: int, *, machines: int = 8, operations: int = 400, span_s: float = 4.0, late: float = 0.0) -> tuple:
+def observed(
+    seed: int, *, machines: int = 8, operations: int = 400, span_s: float = 4.0, late: float = 0.0
+) -> Observed:
     """Operations of random groups whose ends jitter by 10 µs; clocks shifted by up to 500 µs and 20 ppm."""
     rng = np.random.default_rng(seed)
     offset, drift = rng.uniform(-500e3, 500e3, machines), rng.uniform(-20e-6, 20e-6, machines)
@@ -22,8 +27,8 @@ def observed(seed: int, *, machines: int = 8, operations: int = 400, span_s: flo
     return operation, clock, np.rint(local).astype(np.int64), (offset, drift, machines, span_s * 1e9)
 
 
-def worst_error(seed: int, **options: float) -> float:
-    operation, clock, local, (offset, drift, machines, span) = observed(seed, **options)
+def worst_error(seed: int, late: float = 0.0) -> float:
+    operation, clock, local, (offset, drift, machines, span) = observed(seed, late=late)
     fitted = align(operation, clock, local, machines)
     errors = []
     for true in np.linspace(0, span, 5):

@@ -38,7 +38,8 @@ class Fleet(Shown):
         """Returns the report as a document. If `scrub_paths` is set, file paths are shortened."""
         result = self.result
         wheres = [line.where for line in result.lines]
-        wheres += [cause.where for each in (*result.stragglers, *result.stages) for cause in each.causes]
+        wheres += [cause.where for each in result.stragglers for cause in each.causes]
+        wheres += [cause.where for each in result.stages for cause in each.causes]
         wheres += [member.doing for moment in result.moments for member in moment.members if member.doing]
         files = files_at(wheres)
         if not scrub_paths:

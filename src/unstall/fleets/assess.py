@@ -22,7 +22,7 @@ from unstall.fleets.result import (
     Straggler,
 )
 from unstall.fleets.roles import PIPELINE
-from unstall.fleets.student import outlying_steps, slower_than_peers
+from unstall.fleets.student import SIGNIFICANCE, outlying_steps, slower_than_peers
 from unstall.fleets.summarise import KINDS
 from unstall.fleets.summary import Cost
 from unstall.fleets.waiting import by_rank_and_step, covered
@@ -77,7 +77,8 @@ def recorded_steps(job: Job) -> I64:
     begins = np.array([int(rank.step_start[0]) + int(zero[index]) for index, rank in enumerate(job.ranks)])
     aligned = waiting.clocks.aligned(np.repeat(clock, steps), ends.reshape(-1)).reshape(ends.shape)
     first = int(waiting.clocks.aligned(clock, begins).min())
-    return np.diff(aligned.max(axis=0), prepend=first)
+    lengths: I64 = np.diff(aligned.max(axis=0), prepend=first)
+    return lengths
 
 
 def recorded_step_ns(job: Job) -> float:
@@ -104,11 +105,11 @@ def _stragglers(job: Job, base_ns: float, error_ns: float) -> tuple[Straggler, .
         for at, step in outlying_steps(own[members], 2 * len(roles)):
             if at not in always:
                 once.setdefault(at, []).append(step)
-        for at, steps in once.items():
+        for at, late_in in once.items():
             rank = int(members[at])
             rest = [each for each in peers if each != rank]
-            late = float((own[rank] - np.median(own[rest], axis=0))[steps].mean())
-            candidates.append((rank, tuple(steps), 0.001, late, rest))
+            late = float((own[rank] - np.median(own[rest], axis=0))[late_in].mean())
+            candidates.append((rank, tuple(late_in), SIGNIFICANCE, late, rest))
     candidates.sort(key=lambda each: -each[3] * (len(each[1]) or job.steps))
     residual = waiting.clocks.residual_ns or 0.0
     found = []

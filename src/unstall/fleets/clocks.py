@@ -2,8 +2,8 @@
 
 All members of an all-reduce, an all-gather, a reduce-scatter or a barrier finish it nearly together. So each such
 operation compares the clocks of its members. A clock differs from the job's time by an offset and a drift. Both are
-fitted to all operations at once, by robust regression (Huber's weights, then Tukey's): an operation that ends late on one rank does
-not move that rank's clock. The drift has a prior of 50 ppm, the tolerance of common quartz oscillators.
+fitted to all operations at once, by robust regression (Huber's weights, then Tukey's): an operation that ends late on
+one rank does not move that rank's clock. The drift has a prior of 50 ppm, the tolerance of common quartz oscillators.
 
 What remains after the fit is the residual. Nothing finer than the residual can be told of different clocks.
 """

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,10 @@ _ARRIVE, _RECORD, _WAIT, _TRANSFER = range(_PIECES)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Meeting:
-    """The joint operations of a job's programs, in CSR form: operation i has the members first[i] … first[i + 1] - 1."""
+    """The joint operations of a job's programs, in CSR form.
+
+    Operation i has the members first[i] … first[i + 1] - 1.
+    """
 
     first: I64
     rank: I64  # by member: index into the list of programs
@@ -367,7 +371,7 @@ def _ops(
 ) -> Ops:
     streams, engines = bases
     names = ("stream", "engine", "share", "after", "duration", "latency", "gap", "lag", "device")
-    columns = {name: np.zeros(total, dtype=np.int64) for name in names}
+    columns: dict[str, Any] = {name: np.zeros(total, dtype=np.int64) for name in names}
     for rank, part in enumerate(parts):
         own, at = part.program.ops, positions[rank]
         piece = np.repeat(part.piece, part.op_count)
@@ -387,8 +391,9 @@ def _ops(
         columns["latency"][at] += np.repeat(np.where(last, 0, call), part.op_count)
         columns["latency"][at[transfers]] = -np.repeat(np.where(last, call, 0), part.op_count)[transfers]
         columns["gap"][at[transfers]] = 0
-    types = {"stream": np.int32, "engine": np.int32, "share": np.int32, "after": np.int32, "device": np.int32}
-    return Ops(**{name: column.astype(types.get(name, np.int64)) for name, column in columns.items()})
+    for name in ("stream", "engine", "share", "after", "device"):
+        columns[name] = columns[name].astype(np.int32)
+    return Ops(**columns)
 
 
 def _devices(programs: Sequence[Program]) -> np.ndarray:

@@ -78,7 +78,8 @@ class _Worker:
     def map(self, task: Task) -> Mapped:
         for _ in range(_TRIES):
             process = self._process or self._started()
-            assert process.stdin is not None and process.stdout is not None
+            assert process.stdin is not None
+            assert process.stdout is not None
             with suppress(OSError):
                 send(process.stdin, task)
                 if (message := receive(process.stdout)) is not None:

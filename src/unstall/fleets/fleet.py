@@ -225,10 +225,10 @@ def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
     if most == "stages":
         stages = stages_of(job)
         stage = max(stages, key=lambda each: each.own_ns)
-        others = [each.own_ns for each in stages if each.stage != stage.stage]
+        others = duration(round(float(np.mean([each.own_ns for each in stages if each.stage != stage.stage]))))
         text = (
             f"Stage {stage.stage} ({ranks_text(stage.ranks)}) makes the pipeline wait: it computes for "
-            f"{duration(stage.own_ns)} {_over(unit)}, the other stages for {duration(round(float(np.mean(others))))}{_why(stage.causes)}. "
+            f"{duration(stage.own_ns)} {_over(unit)}, the other stages for {others}{_why(stage.causes)}. "
             f"With stages in balance, {instead}."
         )
     elif most == "uneven work":
@@ -251,10 +251,8 @@ def _of_straggler(assessed: Assessed, unit: str, job: Job) -> str:
         f"longer than that of its peers{_why(first.causes)}. If it worked as its peers do, {unit} would take "
         f"{duration(after)} instead of {duration(base)}: {share(first.gain_ns, base)} less."
     )
-    if rest := assessed.stragglers[1:]:
-        text += (
-            f" So do {ranks_text([each.rank for each in rest])}." if len(rest) > 1 else f" So does rank {rest[0].rank}."
-        )
+    if rest := ranks_text([each.rank for each in assessed.stragglers[1:]]):
+        text += f" So does {rest}." if len(assessed.stragglers) == 2 else f" So do {rest}."
     return text
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import glob
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from unstall.errors import TraceError, UsageError
+from unstall.figures import counted
 from unstall.fleets.executors import Executor, all_of
 from unstall.fleets.join import Joined, join, ranks_text
-from unstall.fleets.mapping import Mapped, Task
+from unstall.fleets.mapping import Mapped, Task, files_of_glob
 from unstall.fleets.result import NotRead
 from unstall.fleets.summary import Rank, decode
 
@@ -49,7 +49,7 @@ def find_traces(source: str | Path | Iterable[str | Path], find: Callable[[str],
         elif Path(each).is_file():
             found.append(each)
         else:
-            matched = find(each) if find else [path for path in glob.glob(each, recursive=True) if Path(path).is_file()]
+            matched = (find or files_of_glob)(each)
             if not matched:
                 raise UsageError(f"{each}: there is no such file or folder, and no file matches it")
             found += matched
@@ -87,7 +87,7 @@ def gather(tasks: Sequence[Task], executor: Executor, progress: Callable[[int, i
         raise UsageError(asked[0].why)
     not_read = [NotRead(path=each.path, why=each.why) for each in mapped if each.data is None]
     ranks, by = _distinct(mapped, not_read)
-    ranks = _of_one_world(ranks, not_read)
+    ranks = _whole(_of_one_world(ranks, not_read), not_read)
     joined = join(ranks) if ranks else None
     if joined is not None and len(joined):
         parts = set(joined.rank.tolist())
@@ -142,6 +142,20 @@ def _of_one_world(ranks: list[Rank], not_read: list[NotRead]) -> list[Rank]:
         if size is not None and size != usual:
             why = f"it is of another job: its world has {size:,} ranks, that of most files {usual:,}"
             not_read.append(NotRead(path=rank.summary.path, why=why))
+        else:
+            kept.append(rank)
+    return kept
+
+
+def _whole(ranks: list[Rank], not_read: list[NotRead]) -> list[Rank]:
+    """Leaves out traces with less than half of the steps that the others have: only the steps of all are compared."""
+    usual = sorted(rank.steps for rank in ranks)[len(ranks) // 2] if ranks else 0
+    kept = []
+    for rank in ranks:
+        if 2 * rank.steps < usual:
+            why = f"it has {counted(rank.steps, 'step')}, and most files have {usual:,}"
+            cut = next((f": {note}" for note in rank.summary.notes if "at byte" in note), "")
+            not_read.append(NotRead(path=rank.summary.path, why=why + cut))
         else:
             kept.append(rank)
     return kept

@@ -31,7 +31,8 @@ class Times:
     @property
     def steps(self) -> I64:
         """The length of each step of the job, from the end of the one before it: all ranks have finished."""
-        return np.diff(self.ends.max(axis=0), prepend=self.begins[:, 0].min())
+        lengths: I64 = np.diff(self.ends.max(axis=0), prepend=self.begins[:, 0].min())
+        return lengths
 
     @property
     def step_ns(self) -> float:

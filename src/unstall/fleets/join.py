@@ -156,9 +156,8 @@ def _notes(
         if len(expected) <= sizes[at]:
             continue
         mine = order[first[at] : first[at + 1]]
-        if int(kind[mine[0]]) == _SEND_RECEIVE:
-            if sizes[at] > 1:
-                continue
+        if int(kind[mine[0]]) == _SEND_RECEIVE and sizes[at] > 1:
+            continue
         each = ranks[int(rank_of[mine[0]])]
         time = int(each.calls.started[row[mine[0]]]) + each.summary.zero_ns
         present = set(rank_of[mine].tolist())

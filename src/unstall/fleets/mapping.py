@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 from contextlib import suppress
@@ -69,6 +70,11 @@ def map_file(task: Task) -> Mapped:
         return Mapped(path=task.path, digest=digest, why="there is not enough memory to read it")
     except Exception as error:  # what a hostile file may still cause ends this rank, not the job
         return Mapped(path=task.path, digest=digest, why=f"it cannot be read ({type(error).__name__}: {error})")
+
+
+def files_of_glob(pattern: str) -> list[str]:
+    """Returns the files on this machine whose paths match a glob; ** matches any folders."""
+    return [path for path in glob.glob(pattern, recursive=True) if Path(path).is_file()]  # noqa: PTH207 - absolute globs
 
 
 def _plain(text: str, path: str) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import glob
-import os
 from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from unstall.errors import UsageError
-from unstall.fleets.mapping import Mapped, Task, map_file
+from unstall.fleets.mapping import Mapped, Task, files_of_glob, map_file
 
 _RETRIES = 3  # of a task whose worker or node died
 
@@ -29,7 +29,7 @@ class Ray:
     def __init__(self, on: str = "ray", ray: Any = None) -> None:
         if ray is None:
             try:
-                import ray
+                ray = import_module("ray")
             except ImportError:
                 raise UsageError("--on ray: Ray is not installed; pip install 'unstall[ray]'") from None
         self._ray = ray
@@ -63,7 +63,7 @@ class Ray:
 
     def find(self, pattern: str) -> list[str]:
         """Returns the files of a glob on all nodes, each path once."""
-        remote = self._ray.remote(_glob)
+        remote = self._ray.remote(files_of_glob)
         asked = [
             remote.options(num_cpus=0, scheduling_strategy=self._at(node)).remote(pattern) for node in self._nodes()
         ]
@@ -94,8 +94,4 @@ def _map_encoded(task: bytes) -> bytes:
 
 
 def _present(paths: list[str]) -> list[str]:
-    return [path for path in paths if os.path.exists(path)]
-
-
-def _glob(pattern: str) -> list[str]:
-    return [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
+    return [path for path in paths if Path(path).exists()]

@@ -11,7 +11,8 @@ so one launch with one op can stand for the run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from unstall.replay.program import Code, Instructions, Ops, Program
 from unstall.timeline.columns import I64, Bool
 from unstall.timeline.grouping import groups
 
+_Table = TypeVar("_Table", Instructions, Ops)
 _ON_STREAM = (Code.LAUNCH, Code.RECORD, Code.STREAM_WAIT, Code.SYNC_STREAM)
 _OF_TARGET = (Code.STREAM_WAIT, Code.SYNC_EVENT, Code.JOIN)
 
@@ -39,7 +41,8 @@ class Arrivals:
     def ends(self, host: np.ndarray, device: np.ndarray) -> I64:
         """Returns, for each op, the latest of its constraints, if all times are multiplied by the given factors."""
         ends = np.rint(self.host * host[:, None] + self.device * device[:, None]).max(axis=1)
-        return ends.astype(np.int64)
+        latest: I64 = ends.astype(np.int64)
+        return latest
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -91,9 +94,9 @@ def _until_last_step(program: Program, keep: Bool) -> tuple[Program, Bool]:
     )
 
 
-def _rows(table: Instructions | Ops, rows: slice | I64) -> Instructions | Ops:  # type: ignore[misc]
-    names = table.__dataclass_fields__
-    return replace(table, **{name: np.ascontiguousarray(getattr(table, name)[rows]) for name in names})
+def _rows(table: _Table, rows: slice | I64) -> _Table:
+    columns = {field.name: np.ascontiguousarray(getattr(table, field.name)[rows]) for field in fields(table)}
+    return replace(table, **columns)
 
 
 def _with_folded(do: Instructions, folds: Bool) -> I64:
@@ -110,14 +113,14 @@ def _touches(program: Program, folds: Bool) -> tuple[I64, I64]:
     """Returns (streams, rows): each stream with each instruction that reads or changes its state, sorted by both."""
     do, ops = program.instructions, program.ops
     on = np.flatnonzero(np.isin(do.code, _ON_STREAM) & ~folds)
-    streams, rows = [do.stream[on], ops.stream], [on, program.launcher]
-    for row in np.flatnonzero(do.code == Code.SYNC_DEVICE):
-        device = do.stream[row]
+    streams: list[np.ndarray] = [do.stream[on], ops.stream]
+    rows: list[np.ndarray] = [on, program.launcher]
+    for row in np.flatnonzero(do.code == Code.SYNC_DEVICE).tolist():
+        device = int(do.stream[row])
         every = np.flatnonzero((program.device_of_stream == device) | (device == -1))
         streams.append(every)
         rows.append(np.full(len(every), row))
-    stream, row = np.concatenate(streams).astype(np.int64), np.concatenate(rows).astype(np.int64)
-    pairs = np.unique(stream * len(do) + row)
+    pairs = np.unique(np.concatenate(streams).astype(np.int64) * len(do) + np.concatenate(rows))
     return pairs // len(do), pairs % len(do)
 
 
@@ -209,9 +212,8 @@ def _merged(program: Program, run: I64, folds: Bool) -> Reduced:
 
     work, call = do.work.copy(), do.call.copy()
     work[run_row], call[run_row] = 0, total
-    duration, latency, gaps, after, lag = (
-        column.copy() for column in (ops.duration, ops.latency, ops.gap, ops.after, ops.lag)
-    )
+    duration, latency, gaps = ops.duration.copy(), ops.latency.copy(), ops.gap.copy()
+    after, lag = ops.after.copy(), ops.lag.copy()
     at, head = mine[op_last], mine[op_first]
     duration[at], latency[at], gaps[at] = length, latest - length - total, ops.gap[head]
     after[at], lag[at] = ops.after[head], ops.lag[head]
@@ -220,7 +222,7 @@ def _merged(program: Program, run: I64, folds: Bool) -> Reduced:
     count = np.bincount(row_of[launcher][kept], minlength=len(rows)) if len(kept) else np.zeros(len(rows), np.int64)
     used = np.isin(do.code, _OF_TARGET) & (do.target >= 0)
     target = np.where(used, row_of[np.maximum(do.target, 0)], -1).astype(np.int32)
-    instructions = replace(do, work=work, call=call, target=target, recorded=do.recorded, code=do.code)
+    instructions = replace(do, work=work, call=call, target=target)
     instructions = _rows(instructions, rows)
     instructions = replace(instructions, ops=np.cumsum(count).astype(np.int64))
     reduced_ops = _rows(replace(ops, duration=duration, latency=latency, gap=gaps, after=after, lag=lag), kept)

@@ -195,7 +195,7 @@ class FleetEditStep(msgspec.Struct, frozen=True, kw_only=True):
 class Member(msgspec.Struct, frozen=True, kw_only=True):
     """One rank around one operation, in ns from the moment's begin.
 
-    `free` is the end of the rank's collective before it, and `doing` the line that it spent most of the time between in.
+    `free` is the end of the rank's collective before it. `doing` is the line at which it spent most of its time since.
     """
 
     rank: int

@@ -92,7 +92,8 @@ def _fitted(symmetric: Bool, operation: I64, clock: I64, end: I64, clock_of: I64
 def _latest(start: I64, operation: I64, first: I64) -> I64:
     """Returns, for each operation, the member that starts last."""
     order = np.lexsort((start, operation))
-    return order[np.append(first[1:], len(start)) - 1]
+    latest: I64 = order[np.append(first[1:], len(start)) - 1]
+    return latest
 
 
 def _clocks(ranks: Sequence[Rank]) -> tuple[I64, bool]:

@@ -168,7 +168,7 @@ def _on_device(lines: Lines, index: int, peers: Sequence[int], rows: I64, over: 
             if same_count:
                 text = f"its kernels have {_grew(lines.blocks[rows, index][both], blocks[both]):.3g} times the work"
                 return [Cause(kind="more work", where=top, late_ns=round(total), text=text, factor=round(ratio, 4))]
-    found = []
+    found: list[Cause] = []
     for at in np.argsort(-over[rows]).tolist():
         row = int(rows[at])
         if over[row] < _NOTABLE * late_ns or len(found) == _MOST_CAUSES:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import BinaryIO
+from typing import IO
 
 import msgspec
 
@@ -16,14 +16,14 @@ from unstall.fleets.mapping import Task, map_file
 _LENGTH = 8
 
 
-def send(file: BinaryIO, message: msgspec.Struct) -> None:
+def send(file: IO[bytes], message: msgspec.Struct) -> None:
     """Writes a message. Raises OSError if nobody reads."""
     data = msgspec.msgpack.encode(message)
     file.write(len(data).to_bytes(_LENGTH, "little") + data)
     file.flush()
 
 
-def receive(file: BinaryIO) -> bytes | None:
+def receive(file: IO[bytes]) -> bytes | None:
     """Returns the next message, or None if there is none."""
     head = file.read(_LENGTH)
     if len(head) < _LENGTH:

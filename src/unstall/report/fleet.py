@@ -80,9 +80,7 @@ def _stragglers(result: FleetResult) -> Entries | None:
 
 
 def _entry(straggler: Straggler, result: FleetResult) -> Entry:
-    details: list[tuple[str, Words]] = []
-    for cause in straggler.causes:
-        details.append(("why", _cause(cause)))
+    details = [("why", _cause(cause)) for cause in straggler.causes]
     if fix := next((cause.fix for cause in straggler.causes if cause.fix), None):
         details.append(("do", words(plain(fix))))
     if not straggler.causes:
@@ -114,25 +112,18 @@ def _chance(chance: float) -> str:
 
 
 def _step(result: FleetResult) -> Table:
-    rows = [row("as recorded", duration(result.step_ns), "")]
     replayed = share(result.error_ns, result.step_ns) if result.step_ns else "0 %"
-    rows[0] = row(
-        "as recorded",
-        duration(result.step_ns),
-        "",
-        below=[
-            words(Span(f"the replay of all ranks takes {duration(result.replayed_step_ns)}, {replayed} off", "dim"))
-        ],
-    )
-    for edit in result.edits:
-        rows.append(
-            row(
-                words(Span(edit.edit, "same")),
-                duration(edit.step_ns),
-                saved(edit.gain_ns, result.replayed_step_ns, error_ns=result.error_ns),
-                below=[words(Span(plain(text), "dim")) for text in (edit.about, *edit.notes) if text],
-            )
+    replay = f"the replay of all ranks takes {duration(result.replayed_step_ns)}, {replayed} off"
+    rows = [row("as recorded", duration(result.step_ns), "", below=[words(Span(replay, "dim"))])]
+    rows += [
+        row(
+            words(Span(edit.edit, "same")),
+            duration(edit.step_ns),
+            saved(edit.gain_ns, result.replayed_step_ns, error_ns=result.error_ns),
+            below=[words(Span(plain(text), "dim")) for text in (edit.about, *edit.notes) if text],
         )
+        for edit in result.edits
+    ]
     told = f"slowdown {result.slowdown:.3f}"
     if result.paper_slowdown is not None:
         told += f"; {result.paper_slowdown:.3f} as the what-if paper defines it (device only, without the host)"
@@ -178,7 +169,8 @@ def _of_steps(rank: RankRow) -> list[tuple[int, int]]:
 
 def _fact(rank: RankRow, step: int, who: int, waits: int) -> str:
     whom = f", most for rank {who}" if who >= 0 else ""
-    return f"rank {rank.rank}, step {step + 1}: waits for {duration(waits)}{whom}; own work {duration(rank.own_by_step[step])}"
+    own = duration(rank.own_by_step[step])
+    return f"rank {rank.rank}, step {step + 1}: waits for {duration(waits)}{whom}; own work {own}"
 
 
 def _communication(result: FleetResult) -> Table | None:
@@ -247,8 +239,11 @@ def _moments(result: FleetResult) -> LaneSets | None:
     sets = tuple(map(_lanes, result.moments))
     if not sets:
         return None
-    legend = (("work", "own work"), ("wait", "waiting for others"), ("transfer", "transfer"))
-    return LaneSets(title=words("The ranks around one collective, on one clock"), sets=sets, legend=legend)
+    return LaneSets(
+        title=words("The ranks around one collective, on one clock"),
+        sets=sets,
+        legend=(("work", "own work"), ("wait", "waiting for others"), ("transfer", "transfer")),
+    )
 
 
 def _lanes(moment: Moment) -> Lanes:
@@ -310,10 +305,9 @@ def _notes(result: FleetResult) -> Bullets | None:
 
 
 def _annotations(result: FleetResult) -> Iterator[Annotation]:
-    level = "warning" if result.stragglers else "notice"
     where = next((cause.where for each in result.stragglers for cause in each.causes if cause.where.file), None)
     yield Annotation(
-        level,
+        "warning" if result.stragglers else "notice",
         "unstall fleet",
         result.verdict.text,
         file=where.file if where else None,
