@@ -42,6 +42,7 @@ def test_a_planted_cause_is_named_with_its_rank_and_line(tmp_path: Path, cause: 
     found = explained(slow)
     assert found.verdict.bound_by == "straggler"
     assert [each.rank for each in found.stragglers] == [3]
+    assert found.verdict.text.endswith("% less.")
     first = found.stragglers[0].causes[0]
     assert (first.kind, f"{first.where.file}:{first.where.line}") == (kind, line)
     # What the job takes without the cause is what the replay predicts.
@@ -173,7 +174,7 @@ def test_files_that_cannot_be_used_are_named_and_the_rest_goes_on(tmp_path: Path
     paths = job(partial(train_ddp, slow=3, cause="kernel"), tmp_path, **JITTER)
     cut = paths[1].read_bytes()
     paths[1].write_bytes(cut[: len(cut) // 50])
-    shutil.copy(paths[2], tmp_path / "rank2-copy.json")
+    shutil.copy(paths[2], tmp_path / "zz.json")
     document = msgspec.json.decode(paths[4].read_bytes())
     document["distributedInfo"]["world_size"] = 64
     paths[4].write_bytes(msgspec.json.encode(document))
@@ -184,8 +185,8 @@ def test_files_that_cannot_be_used_are_named_and_the_rest_goes_on(tmp_path: Path
     assert [each.rank for each in found.ranks] == [0, 2, 3, 6, 7]
     assert found.missing == (1, 4, 5)
     why = {Path(each.path).name: each.why for each in found.not_read}
-    assert set(why) == {"rank1.json", "rank2-copy.json", "rank4.json", "rank9.json"}
-    assert "the same file as" in why["rank2-copy.json"] or "is in" in why["rank2-copy.json"]
+    assert set(why) == {"rank1.json", "zz.json", "rank4.json", "rank9.json"}
+    assert why["zz.json"] == f"it is the same file as {paths[2]}"
     assert why["rank4.json"] == "it is of another job: its world has 64 ranks, that of most files 8"
     assert [each.rank for each in found.stragglers] == [3]
 
@@ -220,9 +221,8 @@ def test_nothing_that_can_be_used_is_an_error(tmp_path: Path) -> None:
         explained(tmp_path)
     with pytest.raises(UsageError, match="there is no such file or folder"):
         explain_fleet(tmp_path / "no-*.json")
+    job(partial(train_ddp, steps=2, layers=1, kernels=1), tmp_path, ranks=2)
     with pytest.raises(UsageError, match="no annotation is called 'never'"):
-        (tmp_path / "rank0.json").unlink()
-        job(partial(train_ddp, steps=2, layers=1, kernels=1), tmp_path, ranks=2)
         explained(tmp_path, step="never")
 
 

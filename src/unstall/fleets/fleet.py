@@ -251,8 +251,8 @@ def _of_straggler(assessed: Assessed, unit: str, job: Job) -> str:
         f"longer than that of its peers{_why(first.causes)}. If it worked as its peers do, {unit} would take "
         f"{duration(after)} instead of {duration(base)}: {share(first.gain_ns, base)} less."
     )
-    if rest := ranks_text([each.rank for each in assessed.stragglers[1:]]):
-        text += f" So does {rest}." if len(assessed.stragglers) == 2 else f" So do {rest}."
+    if rest := assessed.stragglers[1:]:
+        text += f" So {'does' if len(rest) == 1 else 'do'} {ranks_text([each.rank for each in rest])}."
     return text
 
 
