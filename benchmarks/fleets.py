@@ -91,7 +91,9 @@ class _Clock:
             self.all_reduce(first + each, 40, latest(first + each))
         self.number += 1
         end = max(self.host + 5, self.stream)
-        self.add("cuda_runtime", "cudaDeviceSynchronize", self.host, end - self.host, 400, f'"correlation":{self.number}')
+        self.add(
+            "cuda_runtime", "cudaDeviceSynchronize", self.host, end - self.host, 400, f'"correlation":{self.number}'
+        )
         self.host = end + 5
         self.add("user_annotation", f"ProfilerStep#{number}", begin, self.host - begin, 400, "")
         self.host += 2

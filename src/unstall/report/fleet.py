@@ -26,7 +26,7 @@ from unstall.fleets.join import ranks_text
 from unstall.fleets.result import Cause, FleetResult, GroupUse, Member, Moment, RankRow, Straggler
 from unstall.report.wording import place, row, saved
 
-_USES = {
+USES = {
     "data": "data parallel",
     "tensor": "tensor parallel",
     "pipeline": "pipeline",
@@ -34,6 +34,7 @@ _USES = {
     "sequence": "sequence parallel",
     "other": "other",
 }
+"""What people call each use of a group."""
 _MOST_NOTES = 20
 _UNEVEN = 1.05  # of the bytes that exchanges bring: less is not worth a line
 
@@ -176,7 +177,7 @@ def _fact(rank: RankRow, step: int, who: int, waits: int) -> str:
 def _communication(result: FleetResult) -> Table | None:
     rows = tuple(
         row(
-            _USES.get(group.use, group.use),
+            USES.get(group.use, group.use),
             duration(group.transfer_ns),
             duration(group.waiting_ns),
             duration(group.exposed_ns),
