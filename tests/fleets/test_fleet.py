@@ -16,7 +16,7 @@ from unstall.fleets.executors import Processes
 from unstall.fleets.fleet import explain_fleet
 from unstall.fleets.result import FleetResult
 
-JITTER = {"host_jitter": 0.05, "kernel_jitter": 0.02}
+jittered = partial(job, host_jitter=0.05, kernel_jitter=0.02)
 
 
 def explained(folder: Path, *edits: str, **options: object) -> FleetResult:
@@ -37,8 +37,8 @@ def explained(folder: Path, *edits: str, **options: object) -> FleetResult:
 def test_a_planted_cause_is_named_with_its_rank_and_line(tmp_path: Path, cause: str, kind: str, line: str) -> None:
     for name in (slow := tmp_path / "slow"), (good := tmp_path / "good"):
         name.mkdir()
-    job(partial(train_ddp, slow=3, cause=cause), slow, **JITTER)
-    job(train_ddp, good, **JITTER)
+    jittered(partial(train_ddp, slow=3, cause=cause), slow)
+    jittered(train_ddp, good)
     found = explained(slow)
     assert found.verdict.bound_by == "straggler"
     assert [each.rank for each in found.stragglers] == [3]
@@ -54,7 +54,7 @@ def test_slow_clocks_and_more_work_are_told_apart_by_the_same_factor(tmp_path: P
     factors = []
     for cause in ("clocks", "sequence"):
         (folder := tmp_path / cause).mkdir()
-        job(partial(train_ddp, slow=3, cause=cause), folder, **JITTER)
+        jittered(partial(train_ddp, slow=3, cause=cause), folder)
         factors.append(explained(folder).stragglers[0].causes[0].factor)
     assert factors == [pytest.approx(1.3, abs=0.02), pytest.approx(1.4, abs=0.02)]
 
@@ -63,7 +63,7 @@ def named_in(folder: Path, seeds: range, ranks: int = 8) -> list[int]:
     named = []
     for seed in seeds:
         (each := folder / str(seed)).mkdir()
-        job(partial(train_ddp, steps=5, layers=3, kernels=6), each, ranks=ranks, seed=seed, **JITTER)
+        jittered(partial(train_ddp, steps=5, layers=3, kernels=6), each, ranks=ranks, seed=seed)
         found = explained(each)
         named += [straggler.rank for straggler in found.stragglers]
         assert found.verdict.bound_by == "own work"
@@ -75,13 +75,43 @@ def test_jitter_alone_names_nobody(tmp_path: Path) -> None:
     assert named_in(tmp_path, range(3)) == []
 
 
+def test_ranks_that_take_turns_in_being_late_are_told_together(tmp_path: Path) -> None:
+    turns = {1: (1,), 4: (2,), 6: (3,), 7: (5,)}
+    jittered(
+        lambda rank: train_ddp(rank, slow=rank.rank, cause="sequence", late_steps=turns.get(rank.rank, ())), tmp_path
+    )
+    found = explained(tmp_path)
+    assert found.verdict.bound_by == "uneven work"
+    assert found.verdict.text.startswith(
+        "Ranks 1, 4, 6-7 take turns: in 4 steps of 6, one of them makes the others wait (more work"
+    )
+    assert {each.rank: each.steps for each in found.stragglers} == {1: (2,), 4: (3,), 6: (4,), 7: (6,)}
+
+
+def test_steps_are_paired_by_what_the_ranks_do_together(tmp_path: Path) -> None:
+    paths = jittered(partial(train_ddp, slow=3, cause="kernel"), tmp_path)
+    whole = explained(tmp_path)
+    # This rank's recorder began a step later, and counts from there.
+    document = msgspec.json.decode(paths[5].read_bytes())
+    events = document["traceEvents"]
+    first = next(event for event in events if event["name"] == "ProfilerStep#0")
+    begin = float(first["ts"]) + float(first["dur"])
+    document["traceEvents"] = [event for event in events if float(event["ts"]) >= begin]
+    paths[5].write_bytes(msgspec.json.encode(document))
+    found = explained(tmp_path)
+    assert found.steps == whole.steps - 1
+    assert [each.rank for each in found.stragglers] == [3]
+    assert found.stragglers[0].gain_ns == pytest.approx(whole.stragglers[0].gain_ns, rel=0.02)
+    assert any("began 1 step later" in note for note in found.notes)
+
+
 @pytest.mark.slow
 def test_jitter_alone_names_nobody_in_50_jobs(tmp_path: Path) -> None:
     assert named_in(tmp_path, range(50)) == []
 
 
 def test_a_rank_that_is_late_in_one_step_is_named_with_the_step(tmp_path: Path) -> None:
-    job(partial(train_ddp, slow=5, cause="loader", late_steps=(3,)), tmp_path, **JITTER)
+    jittered(partial(train_ddp, slow=5, cause="loader", late_steps=(3,)), tmp_path)
     (straggler,) = explained(tmp_path).stragglers
     assert (straggler.rank, straggler.steps) == (5, (4,))
     assert straggler.causes[0].kind == "data loading"
@@ -90,8 +120,8 @@ def test_a_rank_that_is_late_in_one_step_is_named_with_the_step(tmp_path: Path) 
 def test_a_stage_with_twice_the_layers_makes_the_pipeline_wait(tmp_path: Path) -> None:
     for name in (slow := tmp_path / "slow"), (good := tmp_path / "good"):
         name.mkdir()
-    job(partial(train_pipeline, slow_stage=2), slow, **JITTER)
-    job(train_pipeline, good, **JITTER)
+    jittered(partial(train_pipeline, slow_stage=2), slow)
+    jittered(train_pipeline, good)
     found, even = explained(slow, "balance-stages"), explained(good)
     assert (found.verdict.bound_by, even.verdict.bound_by) == ("stages", "own work")
     assert "Stage 2 (ranks 4-5)" in found.verdict.text
@@ -103,31 +133,31 @@ def test_a_stage_with_twice_the_layers_makes_the_pipeline_wait(tmp_path: Path) -
 
 
 def test_sharded_training_overlaps_its_gathers(tmp_path: Path) -> None:
-    job(train_fsdp, tmp_path, **JITTER)
+    jittered(train_fsdp, tmp_path)
     (data,) = explained(tmp_path).groups
     assert (data.use, data.told_by, data.ranks) == ("data", "name", 8)
     assert data.hidden_ns > data.exposed_ns
 
 
 def test_tensor_groups_are_told_by_their_pattern(tmp_path: Path) -> None:
-    job(train_tensor, tmp_path, **JITTER)
+    jittered(train_tensor, tmp_path)
     found = {group.use: group for group in explained(tmp_path).groups}
     assert {use: (group.groups, group.ranks, group.told_by) for use, group in found.items()} == {
         "tensor": (4, 2, "pattern"),
         "data": (2, 4, "pattern"),
         "expert": (1, 8, "pattern"),
     }
-    assert (found["expert"].imbalance, found["expert"].imbalanced_rank) == (pytest.approx(2 / 1.125, abs=1e-4), 6)
+    assert found["expert"].imbalance == pytest.approx(2 / 1.125, abs=1e-4)
+    assert found["expert"].imbalanced_rank == 6
 
 
 def test_clocks_that_are_off_change_no_answer(tmp_path: Path) -> None:
     for name in (plain := tmp_path / "plain"), (off := tmp_path / "off"):
         name.mkdir()
-    job(partial(train_ddp, slow=3, cause="kernel"), plain, **JITTER)
-    job(
+    jittered(partial(train_ddp, slow=3, cause="kernel"), plain)
+    jittered(
         partial(train_ddp, slow=3, cause="kernel"),
         off,
-        **JITTER,
         clock=lambda rank: (130 * rank - 500, 5e-6 * rank - 20e-6),
         end_jitter_us=3,
     )
@@ -140,13 +170,13 @@ def test_clocks_that_are_off_change_no_answer(tmp_path: Path) -> None:
 
 
 def test_a_residual_that_is_too_large_is_said(tmp_path: Path) -> None:
-    job(train_ddp, tmp_path, **JITTER, end_jitter_us=400)
+    jittered(train_ddp, tmp_path, end_jitter_us=400)
     found = explained(tmp_path)
     assert any(note.startswith("the clocks agree to ") and "cannot be told" in note for note in found.notes)
 
 
 def test_edits_of_single_ranks_change_all_ranks_or_one(tmp_path: Path) -> None:
-    job(partial(train_ddp, slow=3, cause="item"), tmp_path, **JITTER)
+    jittered(partial(train_ddp, slow=3, cause="item"), tmp_path)
     every = explained(tmp_path, "remove-syncs:model.py:40").edits[0]
     one = explained(tmp_path, "3/remove-syncs:model.py:40").edits[0]
     like = explained(tmp_path, "rank-like:3:0").edits[0]
@@ -165,13 +195,13 @@ def test_edits_of_single_ranks_change_all_ranks_or_one(tmp_path: Path) -> None:
     ],
 )
 def test_edits_that_cannot_be_made_are_refused(tmp_path: Path, edit: str, said: str) -> None:
-    job(partial(train_ddp, steps=2, layers=1, kernels=1), tmp_path, ranks=2)
+    jittered(partial(train_ddp, steps=2, layers=1, kernels=1), tmp_path, ranks=2)
     with pytest.raises(UsageError, match=said):
         explained(tmp_path, edit)
 
 
 def test_files_that_cannot_be_used_are_named_and_the_rest_goes_on(tmp_path: Path) -> None:
-    paths = job(partial(train_ddp, slow=3, cause="kernel"), tmp_path, **JITTER)
+    paths = jittered(partial(train_ddp, slow=3, cause="kernel"), tmp_path)
     cut = paths[1].read_bytes()
     paths[1].write_bytes(cut[: len(cut) // 50])
     shutil.copy(paths[2], tmp_path / "zz.json")
@@ -192,7 +222,7 @@ def test_files_that_cannot_be_used_are_named_and_the_rest_goes_on(tmp_path: Path
 
 
 def test_a_trace_of_another_time_is_left_out(tmp_path: Path) -> None:
-    paths = job(train_ddp, tmp_path, **JITTER)
+    paths = jittered(train_ddp, tmp_path)
     document = msgspec.json.decode(paths[4].read_bytes())
     for event in document["traceEvents"]:
         if "Seq" in event.get("args", {}):
@@ -205,7 +235,7 @@ def test_a_trace_of_another_time_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_desync_is_noted_with_who_calls_what(tmp_path: Path) -> None:
-    paths = job(train_ddp, tmp_path, **JITTER)
+    paths = jittered(train_ddp, tmp_path)
     document = msgspec.json.decode(paths[4].read_bytes())
     for event in document["traceEvents"]:
         if event.get("args", {}).get("Seq") == 7:
@@ -221,13 +251,13 @@ def test_nothing_that_can_be_used_is_an_error(tmp_path: Path) -> None:
         explained(tmp_path)
     with pytest.raises(UsageError, match="there is no such file or folder"):
         explain_fleet(tmp_path / "no-*.json")
-    job(partial(train_ddp, steps=2, layers=1, kernels=1), tmp_path, ranks=2)
+    jittered(partial(train_ddp, steps=2, layers=1, kernels=1), tmp_path, ranks=2)
     with pytest.raises(UsageError, match="no annotation is called 'never'"):
         explained(tmp_path, step="never")
 
 
 def test_processes_give_the_same_answer(tmp_path: Path) -> None:
-    job(partial(train_ddp, slow=1, cause="kernel", steps=3), tmp_path, ranks=4, **JITTER)
+    jittered(partial(train_ddp, slow=1, cause="kernel", steps=3), tmp_path, ranks=4)
     seen: list[tuple[int, int]] = []
     other = explained(tmp_path, on=Processes(2), progress=lambda done, total: seen.append((done, total)))
     assert other == explained(tmp_path)

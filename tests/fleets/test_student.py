@@ -54,4 +54,4 @@ def test_a_rank_that_is_late_once_is_told_by_the_step() -> None:
     times = np.random.default_rng(2).normal(100, 1, (8, 6))
     times[4, 2] += 60
     assert slower_than_peers(times) == {}
-    assert outlying_steps(times) == [(4, 2)]
+    assert [each[:2] for each in outlying_steps(times)] == [(4, 2)]

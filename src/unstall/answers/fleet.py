@@ -23,7 +23,6 @@ from unstall.report.fleet import document, names_of
 from unstall.report.fleet_diff import document as difference_document
 from unstall.report.scrub import files_at, scrubber_of
 
-
 _BEGINS = re.compile(rb'\s*\{\s*"clocks"\s*:')  # the first key of a saved result
 
 

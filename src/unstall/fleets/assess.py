@@ -22,7 +22,7 @@ from unstall.fleets.result import (
     Straggler,
 )
 from unstall.fleets.roles import PIPELINE
-from unstall.fleets.student import SIGNIFICANCE, outlying_steps, slower_than_peers
+from unstall.fleets.student import outlying_steps, slower_than_peers
 from unstall.fleets.summarise import KINDS
 from unstall.fleets.summary import Cost
 from unstall.fleets.waiting import by_rank_and_step, covered
@@ -101,15 +101,15 @@ def _stragglers(job: Job, base_ns: float, error_ns: float) -> tuple[Straggler, .
         for at, chance in always.items():
             late = float((own[members[at]] - usual).mean())
             candidates.append((int(members[at]), (), chance, late, peers))
-        once: dict[int, list[int]] = {}
-        for at, step in outlying_steps(own[members], 2 * len(roles)):
+        once: dict[int, list[tuple[int, float]]] = {}
+        for at, step, chance in outlying_steps(own[members], 2 * len(roles)):
             if at not in always:
-                once.setdefault(at, []).append(step)
+                once.setdefault(at, []).append((step, chance))
         for at, late_in in once.items():
-            rank = int(members[at])
+            rank, in_steps = int(members[at]), [step for step, _ in late_in]
             rest = [each for each in peers if each != rank]
-            late = float((own[rank] - np.median(own[rest], axis=0))[late_in].mean())
-            candidates.append((rank, tuple(late_in), SIGNIFICANCE, late, rest))
+            late = float((own[rank] - np.median(own[rest], axis=0))[in_steps].mean())
+            candidates.append((rank, tuple(in_steps), min(chance for _, chance in late_in), late, rest))
     candidates.sort(key=lambda each: -each[3] * (len(each[1]) or job.steps))
     residual = waiting.clocks.residual_ns or 0.0
     found = []

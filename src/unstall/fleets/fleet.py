@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from unstall.what_if.edits import about, parse
 
 _NOTABLE = 0.05  # of a step: what gains less does not hold up the job
 _PLACE_LENGTH = 60
+_FEW = 2  # ranks that are late in single steps and are still named one by one
 
 
 def explain_fleet(
@@ -207,7 +209,10 @@ def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
             bound_by="own work",
             text="The ranks share no collective that the traces tell, so nobody waits for anybody.",
         )
-    if assessed.stragglers:
+    stragglers = assessed.stragglers
+    if len(stragglers) > _FEW and all(each.steps for each in stragglers):
+        return FleetVerdict(bound_by="uneven work", text=_of_turns(assessed, unit, job))
+    if stragglers:
         return FleetVerdict(bound_by="straggler", text=_of_straggler(assessed, unit, job))
     gains = {
         "stages": base - assessed.balanced_ns if assessed.balanced_ns is not None else 0.0,
@@ -239,6 +244,20 @@ def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
     else:
         text = f"The ranks wait for transfers, not for one another. If transfers took no time, {instead}."
     return FleetVerdict(bound_by=most, text=text)
+
+
+def _of_turns(assessed: Assessed, unit: str, job: Job) -> str:
+    """Returns the sentence on ranks that are late in single steps, each in others."""
+    stragglers = assessed.stragglers
+    steps = {step for each in stragglers for step in each.steps}
+    kinds = Counter(each.causes[0].kind for each in stragglers if each.causes)
+    why = f" ({kinds.most_common(1)[0][0]})" if kinds else ""
+    ranks = _start(ranks_text([each.rank for each in stragglers]))
+    return (
+        f"{ranks} take turns: in {counted(len(steps), 'step')} of {job.steps}, one of them makes the others wait{why}. "
+        f"If every operation took its median over the ranks, {unit} would take {duration(round(assessed.ideal_ns))} "
+        f"instead of {duration(round(assessed.replayed_ns))}."
+    )
 
 
 def _of_straggler(assessed: Assessed, unit: str, job: Job) -> str:

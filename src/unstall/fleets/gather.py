@@ -13,6 +13,7 @@ from unstall.fleets.executors import Executor, all_of
 from unstall.fleets.join import Joined, join, ranks_text
 from unstall.fleets.mapping import Mapped, Task, files_of_glob
 from unstall.fleets.result import NotRead
+from unstall.fleets.steps import paired_steps
 from unstall.fleets.summary import Rank, decode
 
 ENDINGS = (".json", ".json.gz", ".json.zst", ".trace", ".trace.gz", ".timeline", ".unstall")
@@ -101,7 +102,8 @@ def gather(tasks: Sequence[Task], executor: Executor, progress: Callable[[int, i
     if not ranks or joined is None:
         shown = "; ".join(f"{each.path}: {each.why}" for each in not_read[:3])
         raise TraceError(f"none of the {len(mapped)} files can be used: {shown}")
-    return Gathered(tuple(ranks), joined, tuple(not_read), by, ())
+    ranks, notes = paired_steps(ranks, joined)
+    return Gathered(tuple(ranks), join(ranks) if notes else joined, tuple(not_read), by, tuple(notes))
 
 
 def _distinct(mapped: Sequence[Mapped], not_read: list[NotRead]) -> tuple[list[Rank], str]:

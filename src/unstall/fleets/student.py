@@ -106,8 +106,8 @@ def _t_test(over: float, error: float, freedom: int, scale: float) -> float:
     return chance_of(over / error, freedom)
 
 
-def outlying_steps(times: _Reals, families: int = 1) -> list[tuple[int, int]]:
-    """Returns (row, step) where a rank was slower than all its peers, once, beyond chance.
+def outlying_steps(times: _Reals, families: int = 1) -> list[tuple[int, int, float]]:
+    """Returns (row, step, chance) where a rank was slower than all its peers, once, beyond chance.
 
     Args:
         times: As in `slower_than_peers`. There must be at least four rows, or nothing can be told of one step.
@@ -121,6 +121,7 @@ def outlying_steps(times: _Reals, families: int = 1) -> list[tuple[int, int]]:
     for step in range(steps):
         column = times[:, step]
         row = int(column.argmax())
-        if _over_peers(column, row, [each for each in range(count) if each != row]) < level:
-            found.append((row, step))
+        chance = _over_peers(column, row, [each for each in range(count) if each != row])
+        if chance < level:
+            found.append((row, step, chance * count * steps))
     return found
