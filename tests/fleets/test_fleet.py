@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import shutil
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
-from fleets.jobs import job, train_ddp, train_fsdp, train_pipeline, train_tensor
+from fleets.jobs import Arrival, RankTrace, job, train_ddp, train_fsdp, train_pipeline, train_tensor
 
 from unstall.errors import TraceError, UsageError
 from unstall.fleets.executors import Processes
@@ -77,14 +78,15 @@ def test_jitter_alone_names_nobody(tmp_path: Path) -> None:
 
 def test_ranks_that_take_turns_in_being_late_are_told_together(tmp_path: Path) -> None:
     turns = {1: (1,), 4: (2,), 6: (3,), 7: (5,)}
-    jittered(
-        lambda rank: train_ddp(rank, slow=rank.rank, cause="sequence", late_steps=turns.get(rank.rank, ())), tmp_path
-    )
+
+    def train(rank: RankTrace) -> Iterator[Arrival]:
+        return train_ddp(rank, slow=rank.rank, cause="sequence", late_steps=turns.get(rank.rank, ()))
+
+    jittered(train, tmp_path)
     found = explained(tmp_path)
     assert found.verdict.bound_by == "uneven work"
-    assert found.verdict.text.startswith(
-        "Ranks 1, 4, 6-7 take turns: in 4 steps of 6, one of them makes the others wait (more work"
-    )
+    said = "Ranks 1, 4, 6-7 take turns: in 4 steps of 6, one of them makes the others wait (more work)"
+    assert found.verdict.text.startswith(said)
     assert {each.rank: each.steps for each in found.stragglers} == {1: (2,), 4: (3,), 6: (4,), 7: (6,)}
 
 

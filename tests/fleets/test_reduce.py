@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pytest
+from cli.command import EXAMPLES
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import examples
 from replay.invented import Do, Op, program, programs, random_program
 
 from unstall.fleets.reduce import reduce
+from unstall.locate.steps import find_steps
+from unstall.read import load
+from unstall.replay.build import build
 from unstall.replay.engine import replay
 from unstall.replay.program import Code, Program
+
+DATA = Path(__file__).parent.parent / "data"
 
 
 def with_marks(made: Program) -> Program:
@@ -43,9 +51,19 @@ def assert_same_times(made: Program, keep: np.ndarray) -> None:
 def test_times_stay_the_same(data: st.DataObject, made: Program) -> None:
     if not len(made.instructions):
         return
-    made = with_marks(replace(made, capacity=1022))
+    made = with_marks(made)
     keep = np.array(data.draw(st.lists(st.booleans(), min_size=len(made.ops), max_size=len(made.ops))), dtype=np.bool_)
     assert_same_times(made, keep)
+
+
+@pytest.mark.parametrize("name", ["ddp_overlapped", "queue_full", "waits", "decode_graph", "offload_ahead"])
+def test_recorded_programs_keep_their_times(name: str) -> None:
+    timeline = load(
+        next(folder / f"{name}.json.gz" for folder in (DATA, EXAMPLES) if (folder / f"{name}.json.gz").exists())
+    )
+    steps = find_steps(timeline)
+    made = build(timeline, steps.start, steps.end)
+    assert_same_times(made, np.arange(len(made.ops)) % 7 == 0)
 
 
 def test_a_long_program_becomes_short() -> None:

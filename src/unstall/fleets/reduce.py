@@ -1,8 +1,8 @@
 """Reduces a `Program` to what a job's replay needs: what the host and the streams do between collectives.
 
 Instructions and ops that nothing else depends on are merged. The reduced program replays to the same times: at each
-op that is kept, and at each instruction that is kept, which includes the boundaries of steps. One thing differs: a
-merged launch takes one place in its stream's launch queue.
+op that is kept, and at each instruction that is kept, which includes the boundaries of steps. If launch queues fill,
+launches are not merged. If they fill only because the rank waits for others, a merged launch takes one place.
 
 The mathematics: on one thread and one stream, the end of a run of launches is max(t + A, r + B). Here t is the thread's
 clock, r the time when the stream is free. The constants A and B follow from the run's instructions (max-plus algebra),
@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from unstall.replay.engine import replay
 from unstall.replay.program import Code, Instructions, Ops, Program
 from unstall.timeline.columns import I64, Bool
 from unstall.timeline.grouping import groups
@@ -81,7 +82,18 @@ def reduce(program: Program, keep: Bool) -> Reduced:
     program = replace(program, instructions=do)
 
     run = _runs(program, folds, joined | marked, keep)
+    if _fills_queues(program):
+        run[:] = -1
     return _merged(program, run, folds)
+
+
+def _fills_queues(program: Program) -> bool:
+    """Returns whether a launch waits for room in its queue. Then each launch counts, and none is merged."""
+    launches = int((program.instructions.code == Code.LAUNCH).sum())
+    if launches <= program.capacity:
+        return False
+    with_room = replay(replace(program, capacity=launches))
+    return not np.array_equal(replay(program).end, with_room.end)
 
 
 def _until_last_step(program: Program, keep: Bool) -> tuple[Program, Bool]:

@@ -57,6 +57,8 @@ def roles_of(ranks: Sequence[Rank], joined: Joined) -> Roles:
         mine = kinds[number]
         if by_name:
             use.append(by_name)
+        elif not joined.groups[number].ranks:
+            use.append(OTHER)  # it may be several groups; a kernel that sends and receives may be an exchange
         elif mine.get(_PAIRED, 0) > sum(mine.values()) / 2:
             use.append(PIPELINE)
         elif any(mine.get(kind) for kind in _EXCHANGES):
