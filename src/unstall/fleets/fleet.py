@@ -207,7 +207,7 @@ def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
     if not len(job.joined):
         return FleetVerdict(
             bound_by="own work",
-            text="The ranks share no collective that the traces tell, so nobody waits for anybody.",
+            text="The traces tell no collective that the ranks share, so it cannot be told who waits for whom.",
         )
     stragglers = assessed.stragglers
     if len(stragglers) > _FEW and all(each.steps for each in stragglers):
