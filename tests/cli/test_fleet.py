@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +36,20 @@ def test_the_report_names_the_rank_the_line_and_the_gain(unstall: Cli, jobs: tup
     assert "hooks.py:7" in said
     assert "no-stragglers" in said
     assert max(map(len, outcome.out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("ending", ["txt", "md"])
+def test_the_whole_report(
+    unstall: Cli,
+    jobs: tuple[Path, Path],
+    ending: str,
+    golden: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(jobs[0].parent)
+    form = {"txt": "text", "md": "markdown"}[ending]
+    out = unstall("fleet", jobs[0].name, "--edit", "no-stragglers", "--edit", "rank-like:1:0", "--format", form).out
+    golden(f"fleet.{ending}", out.replace(jobs[0].name, "traces"))
 
 
 def test_all_formats_are_written_and_the_json_can_be_shown_again(

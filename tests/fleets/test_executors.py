@@ -14,7 +14,7 @@ import pytest
 from fleets.jobs import job, train_ddp
 
 from unstall.errors import UsageError
-from unstall.fleets import executors
+from unstall.fleets import executors, worker
 from unstall.fleets.executors import Processes, all_of, executor_of, workers
 from unstall.fleets.mapping import Task
 from unstall.fleets.on_ray import Ray
@@ -39,8 +39,8 @@ def test_a_process_that_is_killed_is_replaced(tasks: list[Task], monkeypatch: py
     started = executors._Worker._started
     killed: list[int] = []
 
-    def start(worker: Any) -> Any:
-        process = started(worker)
+    def start(one: Any) -> Any:
+        process = started(one)
         if not killed:
             killed.append(process.pid)
             os.kill(process.pid, signal.SIGKILL)
@@ -55,7 +55,7 @@ def test_a_process_that_is_killed_is_replaced(tasks: list[Task], monkeypatch: py
 def test_a_file_that_kills_every_process_is_named_and_the_rest_goes_on(
     tasks: list[Task], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send = executors.send
+    send = worker.send
 
     def deadly(file: Any, task: Any) -> None:
         if task.path == tasks[1].path:
@@ -87,7 +87,7 @@ class FakeRay:
     def remote(self, function: Callable[..., Any]) -> Any:
         def options(**given: Any) -> Any:
             def call(argument: Any) -> Any:
-                node = given.get("scheduling_strategy")
+                node = str(given.get("scheduling_strategy"))
                 if function.__name__ == "_present":
                     return ("done", [path for path in argument if path in self.holds[node]])
                 self.options.append(given)

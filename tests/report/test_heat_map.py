@@ -24,6 +24,7 @@ def map_of(rows: int, columns: int) -> HeatMap:
     )
 
 
+TRANSFER = Stretch("transfer", 75, 100, "c")
 LANES = LaneSets(
     title=words("The ranks"),
     sets=tuple(

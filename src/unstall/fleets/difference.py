@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import msgspec
@@ -78,7 +79,7 @@ class FleetDifference(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def beyond_noise(self) -> bool:
         """Whether the steps differ by more than twice the standard error of their difference."""
-        noise = (self.a.noise_ns**2 + self.b.noise_ns**2) ** 0.5
+        noise = math.hypot(self.a.noise_ns, self.b.noise_ns)
         return abs(self.b.step_ns - self.a.step_ns) > 2 * noise
 
 
@@ -131,7 +132,7 @@ def _stragglers(a: FleetResult, b: FleetResult) -> tuple[StragglerChange, ...]:
             StragglerChange(
                 rank=rank,
                 status=status,
-                late_ns=(one and one.late_ns, other and other.late_ns),
+                late_ns=(one.late_ns if one else None, other.late_ns if other else None),
                 cause=next(iter(shown.causes), None) if shown else None,
             )
         )
