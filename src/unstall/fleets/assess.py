@@ -158,21 +158,12 @@ def rank_rows(job: Job) -> tuple[RankRow, ...]:
     shape = (len(job.ranks), job.steps)
     waits = covered(waiting.start, waiting.start + waiting.waits, joined.rank, waiting.step, shape)
     transfer = by_rank_and_step(waiting.transfer, joined.rank, waiting.step, shape)
-    blamed = waiting.blamed[joined.operation] if len(joined) else joined.rank
-    for_whom = np.zeros((*shape, len(job.ranks)), dtype=np.float64) if shape[0] ** 2 * shape[1] < 1 << 27 else None
-    if for_whom is not None:
-        inside = (blamed >= 0) & (waiting.step >= 0) & (waiting.step < job.steps) & (blamed != joined.rank)
-        np.add.at(for_whom, (joined.rank[inside], waiting.step[inside], blamed[inside]), waiting.waits[inside])
+    blames = _blames(job)
     waited_for = _waited_for(job)
     mean_waits = _a_step(job, waiting.start, waiting.start + waiting.waits, joined.rank, waiting.step)
     own = np.rint(job.own).astype(np.int64)
     rows = []
     for index, rank in enumerate(job.ranks):
-        blames = [-1] * job.steps
-        if for_whom is not None:
-            most = for_whom[index].argmax(axis=1)
-            least = for_whom[index].max(axis=1) > 0
-            blames = [job.ranks[int(who)].number if some else -1 for who, some in zip(most, least, strict=True)]
         rows.append(
             RankRow(
                 rank=rank.number,
@@ -185,11 +176,28 @@ def rank_rows(job: Job) -> tuple[RankRow, ...]:
                 waiting_ns=int(mean_waits[index]),
                 waited_for_ns=int(waited_for[index]),
                 waits_by_step=tuple(waits[index].tolist()),
-                blames_by_step=tuple(blames),
+                blames_by_step=tuple(job.ranks[who].number if who >= 0 else -1 for who in blames[index].tolist()),
                 own_by_step=tuple(own[index].tolist()),
             )
         )
     return tuple(rows)
+
+
+def _blames(job: Job) -> I64:
+    """Returns whom each rank waited for most in each step, as an index, or -1: (ranks, steps)."""
+    joined, waiting = job.joined, job.waiting
+    whom = np.full((len(job.ranks), job.steps), -1, dtype=np.int64)
+    if not len(joined):
+        return whom
+    blamed = waiting.blamed[joined.operation]
+    inside = (blamed >= 0) & (blamed != joined.rank) & (waiting.step >= 0) & (waiting.step < job.steps)
+    inside &= waiting.waits > 0
+    cell = joined.rank[inside] * job.steps + waiting.step[inside]
+    pairs, which = np.unique(cell * len(job.ranks) + blamed[inside], return_inverse=True)
+    total = np.bincount(which, waiting.waits[inside].astype(np.float64), len(pairs))
+    for pair in np.argsort(total, kind="stable"):  # the longest comes last, and stays
+        whom.reshape(-1)[pairs[pair] // len(job.ranks)] = pairs[pair] % len(job.ranks)
+    return whom
 
 
 def clock_fit(job: Job) -> ClockFit:

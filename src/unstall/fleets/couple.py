@@ -76,11 +76,10 @@ def couple(programs: Sequence[Program], meeting: Meeting, offsets: Sequence[int]
         offsets: How much later each rank's clock 0 is, in ns.
     """
     offsets = [0] * len(programs) if offsets is None else offsets
-    joint = [np.full(len(program.ops), -1, dtype=np.int64) for program in programs]  # member
-    members = np.arange(len(meeting.rank))
-    for rank, each in enumerate(joint):
-        mine = meeting.rank == rank
-        each[meeting.op[mine]] = members[mine]
+    first = np.cumsum([0, *(len(program.ops) for program in programs)])
+    member = np.full(int(first[-1]), -1, dtype=np.int64)
+    member[first[meeting.rank] + meeting.op] = np.arange(len(meeting.rank))
+    joint = np.split(member, first[1:-1])
     operation = np.repeat(np.arange(len(meeting)), np.diff(meeting.first))
     parts = [
         _Part.of(program, each, meeting, operation, offset)
@@ -282,8 +281,9 @@ def _assembled(
     boss = leader[gathers]
     narrow["code"][new_row[-1]] = np.where(is_mark, Code.RECORD, Code.STREAM_WAIT)
     narrow["thread"][new_row[-1]] = threads[meeting.rank[boss]]
-    on = np.array([programs[r].ops.stream[o] for r, o in zip(meeting.rank[leader], meeting.op[leader], strict=True)])
-    on = (on + streams[meeting.rank[leader]]).astype(np.int64) if len(leader) else np.zeros(0, np.int64)
+    first_op = np.cumsum([0, *(len(each.ops) for each in programs)])
+    on = np.concatenate([each.ops.stream for each in programs])[first_op[meeting.rank[leader]] + meeting.op[leader]]
+    on = on.astype(np.int64) + streams[meeting.rank[leader]]
     narrow["stream"][new_row[-1]] = on[gathers]
     narrow["target"][waits] = mark_of[~is_mark]
 

@@ -97,10 +97,7 @@ def times_of(coupled: Coupled) -> Times:
 def make_job(ranks: Sequence[Rank], joined: Joined, waiting: Waiting, roles: Roles) -> Job:
     """Makes the job as recorded: each joint operation lasts from its last arrival to each member's end."""
     op = joined.of_members(ranks, "op")
-    factor = np.zeros(len(op), dtype=np.int64)
-    for number, rank in enumerate(ranks):
-        mine = joined.rank == number
-        factor[mine] = rank.comm_factors[joined.row[mine]]
+    factor = joined.of_rows([rank.comm_factors for rank in ranks])
     transfer = waiting.transfer * factor // 1000
     meeting = _meeting(joined, op, transfer)
     base = waiting.clocks.aligned(waiting.clock_of, waiting.zero)
@@ -143,7 +140,6 @@ def own_steps(rank: Rank, program: Program, steps: int) -> _Reals:
     """Returns the lengths of a rank's steps if its collectives took no time and it waited for nobody."""
     ops = program.ops
     alone = replace(program, ops=replace(ops, duration=np.where(is_comm(rank), 0, ops.duration)))
-    times = replay(alone)
     coupled = couple([alone], Meeting(np.zeros(1, np.int64), *(np.zeros(0, np.int64) for _ in range(3))))
     times = replay(coupled.program)
     ends = coupled.step_ends(times)[0, :steps]

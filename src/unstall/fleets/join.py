@@ -48,11 +48,13 @@ class Joined:
 
     def of_members(self, ranks: Sequence[Rank], column: str) -> I64:
         """Returns a column of `Calls` for each member."""
-        result = np.zeros(len(self.row), dtype=np.int64)
-        for number, rank in enumerate(ranks):
-            mine = self.rank == number
-            result[mine] = getattr(rank.calls, column)[self.row[mine]]
-        return result
+        return self.of_rows([getattr(rank.calls, column) for rank in ranks])
+
+    def of_rows(self, columns: Sequence[I64]) -> I64:
+        """Returns, for each member, the number at its row of its rank's column."""
+        first = np.cumsum([0, *map(len, columns)])
+        found: I64 = np.concatenate([*columns, np.zeros(0, dtype=np.int64)])[first[self.rank] + self.row]
+        return found
 
 
 def join(ranks: Sequence[Rank]) -> Joined:
