@@ -354,19 +354,7 @@ class LaneSets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Block: TypeAlias = (
-    Prose
-    | Bullets
-    | Bars
-    | Table
-    | Entries
-    | Code
-    | Histograms
-    | Waterfall
-    | Chart
-    | Area
-    | Graph
-    | HeatMap
-    | LaneSets
+    Prose | Bullets | Bars | Table | Entries | Code | Histograms | Waterfall | Chart | Area | Graph | HeatMap | LaneSets
 )
 
 
