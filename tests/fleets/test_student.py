@@ -31,6 +31,12 @@ def test_ranks_that_differ_a_little_and_always_are_no_stragglers() -> None:
     assert named <= 3
 
 
+def test_three_steps_are_enough_among_eight_ranks() -> None:
+    times = np.random.default_rng(1).normal(100, 1, (8, 3))
+    times[3] += [12, 20, 16]
+    assert set(slower_than_peers(times)) == {3}
+
+
 def test_one_rank_that_is_always_slower_is_named() -> None:
     times = np.random.default_rng(1).normal(100, 1, (8, 6))
     times[3] += 15

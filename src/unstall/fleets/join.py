@@ -106,8 +106,11 @@ def _keys(rank: Rank, number_of: I64, groups: list[Group]) -> tuple[I64, ...]:
     calls = rank.calls
     group = number_of[calls.group] if len(calls) else calls.group
     paired = (calls.kind == _SEND_RECEIVE) & (calls.source >= 0) & (calls.target >= 0)
-    numbered = (calls.sequence >= 0) & ~paired
-    row = np.flatnonzero(numbered | (calls.step >= 0))
+    # Each rank counts its own sends and receives, so their numbers do not tell which belong together.
+    alone = (calls.kind == _SEND_RECEIVE) & ~paired
+    several = np.array([each.size > 2 for each in groups], dtype=np.bool_)[group] if len(calls) else alone
+    numbered = (calls.sequence >= 0) & ~paired & ~alone
+    row = np.flatnonzero((numbered | (calls.step >= 0)) & ~(alone & several))
     enqueued = calls.enqueued + rank.summary.zero_ns
     way = np.where(numbered, 0, np.where(paired, 1, 2))
     one = np.where(numbered, calls.sequence, np.where(paired, calls.source, calls.step))
@@ -170,6 +173,13 @@ def _notes(
         notes.append(
             f"rank {rank} lacks {counted(count, 'operation')} that others have in {name_of(groups[number])}: they are "
             "replayed as recorded"
+        )
+    kinds = [rank.calls for rank in ranks]
+    unknown = sum(int(((calls.kind == _SEND_RECEIVE) & (calls.source < 0)).sum()) for calls in kinds)
+    if unknown:
+        notes.append(
+            f"{unknown:,} sends and receives of unknown peers: joined by their order if their group has two "
+            "ranks, else replayed as recorded"
         )
     if any(not each.ranks for each in groups):
         notes.append(

@@ -1,9 +1,10 @@
 """Tests of a rank against its peers: is it slower than chance explains?
 
-Two tests must agree. One takes the steps: is the rank slower than its peers' median in so many steps, and so evenly,
-that chance does not explain it (Student's paired test)? The other takes the peers: is the rank further from them than
-they are from one another (Grubbs' test, repeated for several outliers as Rosner's generalised ESD)? A fleet of GPUs
-whose clocks differ a little passes the first test, and fails the second.
+The peers tell: is the rank further from them than they are from one another (Grubbs' test, repeated for several
+outliers as Rosner's generalised ESD)? A fleet of GPUs whose clocks all differ a little has no outlier. With fewer than
+four ranks the steps must tell: is the rank slower than its peers in so many steps, and so evenly, that chance does not
+explain it (Student's paired test)? A rank that is late in few steps is no straggler of all steps: `outlying_steps`
+names these steps.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 SIGNIFICANCE = 0.001
 """The chance of naming at least one straggler in a job that has none, if times are normal."""
 
+_ENOUGH_PEERS = 3
 _ROUNDS, _TINY = 300, 1e-300
 _Reals = NDArray[np.float64]
 
@@ -73,7 +75,9 @@ def slower_than_peers(times: _Reals, families: int = 1) -> dict[int, float]:
     while len(left) > max(2, count // 2):
         worst = max(left, key=lambda row: float(means[row]))
         rest = [row for row in left if row != worst]
-        chances.append((worst, max(_over_steps(times, worst, rest, steps), _over_peers(means, worst, rest))))
+        by_peers = len(rest) >= _ENOUGH_PEERS
+        chance = _over_peers(means, worst, rest) if by_peers else _over_steps(times, worst, rest, steps)
+        chances.append((worst, chance if _is_even(times, worst, rest) else 1.0))
         left = rest
     if count == 2:
         worst = int(means.argmax())
@@ -85,10 +89,16 @@ def slower_than_peers(times: _Reals, families: int = 1) -> dict[int, float]:
     return found
 
 
+def _is_even(times: _Reals, row: int, peers: Sequence[int]) -> bool:
+    """Returns whether a rank is late in most steps, not by far in a few."""
+    over = times[row] - np.median(times[list(peers)], axis=0)
+    return bool(2 * np.median(over) >= over.mean() > 0)
+
+
 def _over_steps(times: _Reals, row: int, peers: Sequence[int], steps: int) -> float:
     over = times[row] - np.median(times[list(peers)], axis=0)
     if steps < 2:
-        return 0.0 if over.mean() > 0 else 1.0  # only the peers can tell
+        return 1.0  # one step tells nothing of chance
     return _t_test(float(over.mean()), float(over.std(ddof=1)) / math.sqrt(steps), steps - 1, float(times.mean()))
 
 
