@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from fleets.jobs import Arrival, RankTrace, job, train_ddp, train_fsdp, train_pipeline, train_tensor
+from fleets.jobs import Arrival, Program, RankTrace, job, train_ddp, train_fsdp, train_pipeline, train_tensor
 
 from unstall.errors import TraceError, UsageError
 from unstall.fleets.executors import Processes
@@ -49,6 +49,23 @@ def test_a_planted_cause_is_named_with_its_rank_and_line(tmp_path: Path, cause: 
     # What the job takes without the cause is what the replay predicts.
     without = found.replayed_step_ns - found.stragglers[0].gain_ns
     assert without == pytest.approx(explained(good).step_ns, rel=0.03)
+
+
+@pytest.mark.parametrize("train", [train_pipeline, partial(train_tensor, steps=5), partial(train_fsdp, steps=5)])
+def test_a_slow_rank_is_named_in_any_kind_of_parallelism(tmp_path: Path, train: Program) -> None:
+    def slow(rank: RankTrace) -> Iterator[Arrival]:
+        rank.kernel_factor = 1.4 if rank.rank == 5 else 1.0
+        return train(rank)
+
+    for name in (late := tmp_path / "late"), (good := tmp_path / "good"):
+        name.mkdir()
+    jittered(slow, late)
+    jittered(train, good)
+    found, even = explained(late), explained(good)
+    assert (found.verdict.bound_by, even.stragglers) == ("straggler", ())
+    (straggler,) = found.stragglers
+    assert (straggler.rank, straggler.causes[0].kind) == (5, "clocks")
+    assert found.replayed_step_ns - straggler.gain_ns == pytest.approx(even.step_ns, rel=0.03)
 
 
 def test_slow_clocks_and_more_work_are_told_apart_by_the_same_factor(tmp_path: Path) -> None:
