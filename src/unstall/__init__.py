@@ -14,6 +14,7 @@ from unstall._version import __version__
 if TYPE_CHECKING:
     from unstall.answers.difference import diff
     from unstall.answers.explain import explain
+    from unstall.answers.fleet import fleet
     from unstall.answers.report import Report
     from unstall.answers.what_if import whatif
     from unstall.blaming.in_process import blame
@@ -60,6 +61,7 @@ __all__ = [
     "diff",
     "errors",
     "explain",
+    "fleet",
     "graphed",
     "inspect_kernel",
     "load",
@@ -92,6 +94,7 @@ _HOMES = {
     "compare_numbers": "unstall.numbers.compare_numbers",
     "diff": "unstall.answers.difference",
     "explain": "unstall.answers.explain",
+    "fleet": "unstall.answers.fleet",
     "graphed": "unstall.fix.graphed",
     "inspect_kernel": "unstall.kernels.inspect_kernel",
     "load": "unstall.read",

@@ -8,16 +8,21 @@ import msgspec
 
 from unstall.answers.audit import Audited
 from unstall.answers.decoded import decoded
+from unstall.answers.fleet import Fleet
 from unstall.answers.report import Report
 from unstall.auditing.result import SCHEMA as AUDIT
 from unstall.auditing.result import Audit
+from unstall.fleets.result import SCHEMA as FLEET
+from unstall.fleets.result import FleetResult
 from unstall.result import SCHEMA as RESULT
 from unstall.result import Result
 
-_TYPES: dict[str, type[msgspec.Struct]] = {RESULT: Result, AUDIT: Audit}
+_TYPES: dict[str, type[msgspec.Struct]] = {RESULT: Result, AUDIT: Audit, FLEET: FleetResult}
 
 
-def read_saved(path: str | Path) -> Report | Audited:
-    """Reads a result or an audit that was saved as JSON. Raises TraceError if the file is neither."""
-    saved: Result | Audit = decoded(path, _TYPES)
+def read_saved(path: str | Path) -> Report | Audited | Fleet:
+    """Reads a result, an audit or the report of a job that was saved as JSON. Raises TraceError for other files."""
+    saved: Result | Audit | FleetResult = decoded(path, _TYPES)
+    if isinstance(saved, FleetResult):
+        return Fleet(saved)
     return Audited(saved) if isinstance(saved, Audit) else Report(saved, None)

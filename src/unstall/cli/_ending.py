@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ _BEFORE_MENDING = {  # otherwise the run after it may have other steps
     "whole": "# no steps were found: if there are any, first put unstall.step() at their end",
 }
 _WIDTH = 78  # columns
+_RANKED = re.compile(rf"(.+-rank)0((?:-\d+)?{re.escape(TRACE_ENDING)})")
 _MOST_LISTED = 8
 
 
@@ -38,9 +40,19 @@ def ending(args: argparse.Namespace, trace: Path) -> Callable[[Document], Docume
     def make(full: Document) -> Document:
         result = cast("Result", full.data)
         last = ", or ".join([f"all of it: {shlex.join(['unstall', 'explain', str(trace)])}", *args.output])
+        if ranks := _all_ranks(trace):
+            last += f"; all ranks: {ranks}"
         return document(result, list(_next(result, args, trace)), last)
 
     return make
+
+
+def _all_ranks(trace: Path) -> str:
+    """Returns the command that explains all ranks of the run, or "" if it has no ranks."""
+    found = _RANKED.fullmatch(trace.name)
+    if found is None:
+        return ""
+    return f"unstall fleet {shlex.quote(str(trace.with_name('{}*{}'.format(*found.groups()))))}"
 
 
 def _next(result: Result, args: argparse.Namespace, trace: Path) -> Iterator[str]:

@@ -33,6 +33,21 @@ def loading(path: str, *, quiet: bool) -> Iterator[Progress | None]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
+@contextmanager
+def ranks_read(*, quiet: bool) -> Iterator[Progress | None]:
+    """Shows on stderr how many ranks have been read. Yields a function to call with (ranks done, ranks in all)."""
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+
+    columns = "reading ranks", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
 def _size(path: str) -> int:
     try:
         return Path(path).stat().st_size

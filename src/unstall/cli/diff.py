@@ -3,6 +3,8 @@
 A is the run before and B the run after: traces or saved timelines, as for `unstall explain`. Source lines
 that moved are recognised. The last line of the report says what the plan of A promised and what B got. A and B can also
 be results that were saved as .json: then only step times and the plan are compared.
+
+If A and B are folders of traces, or saved results of `unstall fleet`, two jobs of many ranks are compared.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     check_outputs(args, args.a, args.b)
+    if _are_jobs(args.a, args.b):
+        return _compare_jobs(args)
     from unstall.answers.difference import Difference
 
     difference = Difference.between(
@@ -47,6 +51,29 @@ def run(args: argparse.Namespace) -> int:
     if over:
         print(f"unstall: {over}", file=sys.stderr)
     return 1 if over else 0
+
+
+def _are_jobs(a: str, b: str) -> bool:
+    """Returns whether two inputs are jobs of many ranks. Raises UsageError if only one of them is."""
+    from unstall.answers.fleet import is_fleet
+
+    jobs = [path for path in (a, b) if is_fleet(path)]
+    if len(jobs) == 1:
+        raise UsageError(f"{jobs[0]} is a job of many ranks, and the other is not: give two jobs, or two runs")
+    return bool(jobs)
+
+
+def _compare_jobs(args: argparse.Namespace) -> int:
+    from unstall.answers.fleet import FleetsCompared, read_fleet
+
+    compared = FleetsCompared.between(*(read_fleet(path, step=args.step, user=args.user) for path in (args.a, args.b)))
+    deliver(compared, args)
+    result, most = compared.result, args.fail_on_slower
+    if most is None or result.b.step_ns <= (1 + most) * result.a.step_ns:
+        return 0
+    over = result.b.step_ns / max(result.a.step_ns, 1) - 1
+    print(f"unstall: B's mean step is {100 * over:.1f} % slower than A's", file=sys.stderr)
+    return 1
 
 
 def _slower(result: DiffResult, most: float | None) -> str | None:

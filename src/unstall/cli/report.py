@@ -1,6 +1,6 @@
-"""Show a saved result, or a saved audit, in any format.
+"""Show a saved result, audit, or report of a job, in any format.
 
-RESULT is a file that `unstall explain TRACE -o result.json` or `unstall audit ENTRY -o audit.json` wrote. It holds no
+RESULT is a file that `unstall explain`, `unstall audit` or `unstall fleet` wrote with `-o result.json`. It holds no
 timeline, so an HTML report made from it shows none. To see one, explain the trace again.
 
 An audit cannot be held to a budget, such as --max-idle. For that, run `unstall check` on one of its entries.
@@ -25,6 +25,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     check_outputs(args, args.result)
+    from unstall.answers.fleet import Fleet
     from unstall.answers.report import Report
     from unstall.answers.saved import read_saved
 
@@ -33,6 +34,8 @@ def run(args: argparse.Namespace) -> int:
     if isinstance(saved, Report):
         return deliver_checked(saved, args)
     if budget_of(args).limits():
+        if isinstance(saved, Fleet):
+            raise UsageError(f"{args.result}: this is the report of a job, which has no budgets: check a rank's trace")
         raise UsageError(f"{args.result}: this is an audit, which has no budgets: check an entry with `unstall check`")
     deliver(saved, args)
     return 0

@@ -297,7 +297,65 @@ class Graph(msgspec.Struct, frozen=True):
     edges: tuple[GraphLine, ...]
 
 
-Block: TypeAlias = Prose | Bullets | Bars | Table | Entries | Code | Histograms | Waterfall | Chart | Area | Graph
+class HeatMap(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of values as shades: one row for each thing, one column for each time.
+
+    Attributes:
+        title: The title.
+        rows: The names of the rows.
+        columns: The names of the columns.
+        values: The shade of each cell from 0 to 1, by row and column.
+        marks: A short text in each cell, such as the number of another row, or "".
+        facts: A sentence on each cell.
+        legend: What a shade and a mark mean.
+    """
+
+    title: Words
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: tuple[tuple[float, ...], ...]
+    marks: tuple[tuple[str, ...], ...]
+    facts: tuple[tuple[str, ...], ...]
+    legend: str
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """A part of a lane, from `start` to `end` in ns. `key` selects its style: "work", "wait" or "transfer"."""
+
+    key: Literal["work", "wait", "transfer"]
+    start: int
+    end: int
+    text: str
+
+
+class Lanes(msgspec.Struct, frozen=True, kw_only=True):
+    """Several lanes on one axis of time, each with its stretches.
+
+    Attributes:
+        title: The title.
+        about: A sentence on it.
+        lanes: The lanes, each as (name, stretches).
+    """
+
+    title: str
+    about: str
+    lanes: tuple[tuple[str, tuple[Stretch, ...]], ...]
+
+
+class LaneSets(msgspec.Struct, frozen=True, kw_only=True):
+    """Several sets of lanes, of which the reader picks one. Where nothing can be picked, the first is shown.
+
+    `legend` has what each key of a stretch means, in the order in which to list them.
+    """
+
+    title: Words
+    sets: tuple[Lanes, ...]
+    legend: tuple[tuple[Literal["work", "wait", "transfer"], str], ...]
+
+
+Block: TypeAlias = (
+    Prose | Bullets | Bars | Table | Entries | Code | Histograms | Waterfall | Chart | Area | Graph | HeatMap | LaneSets
+)
 
 
 class Annotation(msgspec.Struct, frozen=True):

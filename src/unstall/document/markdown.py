@@ -19,7 +19,9 @@ from unstall.document.document import (
     Entries,
     Entry,
     Graph,
+    HeatMap,
     Histograms,
+    LaneSets,
     Prose,
     Row,
     Span,
@@ -27,6 +29,7 @@ from unstall.document.document import (
     Waterfall,
     Words,
 )
+from unstall.document.heat_map import lane_lines, map_lines
 from unstall.document.plain import plain
 from unstall.document.waterfall import as_table
 
@@ -182,6 +185,16 @@ def _chart(block: Chart, top: int) -> str:
 @_block.register
 def _area(block: Area, top: int) -> str:
     return _drawn(block.title, area_lines.as_lines(block, _CHART_WIDTH))
+
+
+@_block.register
+def _heat_map(block: HeatMap, top: int) -> str:
+    return _drawn(block.title, map_lines(block, _CHART_WIDTH))
+
+
+@_block.register
+def _lane_sets(block: LaneSets, top: int) -> str:
+    return _drawn(block.title, lane_lines(block, _CHART_WIDTH))
 
 
 def _drawn(title: Words, lines: Sequence[Words]) -> str:

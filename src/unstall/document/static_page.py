@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from itertools import repeat
 
-from unstall.document import area_lines, chart_svg, graph_svg, histograms
+from unstall.document import area_lines, chart_svg, graph_svg, heat_map, histograms
 from unstall.document.document import (
     Area,
     Bars,
@@ -22,7 +22,9 @@ from unstall.document.document import (
     Entries,
     Entry,
     Graph,
+    HeatMap,
     Histograms,
+    LaneSets,
     Prose,
     Role,
     Row,
@@ -96,6 +98,11 @@ th {{ color: var(--muted); font-weight: 600; }}
 .band {{ fill: var(--band); }}
 .middle {{ stroke: var(--middle); stroke-width: 2; }}
 .beyond {{ fill: var(--bad); }}
+.heat, .wait {{ fill: var(--bad); }}
+.mark {{ font-size: 11px; }}
+.work {{ fill: var(--good); }}
+.transfer {{ fill: var(--fill); }}
+summary {{ cursor: pointer; padding: 4px 0; }}
 .bound {{ fill: none; stroke: var(--text); stroke-width: 1.5; }}
 .leaves {{ stroke: var(--bad); stroke-dasharray: 3 4; }}
 .legend {{ display: flex; flex-wrap: wrap; gap: 2px 20px; font-size: 13px; }}
@@ -221,6 +228,16 @@ def _graph(block: Graph) -> str:
 def _area(block: Area) -> str:
     lines = "\n".join(_safe("".join(span.text for span in line)) for line in area_lines.as_lines(block, _AREA_WIDTH))
     return f"<h2>{_inline(block.title)}</h2><pre>{lines}</pre>"
+
+
+@_block.register
+def _heat_map(block: HeatMap) -> str:
+    return f'<h2>{_inline(block.title)}</h2><div class="panel">{heat_map.map_drawing(block)}</div>'
+
+
+@_block.register
+def _lane_sets(block: LaneSets) -> str:
+    return f'<h2>{_inline(block.title)}</h2><div class="panel">{heat_map.lane_drawings(block)}</div>'
 
 
 def _grid(title: str, header: Sequence[str], rows: Iterable[Sequence[str]], align: Sequence[str]) -> str:

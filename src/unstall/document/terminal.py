@@ -32,7 +32,9 @@ from unstall.document.document import (
     Entries,
     Entry,
     Graph,
+    HeatMap,
     Histograms,
+    LaneSets,
     Part,
     Prose,
     Role,
@@ -41,6 +43,7 @@ from unstall.document.document import (
     Waterfall,
     Words,
 )
+from unstall.document.heat_map import lane_lines, map_lines
 from unstall.document.plain import no_command, plain
 from unstall.document.waterfall import as_table
 
@@ -267,6 +270,16 @@ def _graph(block: Graph, top: int) -> None:
 @_block.register
 def _area(block: Area, top: int) -> RenderableType:
     return _AsWide(block.title, partial(area_lines.as_lines, block))
+
+
+@_block.register
+def _heat_map(block: HeatMap, top: int) -> RenderableType:
+    return _AsWide(block.title, partial(map_lines, block))
+
+
+@_block.register
+def _lane_sets(block: LaneSets, top: int) -> RenderableType:
+    return _AsWide(block.title, partial(lane_lines, block))
 
 
 class _AsWide:

@@ -14,7 +14,10 @@ from unstall.read.stacks import Interner
 from unstall.timeline.columns import I32, I64, Collectives, Device, Host
 from unstall.timeline.grouping import by_text
 
-DESCRIBED = ("collective", "dtype", "sent", "received", "ranks", "group", "group_is")
+DESCRIBED = (
+    *("collective", "dtype", "sent", "received", "ranks", "group", "group_is"),
+    *("members", "sequence_in_group", "source", "target"),
+)
 """Fields of `Args` that are the columns of `Described`."""
 
 # Bytes of an element, by names of c10::ScalarType (c10/core/ScalarType.h).
@@ -46,11 +49,15 @@ class Described:
     ranks: I32
     group: I32
     group_is: I32
+    members: I32
+    sequence_in_group: I32
+    source: I32
+    target: I32
 
     @classmethod
     def none(cls) -> Described:
         empty = np.zeros(0, np.int32)
-        return cls(np.zeros(0, np.int64), empty, empty, empty, empty, empty, empty, empty)
+        return cls(np.zeros(0, np.int64), **dict.fromkeys(DESCRIBED, empty))
 
 
 def collectives_of(
@@ -88,6 +95,10 @@ def collectives_of(
         ranks=numbers(told.ranks),
         sent=_bytes(numbers(told.sent), element),
         received=_bytes(numbers(told.received), element),
+        members=texts(told.members),
+        sequence=numbers(told.sequence_in_group),
+        source=numbers(told.source),
+        target=numbers(told.target),
     )
 
 
@@ -108,7 +119,8 @@ def _value(intern: Interner, index: int) -> object:
 
 def _text(intern: Interner, index: int) -> int:
     value = _value(intern, index)
-    return intern(str(value)) if isinstance(value, str | int) else intern("")
+    known = isinstance(value, str | int | list)  # the ranks of a group may be a list, or a text of it
+    return intern(str(value)) if known else intern("")
 
 
 def _number(intern: Interner, index: int) -> int:

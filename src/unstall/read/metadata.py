@@ -22,6 +22,7 @@ _Value = TypeVar("_Value")
 _MOST_DEVICES = 1024
 _MOST_NOTES, _LONGEST_NOTE = 16, 400
 _MOST_GLOBS, _LONGEST_NAME = 64, 400
+_MOST_GROUPS, _MOST_RANKS = 4096, 1 << 17
 _TORCH = re.compile(rb'"(?:py)?torch_version"\s*:\s*"(?P<version>[\w.+-]{1,64})"')
 
 
@@ -38,6 +39,18 @@ class _Size(Struct):
 class _Distributed(Struct):
     rank: int | None = None
     world_size: int | None = None
+
+
+_Rank: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+
+
+class _Group(Struct):
+    name: Annotated[str, msgspec.Meta(max_length=_LONGEST_NAME)] = msgspec.field(name="pg_name")
+    ranks: Annotated[list[_Rank], msgspec.Meta(max_length=_MOST_RANKS)]
+
+
+class _Groups(Struct):
+    pg_config: Annotated[list[_Group], msgspec.Meta(max_length=_MOST_GROUPS)] = []
 
 
 class _Recorded(Struct):
@@ -146,6 +159,7 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
     if after is None:
         notes.append("ignored the text after the events: it is too long for metadata")
     distributed = _value(members, "distributedInfo", _Distributed) or _Distributed()
+    groups = _value(members, "distributedInfo", _Groups) or _Groups()
     # Decoded separately, so that an invalid one does not affect the others.
     recorded = _value(members, "unstall", _Recorded) or _Recorded()
     plain = _value(members, "unstall", _Plain) or _Plain()
@@ -170,6 +184,7 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
         cuda=_version(_value(members, "cuda_runtime_version", int)),
         rank=distributed.rank,
         world_size=distributed.world_size,
+        groups=tuple((group.name, tuple(group.ranks)) for group in groups.pg_config),
         zero_ns=_value(members, "baseTimeNanoseconds", int) or 0,
         has_stacks=bool(_value(members, "with_stack", int)),
         recorder=recorded.recorder,

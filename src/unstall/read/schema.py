@@ -50,6 +50,10 @@ class Args(Struct, gc=False, frozen=True):
     ranks: Raw = field(default=NO_JSON, name="Group size")
     group: Raw = field(default=NO_JSON, name="Process Group Name")
     group_is: Raw = field(default=NO_JSON, name="Process Group Description")
+    members: Raw = field(default=NO_JSON, name="Process Group Ranks")
+    sequence_in_group: Raw = field(default=NO_JSON, name="Seq")
+    source: Raw = field(default=NO_JSON, name="Src Rank")
+    target: Raw = field(default=NO_JSON, name="Dst Rank")
     original_stream: Id = -1  # the stream of an op that is shown on another lane; `stream` is then the lane
 
 

@@ -341,6 +341,10 @@ class Collectives:
     ranks: I64  # how many ranks the group has
     sent: I64  # bytes that the call reads on this rank
     received: I64  # bytes that it writes
+    members: I32  # text: the ranks of the group as torch writes them: "[0, 1, 2, 3]", long lists with "..."
+    sequence: I64  # torch's number of the operation within its group
+    source: I64  # of a send or a receive: the rank that sends
+    target: I64  # … and the rank that receives
 
     def __len__(self) -> int:
         return len(self.op)
@@ -348,7 +352,7 @@ class Collectives:
     @classmethod
     def none(cls) -> Collectives:
         row, number = np.zeros(0, np.int32), np.zeros(0, np.int64)
-        return cls(row, row, row, number, number, number)
+        return cls(row, row, row, number, number, number, row, number, number, number)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -435,6 +439,7 @@ class Meta:
     cuda: str | None = None
     rank: int | None = None
     world_size: int | None = None
+    groups: tuple[tuple[str, tuple[int, ...]], ...] = ()  # of torch.distributed: (name, ranks) of each process group
     zero_ns: int = 0  # the file's clock at time 0
     has_stacks: bool = False
     recorder: Recorder | None = None  # unstall's recorder, if it made the recording

@@ -83,7 +83,12 @@ _NOT_ALWAYS: dict[str, Any] = {
     "clock_reads": ClockReads.none,
 }  # tables that files of older versions lack
 # Columns that files of older versions lack; -1 stands in.
-_NEWER_COLUMNS = frozenset({"lines.digest", "device.blocks", "device.share", "memory.address"})
+_NEWER_COLUMNS = frozenset(
+    {
+        *("lines.digest", "device.blocks", "device.share", "memory.address"),
+        *("collectives.members", "collectives.sequence", "collectives.source", "collectives.target"),
+    }
+)
 _DTYPES = {"I8": np.int8, "I32": np.int32, "I64": np.int64, "Bool": np.bool_}
 _TEXT = "strings"
 _UNREADABLE = (
@@ -109,7 +114,7 @@ _POINTS_INTO = {
     "races": {"earlier": "host", "later": "host", "earlier_stream": "streams", "later_stream": "streams"},
     "faults": {"call": "host", "replay": "host", "noticed": "host", "stream": "streams", "details": _TEXT},
     "held": {"call": "host"},
-    "collectives": {"op": "device", "name": _TEXT, "group": _TEXT},
+    "collectives": {"op": "device", "name": _TEXT, "group": _TEXT, "members": _TEXT},
     "dependencies": {"earlier": "host", "later": "host"},
     "clock_reads": {"line": "lines"},
     "uploads": {

@@ -1,0 +1,140 @@
+"""`unstall.fleet`: explains a training job of many ranks as one. The result is a `Fleet`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from unstall.answers.decoded import decoded
+from unstall.diagnose.explain import texts
+from unstall.document.document import Document
+from unstall.document.json import map_texts
+from unstall.document.shown import Shown
+from unstall.errors import TraceError
+from unstall.fleets.difference import FleetDifference, compare
+from unstall.fleets.executors import Executor
+from unstall.fleets.fleet import explain_fleet
+from unstall.fleets.result import SCHEMA, FleetResult, FleetVerdict, Straggler
+from unstall.report.editor import with_links
+from unstall.report.fleet import document, names_of
+from unstall.report.fleet_diff import document as difference_document
+from unstall.report.scrub import files_at, scrubber_of
+
+_BEGINS = re.compile(rb'\s*\{\s*"clocks"\s*:')  # the first key of a saved result
+
+
+@dataclass(frozen=True, repr=False)
+class Fleet(Shown):
+    """The result of `fleet`. `print` shows it. `save` writes it to a file as .html, .json, .md or .txt."""
+
+    result: FleetResult
+
+    @property
+    def verdict(self) -> FleetVerdict:
+        """What holds up the job."""
+        return self.result.verdict
+
+    @property
+    def stragglers(self) -> tuple[Straggler, ...]:
+        """The ranks that make the others wait, the costliest first."""
+        return self.result.stragglers
+
+    def document(self, *, scrub_paths: bool = False) -> Document:
+        """Returns the report as a document. If `scrub_paths` is set, file paths are shortened."""
+        result = self.result
+        wheres = [line.where for line in result.lines]
+        wheres += [cause.where for each in result.stragglers for cause in each.causes]
+        wheres += [cause.where for each in result.stages for cause in each.causes]
+        wheres += [member.doing for moment in result.moments for member in moment.members if member.doing]
+        files = files_at(wheres)
+        if not scrub_paths:
+            return with_links(document(result), lambda: files)
+        return document(map_texts(result, scrubber_of(result.source, {*files, *names_of(result)})))
+
+
+@dataclass(frozen=True, repr=False)
+class FleetsCompared(Shown):
+    """What changed from one job to another. `print` shows it. `save` writes it to a file."""
+
+    result: FleetDifference
+
+    @classmethod
+    def between(cls, a: Fleet, b: Fleet) -> FleetsCompared:
+        """Compares job A with job B."""
+        return cls(compare(a.result, b.result))
+
+    def document(self, *, scrub_paths: bool = False) -> Document:
+        """Returns the comparison as a document. If `scrub_paths` is set, file paths are shortened."""
+        result = self.result
+        wheres = [each.where for each in result.lines]
+        wheres += [each.cause.where for each in result.stragglers if each.cause is not None]
+        files = files_at(wheres)
+        if not scrub_paths:
+            return with_links(difference_document(result), lambda: files)
+        shorten = scrubber_of(result.a.source, {*files, result.b.source})
+        return difference_document(map_texts(result, shorten))
+
+
+def is_fleet(path: str | Path) -> bool:
+    """Returns whether a path is that of a job: a folder, or a saved result of `fleet`."""
+    return Path(path).is_dir() or _saved(path) is not None
+
+
+def read_fleet(path: str | Path, *, step: str | None = None, user: Sequence[str] = ()) -> Fleet:
+    """Reads a saved result of `fleet`, or explains the traces in a folder. Raises the errors of `fleet`."""
+    saved = _saved(path)
+    return saved if saved is not None else fleet(path, step=step, user=user)
+
+
+def _saved(path: str | Path) -> Fleet | None:
+    with suppress(TraceError, OSError):
+        with Path(path).open("rb") as file:
+            if not _BEGINS.match(file.read(64)):  # a trace may be large
+                return None
+        return Fleet(decoded(path, {SCHEMA: FleetResult}))
+    return None
+
+
+def fleet(
+    source: str | Path | Iterable[str | Path],
+    *,
+    edits: str | Sequence[str] = (),
+    step: str | None = None,
+    user: str | Sequence[str] = (),
+    on: str | Executor | None = None,
+    cache: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> Fleet:
+    """Explain a training job of many ranks as one: who makes the others wait, at which lines, and why.
+
+    Args:
+        source: a folder, a glob or a list of the ranks' traces, as torch.profiler or unstall wrote them.
+        edits: changes to replay, such as "no-stragglers", "rank-like:3:0", "balance-stages", an edit of `whatif` for
+            all ranks ("comm-speed:2"), or for one ("3/remove-syncs").
+        step: the name (or glob) of the annotation around one step. By default, steps are detected.
+        user: globs of the files that count as your code. By default, these are all files except framework files.
+        on: where the traces are read: None for processes of this machine, "ray", or "ray://ADDRESS".
+        cache: keep the summaries of the ranks in the user's cache, so that the next question is faster.
+        progress: called with (ranks done, ranks in all) while the traces are read.
+
+    Returns:
+        The answer. `print` shows it, and its `save` writes it as .html, .json, .md or .txt.
+
+    Raises:
+        TraceError: none of the files can be used.
+        UsageError: there are no files, an edit or annotation does not exist, or there is no such cluster.
+    """
+    return Fleet(
+        explain_fleet(
+            source,
+            edits=texts(edits, "edits", "edits"),
+            step=step,
+            user=texts(user, "user", "globs of files"),
+            on=on,
+            cache=cache,
+            progress=progress,
+        )
+    )

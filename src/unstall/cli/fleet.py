@@ -1,0 +1,59 @@
+"""Explain a training job of many ranks as one: which rank makes the others wait, at which line, and why.
+
+    unstall fleet traces/
+    unstall fleet 'traces/rank*.json.gz' --edit no-stragglers -o fleet.html
+    unstall fleet traces/ --on ray
+
+TRACES are a folder, a glob, or the files of the ranks, as torch.profiler or unstall run wrote them. The report says how
+long a step would take if the rank worked as its peers do, by one replay of all ranks.
+
+Edits, for the whole job:
+
+    no-stragglers   rank-like:R:S   balance-stages
+
+Every edit of unstall whatif works too: for all ranks (comm-speed:2), or for one (3/remove-syncs:train.py:41).
+
+With --on ray, each trace is read on a node of the cluster whose disk has it. Summaries of ranks are kept in
+~/.cache/unstall, so that a second question takes less time.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from unstall.cli._arguments import add_place_options
+from unstall.cli._output import add_output_options, check_outputs, deliver
+from unstall.cli._progress import ranks_read
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("traces", metavar="TRACES", nargs="+", help="a folder, a glob, or files: one for each rank")
+    parser.add_argument(
+        "--edit",
+        metavar="EDIT",
+        action="append",
+        default=[],
+        help="a change to make (see above); may be repeated",
+    )
+    parser.add_argument("--on", metavar="WHERE", help="where to read the traces: ray, or ray://ADDRESS:PORT")
+    parser.add_argument("--no-cache", action="store_true", help="neither use nor keep summaries of ranks")
+    add_place_options(parser)
+    add_output_options(parser, it="the report", largest="ranks and lines that cost most")
+
+
+def run(args: argparse.Namespace) -> int:
+    check_outputs(args, *args.traces)
+    from unstall.answers.fleet import fleet
+
+    with ranks_read(quiet=args.quiet) as progress:
+        answer = fleet(
+            args.traces[0] if len(args.traces) == 1 else args.traces,
+            edits=args.edit,
+            step=args.step,
+            user=args.user,
+            on=args.on,
+            cache=not args.no_cache,
+            progress=progress,
+        )
+    deliver(answer, args)
+    return 0

@@ -1,0 +1,401 @@
+"""A `Job` → what to say about it: who is waited for and why, communication, stages, lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.fleets.edits import balance_stages, no_stragglers
+from unstall.fleets.job import Job
+from unstall.fleets.join import name_of
+from unstall.fleets.result import (
+    ClockFit,
+    FleetLine,
+    GroupUse,
+    Member,
+    Moment,
+    RankRow,
+    Stage,
+    Straggler,
+)
+from unstall.fleets.roles import PIPELINE
+from unstall.fleets.student import outlying_steps, slower_than_peers
+from unstall.fleets.summarise import KINDS
+from unstall.fleets.summary import Cost
+from unstall.fleets.waiting import by_rank_and_step, covered
+from unstall.fleets.why import Lines, causes_of, lines_of
+from unstall.locate.collectives import Kind
+from unstall.result import Where
+from unstall.timeline.columns import I64
+
+_Reals = NDArray[np.float64]
+_MOST_MOMENTS, _MOST_LINES, _MOST_CANDIDATES = 12, 50, 8
+_EXCHANGES = tuple(KINDS.index(kind) for kind in (Kind.ALL_TO_ALL, Kind.DISPATCH, Kind.COMBINE))
+
+
+@dataclass(frozen=True, eq=False)
+class Assessed:
+    """What the replays say of a job, in ns of a step."""
+
+    recorded_ns: float  # as the traces have it
+    replayed_ns: float
+    ideal_ns: float  # no stragglers
+    balanced_ns: float | None  # stages in balance; None if there are no stages
+    silent_ns: float  # transfers take no time
+    stragglers: tuple[Straggler, ...]
+
+    @property
+    def error_ns(self) -> float:
+        """How far the replay is off."""
+        return abs(self.replayed_ns - self.recorded_ns)
+
+
+def assess(job: Job) -> Assessed:
+    """Replays the job as recorded and with its edits, and names its stragglers."""
+    recorded = recorded_step_ns(job)
+    base = job.times.step_ns
+    silent = job.with_programs(job.programs, replace(job.meeting, transfer=np.zeros_like(job.meeting.transfer)))
+    balanced = balance_stages(job).times.step_ns if job.roles.stages > 1 else None
+    return Assessed(
+        recorded,
+        base,
+        no_stragglers(job).times.step_ns,
+        balanced,
+        silent.times.step_ns,
+        _stragglers(job, base, abs(base - recorded)),
+    )
+
+
+def recorded_steps(job: Job) -> I64:
+    """Returns the length of each step of the job as recorded, by the aligned clocks: from the end of the one before."""
+    waiting, steps = job.waiting, job.steps
+    clock, zero = waiting.clock_of, waiting.zero
+    ends = np.stack([rank.step_end[:steps] + zero[index] for index, rank in enumerate(job.ranks)])
+    begins = np.array([int(rank.step_start[0]) + int(zero[index]) for index, rank in enumerate(job.ranks)])
+    aligned = waiting.clocks.aligned(np.repeat(clock, steps), ends.reshape(-1)).reshape(ends.shape)
+    first = int(waiting.clocks.aligned(clock, begins).min())
+    lengths: I64 = np.diff(aligned.max(axis=0), prepend=first)
+    return lengths
+
+
+def recorded_step_ns(job: Job) -> float:
+    """Returns the job's mean step as recorded, in ns. Like the replay's, it leaves out the first of several."""
+    steps = recorded_steps(job)
+    return float(steps[1:].mean()) if len(steps) > 1 else float(steps.mean())
+
+
+def _stragglers(job: Job, base_ns: float, error_ns: float) -> tuple[Straggler, ...]:
+    """Returns the ranks that are slower than their peers beyond chance, and that cost the job more than the error."""
+    own, roles = job.own, [members for members in job.roles.members() if len(members) > 1]
+    waiting = job.waiting
+    waited_for = _waited_for(job)
+    every = lines_of(job)
+    candidates: list[tuple[int, tuple[int, ...], float, float, list[int]]] = []
+    for members in roles:
+        always = slower_than_peers(own[members], 2 * len(roles))
+        peers = [int(rank) for at, rank in enumerate(members) if at not in always]
+        usual = np.median(own[peers], axis=0)
+        for at, chance in always.items():
+            late = float((own[members[at]] - usual).mean())
+            candidates.append((int(members[at]), (), chance, late, peers))
+        once: dict[int, list[tuple[int, float]]] = {}
+        for at, step, chance in outlying_steps(own[members], 2 * len(roles)):
+            if at not in always:
+                once.setdefault(at, []).append((step, chance))
+        for at, late_in in once.items():
+            rank, in_steps = int(members[at]), [step for step, _ in late_in]
+            rest = [each for each in peers if each != rank]
+            late = float((own[rank] - np.median(own[rest], axis=0))[in_steps].mean())
+            candidates.append((rank, tuple(in_steps), min(chance for _, chance in late_in), late, rest))
+    candidates.sort(key=lambda each: -each[3] * (len(each[1]) or job.steps))
+    residual = waiting.clocks.residual_ns or 0.0
+    found = []
+    for index, steps, chance, late, peers in candidates[:_MOST_CANDIDATES]:
+        gain = base_ns - no_stragglers(job, [index]).times.step_ns
+        # The job's replay rests on the clocks, so a gain within their disagreement is none that can be told.
+        if gain <= max(error_ns, residual / max(job.steps - 1, 1)):
+            continue
+        lines = lines_of(job, steps) if steps else every
+        found.append(
+            Straggler(
+                rank=job.ranks[index].number,
+                steps=tuple(step + 1 for step in steps),
+                late_ns=round(late),
+                waited_for_ns=int(waited_for[index]),
+                chance=min(chance, 1.0),
+                gain_ns=round(gain),
+                causes=causes_of(job, index, peers, lines, late),
+            )
+        )
+    return tuple(sorted(found, key=lambda each: -each.gain_ns))
+
+
+def _waited_for(job: Job) -> I64:
+    """Returns how long others waited for each rank alone, in ns a step."""
+    waiting, first = job.waiting, job.joined.first[:-1]
+    last = waiting.last if len(job.joined) else first
+    begin = np.where(waiting.blamed >= 0, last - waiting.blame, last)
+    return _a_step(job, begin, last, np.maximum(waiting.blamed, 0), _operation_step(job))
+
+
+def _a_step(job: Job, start: I64, end: I64, rank: I64, step: I64) -> I64:
+    """Returns the mean over steps of the time that spans cover, by rank. Spans of several steps may overlap."""
+    inside = np.where((step >= 0) & (step < job.steps), 0, -1)
+    return np.rint(covered(start, end, rank, inside, (len(job.ranks), 1))[:, 0] / job.steps).astype(np.int64)
+
+
+def _operation_step(job: Job) -> I64:
+    first = job.joined.first[:-1]
+    return np.maximum.reduceat(job.waiting.step, first) if len(job.joined) else np.zeros(0, np.int64)
+
+
+def rank_rows(job: Job) -> tuple[RankRow, ...]:
+    """Returns the map of ranks and steps."""
+    waiting, joined = job.waiting, job.joined
+    shape = (len(job.ranks), job.steps)
+    waits = covered(waiting.start, waiting.start + waiting.waits, joined.rank, waiting.step, shape)
+    transfer = by_rank_and_step(waiting.transfer, joined.rank, waiting.step, shape)
+    blames = _blames(job)
+    waited_for = _waited_for(job)
+    mean_waits = _a_step(job, waiting.start, waiting.start + waiting.waits, joined.rank, waiting.step)
+    own = np.rint(job.own).astype(np.int64)
+    rows = []
+    for index, rank in enumerate(job.ranks):
+        rows.append(
+            RankRow(
+                rank=rank.number,
+                path=rank.summary.path,
+                machine=rank.summary.machine,
+                stage=int(job.roles.role[index]),
+                step_ns=rank.summary.mean_step_ns,
+                own_ns=round(float(own[index].mean())),
+                transfer_ns=round(float(transfer[index].mean())),
+                waiting_ns=int(mean_waits[index]),
+                waited_for_ns=int(waited_for[index]),
+                waits_by_step=tuple(waits[index].tolist()),
+                blames_by_step=tuple(job.ranks[who].number if who >= 0 else -1 for who in blames[index].tolist()),
+                own_by_step=tuple(own[index].tolist()),
+            )
+        )
+    return tuple(rows)
+
+
+def _blames(job: Job) -> I64:
+    """Returns whom each rank waited for most in each step, as an index, or -1: (ranks, steps)."""
+    joined, waiting = job.joined, job.waiting
+    whom = np.full((len(job.ranks), job.steps), -1, dtype=np.int64)
+    if not len(joined):
+        return whom
+    blamed = waiting.blamed[joined.operation]
+    inside = (blamed >= 0) & (blamed != joined.rank) & (waiting.step >= 0) & (waiting.step < job.steps)
+    inside &= waiting.waits > 0
+    cell = joined.rank[inside] * job.steps + waiting.step[inside]
+    pairs, which = np.unique(cell * len(job.ranks) + blamed[inside], return_inverse=True)
+    total = np.bincount(which, waiting.waits[inside].astype(np.float64), len(pairs))
+    for pair in np.argsort(total, kind="stable"):  # the longest comes last, and stays
+        whom.reshape(-1)[pairs[pair] // len(job.ranks)] = pairs[pair] % len(job.ranks)
+    return whom
+
+
+def clock_fit(job: Job) -> ClockFit:
+    """Returns how well the clocks agree."""
+    clocks = job.waiting.clocks
+    residual = clocks.residual_ns
+    parts = len(np.unique(clocks.part[np.unique(job.waiting.clock_of)])) if len(clocks.part) else 1
+    return ClockFit(
+        clocks=len(clocks.offset),
+        of="machine" if job.waiting.machines else "rank",
+        residual_ns=None if residual is None or not np.isfinite(residual) else round(residual),
+        most_offset_ns=round(float(np.ptp(clocks.offset))) if len(clocks.offset) else 0,
+        most_drift_ppm=round(1e6 * float(np.abs(clocks.drift).max(initial=0)), 2),
+        parts=parts,
+    )
+
+
+def group_uses(job: Job) -> tuple[GroupUse, ...]:
+    """Returns the communication by the use of groups, the longest exposed time first."""
+    joined, waiting, roles = job.joined, job.waiting, job.roles
+    if not len(joined):
+        return ()
+    group = joined.group[joined.operation]
+    columns = {name: joined.of_members(job.ranks, name) for name in ("started", "ended", "beside", "sent", "received")}
+    length = columns["ended"] - columns["started"]
+    inside = (waiting.step >= 0) & (waiting.step < job.steps)
+    found = []
+    for use in sorted(set(roles.use)):
+        numbers = [number for number, each in enumerate(roles.use) if each == use]
+        mine = np.flatnonzero(np.isin(group, numbers) & inside)
+        if not len(mine):
+            continue
+        per = 1 / (len(np.unique(joined.rank[mine])) * job.steps)
+        sent = columns["sent"][mine]
+        present = np.unique(group[mine])
+        exchanges = mine[np.isin(joined.kind[joined.operation[mine]], _EXCHANGES)]
+        imbalance, fullest = _imbalance(job, exchanges, columns["received"])
+        found.append(
+            GroupUse(
+                use=use,
+                told_by="name" if all(roles.by_name[number] for number in present) else "pattern",
+                groups=len(present),
+                ranks=max(joined.groups[number].size for number in present),
+                operations=round(len(mine) * per, 2),
+                sent_bytes=round(float(sent.sum()) * per) if (sent >= 0).all() else None,
+                transfer_ns=round(float(waiting.transfer[mine].sum()) * per),
+                waiting_ns=round(float(waiting.waits[mine].sum()) * per),
+                exposed_ns=round(float((length - columns["beside"])[mine].sum()) * per),
+                hidden_ns=round(float(columns["beside"][mine].sum()) * per),
+                imbalance=imbalance,
+                imbalanced_rank=fullest,
+            )
+        )
+    return tuple(sorted(found, key=lambda each: -each.exposed_ns))
+
+
+def _imbalance(job: Job, members: I64, received: I64) -> tuple[float | None, int | None]:
+    if not len(members) or (received[members] < 0).any():
+        return None, None
+    total = np.bincount(job.joined.rank[members], received[members], len(job.ranks))
+    total = np.where(np.bincount(job.joined.rank[members], minlength=len(job.ranks)) > 0, total, np.nan)
+    if not np.nansum(total):
+        return None, None
+    return round(float(np.nanmax(total) / np.nanmean(total)), 4), job.ranks[int(np.nanargmax(total))].number
+
+
+def stages_of(job: Job) -> tuple[Stage, ...]:
+    """Returns the stages of the pipeline, with their bubbles; nothing if there is no pipeline."""
+    if job.roles.stages < 2:
+        return ()
+    joined, waiting = job.joined, job.waiting
+    piped = np.array([use == PIPELINE for use in job.roles.use])[joined.group[joined.operation]]
+    shape = (len(job.ranks), job.steps)
+    # A receive that waits beside computation is no bubble.
+    idle = np.maximum(waiting.waits - joined.of_members(job.ranks, "beside"), 0)
+    waits = by_rank_and_step(np.where(piped, idle, 0), joined.rank, waiting.step, shape)
+    bubble = np.minimum(waits, np.maximum(recorded_steps(job)[None, :] - job.own, 0)).mean(axis=1)
+    own = np.array([job.own[members].mean() for members in job.roles.members()])
+    longest = int(own.argmax())
+    peers = np.flatnonzero(job.roles.role != longest).tolist()
+    late = float(own[longest] - np.delete(own, longest).mean())
+    first = int(job.roles.members()[longest][0])
+    causes = causes_of(job, first, peers, lines_of(job), late) if late > 0 else ()
+    return tuple(
+        Stage(
+            stage=stage,
+            ranks=tuple(job.ranks[index].number for index in members),
+            own_ns=round(float(own[stage])),
+            bubble_ns=round(float(bubble[members].mean())),
+            causes=causes if stage == longest else (),
+        )
+        for stage, members in enumerate(job.roles.members())
+    )
+
+
+def fleet_lines(job: Job, lines: Lines | None = None) -> tuple[FleetLine, ...]:
+    """Returns the cost of each line over all ranks, the costliest first."""
+    lines = lines or lines_of(job)
+    by_place: dict[tuple[object, ...], tuple[Where, _Reals, _Reals]] = {}
+    none = np.zeros(len(job.ranks))
+    for row, (where, kind) in enumerate(zip(lines.places, lines.kinds, strict=True)):
+        if where.key == (None, None, None, None):
+            continue
+        _, device, host = by_place.get(where.key, (where, none, none))
+        if kind in (Cost.KERNEL, Cost.COPY):
+            device = device + lines.time[row]
+        else:
+            host = host + lines.time[row]
+        by_place[where.key] = (where, device, host)
+    found = [
+        FleetLine(
+            where=where,
+            device_ns=round(float(device.mean())),
+            host_ns=round(float(host.mean())),
+            most_rank=job.ranks[int((device + host).argmax())].number,
+            most_ns=round(float((device + host).max())),
+        )
+        for where, device, host in by_place.values()
+    ]
+    found.sort(key=lambda line: -(line.device_ns + line.host_ns))
+    return tuple(found[:_MOST_LINES])
+
+
+def moments_of(job: Job) -> tuple[Moment, ...]:
+    """Returns the operations in which the ranks waited longest: the longest of each place in a step, first by time."""
+    joined, waiting = job.joined, job.waiting
+    if not len(joined):
+        return ()
+    waited = np.add.reduceat(waiting.waits, joined.first[:-1])
+    step = _operation_step(job)
+    position = joined.of_members(job.ranks, "position")[joined.first[:-1]]
+    taken: set[tuple[int, int]] = set()
+    chosen: list[int] = []
+    for operation in np.argsort(-waited, kind="stable").tolist():
+        key = (int(joined.group[operation]), int(position[operation]))
+        if key in taken or step[operation] < 0 or waited[operation] <= 0:
+            continue
+        taken.add(key)
+        chosen.append(operation)
+        if len(chosen) == _MOST_MOMENTS:
+            break
+    return tuple(_moment(job, operation, int(waited[operation]), int(step[operation])) for operation in chosen)
+
+
+def _moment(job: Job, operation: int, waited: int, step: int) -> Moment:
+    joined, waiting = job.joined, job.waiting
+    rows = np.arange(joined.first[operation], joined.first[operation + 1])
+    free = [_free_since(job, int(row)) for row in rows]
+    begin = min([*free, *(int(each) for each in waiting.start[rows])])
+    order = sorted(range(len(rows)), key=lambda at: int(waiting.start[rows[at]]))
+    blamed = int(waiting.blamed[operation])
+    return Moment(
+        kind=KINDS[int(joined.kind[operation])].value,
+        group=name_of(joined.groups[int(joined.group[operation])]),
+        step=step + 1,
+        waited_ns=waited,
+        for_rank=job.ranks[blamed].number if blamed >= 0 else None,
+        members=tuple(
+            Member(
+                rank=job.ranks[int(joined.rank[rows[at]])].number,
+                free=free[at] - begin,
+                start=int(waiting.start[rows[at]]) - begin,
+                end=int(waiting.end[rows[at]]) - begin,
+                doing=_doing(job, int(rows[at])),
+            )
+            for at in order
+        ),
+    )
+
+
+def _free_since(job: Job, member: int) -> int:
+    """Returns the end of the collective before a member's, on its rank, or else the start of its step; job's clock."""
+    index = int(job.joined.rank[member])
+    rank, row = job.ranks[index], int(job.joined.row[member])
+    calls = rank.calls
+    started = int(calls.started[row])
+    earlier = calls.ended[calls.ended <= started]
+    step = int(calls.step[row])
+    begin = int(rank.step_start[step]) if step >= 0 else started
+    local = max(int(earlier.max(initial=begin)), min(begin, started))
+    waiting = job.waiting
+    clock = waiting.clock_of[index : index + 1]
+    return int(waiting.clocks.aligned(clock, np.array([min(local, started) + int(waiting.zero[index])]))[0])
+
+
+def _doing(job: Job, member: int) -> Where | None:
+    """Returns the line that a rank spent most of the stretch before an operation in."""
+    rank = job.ranks[int(job.joined.rank[member])]
+    row = int(job.joined.row[member])
+    costs, calls = rank.costs, rank.calls
+    inside = (costs.step == calls.step[row]) & (costs.stretch == calls.position[row]) & (costs.place >= 0)
+    if not inside.any():
+        return None
+    total = np.bincount(costs.place[inside], costs.time[inside], len(rank.summary.places))
+    return rank.summary.places[int(total.argmax())]
+
+
+def spread(values: Sequence[float] | _Reals | I64) -> float:
+    """Returns the standard deviation over the mean."""
+    numbers = np.asarray(values, dtype=np.float64)
+    return round(float(numbers.std() / max(abs(numbers.mean()), 1e-12)), 4) if numbers.size else 0.0

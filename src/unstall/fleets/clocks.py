@@ -1,0 +1,163 @@
+"""Aligns the clocks of a job's machines by the ends of symmetric collectives.
+
+All members of an all-reduce, an all-gather, a reduce-scatter or a barrier finish it nearly together. So each such
+operation compares the clocks of its members. A clock differs from the job's time by an offset and a drift. Both are
+fitted to all operations at once, by robust regression (Huber's weights, then Tukey's): an operation that ends late on
+one rank does not move that rank's clock. The drift has a prior of 50 ppm, the tolerance of common quartz oscillators.
+
+What remains after the fit is the residual. Nothing finer than the residual can be told of different clocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.timeline.columns import I64
+
+_DRIFT = 50e-6
+_HUBER = 1.345  # 95 % efficiency if errors are normal (Huber 1981)
+_TUKEY = 4.685  # likewise (Beaton and Tukey 1974); it gives ends that are far off no weight
+_TO_SIGMA = 1.4826  # from the median absolute deviation, for normal errors
+_ROUNDS = 12
+_FLOOR_NS = 1.0
+
+_Reals = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Clocks:
+    """The fitted clocks. `time - offset - drift * (time - middle)` is the job's time."""
+
+    offset: _Reals  # by clock, in ns
+    drift: _Reals  # by clock, as a share
+    middle: int  # ns
+    part: I64  # by clock: clocks of different parts were never compared
+    residual_ns: float | None  # standard deviation of the ends about the fit, robustly; None if there was one clock
+
+    def aligned(self, clock: I64, time: I64) -> I64:
+        """Returns local times as the job's times, in ns."""
+        off = self.offset[clock] + self.drift[clock] * (time - self.middle)
+        return time - np.rint(off).astype(np.int64)
+
+
+def align(operation: I64, clock: I64, time: I64, clocks: int) -> Clocks:
+    """Fits the clocks.
+
+    Args:
+        operation: For each end, the operation that ended; in ascending order.
+        clock: For each end, whose clock tells its time.
+        time: For each end, its time on that clock, in ns.
+        clocks: The number of clocks.
+    """
+    offset, drift = np.zeros(clocks), np.zeros(clocks)
+    if clocks < 2 or not len(time):
+        return Clocks(offset, drift, 0, np.arange(clocks) * int(clocks > 1), None if clocks < 2 else np.inf)
+    _, operation = np.unique(operation, return_inverse=True)
+    count = int(operation.max()) + 1
+    base = int(time.min())
+    t = (time - base).astype(np.float64)
+    offset, part = _first_offsets(operation, clock, t, clocks)
+    near = t - offset[clock]
+    middle, span = float(near.mean()), max(float(np.ptp(near)), 1.0)
+    u = (near - middle) / span
+
+    weight = np.ones(len(t))
+    add, slope = np.zeros(clocks), np.zeros(clocks)
+    sigma = np.inf
+    for number in range(_ROUNDS):
+        # The drift's prior, in the units of the residuals.
+        prior = 0.0 if not np.isfinite(sigma) else (max(sigma, _FLOOR_NS) / (_DRIFT * span)) ** 2
+        add, slope = _solve((operation, count), (clock, clocks), u, near, weight, prior)
+        rest = near - add[clock] - slope[clock] * u
+        rest -= _means(operation, count, rest, weight)[operation]
+        shared = np.bincount(operation, minlength=count)[operation]
+        # A mean of n ends takes 1/n of the variance with it.
+        scaled = rest / np.sqrt(np.maximum(1 - 1 / shared, 0.5))
+        sigma = max(_TO_SIGMA * float(np.median(np.abs(scaled))), _FLOOR_NS)
+        far = np.abs(scaled) / sigma
+        if number < _ROUNDS // 2:
+            weight = np.minimum(1.0, _HUBER / np.maximum(far, 1e-9))
+        else:
+            weight = np.maximum(1 - (far / _TUKEY) ** 2, 0) ** 2
+    drift = slope / span
+    # `near` is local time less the first offset; its middle is where the drift is 0.
+    total = offset + add
+    middle_local = base + round(middle)
+    return Clocks(total - drift * offset, drift, middle_local, part, sigma)
+
+
+def _first_offsets(operation: I64, clock: I64, t: _Reals, clocks: int) -> tuple[_Reals, I64]:
+    """Returns a rough offset of each clock, and the part of the graph of clocks that it belongs to."""
+    offset, part = np.zeros(clocks), np.full(clocks, -1, dtype=np.int64)
+    count = int(operation.max()) + 1
+    number = 0
+    while (part < 0).any():
+        seen = np.bincount(clock, minlength=clocks) * (part < 0)
+        reference = int(seen.argmax()) if seen.any() else int(np.flatnonzero(part < 0)[0])
+        part[reference] = number
+        while True:
+            known = part[clock] == number
+            if not known.any():
+                break
+            total = np.bincount(operation[known], (t - offset[clock])[known], count)
+            several = np.bincount(operation[known], minlength=count)
+            when = total / np.maximum(several, 1)
+            new = (part[clock] < 0) & (several[operation] > 0)
+            if not new.any():
+                break
+            for each in np.unique(clock[new]).tolist():
+                mine = new & (clock == each)
+                offset[each] = float(np.median((t - when[operation])[mine]))
+                part[each] = number
+        number += 1
+    return offset, part
+
+
+def _means(operation: I64, count: int, values: _Reals, weight: _Reals) -> _Reals:
+    total = np.bincount(operation, values * weight, count)
+    return total / np.maximum(np.bincount(operation, weight, count), 1e-12)
+
+
+def _solve(
+    operations: tuple[I64, int], clocks: tuple[I64, int], u: _Reals, y: _Reals, weight: _Reals, prior: float
+) -> tuple[_Reals, _Reals]:
+    """Solves the weighted least squares by conjugate gradients; the times of the operations are eliminated.
+
+    Returns the offsets and the slopes over `u`. The mean of each is 0: only differences of clocks can be told.
+    """
+    operation, count = operations
+    clock, number = clocks
+
+    def centred(values: _Reals) -> _Reals:
+        return values - _means(operation, count, values, weight)[operation]
+
+    def transposed(values: _Reals) -> _Reals:
+        weighted = weight * centred(values)
+        return np.concatenate((np.bincount(clock, weighted, number), np.bincount(clock, weighted * u, number)))
+
+    ridge = np.concatenate((np.zeros(number), np.full(number, prior)))
+
+    def applied(x: _Reals) -> _Reals:
+        return transposed(x[:number][clock] + x[number:][clock] * u) + ridge * x
+
+    x = np.zeros(2 * number)
+    left = transposed(y)
+    step = left.copy()
+    size = float(left @ left)
+    least = 1e-18 * max(size, 1e-30)
+    for _ in range(4 * number + 16):
+        if size <= least:
+            break
+        image = applied(step)
+        curve = float(step @ image)
+        if curve <= 0:
+            break
+        x += size / curve * step
+        left -= size / curve * image
+        before, size = size, float(left @ left)
+        step = left + size / before * step
+    offset, slope = x[:number], x[number:]
+    return offset - offset.mean(), slope - slope.mean()

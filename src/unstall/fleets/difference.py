@@ -1,0 +1,164 @@
+"""What changed between two jobs: plain data, with the JSON form `unstall.fleet-diff/1`. Times are ns a step."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import msgspec
+
+from unstall._version import __version__
+from unstall.fleets.result import Cause, FleetResult
+from unstall.result import Where
+
+SCHEMA = "unstall.fleet-diff/1"
+_MOST_LINES = 20
+_WORTH = 0.001  # of the longer step: smaller changes of a line are left out
+
+
+class JobSide(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the two jobs. `noise_ns` is the standard error of its mean step."""
+
+    source: str
+    ranks: int
+    steps: int
+    step_ns: int
+    noise_ns: int
+    bound_by: str
+
+
+class StragglerChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank that makes the others wait in one of the jobs, or in both. A time is None where it does not."""
+
+    rank: int
+    status: Literal["new", "gone", "still"]
+    late_ns: tuple[int | None, int | None]
+    cause: Cause | None
+
+
+class UseChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Communication of one use, each as (A, B)."""
+
+    use: str
+    transfer_ns: tuple[int, int]
+    waiting_ns: tuple[int, int]
+
+
+class LineChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The mean cost of a line over all ranks, on device and host together, as (A, B)."""
+
+    where: Where
+    cost_ns: tuple[int, int]
+
+
+class FleetDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """What changed from job A to job B.
+
+    Attributes:
+        schema: Name and version of the JSON form.
+        version: The version of unstall.
+        a: The job before.
+        b: The job after.
+        promised_ns: The step that A's report promised without its first straggler; None if A has none.
+        caveats: What limits the comparison, one sentence each.
+        stragglers: Ranks that make the others wait in A or in B.
+        uses: Communication by use.
+        lines: Lines whose cost changed most.
+    """
+
+    schema: str = SCHEMA
+    version: str
+    a: JobSide
+    b: JobSide
+    promised_ns: int | None
+    caveats: tuple[str, ...]
+    stragglers: tuple[StragglerChange, ...]
+    uses: tuple[UseChange, ...]
+    lines: tuple[LineChange, ...]
+
+    @property
+    def beyond_noise(self) -> bool:
+        """Whether the steps differ by more than twice the standard error of their difference."""
+        noise = math.hypot(self.a.noise_ns, self.b.noise_ns)
+        return abs(self.b.step_ns - self.a.step_ns) > 2 * noise
+
+
+def compare(a: FleetResult, b: FleetResult) -> FleetDifference:
+    """Compares two jobs."""
+    promised = a.replayed_step_ns - a.stragglers[0].gain_ns if a.stragglers else None
+    return FleetDifference(
+        version=__version__,
+        a=_side(a),
+        b=_side(b),
+        promised_ns=promised,
+        caveats=tuple(_caveats(a, b)),
+        stragglers=_stragglers(a, b),
+        uses=_uses(a, b),
+        lines=_lines(a, b),
+    )
+
+
+def _side(result: FleetResult) -> JobSide:
+    error = result.step_spread * result.step_ns / max(result.steps - 1, 1) ** 0.5
+    return JobSide(
+        source=result.source,
+        ranks=len(result.ranks),
+        steps=result.steps,
+        step_ns=result.step_ns,
+        noise_ns=round(error),
+        bound_by=result.verdict.bound_by,
+    )
+
+
+def _caveats(a: FleetResult, b: FleetResult) -> list[str]:
+    said = []
+    if a.world_size != b.world_size:
+        said.append(f"the jobs have {a.world_size} and {b.world_size} ranks, so their steps may do different work")
+    elif [each.rank for each in a.ranks] != [each.rank for each in b.ranks]:
+        said.append("the jobs have traces of different ranks")
+    if a.unit != b.unit:
+        said.append("steps were found in one of the jobs only")
+    return said
+
+
+def _stragglers(a: FleetResult, b: FleetResult) -> tuple[StragglerChange, ...]:
+    before, after = ({each.rank: each for each in result.stragglers} for result in (a, b))
+    changes = []
+    for rank in sorted(before.keys() | after.keys()):
+        one, other = before.get(rank), after.get(rank)
+        status: Literal["new", "gone", "still"] = "new" if one is None else "gone" if other is None else "still"
+        shown = other or one
+        changes.append(
+            StragglerChange(
+                rank=rank,
+                status=status,
+                late_ns=(one.late_ns if one else None, other.late_ns if other else None),
+                cause=next(iter(shown.causes), None) if shown else None,
+            )
+        )
+    return tuple(changes)
+
+
+def _uses(a: FleetResult, b: FleetResult) -> tuple[UseChange, ...]:
+    before, after = ({each.use: each for each in result.groups} for result in (a, b))
+
+    def of(use: str, column: str) -> tuple[int, int]:
+        one, other = (getattr(side[use], column) if use in side else 0 for side in (before, after))
+        return one, other
+
+    return tuple(
+        UseChange(use=use, transfer_ns=of(use, "transfer_ns"), waiting_ns=of(use, "waiting_ns"))
+        for use in sorted(before.keys() | after.keys())
+    )
+
+
+def _lines(a: FleetResult, b: FleetResult) -> tuple[LineChange, ...]:
+    costs = [{line.where.key: line.device_ns + line.host_ns for line in result.lines} for result in (a, b)]
+    places = {line.where.key: line.where for result in (a, b) for line in result.lines}
+    least = _WORTH * max(a.step_ns, b.step_ns)
+    changes = [
+        LineChange(where=where, cost_ns=(costs[0].get(key, 0), costs[1].get(key, 0))) for key, where in places.items()
+    ]
+    changes = [each for each in changes if abs(each.cost_ns[1] - each.cost_ns[0]) >= least]
+    changes.sort(key=lambda each: -abs(each.cost_ns[1] - each.cost_ns[0]))
+    return tuple(changes[:_MOST_LINES])

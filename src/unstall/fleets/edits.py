@@ -1,0 +1,293 @@
+"""Edits of a whole job: no stragglers, one rank like another, stages in balance."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.errors import UsageError
+from unstall.fleets.couple import Meeting
+from unstall.fleets.job import Buckets, Job, host_free, members_inside, scaled
+from unstall.fleets.join import ranks_text
+from unstall.fleets.summary import Rank
+from unstall.replay.program import Program
+from unstall.timeline.columns import I64
+
+_Reals = NDArray[np.float64]
+_OF_ONE_RANK = re.compile(r"(?P<rank>\d{1,6})/(?P<edit>.+)$")
+NAMES = ("no-stragglers", "rank-like", "balance-stages")
+ABOUT = {
+    "no-stragglers": "Every operation takes its median over the ranks that do the same.",
+    "rank-like": "One rank's work is replaced by that of another.",
+    "balance-stages": "Every stage of the pipeline computes for the same time.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FleetEdit:
+    """One edit as the user wrote it.
+
+    Attributes:
+        text: The edit.
+        name: Its name.
+        argument: The text after the name.
+        rank: The only rank that a single-rank edit is for; None for all.
+        of_job: Whether it is an edit of the job; else `unstall whatif` has it for a single rank.
+    """
+
+    text: str
+    name: str
+    argument: str | None
+    rank: int | None
+    of_job: bool
+
+
+def parse_edit(text: str) -> FleetEdit:
+    """Parses an edit such as `no-stragglers`, `rank-like:3:0`, `comm-speed:2` or `3/remove-syncs`.
+
+    Raises:
+        UsageError: There is no such edit.
+    """
+    found = _OF_ONE_RANK.match(text)
+    rank, rest = (int(found["rank"]), found["edit"]) if found else (None, text)
+    name, colon, argument = rest.partition(":")
+    if name in NAMES:
+        if found:
+            raise UsageError(f"{text}: {name} is about the whole job: write {rest}")
+        if name == "rank-like":
+            if not re.fullmatch(r"\d{1,6}:\d{1,6}", argument):
+                raise UsageError(f"{text}: write rank-like:R:S, to give rank R the work of rank S")
+        elif colon:
+            raise UsageError(f"{text}: {name} takes no argument")
+        return FleetEdit(text, name, argument or None, None, True)
+    from unstall.what_if.edits import parse
+
+    try:
+        parse(rest)
+    except UsageError as error:
+        raise UsageError(f"{error}; for a whole job also: {', '.join(NAMES)}") from None
+    return FleetEdit(text, name, argument or None, rank, False)
+
+
+def apply_edit(job: Job, edit: FleetEdit) -> Job:
+    """Returns the job with an edit of the whole job.
+
+    Raises:
+        UsageError: A rank of `rank-like` has no trace, or there is no pipeline to balance.
+    """
+    if edit.name == "rank-like":
+        one, other = (int(number) for number in (edit.argument or "").split(":"))
+        numbers = {rank.number: index for index, rank in enumerate(job.ranks)}
+        for number in (one, other):
+            if number not in numbers:
+                raise UsageError(f"{edit.text}: there is no trace of rank {number}")
+        return rank_like(job, numbers[one], numbers[other])
+    makes: dict[str, Callable[[Job], Job]] = {"no-stragglers": no_stragglers, "balance-stages": balance_stages}
+    return makes[edit.name](job)
+
+
+class _Shapes:
+    """The buckets of all ranks of a job, and which collectives stand where."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        most = max((int(rank.calls.position.max(initial=-1)) for rank in job.ranks), default=-1)
+        self.stretches = most + 2
+        self.buckets = [Buckets.of(rank, job.steps, self.stretches) for rank in job.ranks]
+        self.positions = [_positions(rank, self.stretches) for rank in job.ranks]
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """What the programs of ranks that can stand in for one another have in common: collectives in each step."""
+        calls = self.job.ranks[index].calls
+        step = calls.step[(calls.op >= 0) & (calls.step >= 0)]
+        return tuple(np.bincount(step, minlength=self.job.steps)[: self.job.steps].tolist())
+
+
+def _positions(rank: Rank, stretches: int) -> tuple[I64, I64]:
+    """Returns (where each of a rank's ops stands, the op at each place); -1 for no place or no op."""
+    calls, program = rank.calls, rank.program
+    place = np.full(len(program.ops), -1, dtype=np.int64)
+    inside = (calls.op >= 0) & (calls.step >= 0)
+    at = calls.step[inside] * stretches + calls.position[inside]
+    place[calls.op[inside]] = at
+    op = np.full(rank.steps * stretches, -1, dtype=np.int64)
+    op[at] = calls.op[inside]
+    return place, op
+
+
+def _donor(job: Job, shapes: _Shapes, members: Sequence[int]) -> tuple[int, list[int]]:
+    """Returns the rank whose program stands for its role, and the ranks that it can stand for.
+
+    It has the structure that most ranks have, and of these the time nearest to the median.
+    """
+    shape = {index: shapes.shape(index) for index in members}
+    usual = Counter(shape.values()).most_common(1)[0][0]
+    alike = [index for index in members if shape[index] == usual]
+    rows = {index: len(job.programs[index].instructions) for index in alike}
+    common = Counter(rows.values()).most_common(1)[0][0]
+    same = [index for index in alike if rows[index] == common]
+    own = job.own.mean(axis=1)
+    middle = float(np.median(own[alike]))
+    return min(same, key=lambda index: (abs(float(own[index]) - middle), index)), alike
+
+
+def _with_donors(job: Job, shapes: _Shapes, donors: dict[int, int], made: dict[int, Program], notes: list[str]) -> Job:
+    """Gives ranks the programs of their donors: the op at each place of a step stands for the rank's own.
+
+    Args:
+        job: The job.
+        shapes: Its buckets.
+        donors: By rank, the rank whose program it gets.
+        made: By donor, the program that it gives.
+        notes: What to say about it.
+    """
+    programs = list(job.programs)
+    op = job.meeting.op.copy()
+    for index, donor in donors.items():
+        programs[index] = made[donor]
+        mine = np.flatnonzero(job.meeting.rank == index)
+        place = shapes.positions[index][0][op[mine]]
+        stands = shapes.positions[donor][1]
+        known = (place >= 0) & (place < len(stands))
+        op[mine] = np.where(known, stands[np.where(known, place, 0)], -1)
+    whole = np.minimum.reduceat(op, job.meeting.first[:-1]) >= 0 if len(job.meeting) else np.zeros(0, np.bool_)
+    sizes = np.diff(job.meeting.first)
+    kept = np.repeat(whole, sizes)
+    first = np.append(0, np.cumsum(sizes[whole]))
+    meeting = Meeting(first, job.meeting.rank[kept], op[kept], job.meeting.transfer[kept])
+    offsets = list(job.offsets)
+    for index, donor in donors.items():
+        offsets[index] = job.offsets[donor]
+    return replace(job, programs=tuple(programs), meeting=meeting, offsets=tuple(offsets), notes=(*job.notes, *notes))
+
+
+def rank_like(job: Job, one: int, other: int) -> Job:
+    """Returns the job with the work of rank `one` replaced by that of rank `other`. Both are indices."""
+    shapes = _Shapes(job)
+    if shapes.shape(one) != shapes.shape(other):
+        numbers = ranks_text([job.ranks[one].number, job.ranks[other].number])
+        raise UsageError(f"{numbers} call different collectives, so one cannot stand in for the other")
+    return _with_donors(job, shapes, {one: other}, {other: job.programs[other]}, [])
+
+
+def no_stragglers(job: Job, only: Sequence[int] | None = None) -> Job:
+    """Returns the job in which every operation takes its median over the ranks of the same role.
+
+    `only` has the indices of the ranks that change; None for all. Then transfers take their medians too.
+    """
+    shapes = _Shapes(job)
+    donors: dict[int, int] = {}
+    made: dict[int, Program] = {}
+    notes: list[str] = []
+    for members in job.roles.members():
+        every = members.tolist()
+        donor, alike = _donor(job, shapes, every)
+        peers = [index for index in alike if only is None or index not in only] or alike
+        if only is not None and donor in only:
+            donor, _ = _donor(job, shapes, peers)
+        made[donor] = _median_program(job.ranks[donor], shapes.buckets[donor], [shapes.buckets[i] for i in peers])
+        donors |= {index: donor for index in alike if only is None or index in only}
+        if odd := sorted(set(every) - set(alike)):
+            notes.append(
+                f"{ranks_text([job.ranks[index].number for index in odd])} stay as recorded: they call other "
+                "collectives than their peers"
+            )
+    edited = _with_donors(job, shapes, donors, made, notes)
+    if only is not None:
+        return edited
+    usual = _usual_transfers(job)
+    if len(edited.meeting.transfer) != len(usual):
+        return edited
+    return replace(edited, meeting=replace(edited.meeting, transfer=usual))
+
+
+def _median_program(donor: Rank, own: Buckets, peers: Sequence[Buckets]) -> Program:
+    def factors(column: str) -> _Reals:
+        middle = np.median(np.stack([getattr(each, column) for each in peers]), axis=0)
+        mine = getattr(own, column)
+        return np.where(mine > 0, middle / np.maximum(mine, 1), 1.0)
+
+    return scaled(donor, own, factors("host"), factors("device"))
+
+
+def _usual_transfers(job: Job) -> I64:
+    """Returns, for each member of the job's meeting, the median transfer of the operations at its place of a step.
+
+    Operations of one kind, of groups with the same use and size, at the same position of a step, are alike.
+    """
+    inside = members_inside(job)
+    joined, ranks = job.joined, job.ranks
+    operation = joined.operation[inside]
+    position = joined.of_members(ranks, "position")[inside]
+    use = np.array([hash_of(use) for use in job.roles.use], dtype=np.int64)[joined.group[operation]]
+    size = np.diff(joined.first)[operation]
+    role = job.roles.role[joined.rank[inside]]
+    keys = np.stack([joined.kind[operation], use, size, role, position])
+    _, like = np.unique(keys, axis=1, return_inverse=True)
+    like = like.reshape(-1)
+    order = np.argsort(like, kind="stable")
+    cuts = np.flatnonzero(np.diff(like[order])) + 1
+    usual = np.empty(len(like), dtype=np.int64)
+    for rows in np.split(order, cuts):
+        usual[rows] = int(np.median(job.meeting.transfer[rows])) if len(rows) else 0
+    return usual
+
+
+_USES = ("data", "tensor", "pipeline", "expert", "sequence", "other")
+
+
+def hash_of(use: str) -> int:
+    """Returns the number of a use of groups."""
+    return _USES.index(use)
+
+
+def balance_stages(job: Job) -> Job:
+    """Returns the job whose pipeline stages compute for the same time: the mean of all stages.
+
+    Raises:
+        UsageError: There is no pipeline.
+    """
+    if job.roles.stages < 2:
+        raise UsageError("balance-stages: the traces show no pipeline")
+    shapes = _Shapes(job)
+    role = job.roles.role
+    host = np.array([each.host.sum() for each in shapes.buckets], dtype=np.float64)
+    device = np.array([each.device.sum() for each in shapes.buckets], dtype=np.float64)
+
+    def by_stage(total: _Reals) -> _Reals:
+        return np.array([total[role == stage].mean() for stage in range(job.roles.stages)])
+
+    programs = []
+    for index, rank in enumerate(job.ranks):
+        factors = []
+        for total in (host, device):
+            stages = by_stage(total)
+            factor = stages.mean() / max(stages[role[index]], 1.0)
+            factors.append(np.full(job.steps * shapes.stretches, factor))
+        programs.append(scaled(rank, shapes.buckets[index], factors[0], factors[1]))
+    return job.with_programs(programs)
+
+
+def slowdown(job: Job) -> float:
+    """Returns the slowdown S of "Understanding Stragglers in Large Model Training Using What-if Analysis" (Eq. 1).
+
+    It is the step time of the device's operations alone, without the host's delays, over that of an ideal job: each
+    operation takes its mean over all ranks, stages and steps (compute), or its median (transfers).
+    """
+    recorded = job.with_programs([host_free(program) for program in job.programs])
+    shapes = _Shapes(job)
+    total = np.array([each.device.reshape(job.steps, -1).sum(axis=1) for each in shapes.buckets], dtype=np.float64)
+    ideal = []
+    for index, rank in enumerate(job.ranks):
+        factor = total.mean() / np.maximum(total[index], 1.0)
+        by_bucket = np.repeat(factor, shapes.stretches)
+        made = scaled(rank, shapes.buckets[index], np.ones_like(by_bucket), by_bucket)
+        ideal.append(host_free(made))
+    usual = _usual_transfers(job)
+    best = job.with_programs(ideal, replace(job.meeting, transfer=usual))
+    return recorded.times.step_ns / max(best.times.step_ns, 1.0)

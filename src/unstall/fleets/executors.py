@@ -1,0 +1,170 @@
+"""Where the map runs: in processes of this machine, or on a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from unstall.errors import UsageError
+from unstall.fleets.mapping import Mapped, Task, map_file
+from unstall.fleets.worker import receive, send
+
+_SMALL_BYTES = 4 << 20  # less than that in all is read here: processes would take longer to start
+_TIMES_MEMORY = 12  # bytes that reading takes for each byte of JSON text, measured by benchmarks/fleets.py
+_EXPANSION = 12  # of a compressed trace
+_LEAST_BYTES = 200 << 20
+_TRIES = 2  # a worker that was killed is tried once more, alone
+
+
+class Executor(Protocol):
+    """Runs the map. Yields what came of each task as soon as it is known, in any order."""
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[Mapped]: ...
+
+
+class Processes:
+    """Runs tasks in processes of this machine. There are as many as processors and memory allow.
+
+    A process that dies takes only its task with it. The task is tried again.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self._most = most
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[Mapped]:
+        sizes = [_size(task.path) for task in tasks]
+        if self._most is None and sum(sizes) < _SMALL_BYTES:
+            yield from map(map_file, tasks)
+            return
+        count = self._most or workers(sizes)
+        idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
+        for _ in range(min(count, len(tasks))):
+            idle.put(_Worker())
+
+        def mapped(task: Task) -> Mapped:
+            worker = idle.get()
+            try:
+                return worker.map(task)
+            finally:
+                idle.put(worker)
+
+        with ThreadPoolExecutor(count) as pool:
+            # Large files first, so that no process ends long after the others.
+            order = sorted(range(len(tasks)), key=lambda at: -sizes[at])
+            try:
+                for done in as_completed([pool.submit(mapped, tasks[at]) for at in order]):
+                    yield done.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
+                while not idle.empty():
+                    idle.get().close()
+
+
+class _Worker:
+    """A process that maps one file after the other."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def map(self, task: Task) -> Mapped:
+        for _ in range(_TRIES):
+            process = self._process or self._started()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            with suppress(OSError):
+                send(process.stdin, task)
+                if (message := receive(process.stdout)) is not None:
+                    return msgspec.msgpack.decode(message, type=Mapped)
+            self.close()
+        return Mapped(path=task.path, why="the process that read it was killed: there may be too little memory")
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        path = os.pathsep.join(filter(None, sys.path))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "unstall.fleets.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        )
+        return self._process
+
+    def close(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with suppress(OSError):
+                        pipe.close()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(2)
+                return
+            process.kill()
+            process.wait()
+
+
+def workers(sizes: Sequence[int], available: int | None = None, processors: int | None = None) -> int:
+    """Returns how many files of these sizes, in bytes of JSON text, can be read at once."""
+    processors = processors or len(os.sched_getaffinity(0))
+    available = available or _available_bytes()
+    each = max(_LEAST_BYTES, _TIMES_MEMORY * max(sizes, default=0))
+    return max(1, min(processors, len(sizes), available // (2 * each)))
+
+
+def _available_bytes() -> int:
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) << 10
+    return 4 << 30
+
+
+def _size(path: str) -> int:
+    """Returns about how many bytes of text a file has."""
+    try:
+        size = Path(path).stat().st_size
+        with Path(path).open("rb") as file:
+            packed = file.read(2) in (b"\x1f\x8b", b"\x28\xb5", b"PK")
+    except OSError:
+        return 0
+    return size * _EXPANSION if packed else size
+
+
+def executor_of(on: str | None) -> Executor:
+    """Returns the executor that `--on` names: "ray" or "ray://ADDRESS"; None for processes of this machine.
+
+    Raises:
+        UsageError: There is no such executor, or Ray is not installed or cannot be reached.
+    """
+    if on is None:
+        return Processes()
+    if on == "ray" or on.startswith("ray:"):
+        from unstall.fleets.on_ray import Ray
+
+        return Ray(on)
+    raise UsageError(f"--on {on}: it can be ray, or ray://ADDRESS:PORT")
+
+
+def all_of(executor: Executor, tasks: Sequence[Task], progress: Callable[[int, int], None] | None) -> list[Mapped]:
+    """Runs all tasks. Returns what came of them, in their order."""
+    place = {task.path: number for number, task in enumerate(tasks)}
+    found: dict[int, Mapped] = {}
+    for mapped in _counted(executor.run(tasks), len(tasks), progress):
+        found[place[mapped.path]] = mapped
+    lost = (Mapped(path=task.path, why="the executor lost it") for task in tasks)
+    return [found.get(number, mapped) for number, mapped in enumerate(lost)]
+
+
+def _counted(mapped: Iterable[Mapped], total: int, progress: Callable[[int, int], None] | None) -> Iterator[Mapped]:
+    for done, each in enumerate(mapped, 1):
+        yield each
+        if progress is not None:
+            progress(done, total)

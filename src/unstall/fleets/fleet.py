@@ -1,0 +1,294 @@
+"""The function `explain_fleet`: the traces of all ranks → a `FleetResult`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from unstall._version import __version__
+from unstall.errors import UsageError
+from unstall.figures import counted, duration, share
+from unstall.fleets.assess import (
+    Assessed,
+    assess,
+    clock_fit,
+    fleet_lines,
+    group_uses,
+    moments_of,
+    rank_rows,
+    recorded_steps,
+    spread,
+    stages_of,
+)
+from unstall.fleets.edits import ABOUT, FleetEdit, apply_edit, parse_edit, slowdown
+from unstall.fleets.executors import Executor, executor_of
+from unstall.fleets.gather import Gathered, find_traces, gather, notes_of
+from unstall.fleets.job import Job, make_job
+from unstall.fleets.join import ranks_text
+from unstall.fleets.mapping import Task
+from unstall.fleets.result import Cause, FleetEditStep, FleetResult, FleetVerdict
+from unstall.fleets.roles import roles_of
+from unstall.fleets.summary import Rank
+from unstall.fleets.waiting import waiting
+from unstall.what_if.edits import about, parse
+
+_NOTABLE = 0.05  # of a step: what gains less does not hold up the job
+_PLACE_LENGTH = 60
+_FEW = 2  # ranks that are late in single steps and are still named one by one
+
+
+def explain_fleet(
+    source: str | Path | Iterable[str | Path],
+    *,
+    edits: Sequence[str] = (),
+    step: str | None = None,
+    user: Sequence[str] = (),
+    on: str | Executor | None = None,
+    cache: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> FleetResult:
+    """Explains a job of many ranks as one; see `unstall.fleet`.
+
+    Raises:
+        TraceError: None of the files can be used.
+        UsageError: There are no files, an edit does not exist, or the executor cannot be used.
+    """
+    chosen = [parse_edit(text) for text in edits]
+    executor = executor_of(on) if on is None or isinstance(on, str) else on
+    paths = find_traces(source, getattr(executor, "find", None))
+
+    def tasks(of_rank: Sequence[str] = (), only: frozenset[str] | None = None) -> list[Task]:
+        return [
+            Task(
+                path=path,
+                step=step,
+                user=tuple(user),
+                edits=tuple(of_rank) if only is None or path in only else (),
+                cache=cache,
+            )
+            for path in paths
+        ]
+
+    gathered = gather(tasks(), executor, progress)
+    job = _job(gathered)
+    assessed = assess(job)
+    steps = []
+    if chosen:
+        steps = _edited(job, gathered, assessed, chosen, lambda texts, only: gather(tasks(texts, only), executor))
+    return _result(source, gathered, job, assessed, tuple(steps))
+
+
+def _job(gathered: Gathered) -> Job:
+    ranks = gathered.ranks
+    return make_job(ranks, gathered.joined, waiting(ranks, gathered.joined), roles_of(ranks, gathered.joined))
+
+
+def _edited(
+    job: Job,
+    gathered: Gathered,
+    assessed: Assessed,
+    edits: Sequence[FleetEdit],
+    again: Callable[[Sequence[str], frozenset[str] | None], Gathered],
+) -> list[FleetEditStep]:
+    """Makes the edits one after the other. Those of single ranks are made where the ranks' traces are, and first."""
+    path_of = {rank.number: rank.summary.path for rank in gathered.ranks}
+    made: list[FleetEditStep] = []
+    of_all: list[str] = []
+    before, current, notes = assessed.replayed_ns, job, 0
+    for edit in sorted(edits, key=lambda each: each.of_job):
+        if edit.of_job:
+            current = apply_edit(current, edit)
+            said, what = current.notes[notes:], ABOUT[edit.name]
+            notes = len(current.notes)
+        else:
+            text = edit.text.partition("/")[2] if edit.rank is not None else edit.text
+            if edit.rank is not None and edit.rank not in path_of:
+                raise UsageError(f"{edit.text}: there is no trace of rank {edit.rank}")
+            if edit.rank is not None and any(not each.of_job and each is not edit for each in edits):
+                raise UsageError(f"{edit.text}: an edit of one rank must be the only one of its kind")
+            of_all.append(text)
+            only = None if edit.rank is None else frozenset({path_of[edit.rank]})
+            current = _job(again(of_all, only))
+            what = about(parse(text))
+            said = tuple(dict.fromkeys(note for rank in current.ranks for note in _new_notes(rank, job)))
+        after = current.times.step_ns
+        made.append(
+            FleetEditStep(
+                edit=edit.text, about=what, step_ns=round(after), gain_ns=round(before - after), notes=tuple(said)
+            )
+        )
+        before = after
+    return made
+
+
+def _new_notes(rank: Rank, job: Job) -> tuple[str, ...]:
+    known = {note for each in job.ranks for note in each.summary.inferred}
+    return tuple(note for note in rank.summary.inferred if note not in known)
+
+
+def _result(
+    source: str | Path | Iterable[str | Path],
+    gathered: Gathered,
+    job: Job,
+    assessed: Assessed,
+    edits: tuple[FleetEditStep, ...],
+) -> FleetResult:
+    rows = rank_rows(job)
+    world = next((rank.summary.world_size for rank in job.ranks if rank.summary.world_size is not None), None)
+    present = {rank.number for rank in job.ranks}
+    known = {number for group in gathered.joined.groups for number in group.ranks}
+    expected = set(range(world)) if world is not None and world < 1 << 17 else known
+    clocks = clock_fit(job)
+    recorded = recorded_steps(job)
+    return FleetResult(
+        version=__version__,
+        source=str(source) if isinstance(source, str | Path) else counted(len(job.ranks), "file"),
+        world_size=world,
+        missing=tuple(sorted(expected - present)),
+        not_read=gathered.not_read,
+        ranks_by=gathered.ranks_by,
+        unit=job.ranks[0].summary.unit,
+        steps=job.steps,
+        step_ns=round(assessed.recorded_ns),
+        step_spread=spread(recorded[1:] if len(recorded) > 1 else recorded),
+        own_spread=spread(job.own.mean(axis=1)),
+        replayed_step_ns=round(assessed.replayed_ns),
+        error_ns=round(assessed.error_ns),
+        clocks=clocks,
+        verdict=_verdict(job, assessed),
+        transfer_ns=round(float(np.mean([row.transfer_ns for row in rows]))),
+        waiting_ns=round(float(np.mean([row.waiting_ns for row in rows]))),
+        ranks=rows,
+        stragglers=assessed.stragglers,
+        groups=group_uses(job),
+        stages=stages_of(job),
+        lines=fleet_lines(job),
+        ideal_step_ns=round(assessed.ideal_ns),
+        slowdown=round(assessed.replayed_ns / max(assessed.ideal_ns, 1), 4),
+        paper_slowdown=round(slowdown(job), 4) if len(job.joined) else None,
+        edits=edits,
+        moments=moments_of(job),
+        notes=(*_own_notes(gathered, job, clocks.parts), *notes_of(gathered)),
+    )
+
+
+def _own_notes(gathered: Gathered, job: Job, parts: int) -> tuple[str, ...]:
+    notes = [*gathered.joined.notes, *gathered.notes]
+    if gathered.ranks_by != "distributedInfo":
+        notes.append("the names of the files tell the ranks: the traces have no distributedInfo")
+    lengths = {rank.steps for rank in job.ranks}
+    if len(lengths) > 1:
+        notes.append(f"the ranks have {min(lengths)} to {max(lengths)} steps: only the first {job.steps} are compared")
+    if job.coupled.uncoupled:
+        notes.append(
+            f"{counted(job.coupled.uncoupled, 'operation')} could not be replayed together: the ranks call them in "
+            "different orders"
+        )
+    if parts > 1:
+        notes.append(f"no common collective connects {parts} parts of the job: times of different parts do not compare")
+    if job.waiting.by_all:
+        notes.append("sends and receives compare some of the clocks: they end less evenly than other collectives")
+    residual, waits = job.waiting.clocks.residual_ns, job.waiting.blame
+    if residual and np.isfinite(residual) and len(waits) and residual > float(np.median(waits)):
+        late = int((waits <= residual).sum())
+        notes.append(
+            f"the clocks agree to {duration(round(residual))} only, so it cannot be told who came last in "
+            f"{counted(late, 'operation')} of {len(waits):,}"
+        )
+    return tuple(notes)
+
+
+def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
+    unit = job.ranks[0].summary.unit
+    base = assessed.replayed_ns
+    if not len(job.joined):
+        return FleetVerdict(
+            bound_by="own work",
+            text="The traces tell no collective that the ranks share, so it cannot be told who waits for whom.",
+        )
+    stragglers = assessed.stragglers
+    if len(stragglers) > _FEW and all(each.steps for each in stragglers):
+        return FleetVerdict(bound_by="uneven work", text=_of_turns(assessed, unit, job))
+    if stragglers:
+        return FleetVerdict(bound_by="straggler", text=_of_straggler(assessed, unit, job))
+    gains = {
+        "stages": base - assessed.balanced_ns if assessed.balanced_ns is not None else 0.0,
+        "uneven work": base - assessed.ideal_ns,
+        "communication": base - assessed.silent_ns,
+    }
+    most = max(gains, key=lambda each: gains[each])
+    if gains[most] < max(_NOTABLE * base, assessed.error_ns):
+        text = (
+            f"No rank makes the others wait. {_start(unit)} takes {duration(round(base))}, mostly the ranks' own work."
+        )
+        return FleetVerdict(bound_by="own work", text=text)
+    after = duration(round(base - gains[most]))
+    instead = f"{unit} would take {after} instead of {duration(round(base))}"
+    if most == "stages":
+        stages = stages_of(job)
+        stage = max(stages, key=lambda each: each.own_ns)
+        others = duration(round(float(np.mean([each.own_ns for each in stages if each.stage != stage.stage]))))
+        text = (
+            f"Stage {stage.stage} ({ranks_text(stage.ranks)}) makes the pipeline wait: it computes for "
+            f"{duration(stage.own_ns)} {_over(unit)}, the other stages for {others}{_why(stage.causes)}. "
+            f"With stages in balance, {instead}."
+        )
+    elif most == "uneven work":
+        text = (
+            "No single rank makes the others wait: they take turns. If every operation took its median over the ranks, "
+            f"{instead}."
+        )
+    else:
+        text = f"The ranks wait for transfers, not for one another. If transfers took no time, {instead}."
+    return FleetVerdict(bound_by=most, text=text)
+
+
+def _of_turns(assessed: Assessed, unit: str, job: Job) -> str:
+    """Returns the sentence on ranks that are late in single steps, each in others."""
+    stragglers = assessed.stragglers
+    steps = {step for each in stragglers for step in each.steps}
+    kinds = Counter(each.causes[0].kind for each in stragglers if each.causes)
+    why = f" ({kinds.most_common(1)[0][0]})" if kinds else ""
+    ranks = _start(ranks_text([each.rank for each in stragglers]))
+    return (
+        f"{ranks} take turns: in {counted(len(steps), 'step')} of {job.steps}, one of them makes the others wait{why}. "
+        f"If every operation took its median over the ranks, {unit} would take {duration(round(assessed.ideal_ns))} "
+        f"instead of {duration(round(assessed.replayed_ns))}."
+    )
+
+
+def _of_straggler(assessed: Assessed, unit: str, job: Job) -> str:
+    first = assessed.stragglers[0]
+    after = round(assessed.replayed_ns) - first.gain_ns
+    base = round(assessed.replayed_ns)
+    when = f" in {counted(len(first.steps), 'step')} of {job.steps}" if first.steps else ""
+    text = (
+        f"Rank {first.rank} makes the others wait{when}: its own work takes {duration(first.late_ns)} {_over(unit)} "
+        f"longer than that of its peers{_why(first.causes)}. If it worked as its peers do, {unit} would take "
+        f"{duration(after)} instead of {duration(base)}: {share(first.gain_ns, base)} less."
+    )
+    if rest := assessed.stragglers[1:]:
+        text += f" So {'does' if len(rest) == 1 else 'do'} {ranks_text([each.rank for each in rest])}."
+    return text
+
+
+def _why(causes: Sequence[Cause]) -> str:
+    if not causes:
+        return ""
+    cause = causes[0]
+    where = cause.where
+    at = f" at {where.file}:{where.line}" if where.file and cause.factor is None else ""
+    if not at and where.function and cause.factor is None:
+        at = f" at {where.function[:_PLACE_LENGTH]}"
+    return f" ({cause.kind}{at}: {cause.text})"
+
+
+def _over(unit: str) -> str:
+    return "a step" if unit == "a step" else "in the run"
+
+
+def _start(unit: str) -> str:
+    return f"{unit[:1].upper()}{unit[1:]}"

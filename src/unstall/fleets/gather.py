@@ -1,0 +1,173 @@
+"""Finds the traces of a job and reads them to ranks; what cannot be used is named, and the rest goes on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unstall.errors import TraceError, UsageError
+from unstall.figures import counted
+from unstall.fleets.executors import Executor, all_of
+from unstall.fleets.join import Joined, join, ranks_text
+from unstall.fleets.mapping import Mapped, Task, files_of_glob
+from unstall.fleets.result import NotRead
+from unstall.fleets.steps import paired_steps
+from unstall.fleets.summary import Rank, decode
+
+ENDINGS = (".json", ".json.gz", ".json.zst", ".trace", ".trace.gz", ".timeline", ".unstall")
+_MOST_FILES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """The ranks of a job, in ascending order, with what they do together."""
+
+    ranks: tuple[Rank, ...]
+    joined: Joined
+    not_read: tuple[NotRead, ...]
+    ranks_by: str
+    notes: tuple[str, ...]
+
+
+def find_traces(source: str | Path | Iterable[str | Path], find: Callable[[str], list[str]] | None = None) -> list[str]:
+    """Returns the files of a folder, a glob, or a list of these.
+
+    Args:
+        source: What the user gave.
+        find: Returns the files of a glob where the executor runs; None for this machine.
+
+    Raises:
+        UsageError: There are no files, or too many.
+    """
+    given = [source] if isinstance(source, str | Path) else list(source)
+    found: list[str] = []
+    for each in map(str, given):
+        if Path(each).is_dir():
+            files = [str(path) for path in Path(each).rglob("*") if path.is_file()]
+            found += [path for path in files if path.lower().endswith(ENDINGS)]
+        elif Path(each).is_file():
+            found.append(each)
+        else:
+            matched = (find or files_of_glob)(each)
+            if not matched:
+                raise UsageError(f"{each}: there is no such file or folder, and no file matches it")
+            found += matched
+    distinct = list(dict.fromkeys(found))
+    if not distinct:
+        raise UsageError(f"{', '.join(map(str, given))}: there are no traces ({', '.join(ENDINGS[:2])}) in it")
+    if len(distinct) > _MOST_FILES:
+        raise UsageError(f"{len(distinct):,} files are more than the {_MOST_FILES:,} that one job may have")
+    return sorted(distinct, key=_natural)
+
+
+def _natural(path: str) -> list[tuple[int, int, str]]:
+    parts, number = [], ""
+    for letter in path:
+        if letter.isdigit():
+            number += letter
+            continue
+        if number:
+            parts.append((0, int(number), ""))
+            number = ""
+        parts.append((1, 0, letter))
+    return [*parts, (0, int(number), "")] if number else parts
+
+
+def gather(tasks: Sequence[Task], executor: Executor, progress: Callable[[int, int], None] | None = None) -> Gathered:
+    """Reads all files, and joins the ranks that belong together.
+
+    Raises:
+        UsageError: The question does not fit any file: an edit or an annotation does not exist.
+        TraceError: No file can be used.
+    """
+    mapped = all_of(executor, tasks, progress)
+    asked = [each for each in mapped if each.usage]
+    if asked and len(asked) == sum(each.data is None for each in mapped) == len(mapped):
+        raise UsageError(asked[0].why)
+    not_read = [NotRead(path=each.path, why=each.why) for each in mapped if each.data is None]
+    ranks, by = _distinct(mapped, not_read)
+    ranks = _whole(_of_one_world(ranks, not_read), not_read)
+    joined = join(ranks) if ranks else None
+    if joined is not None and len(joined):
+        parts = set(joined.rank.tolist())
+        if len(parts) < len(ranks):
+            for index, rank in enumerate(ranks):
+                if index not in parts and len(rank.calls):
+                    why = "it shares no operation with the others: it is of another job, or of another time"
+                    not_read.append(NotRead(path=rank.summary.path, why=why))
+            ranks = [rank for index, rank in enumerate(ranks) if index in parts or not len(rank.calls)]
+            joined = join(ranks)
+    if not ranks or joined is None:
+        shown = "; ".join(f"{each.path}: {each.why}" for each in not_read[:3])
+        raise TraceError(f"none of the {len(mapped)} files can be used: {shown}")
+    ranks, notes = paired_steps(ranks, joined)
+    return Gathered(tuple(ranks), join(ranks) if notes else joined, tuple(not_read), by, tuple(notes))
+
+
+def _distinct(mapped: Sequence[Mapped], not_read: list[NotRead]) -> tuple[list[Rank], str]:
+    """Returns one trace for each rank, in ascending order. Later ones of the same rank are left out, and named."""
+    by_digest: dict[str, str] = {}
+    by_rank: dict[int, Rank] = {}
+    told: Counter[str] = Counter()
+    for each in mapped:
+        if each.data is None:
+            continue
+        if each.digest in by_digest:
+            not_read.append(NotRead(path=each.path, why=f"it is the same file as {by_digest[each.digest]}"))
+            continue
+        by_digest[each.digest] = each.path
+        rank = decode(each.data)
+        if rank.number < 0:
+            why = "nothing tells its rank: neither distributedInfo nor the file's name (such as rank-3.json)"
+            not_read.append(NotRead(path=each.path, why=why))
+        elif rank.number in by_rank:
+            other = by_rank[rank.number].summary.path
+            not_read.append(NotRead(path=each.path, why=f"rank {rank.number} is in {other} already"))
+        else:
+            by_rank[rank.number] = rank
+            told[rank.summary.rank_by] += 1
+    by = "file name" if set(told) == {"file name"} else "distributedInfo" if len(told) < 2 else "both"
+    return [by_rank[number] for number in sorted(by_rank)], by
+
+
+def _of_one_world(ranks: list[Rank], not_read: list[NotRead]) -> list[Rank]:
+    """Leaves out the traces of a job with another number of ranks than most."""
+    sizes = Counter(rank.summary.world_size for rank in ranks if rank.summary.world_size is not None)
+    if not sizes:
+        return ranks
+    usual = max(sizes, key=lambda size: (sizes[size], size))
+    kept = []
+    for rank in ranks:
+        size = rank.summary.world_size
+        if size is not None and size != usual:
+            why = f"it is of another job: its world has {size:,} ranks, that of most files {usual:,}"
+            not_read.append(NotRead(path=rank.summary.path, why=why))
+        else:
+            kept.append(rank)
+    return kept
+
+
+def _whole(ranks: list[Rank], not_read: list[NotRead]) -> list[Rank]:
+    """Leaves out traces with less than half of the steps that the others have: only the steps of all are compared."""
+    usual = sorted(rank.steps for rank in ranks)[len(ranks) // 2] if ranks else 0
+    kept = []
+    for rank in ranks:
+        if 2 * rank.steps < usual:
+            why = f"it has {counted(rank.steps, 'step')}, and most files have {usual:,}"
+            cut = next((f": {note}" for note in rank.summary.notes if "at byte" in note), "")
+            not_read.append(NotRead(path=rank.summary.path, why=why + cut))
+        else:
+            kept.append(rank)
+    return kept
+
+
+def notes_of(gathered: Gathered) -> tuple[str, ...]:
+    """Returns what the ranks' own traces note; the same note of several ranks once."""
+    said: dict[str, list[int]] = {}
+    for rank in gathered.ranks:
+        for note in rank.summary.notes:
+            said.setdefault(note, []).append(rank.number)
+    every = len(gathered.ranks)
+    return tuple(note if len(numbers) == every else f"{ranks_text(numbers)}: {note}" for note, numbers in said.items())

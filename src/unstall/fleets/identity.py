@@ -1,0 +1,38 @@
+"""Tells which rank of a job a trace is of, and on which machine it ran."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from unstall.timeline.columns import Timeline
+
+_ENDINGS = re.compile(r"(?:\.(?:json|gz|zst|zip|pt|trace|timeline|unstall))+$", re.IGNORECASE)
+_RANK = re.compile(r"(?:^|[^a-z])(?:rank|worker|node_?rank|gpu|r)[-_ ]?\[?(\d{1,6})", re.IGNORECASE)
+_NUMBER = re.compile(r"(?:^|[-_.])(\d{1,6})$")
+# As torch.profiler.tensorboard_trace_handler names files: HOST_PID.TIME.pt.trace.json
+_BY_HANDLER = re.compile(r"^(?P<host>[\w.-]+?)_(?P<pid>\d+)\.\d{9,}\.pt\.trace\.json(?:\.gz)?$")
+
+
+class Identity(NamedTuple):
+    """The global rank, what told it, and the machine's name if it is known. The rank is -1 if nothing tells it."""
+
+    rank: int
+    by: str
+    machine: str | None
+
+
+def identify(timeline: Timeline, path: Path) -> Identity:
+    """Returns which rank a trace is of: by what the trace says, or else by the file's name, or its folder's."""
+    handler = _BY_HANDLER.match(path.name)
+    machine = handler["host"] if handler and not _RANK.search(handler["host"]) else None
+    if timeline.meta.rank is not None and timeline.meta.rank >= 0:
+        return Identity(timeline.meta.rank, "distributedInfo", machine)
+    stem = _ENDINGS.sub("", path.name)
+    for text in (stem, path.parent.name):
+        if found := _RANK.search(text):
+            return Identity(int(found[1]), "file name", machine)
+    if not handler and (found := _NUMBER.search(stem)):
+        return Identity(int(found[1]), "file name", machine)
+    return Identity(-1, "nothing", machine)

@@ -1,0 +1,216 @@
+"""Joins the collectives of all ranks: which calls of which ranks are one operation.
+
+Calls belong together if they have the same group and the same sequence number. Sends and receives have no common
+number, so they are paired by sender, receiver and order. If a trace has no sequence numbers, the order within the step
+and the group decides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from unstall.figures import counted
+from unstall.fleets.summarise import KINDS
+from unstall.fleets.summary import Group, Rank
+from unstall.locate.collectives import Kind
+from unstall.timeline.columns import I64
+
+_SEND_RECEIVE = KINDS.index(Kind.SEND_RECEIVE)
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Joined:
+    """Operations of several ranks, in order of their first call. Members are in CSR form.
+
+    Operation i has the members first[i] … first[i + 1] - 1.
+    """
+
+    group: I64  # by operation: index into `groups`
+    kind: I64  # by operation: index into `KINDS`
+    first: I64  # by operation, and one more: its first member
+    rank: I64  # by member: index into the list of ranks
+    row: I64  # by member: row of that rank's calls
+    groups: tuple[Group, ...]
+    notes: tuple[str, ...]  # what did not match, one sentence each
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    @property
+    def operation(self) -> I64:
+        """By member: its operation."""
+        return np.repeat(np.arange(len(self)), np.diff(self.first))
+
+    def of_members(self, ranks: Sequence[Rank], column: str) -> I64:
+        """Returns a column of `Calls` for each member."""
+        return self.of_rows([getattr(rank.calls, column) for rank in ranks])
+
+    def of_rows(self, columns: Sequence[I64]) -> I64:
+        """Returns, for each member, the number at its row of its rank's column."""
+        first = np.cumsum([0, *map(len, columns)])
+        found: I64 = np.concatenate([*columns, np.zeros(0, dtype=np.int64)])[first[self.rank] + self.row]
+        return found
+
+
+def join(ranks: Sequence[Rank]) -> Joined:
+    """Joins the collectives of the ranks. Calls that no other rank has a part in are left out, and noted."""
+    groups, number_of = _groups(ranks)
+    keys = [_keys(rank, number_of[index], groups) for index, rank in enumerate(ranks)]
+    rank_of = np.concatenate([np.full(len(key[0]), index) for index, key in enumerate(keys)])
+    columns = [np.concatenate(column) for column in zip(*keys, strict=True)]
+    row, kind, enqueued, known = columns[0], columns[1], columns[2], columns[3:]
+    order = np.lexsort((rank_of, *reversed(known)))
+    changes = np.zeros(len(order), dtype=np.bool_)
+    for column in known:
+        changes |= np.diff(column[order], prepend=-2) != 0
+    first = np.append(np.flatnonzero(changes), len(order))
+    sizes = np.diff(first)
+
+    lead = order[first[:-1]]
+    alike = np.minimum.reduceat(kind[order], first[:-1]) == np.maximum.reduceat(kind[order], first[:-1])
+    whole = (sizes > 1) & alike if len(sizes) else np.zeros(0, dtype=np.bool_)
+    notes = _notes(ranks, groups, (known[0][lead], sizes, alike), (first, order, rank_of, kind, row))
+    chosen = np.flatnonzero(whole)
+    chosen = chosen[np.argsort(np.minimum.reduceat(enqueued[order], first[:-1])[chosen], kind="stable")]
+    counts = sizes[chosen]
+    offset = np.append(0, np.cumsum(counts))
+    member = np.repeat(first[:-1][chosen] - offset[:-1], counts) + np.arange(int(counts.sum()))
+    at = order[member]
+    return Joined(known[0][lead][chosen], kind[lead][chosen], offset, rank_of[at], row[at], tuple(groups), notes)
+
+
+def _groups(ranks: Sequence[Rank]) -> tuple[list[Group], list[I64]]:
+    """Returns the distinct groups, and for each rank the number of each of its groups."""
+    groups: list[Group] = []
+    known: dict[tuple[str, tuple[int, ...], int], int] = {}
+    numbers = []
+    for rank in ranks:
+        mine = []
+        for group in rank.summary.groups:
+            key = (group.name, group.ranks, group.size)
+            if key not in known:
+                known[key] = len(groups)
+                groups.append(group)
+            mine.append(known[key])
+        numbers.append(np.array(mine, dtype=np.int64))
+    return groups, numbers
+
+
+def _keys(rank: Rank, number_of: I64, groups: list[Group]) -> tuple[I64, ...]:
+    """Returns (row, kind, time, …): the calls that can be joined, and what calls of one operation have in common."""
+    calls = rank.calls
+    group = number_of[calls.group] if len(calls) else calls.group
+    paired = (calls.kind == _SEND_RECEIVE) & (calls.source >= 0) & (calls.target >= 0)
+    # Each rank counts its own sends and receives, so their numbers do not tell which belong together.
+    alone = (calls.kind == _SEND_RECEIVE) & ~paired
+    several = np.array([each.size > 2 for each in groups], dtype=np.bool_)[group] if len(calls) else alone
+    numbered = (calls.sequence >= 0) & ~paired & ~alone
+    row = np.flatnonzero((numbered | (calls.step >= 0)) & ~(alone & several))
+    enqueued = calls.enqueued + rank.summary.zero_ns
+    way = np.where(numbered, 0, np.where(paired, 1, 2))
+    one = np.where(numbered, calls.sequence, np.where(paired, calls.source, calls.step))
+    two = np.where(numbered, 0, np.where(paired, calls.target, calls.kind))
+    three = np.where(paired, calls.step, 0)
+    parts = [column[row] for column in (group, way, one, two, three)]
+    return (row, calls.kind[row], enqueued[row], *parts, _occurrence(parts))
+
+
+def _occurrence(parts: list[I64]) -> I64:
+    """Returns, for each row, how many earlier rows are the same."""
+    order = np.lexsort(tuple(reversed(parts)))
+    new = np.zeros(len(order), dtype=np.bool_)
+    for column in parts:
+        new |= np.diff(column[order], prepend=-2) != 0
+    starts = np.flatnonzero(new)
+    within = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
+    result = np.empty(len(order), dtype=np.int64)
+    result[order] = within
+    return result
+
+
+def _notes(
+    ranks: Sequence[Rank],
+    groups: list[Group],
+    found: tuple[I64, I64, np.ndarray],
+    rows: tuple[I64, I64, I64, I64, I64],
+) -> tuple[str, ...]:
+    """Returns a sentence for each group whose calls do not match, and for groups that the traces do not tell."""
+    group, sizes, alike = found
+    first, order, rank_of, kind, row = rows
+    loaded = {rank.number: index for index, rank in enumerate(ranks)}
+    notes = []
+    for at in np.flatnonzero(~alike)[:_MOST_NAMED].tolist():
+        mine = order[first[at] : first[at + 1]]
+        by_kind: dict[int, list[int]] = {}
+        for each in mine.tolist():
+            by_kind.setdefault(int(kind[each]), []).append(ranks[int(rank_of[each])].number)
+        said = "; ".join(f"{ranks_text(each)} {KINDS[what].value}" for what, each in by_kind.items())
+        notes.append(
+            f"desync in {name_of(groups[int(group[at])])}: the same operation is {said}, so these ranks do not run "
+            "the same program"
+        )
+    lacking: Counter[tuple[int, int]] = Counter()
+    span = [_span(rank) for rank in ranks]
+    for at in np.flatnonzero(alike).tolist():
+        expected = [loaded[number] for number in groups[int(group[at])].ranks if number in loaded]
+        if len(expected) <= sizes[at]:
+            continue
+        mine = order[first[at] : first[at + 1]]
+        if int(kind[mine[0]]) == _SEND_RECEIVE and sizes[at] > 1:
+            continue
+        each = ranks[int(rank_of[mine[0]])]
+        time = int(each.calls.started[row[mine[0]]]) + each.summary.zero_ns
+        present = set(rank_of[mine].tolist())
+        for index in expected:
+            if index not in present and span[index][0] < time < span[index][1]:
+                lacking[int(group[at]), ranks[index].number] += 1
+    for (number, rank), count in sorted(lacking.items())[: 2 * _MOST_NAMED]:
+        notes.append(
+            f"rank {rank} lacks {counted(count, 'operation')} that others have in {name_of(groups[number])}: they are "
+            "replayed as recorded"
+        )
+    kinds = [rank.calls for rank in ranks]
+    unknown = sum(int(((calls.kind == _SEND_RECEIVE) & (calls.source < 0)).sum()) for calls in kinds)
+    if unknown:
+        notes.append(
+            f"{unknown:,} sends and receives of unknown peers: joined by their order if their group has two "
+            "ranks, else replayed as recorded"
+        )
+    if any(not each.ranks for each in groups):
+        notes.append(
+            "some traces do not tell the ranks of a group: its operations are matched by their order in each step"
+        )
+    return tuple(notes)
+
+
+def _span(rank: Rank) -> tuple[int, int]:
+    calls, zero = rank.calls, rank.summary.zero_ns
+    if not len(calls):
+        return 0, 0
+    return int(calls.started.min()) + zero, int(calls.ended.max()) + zero
+
+
+def name_of(group: Group) -> str:
+    """Returns a name for a group: what torch calls it, and its ranks."""
+    name = group.name or "an unnamed group"
+    return f"{name} ({ranks_text(group.ranks)})" if group.ranks else name
+
+
+def ranks_text(numbers: Sequence[int]) -> str:
+    """Returns ranks as people write them: "rank 3", "ranks 0-3, 8"."""
+    distinct = sorted(set(numbers))
+    parts: list[str] = []
+    at = 0
+    while at < len(distinct):
+        end = at
+        while end + 1 < len(distinct) and distinct[end + 1] == distinct[end] + 1:
+            end += 1
+        parts.append(f"{distinct[at]}" if end == at else f"{distinct[at]}-{distinct[end]}")
+        at = end + 1
+    shown = ", ".join(parts[:8]) + (", …" if len(parts) > 8 else "")
+    return f"rank {shown}" if len(distinct) == 1 else f"ranks {shown}"

@@ -1,0 +1,97 @@
+"""Runs the map on a Ray cluster: each file is read on a node whose disk has it, and only summaries travel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from unstall.errors import UsageError
+from unstall.fleets.mapping import Mapped, Task, files_of_glob, map_file
+
+_RETRIES = 3  # of a task whose worker or node died
+
+
+class Ray:
+    """Runs tasks on a Ray cluster.
+
+    Args:
+        on: "ray" for the cluster of this machine or of RAY_ADDRESS, or "ray://HOST:PORT".
+        ray: The module; a test may give another.
+
+    Raises:
+        UsageError: Ray is not installed, or there is no cluster at that address.
+    """
+
+    def __init__(self, on: str = "ray", ray: Any = None) -> None:
+        if ray is None:
+            try:
+                ray = import_module("ray")
+            except ImportError:
+                raise UsageError("--on ray: Ray is not installed; pip install 'unstall[ray]'") from None
+        self._ray = ray
+        address = None if on == "ray" else on
+        if not ray.is_initialized():
+            try:
+                ray.init(address=address, ignore_reinit_error=True, logging_level="ERROR", log_to_driver=False)
+            except (ConnectionError, RuntimeError, ValueError) as error:
+                raise UsageError(f"--on {on}: there is no Ray cluster to be reached there ({error})") from None
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[Mapped]:
+        """Yields what came of each task. A task whose worker died is tried again, also on another node."""
+        ray = self._ray
+        nodes = self._nodes()
+        holders = self._holders(tasks, nodes)
+        remote = ray.remote(_map_encoded)
+        waiting: dict[Any, Task] = {}
+        for task in tasks:
+            options: dict[str, Any] = {"max_retries": _RETRIES, "num_cpus": 1}
+            held = holders.get(task.path, [])
+            if held and len(held) < len(nodes):
+                options["scheduling_strategy"] = self._at(held[0])
+            waiting[remote.options(**options).remote(msgspec.msgpack.encode(task))] = task
+        while waiting:
+            (done,), _ = ray.wait(list(waiting), num_returns=1)
+            task = waiting.pop(done)
+            try:
+                yield msgspec.msgpack.decode(ray.get(done), type=Mapped)
+            except Exception as error:  # Ray has its own tree of errors, for dead workers, nodes and objects
+                yield Mapped(path=task.path, why=f"its node or worker was lost ({type(error).__name__})")
+
+    def find(self, pattern: str) -> list[str]:
+        """Returns the files of a glob on all nodes, each path once."""
+        remote = self._ray.remote(files_of_glob)
+        asked = [
+            remote.options(num_cpus=0, scheduling_strategy=self._at(node)).remote(pattern) for node in self._nodes()
+        ]
+        return sorted({path for found in self._ray.get(asked) for path in found})
+
+    def _nodes(self) -> list[str]:
+        return [node["NodeID"] for node in self._ray.nodes() if node.get("Alive")]
+
+    def _at(self, node: str) -> Any:
+        return self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=True)
+
+    def _holders(self, tasks: Sequence[Task], nodes: list[str]) -> dict[str, list[str]]:
+        """Returns, for each path, the nodes that have it."""
+        if len(nodes) < 2:
+            return {}
+        paths = [task.path for task in tasks]
+        remote = self._ray.remote(_present)
+        asked = [remote.options(num_cpus=0, scheduling_strategy=self._at(node)).remote(paths) for node in nodes]
+        found: dict[str, list[str]] = {}
+        for node, present in zip(nodes, self._ray.get(asked), strict=True):
+            for path in present:
+                found.setdefault(path, []).append(node)
+        return found
+
+
+def _map_encoded(task: bytes) -> bytes:
+    return msgspec.msgpack.encode(map_file(msgspec.msgpack.decode(task, type=Task)))
+
+
+def _present(paths: list[str]) -> list[str]:
+    return [path for path in paths if Path(path).exists()]

@@ -1,0 +1,268 @@
+"""Reduces a `Program` to what a job's replay needs: what the host and the streams do between collectives.
+
+Instructions and ops that nothing else depends on are merged. The reduced program replays to the same times: at each
+op that is kept, and at each instruction that is kept, which includes the boundaries of steps. If launch queues fill,
+launches are not merged. If they fill only because the rank waits for others, a merged launch takes one place.
+
+The mathematics: on one thread and one stream, the end of a run of launches is max(t + A, r + B). Here t is the thread's
+clock, r the time when the stream is free. The constants A and B follow from the run's instructions (max-plus algebra),
+so one launch with one op can stand for the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
+
+import numpy as np
+
+from unstall.replay.engine import replay
+from unstall.replay.program import Code, Instructions, Ops, Program
+from unstall.timeline.columns import I64, Bool
+from unstall.timeline.grouping import groups
+
+_Table = TypeVar("_Table", Instructions, Ops)
+_ON_STREAM = (Code.LAUNCH, Code.RECORD, Code.STREAM_WAIT, Code.SYNC_STREAM)
+_OF_TARGET = (Code.STREAM_WAIT, Code.SYNC_EVENT, Code.JOIN)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Arrivals:
+    """For each op of a reduced program, the constraints that decide when it ends. One row each.
+
+    A merged op ends no earlier than `clock + host + device`, for each of its pairs (host, device). The clock is that of
+    the thread when the merged launch begins. A run of launches has one pair for each op: the host's time until the op
+    arrives, and the device's time from the op's start to the end of the run. Three pairs are kept: of the first op, of
+    the last op, and of the op that decides as recorded. So the host's and the device's times can be changed separately.
+    """
+
+    host: I64  # shape (ops, 3), in ns
+    device: I64  # shape (ops, 3), in ns
+
+    def ends(self, host: np.ndarray, device: np.ndarray) -> I64:
+        """Returns, for each op, the latest of its constraints, if all times are multiplied by the given factors."""
+        ends = np.rint(self.host * host[:, None] + self.device * device[:, None]).max(axis=1)
+        latest: I64 = ends.astype(np.int64)
+        return latest
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Reduced:
+    """A reduced program, and where its rows come from.
+
+    `Instructions.host` and `Ops.device` of the program are those of the last instruction or op of each merged run.
+    """
+
+    program: Program
+    arrivals: Arrivals
+    row_of: I64  # by instruction of the original program: its row here, or that of the run it was merged into; or -1
+    op_of: I64  # by op of the original program: likewise
+
+
+def reduce(program: Program, keep: Bool) -> Reduced:
+    """Merges all that no collective, no boundary of a step and no other thread or stream depends on.
+
+    Args:
+        program: The program. What comes after its last step is left out.
+        keep: A mask of the ops that must stay as they are: the collectives.
+    """
+    program, keep = _until_last_step(program, keep)
+    do = program.instructions
+    code = do.code.copy()
+    target = np.where(np.isin(code, _OF_TARGET), do.target, -1)
+    aimed_at = np.zeros(len(do), dtype=np.bool_)
+    aimed_at[target[target >= 0]] = True
+    code[(code == Code.RECORD) & ~aimed_at] = Code.CALL
+    marked = np.zeros(len(do), dtype=np.bool_)
+    marked[program.step_starts] = marked[program.step_ends] = True
+    joined = np.zeros(len(do), dtype=np.bool_)
+    joined[do.target[code == Code.JOIN]] = True
+    folds = (code == Code.CALL) & ~marked & ~joined
+    do = replace(do, code=code, work=_with_folded(do, folds))
+    program = replace(program, instructions=do)
+
+    run = _runs(program, folds, joined | marked, keep)
+    if _fills_queues(program):
+        run[:] = -1
+    return _merged(program, run, folds)
+
+
+def _fills_queues(program: Program) -> bool:
+    """Returns whether a launch waits for room in its queue. Then each launch counts, and none is merged."""
+    launches = int((program.instructions.code == Code.LAUNCH).sum())
+    if launches <= program.capacity:
+        return False
+    with_room = replay(replace(program, capacity=launches))
+    return not np.array_equal(replay(program).end, with_room.end)
+
+
+def _until_last_step(program: Program, keep: Bool) -> tuple[Program, Bool]:
+    do, ops = program.instructions, program.ops
+    rows = int(program.step_ends[-1]) + 1
+    count = int(do.ops[rows - 1])
+    return (
+        replace(program, instructions=_rows(do, slice(0, rows)), ops=_rows(ops, slice(0, count))),
+        keep[:count],
+    )
+
+
+def _rows(table: _Table, rows: slice | I64) -> _Table:
+    columns = {field.name: np.ascontiguousarray(getattr(table, field.name)[rows]) for field in fields(table)}
+    return replace(table, **columns)
+
+
+def _with_folded(do: Instructions, folds: Bool) -> I64:
+    """Returns the work before each instruction, with the whole time of the calls before it that are folded into it."""
+    work = do.work.copy()
+    for _, mine in groups(do.thread):
+        stays = np.flatnonzero(~folds[mine])
+        time = np.append(0, np.cumsum(np.where(folds[mine], do.work[mine] + do.call[mine], 0)))
+        work[mine[stays]] += np.diff(time[stays], prepend=0)
+    return work
+
+
+def _touches(program: Program, folds: Bool) -> tuple[I64, I64]:
+    """Returns (streams, rows): each stream with each instruction that reads or changes its state, sorted by both."""
+    do, ops = program.instructions, program.ops
+    on = np.flatnonzero(np.isin(do.code, _ON_STREAM) & ~folds)
+    streams: list[np.ndarray] = [do.stream[on], ops.stream]
+    rows: list[np.ndarray] = [on, program.launcher]
+    for row in np.flatnonzero(do.code == Code.SYNC_DEVICE).tolist():
+        device = int(do.stream[row])
+        every = np.flatnonzero((program.device_of_stream == device) | (device == -1))
+        streams.append(every)
+        rows.append(np.full(len(every), row))
+    pairs = np.unique(np.concatenate(streams).astype(np.int64) * len(do) + np.concatenate(rows))
+    return pairs // len(do), pairs % len(do)
+
+
+def _runs(program: Program, folds: Bool, ends_run: Bool, keep: Bool) -> I64:
+    """Returns, for each instruction, the number of its run of launches that become one; -1 for all others."""
+    do, ops, launcher = program.instructions, program.ops, program.launcher
+    plain = (do.code == Code.LAUNCH) & (np.diff(do.ops, prepend=0) > 0)
+    special = keep | (ops.engine >= 0) | (ops.share > 0) | (ops.stream != do.stream[launcher])
+    # An op that follows an op of another stream must be the first of its run; one that is followed, the last.
+    first_of_launch = np.diff(launcher, prepend=-1) != 0
+    last_of_launch = np.append(launcher[1:] != launcher[:-1], True)[: len(ops)]
+    followed = np.zeros(len(ops), dtype=np.bool_)
+    followed[ops.after[ops.after >= 0]] = True
+    special |= ((ops.after >= 0) & ~first_of_launch) | (followed & ~last_of_launch)
+    plain[launcher[special]] = False
+    opens, closes = np.zeros(len(do), dtype=np.bool_), ends_run.copy()
+    opens[launcher[ops.after >= 0]] = True
+    closes[launcher[followed]] = True
+
+    streams, rows = _touches(program, folds)
+    before = np.full(len(do), -1, dtype=np.int64)  # of a plain launch: who touched its stream last
+    again = np.append(False, streams[1:] == streams[:-1])[: len(rows)]
+    previous = np.where(again, np.append(-1, rows[:-1])[: len(rows)], -1)
+    own = plain[rows]
+    before[rows[own]] = previous[own]
+
+    run = np.full(len(do), -1, dtype=np.int64)
+    count = 0
+    for _, every in groups(do.thread):
+        mine = every[~folds[every]]
+        last = np.append(-1, mine[:-1])[: len(mine)]
+        goes_on = plain[mine] & (last >= 0) & (before[mine] == last) & ~opens[mine]
+        goes_on &= np.append(False, plain[mine[:-1]] & ~closes[mine[:-1]])[: len(mine)]
+        number = count + np.cumsum(plain[mine] & ~goes_on) - 1
+        run[mine[plain[mine]]] = number[plain[mine]]
+        count += int((plain[mine] & ~goes_on).sum())
+    return run
+
+
+def _merged(program: Program, run: I64, folds: Bool) -> Reduced:
+    do, ops, launcher = program.instructions, program.ops, program.launcher
+    in_run = np.flatnonzero(run >= 0)
+    order = in_run[np.lexsort((in_run, run[in_run]))]  # a run's rows are of one thread, in its order
+    first = np.flatnonzero(np.diff(run[order], prepend=-1))
+    host = do.work + do.call
+    elapsed = np.cumsum(host[order])
+    begun = np.repeat(elapsed[first] - host[order][first], np.diff(np.append(first, len(order))))
+    done = np.zeros(len(do), dtype=np.int64)
+    done[order] = elapsed - begun  # from the start of the run to the end of the call
+
+    # The runs' ops, in order: those of a run are neighbours.
+    mine = np.flatnonzero(run[launcher] >= 0)
+    mine = mine[np.lexsort((mine, run[launcher[mine]]))]
+    of_run = run[launcher[mine]]
+    op_first = np.flatnonzero(np.diff(of_run, prepend=-1))
+    sizes = np.diff(np.append(op_first, len(mine)))
+    row = launcher[mine]
+    arrival = np.maximum(done[row] - do.call[row], done[row] + ops.latency[mine])
+    gap = ops.gap[mine].copy()
+    gap[op_first] = 0  # that before the first op stays a gap
+    reach = np.cumsum(ops.duration[mine] + gap)
+    whole = np.repeat(reach[np.append(op_first[1:], len(mine)) - 1] if len(mine) else reach, sizes)
+    rest = whole - reach + ops.duration[mine]  # from the op's start to the end of the run
+    ends = arrival + rest
+    length = rest[op_first]
+    latest = np.maximum.reduceat(ends, op_first) if len(mine) else ends
+    decides = np.flatnonzero(ends == np.repeat(latest, sizes))
+    decides = decides[np.unique(np.repeat(np.arange(len(sizes)), sizes)[decides], return_index=True)[1]]
+    op_last = op_first + sizes - 1
+    total = (elapsed - begun)[np.append(first[1:], len(order)) - 1] if len(order) else elapsed
+
+    # Each run stands where its last launch stood.
+    stays = np.ones(len(do), dtype=np.bool_)
+    stays[folds] = False
+    stays[in_run] = False
+    run_row = order[np.append(first[1:], len(order)) - 1] if len(order) else order
+    stays[run_row] = True
+    rows = np.flatnonzero(stays)
+    row_of = np.full(len(do), -1, dtype=np.int64)
+    row_of[rows] = np.arange(len(rows))
+    row_of[in_run] = row_of[run_row[run[in_run]]]
+
+    op_stays = run[launcher] < 0
+    op_stays[mine[op_last]] = True
+    kept = np.flatnonzero(op_stays)
+    op_of = np.full(len(ops), -1, dtype=np.int64)
+    op_of[kept] = np.arange(len(kept))
+    op_of[mine] = np.repeat(op_of[mine[op_last]], sizes)
+
+    work, call = do.work.copy(), do.call.copy()
+    work[run_row], call[run_row] = 0, total
+    duration, latency, gaps = ops.duration.copy(), ops.latency.copy(), ops.gap.copy()
+    after, lag = ops.after.copy(), ops.lag.copy()
+    at, head = mine[op_last], mine[op_first]
+    duration[at], latency[at], gaps[at] = length, latest - length - total, ops.gap[head]
+    after[at], lag[at] = ops.after[head], ops.lag[head]
+    after = np.where(after >= 0, op_of[np.maximum(after, 0)], -1).astype(np.int32)
+    arrivals = _arrivals(len(ops), at, (mine, arrival, rest), (op_first, decides, op_last))
+    count = np.bincount(row_of[launcher][kept], minlength=len(rows)) if len(kept) else np.zeros(len(rows), np.int64)
+    used = np.isin(do.code, _OF_TARGET) & (do.target >= 0)
+    target = np.where(used, row_of[np.maximum(do.target, 0)], -1).astype(np.int32)
+    instructions = replace(do, work=work, call=call, target=target)
+    instructions = _rows(instructions, rows)
+    instructions = replace(instructions, ops=np.cumsum(count).astype(np.int64))
+    reduced_ops = _rows(replace(ops, duration=duration, latency=latency, gap=gaps, after=after, lag=lag), kept)
+    return Reduced(
+        replace(
+            program,
+            instructions=instructions,
+            ops=reduced_ops,
+            step_starts=row_of[program.step_starts],
+            step_ends=row_of[program.step_ends],
+        ),
+        Arrivals(arrivals.host[kept], arrivals.device[kept]),
+        row_of,
+        op_of,
+    )
+
+
+def _arrivals(count: int, at: I64, pairs: tuple[I64, I64, I64], chosen: tuple[I64, I64, I64]) -> Arrivals:
+    """Returns the constraints of each op; all 0 for ops that were not merged.
+
+    Args:
+        count: The number of ops.
+        at: The merged ops.
+        pairs: For each op of a run: the op, and the two parts of its constraint.
+        chosen: For each run, the positions in `pairs` of the first op, of the one that decides, and of the last.
+    """
+    _, arrival, rest = pairs
+    host, device = np.zeros((count, 3), dtype=np.int64), np.zeros((count, 3), dtype=np.int64)
+    for column, which in enumerate(chosen):
+        host[at, column], device[at, column] = arrival[which], rest[which]
+    return Arrivals(host, device)

@@ -1,0 +1,75 @@
+"""Pairs the steps of ranks whose recorders did not begin at the same step, by the operations that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+import numpy as np
+
+from unstall.figures import counted
+from unstall.fleets.join import Joined
+from unstall.fleets.summary import Calls, Costs, Rank
+from unstall.timeline.columns import I64
+
+
+def paired_steps(ranks: Sequence[Rank], joined: Joined) -> tuple[list[Rank], list[str]]:
+    """Returns the ranks without the steps that come before the first common one, and a note for each that began later.
+
+    Only operations that are matched by sequence number can tell: others were matched by the step itself.
+    """
+    later = _later(ranks, joined)
+    first = int(later.max(initial=0))
+    if not later.any():
+        return list(ranks), []
+    notes = [
+        f"the recording of rank {rank.number} began {counted(int(by), 'step')} later than the first: earlier steps of "
+        "the others are left out"
+        for rank, by in zip(ranks, later, strict=True)
+        if by
+    ]
+    return [_from(rank, first - int(by)) for rank, by in zip(ranks, later, strict=True)], notes
+
+
+def _later(ranks: Sequence[Rank], joined: Joined) -> I64:
+    """Returns, for each rank, how many steps later it began than the rank that began first."""
+    step = joined.of_members(ranks, "step")
+    operation = joined.operation
+    known = step >= 0
+    begun = np.zeros(len(ranks), dtype=np.int64)
+    # An operation's step in the rank that began first is the largest of its members'.
+    for _ in range(len(ranks)):
+        number = step + begun[joined.rank]
+        most = np.full(len(joined), -1, dtype=np.int64)
+        np.maximum.at(most, operation[known], number[known])
+        moved = False
+        for index in range(len(ranks)):
+            mine = known & (joined.rank == index)
+            if not mine.any():
+                continue
+            by = int(np.median((most[operation] - number)[mine]))
+            if by:
+                begun[index] += by
+                moved = True
+        if not moved:
+            break
+    return begun - int(begun.min(initial=0))
+
+
+def _from(rank: Rank, first: int) -> Rank:
+    """Returns a rank without its first steps."""
+    if first <= 0 or first >= rank.steps:
+        return rank
+    calls, costs, program = rank.calls, rank.costs, rank.program
+    step = np.where(calls.step >= first, calls.step - first, -1)
+    kept = costs.step >= first
+    columns = {field.name: getattr(costs, field.name)[kept] for field in fields(Costs)}
+    moved: Calls = replace(calls, step=step, position=np.where(step >= 0, calls.position, -1))
+    return replace(
+        rank,
+        calls=moved,
+        costs=Costs(**{**columns, "step": columns["step"] - first}),
+        program=replace(program, step_starts=program.step_starts[first:], step_ends=program.step_ends[first:]),
+        step_start=rank.step_start[first:],
+        step_end=rank.step_end[first:],
+    )

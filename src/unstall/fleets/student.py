@@ -1,0 +1,137 @@
+"""Tests of a rank against its peers: is it slower than chance explains?
+
+The peers tell: is the rank further from them than they are from one another (Grubbs' test, repeated for several
+outliers as Rosner's generalised ESD)? A fleet of GPUs whose clocks all differ a little has no outlier. With fewer than
+four ranks the steps must tell: is the rank slower than its peers in so many steps, and so evenly, that chance does not
+explain it (Student's paired test)? A rank that is late in few steps is no straggler of all steps: `outlying_steps`
+names these steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+SIGNIFICANCE = 0.001
+"""The chance of naming at least one straggler in a job that has none, if times are normal."""
+
+_ENOUGH_PEERS = 3
+_ROUNDS, _TINY = 300, 1e-300
+_Reals = NDArray[np.float64]
+
+
+def chance_of(t: float, freedom: float) -> float:
+    """Returns the chance that Student's t with `freedom` degrees exceeds `t`."""
+    if freedom <= 0 or math.isnan(t):
+        return 1.0
+    if math.isinf(t):
+        return 0.0 if t > 0 else 1.0
+    tail = 0.5 * _beta(freedom / (freedom + t * t), freedom / 2, 0.5)
+    return tail if t > 0 else 1 - tail
+
+
+def _beta(x: float, a: float, b: float) -> float:
+    """The regularised incomplete beta function, by its continued fraction (Lentz's method, DLMF 8.17.22)."""
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    if x > (a + 1) / (a + b + 2):
+        return 1 - _beta(1 - x, b, a)
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)) / a
+    c, d = 1.0, 1 / max(1 - (a + b) * x / (a + 1), _TINY)
+    result = d
+    for m in range(1, _ROUNDS):
+        for term in (
+            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
+        ):
+            d = 1 + term * d
+            c = 1 + term / c
+            d = 1 / (d if abs(d) > _TINY else _TINY)
+            c = c if abs(c) > _TINY else _TINY
+            result *= c * d
+        if abs(c * d - 1) < 1e-14:
+            break
+    return min(front * result, 1.0)
+
+
+def slower_than_peers(times: _Reals, families: int = 1) -> dict[int, float]:
+    """Returns the rows that are slower than their peers, each with the chance that this is chance.
+
+    Args:
+        times: One row for each rank, one column for each step, in any unit.
+        families: How many such tables are tested together.
+    """
+    count, steps = times.shape
+    if count < 2:
+        return {}
+    level = SIGNIFICANCE / families
+    means = times.mean(axis=1)
+    found: dict[int, float] = {}
+    left = list(range(count))
+    chances: list[tuple[int, float]] = []
+    while len(left) > max(2, count // 2):
+        worst = max(left, key=lambda row: float(means[row]))
+        rest = [row for row in left if row != worst]
+        by_peers = len(rest) >= _ENOUGH_PEERS
+        chance = _over_peers(means, worst, rest) if by_peers else _over_steps(times, worst, rest, steps)
+        chances.append((worst, chance if _is_even(times, worst, rest) else 1.0))
+        left = rest
+    if count == 2:
+        worst = int(means.argmax())
+        chances = [(worst, _over_steps(times, worst, [1 - worst], steps))]
+    # As in the generalised ESD, all that are further off than the last significant one are outliers too.
+    last = max((at for at, (_, chance) in enumerate(chances) if chance * count < level), default=-1)
+    for row, chance in chances[: last + 1]:
+        found[row] = min(chance * count, 1.0)
+    return found
+
+
+def _is_even(times: _Reals, row: int, peers: Sequence[int]) -> bool:
+    """Returns whether a rank is late in most steps, not by far in a few."""
+    over = times[row] - np.median(times[list(peers)], axis=0)
+    return bool(2 * np.median(over) >= over.mean() > 0)
+
+
+def _over_steps(times: _Reals, row: int, peers: Sequence[int], steps: int) -> float:
+    over = times[row] - np.median(times[list(peers)], axis=0)
+    if steps < 2:
+        return 1.0  # one step tells nothing of chance
+    return _t_test(float(over.mean()), float(over.std(ddof=1)) / math.sqrt(steps), steps - 1, float(times.mean()))
+
+
+def _over_peers(means: _Reals, row: int, peers: Sequence[int]) -> float:
+    rest = means[list(peers)]
+    if len(rest) < 2:
+        return 1.0
+    spread = float(rest.std(ddof=1)) * math.sqrt(1 + 1 / len(rest))
+    return _t_test(float(means[row] - rest.mean()), spread, len(rest) - 1, float(rest.mean()))
+
+
+def _t_test(over: float, error: float, freedom: int, scale: float) -> float:
+    # Times are whole nanoseconds, so an error of 0 says only that they are exact.
+    error = max(error, 1e-9 * abs(scale), 1e-12)
+    return chance_of(over / error, freedom)
+
+
+def outlying_steps(times: _Reals, families: int = 1) -> list[tuple[int, int, float]]:
+    """Returns (row, step, chance) where a rank was slower than all its peers, once, beyond chance.
+
+    Args:
+        times: As in `slower_than_peers`. There must be at least four rows, or nothing can be told of one step.
+        families: How many such tables are tested together.
+    """
+    count, steps = times.shape
+    if count < 4:
+        return []
+    level = SIGNIFICANCE / families / (count * steps)
+    found = []
+    for step in range(steps):
+        column = times[:, step]
+        row = int(column.argmax())
+        chance = _over_peers(column, row, [each for each in range(count) if each != row])
+        if chance < level:
+            found.append((row, step, chance * count * steps))
+    return found

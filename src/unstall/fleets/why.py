@@ -1,0 +1,206 @@
+"""Why a rank is late: what it does that its peers do not, or does for longer, by line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.fleets.job import Job
+from unstall.fleets.result import Cause
+from unstall.fleets.summary import Cost, Rank
+from unstall.result import Finding, Where
+from unstall.timeline.columns import I64
+
+_Reals = NDArray[np.float64]
+_MOST_CAUSES = 3
+_NOTABLE = 0.1  # of what the rank is late by
+_EVEN = 0.25  # how far factors of lines may spread, of the factor itself less 1, to be one factor
+_LEAST_LINES = 2
+_MORE = 1.02  # a count, or thread blocks, against the peers'
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Lines:
+    """The costs of each rank, in ns a step: one row for each (place, kind), one column for each rank."""
+
+    places: list[Where]  # by row; Where() if it is not known
+    kinds: list[Cost]
+    time: _Reals
+    count: _Reals
+    blocks: _Reals
+
+
+def lines_of(job: Job, steps: Sequence[int] | None = None) -> Lines:
+    """Adds up what each line costs on each rank, in the given steps or in all."""
+    chosen = np.arange(job.steps) if steps is None else np.array(list(steps), dtype=np.int64)
+    numbers: dict[tuple[tuple[object, ...], int], int] = {}
+    places: list[Where] = []
+    kinds: list[Cost] = []
+    entries: list[tuple[I64, I64, I64, I64, int]] = []
+    for index, rank in enumerate(job.ranks):
+        costs = rank.costs
+        inside = np.isin(costs.step, chosen)
+        row = np.empty(int(inside.sum()), dtype=np.int64)
+        pairs = np.stack([costs.place[inside], costs.kind[inside]])
+        distinct, which = np.unique(pairs, axis=1, return_inverse=True)
+        for number, (place, kind) in enumerate(distinct.T.tolist()):
+            where = rank.summary.places[place] if place >= 0 else Where()
+            key = (where.key, kind)
+            if key not in numbers:
+                numbers[key] = len(places)
+                places.append(where)
+                kinds.append(Cost(kind))
+            row[which.reshape(-1) == number] = numbers[key]
+        entries.append((row, costs.time[inside], costs.count[inside], costs.blocks[inside], index))
+    shape = (len(places), len(job.ranks))
+    time, count, blocks = (np.zeros(shape) for _ in range(3))
+    for row, *columns, index in entries:
+        for table, column in zip((time, count, blocks), columns, strict=True):
+            np.add.at(table[:, index], row, column)
+    each = max(len(chosen), 1)
+    return Lines(places, kinds, time / each, count / each, blocks / each)
+
+
+def causes_of(job: Job, index: int, peers: Sequence[int], lines: Lines, late_ns: float) -> tuple[Cause, ...]:
+    """Returns why a rank takes longer for its own work than its peers, the largest cause first.
+
+    Args:
+        job: The job.
+        index: The rank.
+        peers: The ranks to compare with.
+        lines: The costs of each line in the steps that count.
+        late_ns: How much longer its own work takes, in ns a step.
+    """
+    kinds = np.array(lines.kinds, dtype=np.int64)
+    over = lines.time[:, index] - np.median(lines.time[:, list(peers)], axis=1)
+    on_device = np.isin(kinds, (Cost.KERNEL, Cost.COPY))
+    device_over = float(over[on_device].sum())
+    found: list[Cause] = []
+    if device_over >= _NOTABLE * late_ns:
+        found += _on_device(lines, index, peers, np.flatnonzero(on_device & (kinds == Cost.KERNEL)), over, late_ns)
+    for row in np.argsort(-over).tolist():
+        if on_device[row] or over[row] < _NOTABLE * late_ns:
+            continue
+        found.append(_on_host(lines, row, index, peers, float(over[row])))
+    found = _by_line(_without_echoes(found, device_over))
+    found.sort(key=lambda cause: -cause.late_ns)
+    rank = job.ranks[index]
+    return tuple(_with_finding(rank, cause) for cause in found[:_MOST_CAUSES])
+
+
+def _without_echoes(causes: list[Cause], device_over: float) -> list[Cause]:
+    """Leaves out waits for the device that are longer only since the device works for longer."""
+    if device_over <= 0:
+        return causes
+    return [cause for cause in causes if cause.kind != "wait" or _is_oftener(cause) or cause.late_ns > 2 * device_over]
+
+
+def _is_oftener(cause: Cause) -> bool:
+    return cause.count_times is None or cause.count_times > _MORE
+
+
+def _by_line(causes: list[Cause]) -> list[Cause]:
+    """Joins the host's own time at a line with the waits there that its peers have less often.
+
+    Such a wait makes the host late: behind it, the device has nothing to do until the host has gone on.
+    """
+    joined: list[Cause] = []
+    for cause in causes:
+        same = [
+            each for each in joined if each.where.key == cause.where.key and {each.kind, cause.kind} == {"wait", "host"}
+        ]
+        if not same:
+            joined.append(cause)
+            continue
+        wait, host = (cause, same[0]) if cause.kind == "wait" else (same[0], cause)
+        chosen = wait if _is_oftener(wait) else host
+        both = msgspec.structs.replace(chosen, late_ns=wait.late_ns + host.late_ns)
+        joined[joined.index(same[0])] = both
+    return joined
+
+
+def _on_host(lines: Lines, row: int, index: int, peers: Sequence[int], over: float) -> Cause:
+    kind = lines.kinds[row]
+    count, usual = lines.count[row, index], float(np.median(lines.count[row, list(peers)]))
+    times = count / usual if usual else None
+    name = {Cost.WAIT: "wait", Cost.LOADING: "data loading", Cost.ASLEEP: "sleep", Cost.HOST: "host"}[kind]
+    if times is None:
+        text = "its peers do not do this"
+    elif times > _MORE:
+        text = f"{times:.3g} times as often as its peers"
+    else:
+        text = f"{lines.time[row, index] / max(float(np.median(lines.time[row, list(peers)])), 1):.3g} times as long"
+    return Cause(
+        kind=name,
+        where=lines.places[row],
+        late_ns=round(over),
+        text=text,
+        count_times=None if times is None else round(float(times), 4),
+    )
+
+
+def _on_device(lines: Lines, index: int, peers: Sequence[int], rows: I64, over: _Reals, late_ns: float) -> list[Cause]:
+    """Tells more work, fewer clocks and single slow kernels apart."""
+    mine = lines.time[rows, index]
+    theirs, counts, blocks = (
+        np.median(table[rows][:, list(peers)], axis=1) for table in (lines.time, lines.count, lines.blocks)
+    )
+    total = float(over[rows].sum())
+    both = (theirs > 0) & (mine > 0)
+    factor = np.where(both, mine / np.maximum(theirs, 1e-9), np.nan)
+    shared = rows[both]
+    if len(shared) >= _LEAST_LINES and theirs[both].sum() > 0:
+        weights = theirs[both]
+        ratio = float(mine[both].sum() / weights.sum())
+        same_work = _grew(lines.blocks[rows, index][both], blocks[both]) <= _MORE
+        same_count = _grew(lines.count[rows, index][both], counts[both]) <= _MORE
+        spread = float(np.sqrt(np.average((factor[both] - ratio) ** 2, weights=weights)))
+        of_shared = float(over[shared].sum())
+        if of_shared > 0.5 * total and spread <= _EVEN * max(ratio - 1, 0):
+            top = Where() if len(lines.places) == 0 else lines.places[int(shared[over[shared].argmax()])]
+            if same_work and same_count:
+                text = f"all its kernels take {ratio:.3g} times as long for the same work"
+                return [Cause(kind="clocks", where=top, late_ns=round(total), text=text, factor=round(ratio, 4))]
+            if same_count:
+                text = f"its kernels have {_grew(lines.blocks[rows, index][both], blocks[both]):.3g} times the work"
+                return [Cause(kind="more work", where=top, late_ns=round(total), text=text, factor=round(ratio, 4))]
+    found: list[Cause] = []
+    for at in np.argsort(-over[rows]).tolist():
+        row = int(rows[at])
+        if over[row] < _NOTABLE * late_ns or len(found) == _MOST_CAUSES:
+            break
+        kernels, usual = lines.count[row, index], counts[at]
+        if not usual:
+            kind, text = "more work", "its peers launch nothing there"
+        elif kernels / usual > _MORE:
+            kind, text = "more work", f"it launches {kernels / usual:.3g} times as many kernels as its peers"
+        elif _grew(lines.blocks[row : row + 1, index], blocks[at : at + 1]) > _MORE:
+            grew = _grew(lines.blocks[row : row + 1, index], blocks[at : at + 1])
+            kind, text = "more work", f"its kernels have {grew:.3g} times the work of its peers'"
+        else:
+            kind, text = "slow kernel", f"its kernels take {factor[at]:.3g} times as long for the same work"
+        found.append(Cause(kind=kind, where=lines.places[row], late_ns=round(float(over[row])), text=text))
+    return found
+
+
+def _grew(mine: _Reals, theirs: _Reals) -> float:
+    return float(mine.sum() / theirs.sum()) if theirs.sum() > 0 else 1.0
+
+
+def _with_finding(rank: Rank, cause: Cause) -> Cause:
+    """Adds what to do, from the rank's own finding at the line."""
+    finding = next((each for each in rank.summary.findings if _is_about(each, cause)), None)
+    if finding is None:
+        return cause
+    return msgspec.structs.replace(cause, rule=finding.rule, fix=finding.fix)
+
+
+def _is_about(finding: Finding, cause: Cause) -> bool:
+    same = (finding.where.file, finding.where.line) == (cause.where.file, cause.where.line)
+    if finding.rule == "data-loading":
+        return cause.kind == "data loading"
+    return same and not finding.harmless and finding.where.file is not None and finding.rule != "exposed-comm"

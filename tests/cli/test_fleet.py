@@ -1,0 +1,131 @@
+"""`unstall fleet`, and `unstall diff` of two jobs: what they print, write and exit with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from cli.command import Cli
+from fleets.jobs import job, train_ddp
+
+import unstall as public
+from unstall.fleets import mapping
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    slow, good = tmp_path_factory.mktemp("slow"), tmp_path_factory.mktemp("good")
+    for folder, cause in ((slow, "kernel"), (good, "")):
+        job(partial(train_ddp, slow=1, cause=cause, steps=4, layers=2), folder, ranks=4, kernel_jitter=0.01)
+    return slow, good
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_the_report_names_the_rank_the_line_and_the_gain(unstall: Cli, jobs: tuple[Path, Path]) -> None:
+    outcome = unstall("fleet", jobs[0], "--edit", "no-stragglers")
+    assert (outcome.code, outcome.err) == (0, "")
+    said = " ".join(outcome.out.split())
+    assert "Rank 1 makes the others wait" in said
+    assert "hooks.py:7" in said
+    assert "no-stragglers" in said
+    assert max(map(len, outcome.out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("ending", ["txt", "md"])
+def test_the_whole_report(
+    unstall: Cli,
+    jobs: tuple[Path, Path],
+    ending: str,
+    golden: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(jobs[0].parent)
+    form = {"txt": "text", "md": "markdown"}[ending]
+    out = unstall("fleet", jobs[0].name, "--edit", "no-stragglers", "--edit", "rank-like:1:0", "--format", form).out
+    golden(f"fleet.{ending}", out.replace(jobs[0].name, "traces"))
+
+
+def test_all_formats_are_written_and_the_json_can_be_shown_again(
+    unstall: Cli, jobs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    written = [tmp_path / f"fleet.{ending}" for ending in ("html", "json", "md", "txt")]
+    assert unstall("fleet", jobs[0], "-q", *(part for path in written for part in ("-o", path))).code == 0
+    page, data, markdown, text = (path.read_text() for path in written)
+    assert json.loads(data)["schema"] == "unstall.fleet/1"
+    assert markdown.startswith("### unstall fleet")
+    assert '<details name="lanes" open>' in page
+    assert "rank 0, step 1: waits for" in page
+    again = unstall("report", written[1]).out
+    assert again == text
+
+
+def test_a_glob_and_a_list_of_files_give_the_same_job(unstall: Cli, jobs: tuple[Path, Path]) -> None:
+    files = sorted(jobs[0].iterdir())
+    ranks = [
+        [rank["rank"] for rank in json.loads(unstall("fleet", *given, "--json").out)["ranks"]]
+        for given in ([jobs[0]], [f"{jobs[0]}/rank*.json"], files)
+    ]
+    assert ranks == [[0, 1, 2, 3]] * 3
+
+
+def test_a_second_question_reads_no_trace(
+    unstall: Cli, jobs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = unstall("fleet", jobs[0], "--json").out
+    kept = list(mapping.cache_folder().iterdir())
+    assert len(kept) == 4
+    monkeypatch.setattr("unstall.fleets.summarise.load_usable", None)
+    assert unstall("fleet", jobs[0], "--json").out == first
+    assert "none of the 4 files can be used" in unstall("fleet", jobs[0], "--no-cache").err
+
+
+def test_a_damaged_cache_is_no_error(unstall: Cli, jobs: tuple[Path, Path]) -> None:
+    first = unstall("fleet", jobs[0], "--json").out
+    for entry in mapping.cache_folder().iterdir():
+        entry.write_bytes(entry.read_bytes()[:100])
+    assert unstall("fleet", jobs[0], "--json").out == first
+
+
+def test_paths_are_shortened_if_asked(unstall: Cli, jobs: tuple[Path, Path]) -> None:
+    out = unstall("fleet", jobs[0], "--json", "--scrub-paths").out
+    assert str(jobs[0].parent) not in out
+
+
+def test_an_unknown_executor_is_refused(unstall: Cli, jobs: tuple[Path, Path]) -> None:
+    outcome = unstall("fleet", jobs[0], "--on", "slurm")
+    assert (outcome.code, "it can be ray, or ray://ADDRESS:PORT" in outcome.err) == (2, True)
+
+
+def test_two_jobs_are_compared(unstall: Cli, jobs: tuple[Path, Path], tmp_path: Path) -> None:
+    slow, good = jobs
+    outcome = unstall("diff", slow, good)
+    said = " ".join(outcome.out.split())
+    assert "rank 1: gone" in said
+    assert "A's report promised" in said
+    assert outcome.code == 0
+    assert unstall("diff", good, slow, "--fail-on-slower", "5%").code == 1
+    saved = tmp_path / "a.json", tmp_path / "b.json"
+    for folder, path in zip(jobs, saved, strict=True):
+        unstall("fleet", folder, "-q", "-o", path)
+    one, other = (json.loads(unstall("diff", *pair, "--json").out) for pair in (jobs, saved))
+    assert one["schema"] == "unstall.fleet-diff/1"
+    assert one == other
+
+
+def test_a_job_and_a_run_are_not_compared(unstall: Cli, jobs: tuple[Path, Path]) -> None:
+    outcome = unstall("diff", jobs[0], jobs[0] / "rank0.json")
+    assert (outcome.code, "is a job of many ranks, and the other is not" in outcome.err) == (2, True)
+
+
+def test_the_function_gives_what_the_verb_prints(unstall: Cli, jobs: tuple[Path, Path]) -> None:
+    answer = public.fleet(jobs[0], cache=False)
+    assert [each.rank for each in answer.stragglers] == [1]
+    assert answer.verdict.bound_by == "straggler"
+    assert str(answer) == unstall("fleet", jobs[0]).out.removesuffix("\n")

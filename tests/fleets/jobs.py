@@ -1,0 +1,289 @@
+"""Jobs to order: the traces of many ranks that wait for one another in their collectives.
+
+    def train(rank: RankTrace) -> Iterator[Arrival]:
+        for _ in range(5):
+            with rank.step(), rank.frame("train.py", 10, "train"):
+                rank.kernels(100, us=50)
+                yield rank.collective("allreduce", range(8), us=300)
+
+    paths = job(train, folder, ranks=8)
+
+Each rank is a `TraceBuilder`. Its program is a generator that yields at each collective; the collective ends once all
+members have come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+from traces import Call, Event, TraceBuilder, ns
+
+_NAMES = {
+    "allreduce": "AllReduce_Sum_bf16_RING_LL",
+    "_allgather_base": "AllGather_RING_LL",
+    "_reduce_scatter_base": "ReduceScatter_Sum_bf16_RING_LL",
+    "all_to_allv": "SendRecv",
+    "send": "SendRecv",
+    "recv": "SendRecv",
+}
+
+
+@dataclass
+class Arrival:
+    """A rank has launched its part of an operation, which its device reaches at `begin`, in ns."""
+
+    key: tuple[object, ...]
+    members: tuple[int, ...]
+    begin: int
+    us: float
+    done: Callable[[int], None]
+
+
+class RankTrace(TraceBuilder):
+    """One rank: a `TraceBuilder` that knows its rank, jitters, and takes part in collectives."""
+
+    def __init__(self, rank: int, world: int, *, seed: int = 0, host_jitter: float = 0, kernel_jitter: float = 0):
+        super().__init__(stacks=True)
+        self.rank, self.world = rank, world
+        self._host_jitter, self._kernel_jitter = host_jitter, kernel_jitter
+        self._random = Random(f"{seed} {rank}")
+        self._sequence: dict[object, int] = {}
+        self.kernel_factor = 1.0
+
+    def work(self, us: float) -> None:
+        factor = max(0.2, self._random.gauss(1, self._host_jitter)) if self._host_jitter else 1
+        super().work(us * factor)
+
+    def launch(self, kernel: str = "kernel", device_us: float = 10, **more: Any) -> Call:
+        factor = max(0.2, self._random.gauss(1, self._kernel_jitter)) if self._kernel_jitter else 1
+        return super().launch(kernel, device_us * factor * self.kernel_factor, **more)
+
+    def kernels(self, count: int, us: float, *, name: str = "gemm", grid: int = 64, stream: int = 7) -> None:
+        for number in range(count):
+            with self.op("aten::mm"):
+                self.launch(f"{name}_{number % 4}", us, stream=stream, grid=[grid, 1, 1])
+
+    def collective(
+        self,
+        name: str,
+        members: Iterable[int],
+        us: float,
+        *,
+        group: str = "default_pg",
+        size: int = 1 << 20,
+        stream: int = 20,
+        peer: tuple[int, int] | None = None,
+        received: int | None = None,
+    ) -> Arrival:
+        """Puts a collective on the communication stream, after the work of stream 7, which then waits for it."""
+        members = tuple(members)
+        ready = self.record(stream=7)
+        self.stream_wait(ready, stream=stream)
+        counted = (group, members) if peer is None else (group, peer)
+        self._sequence[counted] = number = self._sequence.get(counted, -1) + 1
+        args: Event = {
+            "Collective name": name,
+            "In msg nelems": size,
+            "Out msg nelems": size if received is None else received,
+            "Group size": len(members),
+            "dtype": "BFloat16",
+            "Process Group Name": group,
+            "Process Group Description": group,
+            "Process Group Ranks": str(list(members)),
+        }
+        args |= {"Seq": number} if peer is None else {"Src Rank": peer[0], "Dst Rank": peer[1]}
+        with self.op("record_param_comms", more=args):
+            start = self.now
+            TraceBuilder.work(self, 5)
+            begin = max(self.now + self._latency, self._free[0, stream])
+            correlation = self._number("correlation")
+            self._host("cuda_runtime", "cudaLaunchKernelExC", start, self._linked(correlation))
+        kernel = f"ncclDevKernel_{_NAMES[name]}(ncclDevKernelArgsStorage<4096ul>)"
+
+        def done(end: int) -> None:
+            self._free[0, stream] = end
+            self._device("kernel", kernel, begin, end, 0, stream, correlation, **args)
+
+        both = members if peer is None else peer
+        return Arrival((*counted, number), tuple(both), begin, us, done)
+
+    def wait_for_comm(self, stream: int = 20) -> None:
+        """The computing stream waits for the communication so far."""
+        self.stream_wait(self.record(stream=stream), stream=7)
+
+
+Program = Callable[[RankTrace], Iterator[Arrival]]
+
+
+def job(
+    program: Program,
+    folder: Path,
+    *,
+    ranks: int = 8,
+    seed: int = 0,
+    host_jitter: float = 0,
+    kernel_jitter: float = 0,
+    clock: Callable[[int], tuple[float, float]] = lambda rank: (0, 0),
+    end_jitter_us: float = 0,
+) -> list[Path]:
+    """Runs the ranks and writes their traces. `clock` gives the offset in µs and the drift of each rank's clock."""
+    made = [
+        RankTrace(rank, ranks, seed=seed, host_jitter=host_jitter, kernel_jitter=kernel_jitter) for rank in range(ranks)
+    ]
+    running = [program(each) for each in made]
+    waiting: dict[tuple[object, ...], dict[int, Arrival]] = {}
+    random = Random(seed)
+    ready = list(range(ranks))
+    while ready:
+        rank = ready.pop()
+        arrival = next(running[rank], None)
+        if arrival is None:
+            continue
+        met = waiting.setdefault(arrival.key, {})
+        met[rank] = arrival
+        if len(met) == len(arrival.members):
+            end = max(each.begin for each in met.values()) + ns(arrival.us)
+            for each in met.values():
+                each.done(end + ns(abs(random.gauss(0, end_jitter_us)) if end_jitter_us else 0))
+            ready.extend(met)
+            del waiting[arrival.key]
+    assert not waiting, f"nobody comes to {list(waiting)[:3]}"
+    return [write(each, folder / f"rank{each.rank}.json", clock(each.rank)) for each in made]
+
+
+def write(trace: RankTrace, path: Path, clock: tuple[float, float] = (0, 0)) -> Path:
+    offset, drift = clock
+    if offset or drift:
+        for event in trace.events:
+            event["ts"] = round(event["ts"] + ns(offset) + drift * event["ts"]) + 10**6
+    document = trace.document()
+    document["distributedInfo"] = {"backend": "nccl", "rank": trace.rank, "world_size": trace.world}
+    path.write_bytes(msgspec.json.encode(document))
+    return path
+
+
+def train_ddp(
+    rank: RankTrace,
+    *,
+    steps: int = 6,
+    layers: int = 4,
+    slow: int | None = None,
+    cause: str = "",
+    kernels: int = 10,
+    late_steps: Collection[int] = range(1000),
+) -> Iterator[Arrival]:
+    """A data-parallel training: load a batch, forward, backward with buckets, optimizer. One rank may be slow."""
+    everybody = range(rank.world)
+    for step in range(steps):
+        mine = rank.rank == slow and step in late_steps
+        rank.kernel_factor = 1.3 if mine and cause == "clocks" else 1.0
+        longer = 1.4 if mine and cause == "sequence" else 1.0
+        with rank.step(), rank.frame("train.py", 10, "train"):
+            with rank.frame("train.py", 11, "load"):
+                rank.next_batch(30_000 if mine and cause == "loader" else 100)
+            for layer in range(layers):
+                with rank.frame("model.py", 20 + layer, "forward"):
+                    rank.kernels(kernels, 150 * longer, grid=round(64 * longer))
+                if mine and cause == "item":
+                    with rank.frame("model.py", 40, "log"):
+                        for _ in range(5):
+                            rank.item()
+                            rank.work(400)
+            for layer in range(layers):
+                with rank.frame("train.py", 30, "backward"):
+                    rank.kernels(kernels, 250 * longer, grid=round(64 * longer))
+                    if mine and cause == "kernel" and layer == 1:
+                        with rank.frame("hooks.py", 7, "check"), rank.op("aten::sort"):
+                            rank.launch("sort", 20_000, grid=[64, 1, 1])
+                    if mine and cause == "sleep" and layer == 1:
+                        with rank.frame("hooks.py", 9, "wait"), rank.named_frame("<built-in function sleep>"):
+                            rank.work(40_000)
+                    yield rank.collective("allreduce", everybody, us=300)
+            rank.wait_for_comm()
+            with rank.optimizer():
+                rank.kernels(2, 100)
+            with rank.frame("train.py", 33, "loss"):
+                rank.item()
+
+
+def train_pipeline(
+    rank: RankTrace, *, stages: int = 4, steps: int = 4, batches: int = 8, slow_stage: int | None = None
+) -> Iterator[Arrival]:
+    """A pipeline (GPipe: all forward, then all backward) of several replicas. Ranks are stage * replicas + replica."""
+    replicas = rank.world // stages
+    stage, replica = divmod(rank.rank, replicas)
+    before, after = rank.rank - replicas, rank.rank + replicas
+    line = [each * replicas + replica for each in range(stages)]
+    layers = 20 if stage == slow_stage else 10
+    for _ in range(steps):
+        with rank.step(), rank.frame("pipe.py", 5, "train"):
+            for _ in range(batches):
+                if stage:
+                    yield rank.collective("recv", line, us=20, group="pp", peer=(before, rank.rank))
+                    rank.wait_for_comm()
+                with rank.frame("pipe.py", 8, "forward"):
+                    rank.kernels(layers, 100)
+                if stage < stages - 1:
+                    yield rank.collective("send", line, us=20, group="pp", stream=21, peer=(rank.rank, after))
+            for _ in range(batches):
+                if stage < stages - 1:
+                    yield rank.collective("recv", line, us=20, group="pp", stream=22, peer=(after, rank.rank))
+                    rank.wait_for_comm(22)
+                with rank.frame("pipe.py", 12, "backward"):
+                    rank.kernels(layers, 200)
+                if stage:
+                    yield rank.collective("send", line, us=20, group="pp", stream=23, peer=(rank.rank, before))
+            if replicas > 1:
+                same = range(stage * replicas, (stage + 1) * replicas)
+                yield rank.collective("allreduce", same, us=200, group="dp", stream=24)
+                rank.wait_for_comm(24)
+            with rank.optimizer():
+                rank.kernels(2, 100)
+            rank.item()
+
+
+def train_fsdp(rank: RankTrace, *, steps: int = 4, layers: int = 5) -> Iterator[Arrival]:
+    """A sharded training: parameters of the next layer are gathered while this one computes, gradients scattered."""
+    everybody = range(rank.world)
+    for _ in range(steps):
+        with rank.step(), rank.frame("fsdp.py", 3, "train"):
+            for way, us in (("forward", 100), ("backward", 200)):
+                yield rank.collective("_allgather_base", everybody, us=400, group="fsdp")
+                for layer in range(layers):
+                    rank.wait_for_comm()
+                    if layer + 1 < layers:
+                        yield rank.collective("_allgather_base", everybody, us=400, group="fsdp")
+                    with rank.frame("fsdp.py", 7, way):
+                        rank.kernels(8, us)
+                    if way == "backward":
+                        yield rank.collective("_reduce_scatter_base", everybody, us=300, group="fsdp", stream=21)
+            rank.wait_for_comm(21)
+            with rank.optimizer():
+                rank.kernels(1, 100)
+            rank.item()
+
+
+def train_tensor(rank: RankTrace, *, steps: int = 3, layers: int = 6) -> Iterator[Arrival]:
+    """Tensor parallelism of neighbouring pairs, data parallelism of four, and one exchange of all, with plain names."""
+    pair = range(rank.rank // 2 * 2, rank.rank // 2 * 2 + 2)
+    for _ in range(steps):
+        with rank.step(), rank.frame("tensor.py", 3, "train"):
+            for _ in range(layers):
+                with rank.frame("tensor.py", 5, "layer"):
+                    rank.kernels(3, 100)
+                    yield rank.collective("allreduce", pair, us=30, group="1")
+                    rank.wait_for_comm()
+            received = (2 if rank.rank == 6 else 1) << 20
+            yield rank.collective("all_to_allv", range(rank.world), us=80, group="0", received=received)
+            same = range(rank.rank % 2, rank.world, 2)
+            yield rank.collective("allreduce", same, us=200, group="2", stream=21)
+            rank.wait_for_comm()
+            rank.wait_for_comm(21)
+            with rank.optimizer():
+                rank.kernels(1, 100)
+            rank.item()

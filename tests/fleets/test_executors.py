@@ -1,0 +1,140 @@
+"""Where the map runs: processes that die are replaced, and Ray is asked for what it can do."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fleets.jobs import job, train_ddp
+
+from unstall.errors import UsageError
+from unstall.fleets import executors, worker
+from unstall.fleets.executors import Processes, all_of, executor_of, workers
+from unstall.fleets.mapping import Task
+from unstall.fleets.on_ray import Ray
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> list[Task]:
+    paths = job(partial(train_ddp, steps=2, layers=1, kernels=2), tmp_path, ranks=4)
+    return [Task(path=str(path), cache=False) for path in paths]
+
+
+def test_as_many_processes_run_as_memory_allows() -> None:
+    assert workers([50 << 20] * 100, available=64 * GIB, processors=8) == 8
+    assert workers([500 << 20] * 100, available=64 * GIB, processors=8) == 5
+    assert workers([10 * GIB], available=GIB, processors=8) == 1
+    assert workers([1], available=64 * GIB, processors=8) == 1
+
+
+def test_a_process_that_is_killed_is_replaced(tasks: list[Task], monkeypatch: pytest.MonkeyPatch) -> None:
+    started = executors._Worker._started
+    killed: list[int] = []
+
+    def start(one: Any) -> Any:
+        process = started(one)
+        if not killed:
+            killed.append(process.pid)
+            os.kill(process.pid, signal.SIGKILL)
+        return process
+
+    monkeypatch.setattr(executors._Worker, "_started", start)
+    found = all_of(Processes(2), tasks, None)
+    assert len(killed) == 1
+    assert all(each.data is not None for each in found)
+
+
+def test_a_file_that_kills_every_process_is_named_and_the_rest_goes_on(
+    tasks: list[Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = worker.send
+
+    def deadly(file: Any, task: Any) -> None:
+        if task.path == tasks[1].path:
+            raise BrokenPipeError
+        send(file, task)
+
+    monkeypatch.setattr(executors, "send", deadly)
+    found = all_of(Processes(1), tasks, None)
+    assert [each.data is None for each in found] == [False, True, False, False]
+    assert "the process that read it was killed" in found[1].why
+
+
+class FakeRay:
+    """Ray's interface, in this process: nodes that have some of the files, and tasks that fail at first."""
+
+    def __init__(self, holds: dict[str, list[str]], lost: str = "") -> None:
+        self.holds, self.lost = holds, lost
+        self.options: list[dict[str, Any]] = []
+        self.util = SimpleNamespace(
+            scheduling_strategies=SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node_id, soft: node_id)
+        )
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"NodeID": node, "Alive": True} for node in self.holds] + [{"NodeID": "dead", "Alive": False}]
+
+    def remote(self, function: Callable[..., Any]) -> Any:
+        def options(**given: Any) -> Any:
+            def call(argument: Any) -> Any:
+                node = str(given.get("scheduling_strategy"))
+                if function.__name__ == "_present":
+                    return ("done", [path for path in argument if path in self.holds[node]])
+                self.options.append(given)
+                if self.lost and self.lost.encode() in argument:
+                    return ("lost", len(self.options))
+                return ("done", function(argument))
+
+            return SimpleNamespace(remote=call)
+
+        return SimpleNamespace(options=options)
+
+    def wait(self, references: list[Any], num_returns: int) -> tuple[list[Any], list[Any]]:
+        return references[-num_returns:], references[:-num_returns]
+
+    def get(self, reference: Any) -> Any:
+        if isinstance(reference, list):
+            return [self.get(each) for each in reference]
+        state, value = reference
+        if state == "lost":
+            raise RuntimeError("the node died")
+        return value
+
+
+def test_ray_reads_each_file_on_a_node_that_has_it(tasks: list[Task]) -> None:
+    paths = [task.path for task in tasks]
+    fake = FakeRay({"one": paths[:2], "two": paths[2:], "three": []})
+    found = all_of(Ray("ray", fake), tasks, None)
+    assert all(each.data is not None for each in found)
+    assert [given["scheduling_strategy"] for given in fake.options] == ["one", "one", "two", "two"]
+    assert {given["max_retries"] for given in fake.options} == {3}
+
+
+def test_files_on_a_shared_disk_are_read_anywhere(tasks: list[Task]) -> None:
+    paths = [task.path for task in tasks]
+    fake = FakeRay({"one": paths, "two": paths})
+    all_of(Ray("ray", fake), tasks, None)
+    assert not any("scheduling_strategy" in given for given in fake.options)
+
+
+def test_a_rank_whose_node_is_lost_is_named(tasks: list[Task]) -> None:
+    fake = FakeRay({"one": [task.path for task in tasks]}, lost="rank2.json")
+    found = all_of(Ray("ray", fake), tasks, None)
+    assert [each.why for each in found if each.data is None] == ["its node or worker was lost (RuntimeError)"]
+    assert [each.data is None for each in found] == [False, False, True, False]
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    with pytest.raises(UsageError, match=r"pip install 'unstall\[ray\]'"):
+        executor_of("ray://head:10001")

@@ -1,0 +1,283 @@
+"""Jobs of many ranks, explained as one: planted causes are found, and jitter is no cause."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+from fleets.jobs import Arrival, Program, RankTrace, job, train_ddp, train_fsdp, train_pipeline, train_tensor
+
+from unstall.errors import TraceError, UsageError
+from unstall.fleets.executors import Processes
+from unstall.fleets.fleet import explain_fleet
+from unstall.fleets.result import FleetResult
+
+jittered = partial(job, host_jitter=0.05, kernel_jitter=0.02)
+
+
+def explained(folder: Path, *edits: str, **options: object) -> FleetResult:
+    return explain_fleet(folder, edits=edits, cache=False, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind", "line"),
+    [
+        ("loader", "data loading", "train.py:11"),
+        ("item", "wait", "model.py:40"),
+        ("kernel", "more work", "hooks.py:7"),
+        ("sleep", "sleep", "hooks.py:9"),
+        ("sequence", "more work", "train.py:30"),
+        ("clocks", "clocks", "train.py:30"),
+    ],
+)
+def test_a_planted_cause_is_named_with_its_rank_and_line(tmp_path: Path, cause: str, kind: str, line: str) -> None:
+    for name in (slow := tmp_path / "slow"), (good := tmp_path / "good"):
+        name.mkdir()
+    jittered(partial(train_ddp, slow=3, cause=cause), slow)
+    jittered(train_ddp, good)
+    found = explained(slow)
+    assert found.verdict.bound_by == "straggler"
+    assert [each.rank for each in found.stragglers] == [3]
+    assert found.verdict.text.endswith("% less.")
+    first = found.stragglers[0].causes[0]
+    assert (first.kind, f"{first.where.file}:{first.where.line}") == (kind, line)
+    # What the job takes without the cause is what the replay predicts.
+    without = found.replayed_step_ns - found.stragglers[0].gain_ns
+    assert without == pytest.approx(explained(good).step_ns, rel=0.03)
+
+
+@pytest.mark.parametrize("train", [train_pipeline, partial(train_tensor, steps=5), partial(train_fsdp, steps=5)])
+def test_a_slow_rank_is_named_in_any_kind_of_parallelism(tmp_path: Path, train: Program) -> None:
+    def slow(rank: RankTrace) -> Iterator[Arrival]:
+        rank.kernel_factor = 1.4 if rank.rank == 5 else 1.0
+        return train(rank)
+
+    for name in (late := tmp_path / "late"), (good := tmp_path / "good"):
+        name.mkdir()
+    jittered(slow, late)
+    jittered(train, good)
+    found, even = explained(late), explained(good)
+    assert (found.verdict.bound_by, even.stragglers) == ("straggler", ())
+    (straggler,) = found.stragglers
+    assert (straggler.rank, straggler.causes[0].kind) == (5, "clocks")
+    assert found.replayed_step_ns - straggler.gain_ns == pytest.approx(even.step_ns, rel=0.03)
+
+
+def test_slow_clocks_and_more_work_are_told_apart_by_the_same_factor(tmp_path: Path) -> None:
+    factors = []
+    for cause in ("clocks", "sequence"):
+        (folder := tmp_path / cause).mkdir()
+        jittered(partial(train_ddp, slow=3, cause=cause), folder)
+        factors.append(explained(folder).stragglers[0].causes[0].factor)
+    assert factors == [pytest.approx(1.3, abs=0.02), pytest.approx(1.4, abs=0.02)]
+
+
+def named_in(folder: Path, seeds: range, ranks: int = 8) -> list[int]:
+    named = []
+    for seed in seeds:
+        (each := folder / str(seed)).mkdir()
+        jittered(partial(train_ddp, steps=5, layers=3, kernels=6), each, ranks=ranks, seed=seed)
+        found = explained(each)
+        named += [straggler.rank for straggler in found.stragglers]
+        assert found.verdict.bound_by == "own work"
+        shutil.rmtree(each)
+    return named
+
+
+def test_jitter_alone_names_nobody(tmp_path: Path) -> None:
+    assert named_in(tmp_path, range(3)) == []
+
+
+def test_ranks_that_take_turns_in_being_late_are_told_together(tmp_path: Path) -> None:
+    turns = {1: (1,), 4: (2,), 6: (3,), 7: (5,)}
+
+    def train(rank: RankTrace) -> Iterator[Arrival]:
+        return train_ddp(rank, slow=rank.rank, cause="sequence", late_steps=turns.get(rank.rank, ()))
+
+    jittered(train, tmp_path)
+    found = explained(tmp_path)
+    assert found.verdict.bound_by == "uneven work"
+    said = "Ranks 1, 4, 6-7 take turns: in 4 steps of 6, one of them makes the others wait (more work)"
+    assert found.verdict.text.startswith(said)
+    assert {each.rank: each.steps for each in found.stragglers} == {1: (2,), 4: (3,), 6: (4,), 7: (6,)}
+
+
+def test_steps_are_paired_by_what_the_ranks_do_together(tmp_path: Path) -> None:
+    paths = jittered(partial(train_ddp, slow=3, cause="kernel"), tmp_path)
+    whole = explained(tmp_path)
+    # This rank's recorder began a step later, and counts from there.
+    document = msgspec.json.decode(paths[5].read_bytes())
+    events = document["traceEvents"]
+    first = next(event for event in events if event["name"] == "ProfilerStep#0")
+    begin = float(first["ts"]) + float(first["dur"])
+    document["traceEvents"] = [event for event in events if float(event["ts"]) >= begin]
+    paths[5].write_bytes(msgspec.json.encode(document))
+    found = explained(tmp_path)
+    assert found.steps == whole.steps - 1
+    assert [each.rank for each in found.stragglers] == [3]
+    assert found.stragglers[0].gain_ns == pytest.approx(whole.stragglers[0].gain_ns, rel=0.02)
+    assert any("began 1 step later" in note for note in found.notes)
+
+
+@pytest.mark.slow
+def test_jitter_alone_names_nobody_in_50_jobs(tmp_path: Path) -> None:
+    assert named_in(tmp_path, range(50)) == []
+
+
+def test_a_rank_that_is_late_in_one_step_is_named_with_the_step(tmp_path: Path) -> None:
+    jittered(partial(train_ddp, slow=5, cause="loader", late_steps=(3,)), tmp_path)
+    (straggler,) = explained(tmp_path).stragglers
+    assert (straggler.rank, straggler.steps) == (5, (4,))
+    assert straggler.causes[0].kind == "data loading"
+
+
+def test_a_stage_with_twice_the_layers_makes_the_pipeline_wait(tmp_path: Path) -> None:
+    for name in (slow := tmp_path / "slow"), (good := tmp_path / "good"):
+        name.mkdir()
+    jittered(partial(train_pipeline, slow_stage=2), slow)
+    jittered(train_pipeline, good)
+    found, even = explained(slow, "balance-stages"), explained(good)
+    assert (found.verdict.bound_by, even.verdict.bound_by) == ("stages", "own work")
+    assert "Stage 2 (ranks 4-5)" in found.verdict.text
+    assert found.stages[2].causes[0].text == "it launches 2 times as many kernels as its peers"
+    assert [stage.ranks for stage in found.stages] == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    # Balanced, each of four stages has 5/4 of the layers that it has in the even job.
+    assert found.edits[0].step_ns == pytest.approx(1.25 * even.step_ns, rel=0.03)
+    assert found.stages[2].bubble_ns < found.stages[1].bubble_ns
+
+
+def test_sharded_training_overlaps_its_gathers(tmp_path: Path) -> None:
+    jittered(train_fsdp, tmp_path)
+    (data,) = explained(tmp_path).groups
+    assert (data.use, data.told_by, data.ranks) == ("data", "name", 8)
+    assert data.hidden_ns > data.exposed_ns
+
+
+def test_tensor_groups_are_told_by_their_pattern(tmp_path: Path) -> None:
+    jittered(train_tensor, tmp_path)
+    found = {group.use: group for group in explained(tmp_path).groups}
+    assert {use: (group.groups, group.ranks, group.told_by) for use, group in found.items()} == {
+        "tensor": (4, 2, "pattern"),
+        "data": (2, 4, "pattern"),
+        "expert": (1, 8, "pattern"),
+    }
+    assert found["expert"].imbalance == pytest.approx(2 / 1.125, abs=1e-4)
+    assert found["expert"].imbalanced_rank == 6
+
+
+def test_clocks_that_are_off_change_no_answer(tmp_path: Path) -> None:
+    for name in (plain := tmp_path / "plain"), (off := tmp_path / "off"):
+        name.mkdir()
+    jittered(partial(train_ddp, slow=3, cause="kernel"), plain)
+    jittered(
+        partial(train_ddp, slow=3, cause="kernel"),
+        off,
+        clock=lambda rank: (130 * rank - 500, 5e-6 * rank - 20e-6),
+        end_jitter_us=3,
+    )
+    one, other = explained(plain), explained(off)
+    assert other.clocks.most_offset_ns == pytest.approx(910_000, rel=0.05)
+    assert other.clocks.residual_ns is not None
+    assert 500 < other.clocks.residual_ns < 10_000
+    assert [each.rank for each in other.stragglers] == [3]
+    assert other.stragglers[0].gain_ns == pytest.approx(one.stragglers[0].gain_ns, rel=0.01)
+
+
+def test_a_residual_that_is_too_large_is_said(tmp_path: Path) -> None:
+    jittered(train_ddp, tmp_path, end_jitter_us=400)
+    found = explained(tmp_path)
+    assert any(note.startswith("the clocks agree to ") and "cannot be told" in note for note in found.notes)
+
+
+def test_edits_of_single_ranks_change_all_ranks_or_one(tmp_path: Path) -> None:
+    jittered(partial(train_ddp, slow=3, cause="item"), tmp_path)
+    every = explained(tmp_path, "remove-syncs:model.py:40").edits[0]
+    one = explained(tmp_path, "3/remove-syncs:model.py:40").edits[0]
+    like = explained(tmp_path, "rank-like:3:0").edits[0]
+    assert 0 < one.gain_ns == pytest.approx(every.gain_ns, rel=0.01)
+    assert like.gain_ns > one.gain_ns  # the line also works by itself
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        ("rank-like:3", "write rank-like:R:S"),
+        ("rank-like:1:99", "there is no trace of rank 99"),
+        ("balance-stages", "the traces show no pipeline"),
+        ("no-such-edit", "for a whole job also: no-stragglers, rank-like, balance-stages"),
+        ("0/no-stragglers", "is about the whole job"),
+    ],
+)
+def test_edits_that_cannot_be_made_are_refused(tmp_path: Path, edit: str, said: str) -> None:
+    jittered(partial(train_ddp, steps=2, layers=1, kernels=1), tmp_path, ranks=2)
+    with pytest.raises(UsageError, match=said):
+        explained(tmp_path, edit)
+
+
+def test_files_that_cannot_be_used_are_named_and_the_rest_goes_on(tmp_path: Path) -> None:
+    paths = jittered(partial(train_ddp, slow=3, cause="kernel"), tmp_path)
+    cut = paths[1].read_bytes()
+    paths[1].write_bytes(cut[: len(cut) // 50])
+    shutil.copy(paths[2], tmp_path / "zz.json")
+    document = msgspec.json.decode(paths[4].read_bytes())
+    document["distributedInfo"]["world_size"] = 64
+    paths[4].write_bytes(msgspec.json.encode(document))
+    (tmp_path / "rank9.json").write_bytes(b'{"traceEvents": [' + b'{"ph":"X","args":' * 5000)
+    paths[5].unlink()
+    paths[6].write_bytes(gzip.compress(paths[6].read_bytes()))
+    found = explained(tmp_path)
+    assert [each.rank for each in found.ranks] == [0, 2, 3, 6, 7]
+    assert found.missing == (1, 4, 5)
+    why = {Path(each.path).name: each.why for each in found.not_read}
+    assert set(why) == {"rank1.json", "zz.json", "rank4.json", "rank9.json"}
+    assert why["zz.json"] == f"it is the same file as {paths[2]}"
+    assert why["rank4.json"] == "it is of another job: its world has 64 ranks, that of most files 8"
+    assert [each.rank for each in found.stragglers] == [3]
+
+
+def test_a_trace_of_another_time_is_left_out(tmp_path: Path) -> None:
+    paths = jittered(train_ddp, tmp_path)
+    document = msgspec.json.decode(paths[4].read_bytes())
+    for event in document["traceEvents"]:
+        if "Seq" in event.get("args", {}):
+            event["args"]["Seq"] += 1000
+    paths[4].write_bytes(msgspec.json.encode(document))
+    found = explained(tmp_path)
+    assert [Path(each.path).name for each in found.not_read] == ["rank4.json"]
+    assert "of another time" in found.not_read[0].why
+    assert len(found.ranks) == 7
+
+
+def test_a_desync_is_noted_with_who_calls_what(tmp_path: Path) -> None:
+    paths = jittered(train_ddp, tmp_path)
+    document = msgspec.json.decode(paths[4].read_bytes())
+    for event in document["traceEvents"]:
+        if event.get("args", {}).get("Seq") == 7:
+            event["args"]["Collective name"] = "_allgather_base"
+    paths[4].write_bytes(msgspec.json.encode(document))
+    (note,) = (note for note in explained(tmp_path).notes if note.startswith("desync"))
+    assert "ranks 0-3, 5-7 all-reduce; rank 4 all-gather" in note
+
+
+def test_nothing_that_can_be_used_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "rank0.json").write_text("{}")
+    with pytest.raises(TraceError, match="none of the 1 files can be used"):
+        explained(tmp_path)
+    with pytest.raises(UsageError, match="there is no such file or folder"):
+        explain_fleet(tmp_path / "no-*.json")
+    jittered(partial(train_ddp, steps=2, layers=1, kernels=1), tmp_path, ranks=2)
+    with pytest.raises(UsageError, match="no annotation is called 'never'"):
+        explained(tmp_path, step="never")
+
+
+def test_processes_give_the_same_answer(tmp_path: Path) -> None:
+    jittered(partial(train_ddp, slow=1, cause="kernel", steps=3), tmp_path, ranks=4)
+    seen: list[tuple[int, int]] = []
+    other = explained(tmp_path, on=Processes(2), progress=lambda done, total: seen.append((done, total)))
+    assert other == explained(tmp_path)
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]

@@ -1,0 +1,98 @@
+"""A reduced program replays to the same times at what is kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli.command import EXAMPLES
+from hypothesis import given
+from hypothesis import strategies as st
+from profiles import examples
+from replay.invented import Do, Op, program, programs, random_program
+
+from unstall.fleets.reduce import reduce
+from unstall.locate.steps import find_steps
+from unstall.read import load
+from unstall.replay.build import build
+from unstall.replay.engine import replay
+from unstall.replay.program import Code, Program
+
+DATA = Path(__file__).parent.parent / "data"
+
+
+def with_marks(made: Program) -> Program:
+    """Marks must be calls, as in programs of timelines."""
+    do = made.instructions
+    code = do.code.copy()
+    ends = np.flatnonzero(code == Code.CALL)
+    if not len(ends):
+        return made
+    return replace(made, step_starts=ends[:1], step_ends=ends[-1:])
+
+
+def assert_same_times(made: Program, keep: np.ndarray) -> None:
+    before, reduced = replay(made), reduce(made, keep)
+    after = replay(reduced.program)
+    last = int(made.step_ends[-1])
+    marks = [*made.step_starts, *made.step_ends]
+    kept = np.flatnonzero(keep & (made.launcher <= last))
+    assert (after.end[reduced.row_of[marks]] == before.end[marks]).all()
+    assert (after.op_start[reduced.op_of[kept]] == before.op_start[kept]).all()
+    assert (after.op_end[reduced.op_of[kept]] == before.op_end[kept]).all()
+    waits = np.flatnonzero(np.isin(made.instructions.code[: last + 1], (Code.SYNC_STREAM, Code.SYNC_EVENT, Code.JOIN)))
+    assert (after.end[reduced.row_of[waits]] == before.end[waits]).all()
+
+
+@examples(300)
+@given(data=st.data(), made=programs())
+def test_times_stay_the_same(data: st.DataObject, made: Program) -> None:
+    if not len(made.instructions):
+        return
+    made = with_marks(made)
+    keep = np.array(data.draw(st.lists(st.booleans(), min_size=len(made.ops), max_size=len(made.ops))), dtype=np.bool_)
+    assert_same_times(made, keep)
+
+
+@pytest.mark.parametrize("name", ["ddp_overlapped", "queue_full", "waits", "decode_graph", "offload_ahead"])
+def test_recorded_programs_keep_their_times(name: str) -> None:
+    timeline = load(
+        next(folder / f"{name}.json.gz" for folder in (DATA, EXAMPLES) if (folder / f"{name}.json.gz").exists())
+    )
+    steps = find_steps(timeline)
+    made = build(timeline, steps.start, steps.end)
+    assert_same_times(made, np.arange(len(made.ops)) % 7 == 0)
+
+
+def test_a_long_program_becomes_short() -> None:
+    made = random_program(20_000, seed=3, capacity=100_000, threads=2)
+    keep = np.zeros(len(made.ops), dtype=np.bool_)
+    keep[::500] = True
+    assert_same_times(made, keep)
+
+
+def test_a_run_of_launches_becomes_one() -> None:
+    made = program(
+        Do(Code.CALL),
+        *(Do(Code.LAUNCH, stream=0, work=3, call=5, ops=[Op(20, latency=2, gap=1)]) for _ in range(10)),
+        Do(Code.LAUNCH, stream=0, work=3, call=5, ops=[Op(100, latency=2, gap=1)]),
+        Do(Code.CALL, work=7),
+    )
+    keep = np.arange(11) == 10
+    reduced = reduce(made, keep).program
+    assert len(reduced.instructions) == 4
+    assert reduced.ops.duration.tolist() == [10 * 20 + 9 * 1, 100]
+    assert_same_times(made, keep)
+
+
+def test_the_constraints_of_a_merged_op_give_its_end_as_recorded() -> None:
+    made = program(
+        Do(Code.CALL),
+        *(Do(Code.LAUNCH, stream=0, work=3, call=n, ops=[Op(9 - n, latency=2, gap=1)]) for n in range(9)),
+        Do(Code.CALL),
+    )
+    reduced = reduce(made, np.zeros(9, dtype=np.bool_))
+    one = np.ones(1)
+    assert replay(reduced.program).op_end.tolist() == reduced.arrivals.ends(one, one).tolist()
