@@ -70,6 +70,8 @@ class LogCode(IntEnum):
     ADVANCE = 21  # a: ns that the program slept
     ASSERT = 26  # a: the fault; b: the number of the captured LAUNCH that fails, or 0; id: the operator that fails
     NOTICE = 27  # a: the fault whose error is raised, for the first time
+    COLLECTIVE_CALL = 29  # the call that launches a collective on `stream`; the thread's next COLLECTIVE is its kernel
+    COLLECTIVE = 30  # a: the number of the collective in the simulation
     WORK = 28  # id: the signature of an operator that computed on the CPU; a: the threads that the program set, or 0
 
 

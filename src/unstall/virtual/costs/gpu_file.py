@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from unstall.errors import UsageError
+from unstall.virtual.costs.collectives import PCIE, Links
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Limits, Startup
 from unstall.virtual.costs.origins import Origin, Part
 
@@ -78,6 +79,7 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     like: str | None = None
     host: dict[str, int] = {}
     limits: dict[str, int | float] = {}
+    links: Links | None = None
     workspaces: dict[str, int] = {}
     startup: Startup | None = None
     operators_host_ns: dict[str, int] = {}
@@ -106,6 +108,10 @@ class Gpu:
     @property
     def limits(self) -> Limits:
         return Limits(**(self.measured.file.limits | self.file.limits))  # type: ignore[arg-type]
+
+    @property
+    def links(self) -> Links:
+        return self.file.links or PCIE
 
     @property
     def startup(self) -> Startup:

@@ -197,6 +197,7 @@ def _origins(measured_on: str, first_uses: bool) -> dict[Part, Origin]:
     some of the host's costs.
     """
     others: dict[Part, Origin] = {
+        "links": Origin("assumed", "PCIe 3.0 with 16 lanes, and the model by which NCCL tunes itself"),
         "workspaces": Origin("published", "torch's source, by compute capability"),
         "host calls": Origin("measured", f"{measured_on}: operators. Launches, allocations and events: an H200's host"),
         "CPU operators": Origin("assumed", "rates of a server's CPU (AMD EPYC), 16 cores"),

@@ -19,6 +19,7 @@ Part = Literal[
     "copies",
     "memsets",
     "latencies",
+    "links",
     "workspaces",
     "host calls",
     "CPU operators",
@@ -32,6 +33,7 @@ Part = Literal[
 - "kernel times": `tables`, and `floor_ns`.
 - "kernel names": `kernels`.
 - "latencies": `limits`.
+- "links": `links`, and NCCL's model of them.
 - "CPU operators": `cores`, the CPU rates and `page` of `host`.
 - "host calls": the other fields of `host`, and `operators_host_ns`.
 - "first uses": `startup`.

@@ -98,7 +98,8 @@ def _head(meta: Meta, metadata: Mapping[str, object]) -> dict[str, object]:
     if len(cuda) >= 2 and cuda[0].isdecimal() and cuda[1].isdecimal():
         head["cuda_runtime_version"] = int(cuda[0]) * 1000 + int(cuda[1]) * 10
     if meta.rank is not None:
-        head["distributedInfo"] = {"rank": meta.rank, "world_size": meta.world_size}
+        groups = [{"pg_name": name, "ranks": list(ranks)} for name, ranks in meta.groups]
+        head["distributedInfo"] = {"rank": meta.rank, "world_size": meta.world_size, "pg_config": groups}
     ours = {
         "recorder": meta.recorder,
         "lines": "exact" if meta.exact_lines else "def",
@@ -306,8 +307,9 @@ def _device(timeline: Timeline, text: Text) -> Iterator[str]:
     device, strings, numbers = timeline.device, timeline.strings, timeline.streams.stream.tolist()
     columns = _lists(device.kind, device.device, device.stream, device.start, device.end, device.name, device.launch)
     operators = timeline.host.op.tolist()
+    described = _collectives(timeline)
     more = _lists(device.bytes, device.blocks, device.share)
-    for *row, size, blocks, used in zip(*columns, *more, strict=True):
+    for number, (*row, size, blocks, used) in enumerate(zip(*columns, *more, strict=True)):
         kind, index, stream, start, end, name, launch = row
         arguments = f'"device":{index},"context":1,"stream":{numbers[stream]}'
         if launch >= 0:
@@ -320,8 +322,37 @@ def _device(timeline: Timeline, text: Text) -> Iterator[str]:
             arguments += f',"grid":[{blocks},1,1]'
         if used >= 0:
             arguments += f',"device share":{used}'
+        arguments += described.get(number, "")
         category = _DEVICE_CATEGORIES[DeviceKind(kind)]
         yield text.span(category, strings[name], index, numbers[stream], start, end, arguments)
+
+
+def _collectives(timeline: Timeline) -> dict[int, str]:
+    """Returns what Kineto tells of each collective, by the row of its kernel. The amounts are bytes, as elements of the
+    type Byte.
+    """
+    told, strings = timeline.collectives, timeline.strings
+    texts = _lists(told.op, told.name, told.group, told.members)
+    numbers = _lists(told.ranks, told.sent, told.received, told.sequence, told.source, told.target)
+    found = {}
+    for (op, name, group, members), (ranks, sent, received, sequence, source, target) in zip(
+        zip(*texts, strict=True), zip(*numbers, strict=True), strict=True
+    ):
+        known = {
+            "Collective name": strings[name],
+            "dtype": "Byte" if sent >= 0 or received >= 0 else None,
+            "In msg nelems": sent,
+            "Out msg nelems": received,
+            "Group size": ranks,
+            "Process Group Name": strings[group] if group >= 0 else None,
+            "Process Group Ranks": strings[members] if members >= 0 else None,
+            "Seq": sequence,
+            "Src Rank": source,
+            "Dst Rank": target,
+        }
+        written = {key: value for key, value in known.items() if value is not None and value != -1}
+        found[op] = f",{msgspec.json.encode(written).decode()[1:-1]}"
+    return found
 
 
 def _waits(timeline: Timeline, text: Text) -> Iterator[str]:

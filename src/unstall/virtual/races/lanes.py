@@ -12,7 +12,7 @@ from unstall.timeline.columns import I32, I64, Bool
 from unstall.timeline.grouping import distinct
 from unstall.virtual.log import LogCode
 
-WORK = (LogCode.LAUNCH, LogCode.COPY, LogCode.SLEEP)
+WORK = (LogCode.LAUNCH, LogCode.COPY, LogCode.SLEEP, LogCode.COLLECTIVE)
 _NODES = (*WORK, LogCode.EVENT_RECORD, LogCode.EVENT_WAIT)
 _ON_A_STREAM = (
     *_NODES,

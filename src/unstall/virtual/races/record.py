@@ -23,7 +23,10 @@ _RECORD = np.dtype(_FIELDS)
 _USE = np.dtype([("allocation", "<i8"), ("offset", "<i8"), ("bytes", "<i8"), ("write", "u1")])
 _PLACED = np.dtype([("allocation", "<i8"), ("address", "<i8"), ("size", "<i8")])
 _OPERATORS = (LogCode.OP_BEGIN, LogCode.OP_END)
-_NEVER = (LogCode.MARK_BEGIN, LogCode.MARK_END, LogCode.PIN, LogCode.ADVANCE, LogCode.ASSERT, LogCode.NOTICE)
+_NEVER = (
+    *(LogCode.MARK_BEGIN, LogCode.MARK_END, LogCode.PIN, LogCode.ADVANCE),
+    *(LogCode.ASSERT, LogCode.NOTICE, LogCode.COLLECTIVE_CALL),
+)
 
 
 class RaceLog:

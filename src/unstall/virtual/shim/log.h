@@ -26,7 +26,7 @@ class Lock : public std::mutex {
 enum class Code : uint8_t {
   OP_BEGIN = 0, OP_END, MARK_BEGIN, MARK_END, LAUNCH, COPY, MALLOC, FREE, USE_STREAM, EVENT_RECORD, EVENT_WAIT,
   SYNC_EVENT, SYNC_STREAM, SYNC_DEVICE, EMPTY_CACHE, CAPTURE_BEGIN, CAPTURE_END, GRAPH_LAUNCH, GRAPH_FREE, PIN, SLEEP,
-  ADVANCE, ASSERT = 26, NOTICE, WORK,
+  ADVANCE, ASSERT = 26, NOTICE, WORK, COLLECTIVE_CALL, COLLECTIVE,
 };
 
 // Flags of COPY: the direction in the low bits (0 is from one device to another), and how it was called.

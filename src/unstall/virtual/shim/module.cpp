@@ -4,6 +4,7 @@
 #include "devices.h"
 #include "faults.h"
 #include "kernels.h"
+#include "nccl.h"
 #include "operators.h"
 #include "simulator.h"
 #include "tensor_types.h"
@@ -162,6 +163,7 @@ PYBIND11_MODULE(_shim, m) {
         THPStorage_Wrap(c10::Storage(storage_over_shared(pid, descriptor, bytes, device_number(device)))));
   }, arg("pid"), arg("descriptor"), arg("bytes"), arg("device"));
   m.def("release_shared", release_shared, arg("pid"), arg("descriptor"));
+  m.def("define_nccl", define_nccl, arg("c10d"));
   m.def("make_tensor_type", make_tensor_type, arg("type"));
   m.def("set_default_tensor_type", set_default_tensor_type, arg("type"));
   m.def("allocation_of", allocation_of, arg("tensor"));

@@ -122,6 +122,22 @@ double elapsed_ms(int64_t first, int64_t second) {
   return asked(PyFloat_AsDouble, "elapsed_ms", "LL", static_cast<long long>(first), static_cast<long long>(second));
 }
 
+int64_t ask_simulator(const char* method, const std::function<PyObject*()>& make) {
+  if (!there()) return 0;
+  Gil gil;
+  SignalsWait waiting;
+  PyObject* arguments = make();
+  PyObject* bound = arguments ? PyObject_GetAttrString(simulator, method) : nullptr;
+  PyObject* result = bound ? PyObject_CallObject(bound, arguments) : nullptr;
+  Py_XDECREF(bound);
+  Py_XDECREF(arguments);
+  if (!result) rethrow();
+  int64_t number = PyLong_AsLongLong(result);
+  Py_DECREF(result);
+  if (PyErr_Occurred()) rethrow();
+  return number;
+}
+
 std::string place_of(int32_t stack) {
   return stack >= 0 && there() ? asked(text_of, "place_of", "i", int(stack)) : "";
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 struct _object;
@@ -18,6 +19,9 @@ void make_room(int device, int64_t bytes, int64_t allocation);
 bool event_done(int64_t event);
 bool stream_done(int device, int64_t stream);
 double elapsed_ms(int64_t first, int64_t second);
+// Calls the simulator's method with the arguments that `make` gives as a new tuple, with the GIL. Returns its integer, or
+// 0 if there is no simulator.
+int64_t ask_simulator(const char* method, const std::function<_object*()>& make);
 // Where a Python stack of the program is: "train.py:41 in forward"; "" if that is not known.
 std::string place_of(int32_t stack);
 

@@ -14,6 +14,7 @@ from unstall.timeline.columns import CopyDirection, DeviceKind, HostMemory
 from unstall.virtual.costs.model import Costs, Kernel, OperatorCost
 from unstall.virtual.costs.signature import Signature, parse
 from unstall.virtual.log import CPU_PREFIX, DIRECTION_BITS, CopyFlag, LogCode, RawSignature, chosen
+from unstall.virtual.simulation.collectives import Collective
 from unstall.virtual.simulation.recipes import Column, EnginePart, Op, Recipes, RecipeStep, RuntimeCall
 
 _DIRECTIONS = {
@@ -29,7 +30,8 @@ _PARTS = {
     CopyDirection.PEER_TO_PEER: EnginePart.NOTHING,
 }
 _BY_WHAT_IT_HOLDS = chosen(
-    LogCode.COPY, LogCode.SLEEP, LogCode.ADVANCE, LogCode.PIN, LogCode.GRAPH_LAUNCH, LogCode.WORK
+    *(LogCode.COPY, LogCode.SLEEP, LogCode.ADVANCE, LogCode.PIN),
+    *(LogCode.GRAPH_LAUNCH, LogCode.WORK, LogCode.COLLECTIVE),
 )
 _LARGE_BYTES = 1 << 28
 _MOST = 1 << 60
@@ -59,6 +61,8 @@ class Actions:
         """The operators whose cost could not be computed. The key is the operator's name. The value is the reason. The
         simulation uses a guess as the cost of these operators.
         """
+        self.collectives: list[Collective] = []
+        """The collectives, in the order in which the rank met the other ranks for them."""
         self._on_host: dict[int, Signature] = {}
         self._of_signature = Column(np.int64)
         self._needs_memory = Column(np.bool_)
@@ -112,6 +116,18 @@ class Actions:
         self._of_signature.append(number)
         self._needs_memory.append(bool(cost.temporaries or cost.workspaces))
 
+    def collective(self, collective: Collective) -> int:
+        """Adds the recipe of a collective's kernel and returns the number of the collective. The kernel begins as soon
+        as the rank is ready: the meeting of the ranks counts the delays of the launch.
+        """
+        number = len(self.collectives)
+        self.collectives.append(collective)
+        duration = collective.end_ns(self.costs) - collective.meeting.ready
+        latency = self.costs.limits.launch_latency
+        kernel = Op(collective.kernel(), duration, EnginePart.NOTHING, 0, latency)
+        self.add((int(LogCode.COLLECTIVE), number), [RecipeStep(Do.LAUNCH, RuntimeCall.REST, ops=(kernel,))])
+        return number
+
     def _cost(self, signature: Signature) -> OperatorCost:
         """Returns the cost of a call. If the computation of the cost fails, returns a guess, because an unexpected call
         must not end the simulation.
@@ -141,6 +157,8 @@ class Actions:
                 result[row] = self.recipes.find(("graph", a)) or result[row]
             elif kind == LogCode.WORK:
                 result[row] = self.sized(kind, a, int(records["id"][row]))
+            elif kind == LogCode.COLLECTIVE:
+                result[row] = self.recipes.find((kind, a)) or result[row]
             else:
                 result[row] = self.sized(kind, a, flags)
         return result
@@ -183,6 +201,7 @@ class Actions:
             ),
             LogCode.GRAPH_LAUNCH: RecipeStep(Do.CALL, RuntimeCall.GRAPH_LAUNCH, call=host.graph_launch),
             LogCode.NOTICE: RecipeStep(Do.CALL, RuntimeCall.LAST_ERROR),
+            LogCode.COLLECTIVE_CALL: RecipeStep(Do.LAUNCH, RuntimeCall.LAUNCH, call=host.launch),
         }
         return [steps.get(code, RecipeStep(Do.CALL))]
 

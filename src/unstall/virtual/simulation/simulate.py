@@ -144,6 +144,10 @@ class Simulation:
             return None
         return max(self._engine.marked(instruction), self.arrived[event] + self.costs.limits.event_latency)
 
+    def can_start(self, thread: int, place: Place) -> int:
+        """Returns when a kernel could start on a stream, in ns, if the thread's last call launched it."""
+        return max(self.now(thread) + self.costs.limits.launch_latency, self.when_stream_done(place))
+
     def when_stream_done(self, place: Place) -> int:
         """Returns the time in ns at which all work on a stream is complete. Returns 0 if the stream has no work."""
         row = self.streams.find(place)
@@ -201,7 +205,9 @@ class Simulation:
         code = steps.code[step]
         work = np.zeros(len(step), np.int64)
         usual = steps.work[self.actions.recipes.first[recipe[own]]]
-        work[position[own] - base] = self.clock.work(records, usual, woken) + self._pay(thread)
+        own_work = self.clock.work(records, usual, woken)
+        own_work[records["code"] == LogCode.COLLECTIVE] = 0  # the ranks met since the record before
+        work[position[own] - base] = own_work + self._pay(thread)
         instruction_thread = thread[row[of_row] - first].astype(np.int32)
         target = np.full(len(step), -1, np.int64)
         recorded = self._resolve(event, position, code, steps.code[self.actions.recipes.first[recipe]], target, base)

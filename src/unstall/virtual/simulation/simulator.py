@@ -26,6 +26,7 @@ from unstall.virtual.options import MachineOptions
 from unstall.virtual.own_place import own_place
 from unstall.virtual.races import RaceLog
 from unstall.virtual.simulation import counts
+from unstall.virtual.simulation.collectives import Group, Meeting, collective_of
 from unstall.virtual.simulation.foresight import Foresight, is_plain
 from unstall.virtual.simulation.host_clock import HostClock, MeasuredHost, MixedHost, ModelledHost, Moment
 from unstall.virtual.simulation.simulate import Simulation
@@ -207,6 +208,36 @@ class Simulator:
         """Returns the calling thread's virtual clock in ns. Does not charge virtual time for reading the clock."""
         with self._lock:
             return self.simulation.now(self._spend(0))
+
+    def wait_until(self, ns: int) -> int:
+        """Has the calling thread wait until `ns` of its virtual clock. Returns how long it waits, in ns."""
+        with self._lock:
+            thread = self._spend(0)
+            waits = max(ns - self.simulation.now(thread), 0)
+            self.simulation.spend(thread, waits)
+            return waits
+
+    def can_start_ns(self, device: int, stream: int) -> int:
+        """Returns when the kernel of a collective can start on a stream, in ns, if only this rank is asked. The last
+        record of the calling thread is the COLLECTIVE_CALL.
+        """
+        with self._lock:
+            self._up_to_date()
+            return self.simulation.can_start(self._source.this_thread(), (device, stream))
+
+    def collective(
+        self,
+        calls: Sequence[tuple[str, str, str, int, int, int]],
+        group: tuple[str, str, int, tuple[int, ...]],
+        sequence: int,
+        meeting: tuple[int, int, int],
+    ) -> int:
+        """Adds a collective and returns its number, for the record COLLECTIVE. The arguments are the fields of `Call`,
+        `Group` and `Meeting`.
+        """
+        with self._lock:
+            found = collective_of(calls, Group(*group), sequence, Meeting(*meeting))
+            return self.simulation.actions.collective(found)
 
     def make_room(self, device: int, size_bytes: int, allocation: int) -> None:
         """Simulates an allocation that is in the log. It is possible that the allocation does not fit on the device. If

@@ -14,6 +14,7 @@ from unstall.locate.kinds import SLEEP
 from unstall.read.clock_reads import with_lines
 from unstall.timeline.columns import (
     I32,
+    I64,
     ClockReads,
     Device,
     DeviceKind,
@@ -37,6 +38,7 @@ from unstall.virtual.options import MachineOptions
 from unstall.virtual.races import Needs, Race, RaceLog, dependencies_table, races_table
 from unstall.virtual.simulation.history import Done, Happened, History, Ran
 from unstall.virtual.simulation.simulate import Simulation
+from unstall.virtual.timeline.collectives import collectives_table, groups_of
 from unstall.virtual.timeline.host_rows import CALLS, HostRows, host_rows
 from unstall.virtual.timeline.notes import VALUES, host_note
 from unstall.virtual.timeline.stack_rows import stack_of_records, stack_rows
@@ -97,10 +99,14 @@ def timeline_of(
     def stream_row(device: int, number: int) -> int:
         return number_of.get((device, number), -1)
 
+    ran = history.ran.whole()
+    device_order = np.argsort(ran.start, kind="stable")
+    collectives = simulation.actions.collectives
+    rank, process_groups = groups_of(collectives)
     waits = replace(rows.waits, stream=stream_of[rows.waits.stream], on_stream=stream_of[rows.waits.on_stream])
     return Timeline(
         host=rows.host,
-        device=_device(history.ran.whole(), rows.row_of, op_names, simulation, rows.host, stream_of),
+        device=_device(ran, device_order, rows.row_of, op_names, simulation, rows.host, stream_of),
         waits=waits,
         threads=threads,
         streams=Streams(
@@ -115,12 +121,16 @@ def timeline_of(
         clock_reads=clock_reads,
         faults=faults_table(faults, happened, rows.by_record, stream_row, text),
         held=_held(history, faults, rows),
+        collectives=collectives_table(collectives, happened, done, ran, device_order, text),
         meta=Meta(
             path="",
             reader="virtual",
             devices=(simulation.costs.device.name,) * simulation.devices,
             torch=str(sys.modules["torch"].__version__) if "torch" in sys.modules else None,
             has_stacks=bool((rows.host.stack >= 0).any()),
+            rank=rank,
+            world_size=max((len(members) for _, members in process_groups), default=None),
+            groups=process_groups,
             recorder="virtual",
             exact_lines=True,
             frames_at_calls=True,
@@ -151,8 +161,9 @@ def _threads(happened: Happened, text: _Texts) -> Threads:
     return Threads(np.full(count, process, np.int32), threads, np.array([text(label) for label in labels], np.int32))
 
 
-def _device(ran: Ran, row_of: I32, names: I32, simulation: Simulation, host: Host, stream_of: I32) -> Device:
-    order = np.argsort(ran.start, kind="stable")
+def _device(
+    ran: Ran, order: I64, row_of: I32, names: I32, simulation: Simulation, host: Host, stream_of: I32
+) -> Device:
     devices = np.array([device for device, _ in simulation.streams.places], np.int32)
     stream, launch = ran.stream[order], row_of[ran.instruction[order]]
     ops, op = simulation.actions.recipes.ops, ran.op[order]

@@ -51,7 +51,8 @@ class HostRows:
     Attributes:
         host: The host events.
         waits: The waits among the host events.
-        row_of: For each instruction, the index of its event in `host`, or -1 if the instruction has no event.
+        row_of: For each instruction, the index of its event in `host`, or -1 if the instruction has no event. An
+            instruction that continues a call has the event of the call.
         by_record: For each log record, the index of its event in `host`. If the record has no event, the index of the
             innermost event that encloses the record. If no event encloses the record, -1.
     """
@@ -107,6 +108,8 @@ def host_rows(
     kind, thread, start, end, record = kind[order], thread[order], start[order], end[order], record[order]
     row_of = np.full(len(done.record) + 1, -1, np.int32)
     row_of[instruction[order]] = np.arange(len(order))
+    rest = np.flatnonzero(done.what == RuntimeCall.REST)
+    row_of[rest] = row_of[_continued(done)[rest]]
     row_of[-1] = -1
     parent = find_parents(kind, thread, start, end)
     is_op = kind == HostKind.OP
@@ -186,6 +189,18 @@ def _with_the_rest(done: Done, calls: I64) -> I64:
     last = stops[np.searchsorted(stops, calls, side="right")] - 1
     ends: I64 = done.end[last]
     return ends
+
+
+def _continued(done: Done) -> I64:
+    """Returns, for each instruction, the last call of its thread up to it. Returns -1 if the thread made no call."""
+    order = np.argsort(done.thread, kind="stable")
+    call = np.where(done.what[order] > RuntimeCall.REST, order, -1)
+    latest = np.maximum.accumulate(np.where(call >= 0, np.arange(len(order)), -1)) if len(order) else order
+    thread = done.thread[order]
+    known = (latest >= 0) & (thread[np.maximum(latest, 0)] == thread)
+    continued = np.full(len(order), -1, np.int64)
+    continued[order] = np.where(known, call[np.maximum(latest, 0)], -1)
+    return continued
 
 
 def _forward(happened: Happened, record: I64, is_op: np.ndarray, thread: I32, start: I64, parent: I32) -> I32:

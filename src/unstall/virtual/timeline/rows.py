@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TypeVar
 
-from unstall.timeline.columns import I64, Bool, Device, Faults, Host, Memory, Waits
+from unstall.timeline.columns import I64, Bool, Collectives, Device, Faults, Host, Memory, Waits
 
-_Table = TypeVar("_Table", Host, Device, Waits, Memory, Faults)
+_Table = TypeVar("_Table", Host, Device, Waits, Memory, Faults, Collectives)
 
 
 def rows_of(table: _Table, rows: Bool | I64) -> _Table:

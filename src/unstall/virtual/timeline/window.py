@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from unstall.timeline.columns import I32, Bool, ClockReads, Dependencies, Faults, Timeline
+from unstall.timeline.columns import I32, Bool, ClockReads, Collectives, Dependencies, Faults, Timeline
 from unstall.virtual.timeline.rows import rows_of
 from unstall.virtual.timeline.uploads import renumbered
 
@@ -31,7 +31,12 @@ def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
     of_calls = kept[timeline.waits.host] if len(timeline.waits) else np.zeros(0, np.bool_)
     remembered = (timeline.memory.time >= start_ns) & (timeline.memory.time < end_ns)
     peak = timeline.memory.reserved[(timeline.memory.device >= 0) & (timeline.memory.time < end_ns)].max(initial=-1)
-    timeline = replace(timeline, device=rows_of(device, ours), waits=rows_of(timeline.waits, of_calls))
+    timeline = replace(
+        timeline,
+        device=rows_of(device, ours),
+        waits=rows_of(timeline.waits, of_calls),
+        collectives=_collectives(timeline.collectives, ours),
+    )
     timeline = _with_host(timeline, kept)
     host, device, memory = timeline.host, timeline.device, rows_of(timeline.memory, remembered)
     reads = timeline.clock_reads
@@ -48,6 +53,12 @@ def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
             reserved_peak_bytes=int(peak) if peak >= 0 else timeline.meta.reserved_peak_bytes,
         ),
     )
+
+
+def _collectives(collectives: Collectives, kept: Bool) -> Collectives:
+    """Returns the collectives whose device operation is in `kept`."""
+    mine = rows_of(collectives, kept[collectives.op])
+    return replace(mine, op=_numbers(kept)[mine.op])
 
 
 def without_host(timeline: Timeline, dropped: Bool) -> Timeline:

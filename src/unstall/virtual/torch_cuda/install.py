@@ -8,7 +8,6 @@ import importlib
 import sys
 from types import ModuleType
 
-from unstall.guest.imports import when_imported
 from unstall.virtual.torch_cuda.attention import attention_names
 from unstall.virtual.torch_cuda.blas import blas_names, tunable_names
 from unstall.virtual.torch_cuda.comm import comm_names
@@ -21,10 +20,10 @@ from unstall.virtual.torch_cuda.patched_torch import (
     follow_threads,
     log_host_reads,
     make_storages,
-    refuse_nccl,
     refuse_nvtx_profiler,
     run_uncompiled,
 )
+from unstall.virtual.torch_cuda.process_groups import process_group_names
 from unstall.virtual.torch_cuda.profiling import profiling_names
 from unstall.virtual.torch_cuda.properties import CUDA_VERSION
 from unstall.virtual.torch_cuda.runtime import ForkGuard, Runtime
@@ -33,7 +32,6 @@ from unstall.virtual.torch_cuda.streams import stream_names, sync_debug_names
 from unstall.virtual.torch_cuda.tensor_types import make_tensor_types
 
 SHIM = "unstall.virtual._shim"
-DISTRIBUTED = "torch.distributed.distributed_c10d"
 
 
 def install(torch_c: ModuleType) -> None:
@@ -60,6 +58,7 @@ def names_for(runtime: Runtime) -> dict[str, object]:
         **blas_names(runtime),
         **attention_names(runtime),
         **comm_names(),
+        **process_group_names(runtime),
         **profiling_names(runtime),
         "_has_cuda": True,
         "_has_cudnn": True,
@@ -77,4 +76,3 @@ def finish(torch: ModuleType) -> None:
     refuse_nvtx_profiler(torch)
     log_host_reads(torch, shim)
     follow_threads(torch, shim)
-    when_imported(DISTRIBUTED, lambda: refuse_nccl(sys.modules[DISTRIBUTED]))

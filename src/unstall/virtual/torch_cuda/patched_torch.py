@@ -8,7 +8,6 @@
 - `Tensor.tolist` is logged. It reads pinned memory without an operator. Without the log record, a race with this read
   would not be found.
 - `torch.autograd.profiler.emit_nvtx` raises an error that names emit_nvtx.
-- Process groups over NCCL raise an error that says what to use instead.
 - `torch.set_num_threads` passes the number of threads to the shim. The modelled time of CPU operators depends on this
   number.
 """
@@ -16,11 +15,9 @@
 from __future__ import annotations
 
 import functools
-import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from unstall.virtual.torch_cuda.cuda_errors import NotSupportedError
@@ -33,12 +30,6 @@ if TYPE_CHECKING:
 TEXT = (
     "torch.compile does not compile for the virtual GPU: what it is given runs operator by operator, and the predicted "
     "times are those of a run without torch.compile"
-)
-
-
-GLOO = (
-    'use gloo, torch.distributed.init_process_group("gloo"), or its name in your framework: ddp_backend="gloo" of '
-    'TrainingArguments, DDPStrategy(process_group_backend="gloo") of Lightning'
 )
 
 
@@ -163,34 +154,3 @@ def refuse_nvtx_profiler(module: ModuleType) -> None:
             raise NotSupportedError("torch.autograd.profiler.emit_nvtx", why) from None
 
     profiler._enable_profiler = enable_profiler
-
-
-def refuse_nccl(distributed: ModuleType) -> None:
-    """Makes the creation of a process group over NCCL raise NotSupportedError. `distributed` is
-    torch.distributed.distributed_c10d.
-    """
-    make = distributed._new_process_group_helper
-    # A build without NCCL has none, and warns. torch/distributed/constants.py takes 10 minutes from ProcessGroupNCCL.
-    distributed.default_pg_nccl_timeout = timedelta(minutes=10)  # type: ignore[attr-defined]
-
-    @functools.wraps(make)
-    def make_group(*arguments: Any, **named: Any) -> Any:
-        try:
-            return make(*arguments, **named)
-        except RuntimeError as error:
-            if "NCCL built in" not in str(error):
-                raise
-            raise NotSupportedError("NCCL", GLOO) from None
-
-    distributed._new_process_group_helper = make_group  # type: ignore[attr-defined]
-    for module in (distributed, sys.modules["torch.distributed"]):
-        module.__getattr__ = functools.partial(_missing, module.__name__)  # type: ignore[method-assign]
-
-
-def _missing(module: str, name: str) -> Any:
-    """Implements `__getattr__` of a module. A CPU build has no class `ProcessGroupNCCL`. For this name, raises an
-    AttributeError that says what to use instead.
-    """
-    if name == "ProcessGroupNCCL":
-        raise AttributeError(str(NotSupportedError(name, GLOO)))
-    raise AttributeError(f"module {module!r} has no attribute {name!r}")

@@ -86,6 +86,9 @@ class Shim(Protocol):
 
     def free_graph(self, graph: int) -> None: ...
 
+    def define_nccl(self, c10d: ModuleType) -> None:
+        """Adds the class ProcessGroupNCCL to this module."""
+
 
 @dataclass(slots=True)
 class _Attached:

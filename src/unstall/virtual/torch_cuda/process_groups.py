@@ -1,0 +1,43 @@
+"""Adds NCCL to torch.distributed: the class `ProcessGroupNCCL` of the shim, which a CPU build of torch does not have."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from types import ModuleType, SimpleNamespace
+from typing import Protocol
+
+from unstall.virtual.torch_cuda.runtime import Runtime
+
+_C10D = "torch._C._distributed_c10d"
+_TIMEOUT = timedelta(minutes=10)
+"""kProcessGroupNCCLDefaultTimeout of ProcessGroupNCCL.hpp."""
+
+
+class NcclShim(Protocol):
+    def define_nccl(self, c10d: ModuleType) -> None: ...
+
+
+def process_group_names(runtime: Runtime) -> dict[str, object]:
+    """Maps the name in `torch._C` that makes the bindings of torch.distributed to a function that adds NCCL to them."""
+    make: Callable[[], bool] | None = getattr(runtime.torch_c, "_c10d_init", None)
+    if make is None:
+        return {}
+
+    def c10d_init() -> bool:
+        made = make()
+        _add_nccl(sys.modules[_C10D], runtime.shim)
+        return made
+
+    return {"_c10d_init": c10d_init}
+
+
+def _add_nccl(c10d: ModuleType, shim: NcclShim) -> None:
+    if hasattr(c10d, "ProcessGroupNCCL"):
+        return
+    shim.define_nccl(c10d)
+    options = c10d.ProcessGroupNCCL.Options
+    # What programs set in ncclConfig_t changes nothing here.
+    options.config = property(lambda self: vars(self).setdefault("_config", SimpleNamespace()))
+    c10d._DEFAULT_PG_NCCL_TIMEOUT = _TIMEOUT  # type: ignore[attr-defined]
