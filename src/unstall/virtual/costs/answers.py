@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from unstall.timeline.columns import CopyDirection, DeviceKind
-from unstall.virtual.costs.collectives import Operation, transfer_ns
+from unstall.virtual.costs.collectives import Operation, Transfer, transfer
 from unstall.virtual.costs.families import FAMILIES, CallShape, Family, attention, convolutions, describe, reductions
 from unstall.virtual.costs.families.family import item_bytes
 from unstall.virtual.costs.families.indexing import trusted, without_checks
@@ -278,9 +278,9 @@ class MeasuredCosts:
         """
         return host_work_ns(signature, threads, self.host)
 
-    def transfer_ns(self, operation: Operation, size_bytes: int, ranks: int) -> int:
+    def transfer(self, operation: Operation, size_bytes: int, ranks: int) -> Transfer:
         device = self._gpu.file.device
-        return transfer_ns(operation, size_bytes, self._gpu.links, device.capability, ranks)
+        return transfer(operation, size_bytes, self._gpu.links, device.capability, ranks)
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
         """Returns the duration of a copy in ns, interpolated between measured sizes.

@@ -133,19 +133,26 @@ def ways(operation: Operation, links: Links, capability: tuple[int, int], ranks:
 
 
 def chosen_way(operation: Operation, size_bytes: int, links: Links, capability: tuple[int, int], ranks: int) -> Way:
-    """Returns the fastest way, which NCCL takes."""
-    return min(ways(operation, links, capability, ranks), key=lambda way: way.takes_us(operation, size_bytes))
-
-
-def transfer_ns(operation: Operation, size_bytes: int, links: Links, capability: tuple[int, int], ranks: int) -> int:
-    """Returns how long an operation of at least two ranks takes from the time at which all of them are ready.
+    """Returns the way that NCCL takes: the fastest.
 
     Args:
         operation: NCCL's operation.
         size_bytes: The bytes that each rank passes. For AllGather and ReduceScatter, the bytes of all ranks.
         links: The links between the GPUs.
         capability: The GPUs' compute capability.
-        ranks: The number of ranks.
+        ranks: The number of ranks, at least two.
     """
+    return min(ways(operation, links, capability, ranks), key=lambda way: way.takes_us(operation, size_bytes))
+
+
+class Transfer(NamedTuple):
+    """An operation of NCCL: how long it takes from the time at which all ranks are ready, and its algorithm."""
+
+    ns: int
+    algorithm: str
+
+
+def transfer(operation: Operation, size_bytes: int, links: Links, capability: tuple[int, int], ranks: int) -> Transfer:
+    """Returns how NCCL moves the bytes. The arguments are those of `chosen_way`."""
     way = chosen_way(operation, size_bytes, links, capability, ranks)
-    return round(1000 * way.takes_us(operation, size_bytes))
+    return Transfer(round(1000 * way.takes_us(operation, size_bytes)), way.algorithm)

@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from unstall.timeline.columns import CopyDirection, DeviceKind
-from unstall.virtual.costs.collectives import Operation
+from unstall.virtual.costs.collectives import Operation, Transfer
 from unstall.virtual.costs.signature import Signature
 
 
@@ -253,7 +253,5 @@ class Costs(Protocol):
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
         """Returns the duration of a copy in ns. `pinned` tells whether the host memory is pinned."""
 
-    def transfer_ns(self, operation: Operation, size_bytes: int, ranks: int) -> int:
-        """Returns how long an operation of NCCL takes from the time at which its ranks are ready, in ns. The arguments
-        are those of `collectives.transfer_ns`.
-        """
+    def transfer(self, operation: Operation, size_bytes: int, ranks: int) -> Transfer:
+        """Returns how NCCL moves the bytes of an operation. The arguments are those of `collectives.chosen_way`."""

@@ -6,6 +6,7 @@
 #include "kernels.h"
 #include "nccl.h"
 #include "operators.h"
+#include "peers.h"
 #include "simulator.h"
 #include "tensor_types.h"
 #include "waits.h"
@@ -164,6 +165,7 @@ PYBIND11_MODULE(_shim, m) {
   }, arg("pid"), arg("descriptor"), arg("bytes"), arg("device"));
   m.def("release_shared", release_shared, arg("pid"), arg("descriptor"));
   m.def("define_nccl", define_nccl, arg("c10d"));
+  m.def("finish_messages", finish_messages, py::call_guard<py::gil_scoped_release>());
   m.def("make_tensor_type", make_tensor_type, arg("type"));
   m.def("set_default_tensor_type", set_default_tensor_type, arg("type"));
   m.def("allocation_of", allocation_of, arg("tensor"));

@@ -9,6 +9,7 @@
 
 #include "nccl.h"
 
+#include "collective_values.h"
 #include "kernels.h"
 #include "peers.h"
 #include "simulator.h"
@@ -34,7 +35,6 @@ namespace {
 
 using c10d::OpType;
 using c10d::ReduceOp;
-using Tensors = std::vector<Tensor>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 c10::Stream stream_of(int device, int64_t stream) {
@@ -88,47 +88,6 @@ struct NcclOptions : c10d::Backend::Options {
   bool is_high_priority_stream;
 };
 
-// The elements of a tensor in the order in which they lie in memory, as a view on the CPU.
-Tensor flat(const Tensor& tensor) {
-  TORCH_CHECK(tensor.is_non_overlapping_and_dense(), "Tensors must be contiguous");
-  return to_cpu(tensor).as_strided({tensor.numel()}, {1});
-}
-
-Tensor adding(const Tensor& values) {
-  auto type = values.scalar_type();
-  return type == at::kHalf || type == at::kBFloat16 ? values.to(at::kFloat) : values;
-}
-
-// PREMUL_SUM: each rank multiplies before all add up.
-Tensor multiplied(const Tensor& values, const ReduceOp& op) {
-  if (op.op_ != ReduceOp::PREMUL_SUM) return values;
-  const auto& by = static_cast<const c10d::PreMulSumSupplement&>(*op.supplement_);
-  Tensor wide = adding(values);
-  wide = by.tensor_factor.defined() ? wide.mul(to_cpu(by.tensor_factor)) : wide.mul(by.double_factor);
-  return wide.to(values.scalar_type());
-}
-
-// Of all ranks' values, in the order of the ranks. Halves are added up in float32 and rounded once.
-Tensor reduced(const Tensors& of, const ReduceOp& op) {
-  auto type = of[0].scalar_type();
-  Tensor all = adding(of[0]).clone();
-  for (size_t i = 1; i < of.size(); i++) {
-    Tensor next = adding(of[i]);
-    switch (op.op_) {
-      case ReduceOp::SUM: case ReduceOp::AVG: case ReduceOp::PREMUL_SUM: all.add_(next); break;
-      case ReduceOp::PRODUCT: all.mul_(next); break;
-      case ReduceOp::MIN: all = at::minimum(all, next); break;
-      case ReduceOp::MAX: all = at::maximum(all, next); break;
-      default: TORCH_CHECK(false, "Cannot use ReduceOp.BAND, BOR or BXOR with NCCL");
-    }
-  }
-  if (op.op_ == ReduceOp::AVG) {
-    if (at::isIntegralType(type, true)) all.div_(int64_t(of.size()), "floor");
-    else all.div_(double(of.size()));
-  }
-  return all.to(type);
-}
-
 const char* word_of(const ReduceOp& op) {
   switch (op.op_) {
     case ReduceOp::AVG: return "avg";
@@ -160,7 +119,7 @@ class VirtualNccl final : public c10d::Backend {
  public:
   VirtualNccl(
       const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::intrusive_ptr<NcclOptions> options)
-      : Backend(rank, size), options_(std::move(options)), peers_(store, rank, size) {
+      : Backend(rank, size), options_(std::move(options)), peers_(store, rank, size), values_(peers_, rank, size) {
     init();
     // The ranks meet: their hosts wait for the latest.
     host_waits_until(together({host_ns(), 0})[0]);
@@ -191,7 +150,7 @@ class VirtualNccl final : public c10d::Backend {
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override {
     return add({OpType::ALLREDUCE, "allreduce", {only(tensors)}, {only(tensors)},
-                [this, t = only(tensors), op = opts.reduceOp] { all_reduce(t, op); }, word_of(opts.reduceOp)},
+                [this, t = only(tensors), op = opts.reduceOp] { values_.all_reduce(t, op); }, word_of(opts.reduceOp)},
                opts.asyncOp);
   }
 
@@ -199,29 +158,21 @@ class VirtualNccl final : public c10d::Backend {
     std::vector<Call> calls;
     for (const auto& t : tensors)
       calls.push_back({OpType::ALLREDUCE, "allreduce_coalesced", {t}, {t},
-                       [this, t, op = opts.reduceOp] { all_reduce(t, op); }, word_of(opts.reduceOp)});
+                       [this, t, op = opts.reduceOp] { values_.all_reduce(t, op); }, word_of(opts.reduceOp)});
     return run(OpType::COALESCED, std::move(calls), opts.asyncOp);
   }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override {
     Tensor t = only(tensors);
     return add({OpType::BROADCAST, "broadcast", {t}, {t},
-                [this, t, root = int(opts.rootRank)] {
-                  Tensor values = flat(t);
-                  peers_.exchange(rank_ == root ? Tensors(size_t(size_), values) : none(),
-                                  rank_ == root ? none() : one(root, values));
-                }},
+                [this, t, root = int(opts.rootRank)] { values_.broadcast(t, root); }},
                opts.asyncOp);
   }
 
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override {
     Tensor t = only(tensors);
     return add({OpType::REDUCE, "reduce", {t}, {t},
-                [this, t, root = int(opts.rootRank), op = opts.reduceOp] {
-                  Tensor mine = multiplied(flat(t), op);
-                  if (rank_ == root) flat(t).copy_(reduced(from_all(mine, none()), op));
-                  else peers_.exchange(one(root, mine), none());
-                },
+                [this, t, root = int(opts.rootRank), op = opts.reduceOp] { values_.reduce(t, root, op); },
                 word_of(opts.reduceOp)},
                opts.asyncOp);
   }
@@ -230,7 +181,7 @@ class VirtualNccl final : public c10d::Backend {
       std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
     Tensor input = only(inputs);
     return add({OpType::ALLGATHER, "all_gather", {input}, outputs[0],
-                [this, input, outs = outputs[0]] { gather_to_all(input, flattened(outs)); }},
+                [this, input, outs = outputs[0]] { values_.all_gather(input, flattened(outs)); }},
                opts.asyncOp);
   }
 
@@ -250,7 +201,9 @@ class VirtualNccl final : public c10d::Backend {
       Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ReduceScatterOptions& opts) override {
     Tensor output = only(outputs);
     return add({OpType::REDUCE_SCATTER, "reduce_scatter", inputs[0], {output},
-                [this, output, ins = inputs[0], op = opts.reduceOp] { scatter_sums(flattened(ins), output, op); },
+                [this, output, ins = inputs[0], op = opts.reduceOp] {
+                  values_.reduce_scatter(flattened(ins), output, op);
+                },
                 word_of(opts.reduceOp)},
                opts.asyncOp);
   }
@@ -272,10 +225,7 @@ class VirtualNccl final : public c10d::Backend {
     int root = int(opts.rootRank);
     Tensors outs = rank_ == root ? outputs.at(0) : Tensors();
     return add({OpType::GATHER, "gather", {input}, outs,
-                [this, input, outs, root] {
-                  if (rank_ != root) peers_.exchange(one(root, flat(input)), none());
-                  else receive_all(flat(input), flattened(outs), none());
-                }},
+                [this, input, outs, root] { values_.gather(input, outs, root); }},
                opts.asyncOp);
   }
 
@@ -284,11 +234,7 @@ class VirtualNccl final : public c10d::Backend {
     int root = int(opts.rootRank);
     Tensors ins = rank_ == root ? inputs.at(0) : Tensors();
     return add({OpType::SCATTER, "scatter", ins, {output},
-                [this, output, ins, root] {
-                  Tensors to = rank_ == root ? flattened(ins) : none();
-                  peers_.exchange(to, rank_ == root ? none() : one(root, flat(output)));
-                  if (rank_ == root) flat(output).copy_(to[size_t(rank_)]);
-                }},
+                [this, output, ins, root] { values_.scatter(output, ins, root); }},
                opts.asyncOp);
   }
 
@@ -298,14 +244,14 @@ class VirtualNccl final : public c10d::Backend {
     bool even = output_sizes.empty() && input_sizes.empty();
     return add({OpType::ALLTOALL_BASE, even ? "all_to_all" : "all_to_allv", {input}, {output},
                 [this, output, input, output_sizes, input_sizes] {
-                  all_to_all(split(input, input_sizes), split(output, output_sizes));
+                  values_.all_to_all(values_.split(input, input_sizes), values_.split(output, output_sizes));
                 }},
                opts.asyncOp);
   }
 
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override {
     return add({OpType::ALLTOALL, "all_to_all", inputs, outputs,
-                [this, outputs, inputs] { all_to_all(flattened(inputs), flattened(outputs)); }},
+                [this, outputs, inputs] { values_.all_to_all(flattened(inputs), flattened(outputs)); }},
                opts.asyncOp);
   }
 
@@ -325,83 +271,24 @@ class VirtualNccl final : public c10d::Backend {
                                    : current_device();
     Tensor one = at::zeros({1}, at::TensorOptions(c10::Device(c10::kCUDA, c10::DeviceIndex(device))).dtype(at::kFloat));
     return run(OpType::BARRIER, {{OpType::BARRIER, "barrier", {one}, {one},
-                                  [this, one] { all_reduce(one, ReduceOp::SUM); }, "sum"}}, opts.asyncOp, true);
+                                  [this, one] { values_.all_reduce(one, ReduceOp::SUM); }, "sum"}}, opts.asyncOp, true);
   }
 
  private:
-  // What to do with the values, on tensors of the CPU.
-
-  Tensors none() const { return Tensors(size_t(size_)); }
-
-  Tensors one(int rank, const Tensor& tensor) const {
-    Tensors all = none();
-    all[size_t(rank)] = tensor;
-    return all;
-  }
-
-  static Tensors flattened(const Tensors& tensors) {
-    Tensors all;
-    for (const auto& tensor : tensors) all.push_back(flat(tensor));
-    return all;
-  }
-
-  Tensors split(const Tensor& tensor, const std::vector<int64_t>& sizes) const {
-    if (sizes.empty()) return flat(tensor).chunk(size_);
-    int64_t rows = std::max<int64_t>(tensor.size(0), 1), row = tensor.numel() / rows;
-    std::vector<int64_t> elements;
-    for (int64_t size : sizes) elements.push_back(size * row);
-    return flat(tensor).split_with_sizes(elements);
-  }
-
-  void receive_all(const Tensor& mine, const Tensors& into, const Tensors& to) {
-    peers_.exchange(to, into);
-    into[size_t(rank_)].copy_(mine);
-  }
-
-  // Every rank's values for this one: `mine` is its own part, `to` what it sends.
-  Tensors from_all(const Tensor& mine, const Tensors& to) {
-    Tensors from;
-    for (int rank = 0; rank < size_; rank++) from.push_back(rank == rank_ ? mine : at::empty_like(mine));
-    peers_.exchange(to, from);
-    return from;
-  }
-
-  void gather_to_all(const Tensor& input, const Tensors& into) {
-    Tensor mine = flat(input);
-    receive_all(mine, into, Tensors(size_t(size_), mine));
-  }
-
-  void scatter_sums(Tensors parts, const Tensor& output, const ReduceOp& op) {
-    for (auto& part : parts) part = multiplied(part, op);
-    flat(output).copy_(reduced(from_all(parts[size_t(rank_)], parts), op));
-  }
-
-  void all_to_all(const Tensors& to, const Tensors& from) {
-    peers_.exchange(to, from);
-    from[size_t(rank_)].copy_(to[size_t(rank_)]);
-  }
-
-  // Each rank adds up one part of the elements for all.
-  void all_reduce(const Tensor& tensor, const ReduceOp& op) {
-    Tensor values = flat(tensor);
-    Tensors parts = values.tensor_split(size_), to;
-    for (const auto& part : parts) to.push_back(multiplied(part, op));
-    Tensor sum = reduced(from_all(to[size_t(rank_)], to), op);
-    receive_all(sum, parts, Tensors(size_t(size_), sum));
-  }
+  // Calls that are made in several ways.
 
   Call gather_into(const char* name, OpType type, const Tensor& output, const Tensor& input) {
     TORCH_CHECK(input.numel() * size_ == output.numel(),
                 "output tensor size must be equal to world_size times input tensor size");
     return {type, name, {input}, {output},
-            [this, output, input] { gather_to_all(input, flat(output).chunk(size_)); }};
+            [this, output, input] { values_.all_gather(input, flat(output).chunk(size_)); }};
   }
 
   Call scatter_from(const char* name, const Tensor& output, const Tensor& input, const ReduceOp& op) {
     TORCH_CHECK(output.numel() * size_ == input.numel(),
                 "input tensor must be the same size as output size times world size");
     return {OpType::_REDUCE_SCATTER_BASE, name, {input}, {output},
-            [this, output, input, op] { scatter_sums(flat(input).chunk(size_), output, op); }, word_of(op)};
+            [this, output, input, op] { values_.reduce_scatter(flat(input).chunk(size_), output, op); }, word_of(op)};
   }
 
   static Tensor only(const Tensors& tensors) {
@@ -549,6 +436,7 @@ class VirtualNccl final : public c10d::Backend {
 
   c10::intrusive_ptr<NcclOptions> options_;
   Peers peers_;
+  Values values_;
   std::map<std::pair<int, int>, int64_t> streams_;
   std::atomic<uint64_t> collectives_{0}, messages_{0};
   bool coalescing_ = false, coalesced_async_ = false;

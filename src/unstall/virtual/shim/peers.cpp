@@ -7,8 +7,22 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include <set>
+
 namespace unstall {
 namespace {
+
+constexpr std::chrono::seconds AT_THE_END{60};
+
+struct All {
+  std::mutex lock;
+  std::set<Peers*> peers;
+};
+
+All& all() {
+  static auto* all = new All;
+  return *all;
+}
 
 constexpr int EXCHANGE = 0, MESSAGE = 1; // gloo's tags: messages of a tag arrive in the order in which they were sent
 constexpr size_t MOST_SENT = 64; // messages that are kept: gloo only says that one has arrived by waiting for it
@@ -20,6 +34,16 @@ Peers::Peers(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) :
   options->devices.push_back(c10d::ProcessGroupGloo::createDefaultDevice());
   gloo_ = c10::make_intrusive<c10d::ProcessGroupGloo>(
       c10::make_intrusive<c10d::PrefixStore>("virtual", store), rank, size, options);
+  std::lock_guard guard(all().lock);
+  all().peers.insert(this);
+}
+
+Peers::~Peers() {
+  {
+    std::lock_guard guard(all().lock);
+    all().peers.erase(this);
+  }
+  finish(AT_THE_END);
 }
 
 void Peers::exchange(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
@@ -57,6 +81,20 @@ void Peers::send(const at::Tensor& tensor, int to) {
   if (sent_.size() <= MOST_SENT) return;
   sent_.front()->wait();
   sent_.pop_front();
+}
+
+void Peers::finish(std::chrono::milliseconds within) {
+  std::lock_guard guard(sending_);
+  try {
+    for (; !sent_.empty(); sent_.pop_front()) sent_.front()->wait(within);
+  } catch (const std::exception&) { // the receiver has ended, or does not receive
+    sent_.clear();
+  }
+}
+
+void finish_messages() {
+  std::lock_guard guard(all().lock);
+  for (Peers* peers : all().peers) peers->finish(AT_THE_END);
 }
 
 void Peers::receive(const at::Tensor& tensor, int from) {

@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <chrono>
 #include <deque>
 #include <mutex>
 #include <vector>
@@ -14,6 +15,9 @@ namespace unstall {
 class Peers {
  public:
   Peers(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size);
+  ~Peers();
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
 
   // Sends to[i] to rank i and receives from[i] from it, at the same time. Tensors without elements are not moved, and
   // the own rank's are left alone. All ranks must call it in the same order.
@@ -24,6 +28,8 @@ class Peers {
   // Messages, apart from those of exchange(). send() does not wait for the receiver: it keeps `tensor`.
   void send(const at::Tensor& tensor, int to);
   void receive(const at::Tensor& tensor, int from);
+  // Waits until the messages have been received, or one of them has not within this time.
+  void finish(std::chrono::milliseconds within);
 
  private:
   c10::intrusive_ptr<c10d::Backend> gloo_;
@@ -32,5 +38,8 @@ class Peers {
   std::mutex sending_;
   std::deque<c10::intrusive_ptr<c10d::Work>> sent_;
 };
+
+// finish() of all groups: for the end of the process, with which the messages would be lost.
+void finish_messages();
 
 } // namespace unstall

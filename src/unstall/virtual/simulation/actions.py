@@ -124,7 +124,7 @@ class Actions:
         self.collectives.append(collective)
         duration = collective.end_ns(self.costs) - collective.meeting.ready
         latency = self.costs.limits.launch_latency
-        kernel = Op(collective.kernel(), duration, EnginePart.NOTHING, 0, latency)
+        kernel = Op(collective.kernel(self.costs), duration, EnginePart.NOTHING, 0, latency)
         self.add((int(LogCode.COLLECTIVE), number), [RecipeStep(Do.LAUNCH, RuntimeCall.REST, ops=(kernel,))])
         return number
 

@@ -82,20 +82,19 @@ class Collective:
         own, other = (self.group.members[rank] for rank in (self.group.rank, self.calls[0].peer))
         return (own, other) if self.calls[0].name == "send" else (other, own)
 
-    def kernel(self) -> str:
-        """Returns the name of the kernel. NCCL compiles a kernel for each operation, type and sum, for the protocol LL
-        only, and it serves the other protocols, too (src/device/generate.py).
+    def kernel(self, costs: Costs) -> str:
+        """Returns the name of the kernel. NCCL compiles kernels of sums with the protocol LL. They serve the other
+        reductions and protocols, too (`best_kernel` of src/device/generate.py).
         """
         call = self.calls[0]
         operation = _OPERATIONS[call.name]
         if operation == "SendRecv":
             return _KERNEL.format("SendRecv")
-        if not call.reduction:
+        if operation in ("AllGather", "Broadcast"):
             return _KERNEL.format(f"{operation}_RING_LL")
-        word = {"avg": "SumPostDiv" if call.dtype.startswith(("int", "uint")) else "PreMulSum"}.get(
-            call.reduction, _WORDS.get(call.reduction, "Sum")
-        )
-        return _KERNEL.format(f"{operation}_{word}_{_TYPES.get(call.dtype, 'u8')}_RING_LL")
+        ranks = len(self.group.members)
+        is_tree = ranks > 1 and costs.transfer(operation, _bytes(call, self.group), ranks).algorithm == "Tree"
+        return _KERNEL.format(f"{operation}_Sum_{_TYPES.get(call.dtype, 'u8')}_{'TREE' if is_tree else 'RING'}_LL")
 
     def end_ns(self, costs: Costs) -> int:
         """Returns when the operation ends on this rank. Calls of one operation share the links."""
@@ -109,7 +108,7 @@ class Collective:
             moved[key] = moved.get(key, 0) + _bytes(call, self.group)
         ends: dict[tuple[str, int], int] = {}
         for (lane, begins, operation), size in moved.items():
-            ends[lane, begins] = ends.get((lane, begins), begins) + costs.transfer_ns(operation, size, ranks)
+            ends[lane, begins] = ends.get((lane, begins), begins) + costs.transfer(operation, size, ranks).ns
         return max(ends.values())
 
 
@@ -122,10 +121,15 @@ _OPERATIONS: dict[str, Operation] = {
     "broadcast": "Broadcast",
     "reduce": "Reduce",
 }
-_WORDS = {"product": "Prod", "min": "MinMax", "max": "MinMax", "premul_sum": "PreMulSum"}
 _TYPES = {
-    **{"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"},
-    **{"int32": "u32", "uint32": "u32", "int64": "u64", "uint64": "u64"},
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float32": "f32",
+    "float64": "f64",
+    "int32": "u32",
+    "uint32": "u32",
+    "int64": "u64",
+    "uint64": "u64",
 }
 
 

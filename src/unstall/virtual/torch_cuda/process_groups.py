@@ -1,7 +1,8 @@
-"""Adds NCCL to torch.distributed: the class `ProcessGroupNCCL` of the shim, which a CPU build of torch does not have."""
+"""Adds NCCL to torch.distributed: the shim's class `ProcessGroupNCCL`. A CPU build of torch has no such class."""
 
 from __future__ import annotations
 
+import atexit
 import sys
 from collections.abc import Callable
 from datetime import timedelta
@@ -17,6 +18,8 @@ _TIMEOUT = timedelta(minutes=10)
 
 class NcclShim(Protocol):
     def define_nccl(self, c10d: ModuleType) -> None: ...
+
+    def finish_messages(self) -> None: ...
 
 
 def process_group_names(runtime: Runtime) -> dict[str, object]:
@@ -37,6 +40,7 @@ def _add_nccl(c10d: ModuleType, shim: NcclShim) -> None:
     if hasattr(c10d, "ProcessGroupNCCL"):
         return
     shim.define_nccl(c10d)
+    atexit.register(shim.finish_messages)
     options = c10d.ProcessGroupNCCL.Options
     # What programs set in ncclConfig_t changes nothing here.
     options.config = property(lambda self: vars(self).setdefault("_config", SimpleNamespace()))

@@ -89,6 +89,9 @@ class Shim(Protocol):
     def define_nccl(self, c10d: ModuleType) -> None:
         """Adds the class ProcessGroupNCCL to this module."""
 
+    def finish_messages(self) -> None:
+        """Waits until the messages of all process groups over NCCL have been received."""
+
 
 @dataclass(slots=True)
 class _Attached:

@@ -1,4 +1,4 @@
-"""A pipeline of one layer for each rank over NCCL, with the schedule 1F1B: its loss and gradients, and one process's."""
+"""A pipeline of one layer for each rank over NCCL, with the schedule 1F1B: its gradients, and those of one process."""
 
 from virtual.ranks.programs.rank import RANK, WORLD, run
 

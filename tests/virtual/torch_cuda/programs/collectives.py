@@ -1,4 +1,6 @@
-"""Collectives of gloo on the virtual GPU and, of the same values, on the CPU: RANK WORLD FILE, where the ranks meet."""
+"""Collectives on the virtual GPU and, of the same values, on the CPU by gloo: RANK WORLD FILE BACKEND, and the file is
+where the ranks meet.
+"""
 
 import sys
 from collections.abc import Callable
@@ -10,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from virtual.torch_cuda.programs.telling import fact
 
 RANK, WORLD = int(sys.argv[1]), int(sys.argv[2])
+NCCL = sys.argv[4] == "nccl"
 Tensors = list[torch.Tensor]
 
 
@@ -49,7 +52,7 @@ def strided(device: str) -> Tensors:
 
 def integers(device: str) -> Tensors:
     tensor = torch.full((3,), RANK + 1, device=device)
-    dist.all_reduce(tensor, op=dist.ReduceOp.BXOR)
+    dist.all_reduce(tensor, op=dist.ReduceOp.PRODUCT if NCCL else dist.ReduceOp.BXOR)
     return [tensor]
 
 
@@ -93,6 +96,66 @@ def broadcast(device: str) -> Tensors:
     tensor = values(device, RANK + 3)
     dist.broadcast(tensor, 0)
     return [tensor]
+
+
+def halves(device: str) -> Tensors:
+    tensor = torch.tensor([RANK + 1, 0.5], dtype=torch.bfloat16, device=device)
+    dist.all_reduce(tensor)
+    return [tensor]
+
+
+def parts(device: str) -> Tensors:
+    """Of one tensor: gathered, and scattered as sums."""
+    whole, sums = values(device, *[-1] * 2 * WORLD), values(device, -1, -1)
+    dist.all_gather_into_tensor(whole, values(device, RANK, 7))
+    dist.reduce_scatter_tensor(sums, whole.clone())
+    return [whole, sums]
+
+
+def uneven(device: str) -> Tensors:
+    """Rank i sends j + 1 rows to rank j."""
+    mine = torch.full(((WORLD * (WORLD + 1)) // 2, 2), float(RANK), device=device)
+    got = torch.empty((RANK + 1) * WORLD, 2, device=device)
+    dist.all_to_all_single(got, mine, [RANK + 1] * WORLD, [place + 1 for place in range(WORLD)])
+    return [got]
+
+
+def messages(device: str) -> Tensors:
+    """A ring, and back."""
+    before, after = (RANK - 1) % WORLD, (RANK + 1) % WORLD
+    got, back = values(device, -1), values(device, -1)
+    if WORLD == 1:
+        return [got]
+    sends = dist.P2POp(dist.isend, values(device, RANK), after)
+    for work in dist.batch_isend_irecv([sends, dist.P2POp(dist.irecv, got, before)]):
+        work.wait()
+    first, second = (dist.send, dist.recv) if RANK % 2 == 0 else (dist.recv, dist.send)
+    for call in (first, second):
+        call(back if call is dist.recv else got, after if call is dist.recv else before)
+    return [got, back]
+
+
+def in_a_group(device: str) -> Tensors:
+    """Rank 0 alone, and then all, in groups of their own."""
+    alone, every = dist.new_group([0]), dist.new_group(list(range(WORLD)))
+    tensor = values(device, RANK + 1)
+    if RANK == 0:
+        dist.all_reduce(tensor, group=alone)
+    dist.all_reduce(tensor, group=every)
+    return [tensor]
+
+
+def weighted(device: str) -> Tensors:
+    """Each rank multiplies before all add up."""
+    tensor = values(device, RANK + 1, 4)
+    dist.all_reduce(tensor, op=dist._make_nccl_premul_sum(0.5))
+    return [tensor]
+
+
+def objects(device: str) -> Tensors:
+    found: list[object] = [None] * WORLD
+    dist.all_gather_object(found, {"rank": RANK})
+    return [values(device, *[float(one["rank"]) for one in found])]
 
 
 def all_reduce_coalesced(device: str) -> Tensors:
@@ -172,7 +235,9 @@ def took(run: Callable[[], object]) -> float:
     return float(start.elapsed_time(end))
 
 
-dist.init_process_group("gloo", init_method=f"file://{sys.argv[3]}", rank=RANK, world_size=WORLD)
+dist.init_process_group(
+    "cpu:gloo,cuda:nccl" if NCCL else "gloo", init_method=f"file://{sys.argv[3]}", rank=RANK, world_size=WORLD
+)
 for name, run in {
     "all_reduce": reduced(),
     "all_reduce, largest": reduced(op=dist.ReduceOp.MAX),
@@ -189,11 +254,20 @@ for name, run in {
     "scatter": scatter,
     "all_gather": all_gather,
     "broadcast": broadcast,
+    "bfloat16": halves,
+    "parts of a tensor": parts,
+    "all_to_all, uneven": uneven,
+    "objects": objects,
+    "messages": messages,
+    "groups": in_a_group,
     "trained": trained(),
     "trained, gradients in buckets": trained(gradient_as_bucket_view=True),
 }.items():
     fact(name, lambda run=run: on_both(run))
-fact("all_reduce_coalesced", lambda: all_reduce_coalesced("cuda"))
+fact("all_reduce_coalesced", lambda: [each.tolist() for each in all_reduce_coalesced("cuda")])
+if NCCL:
+    fact("weighted", lambda: weighted("cuda")[0].tolist())
+    fact("barrier", lambda: dist.barrier())
 fact("SyncBatchNorm", lambda: normalized(torch.contiguous_format))
 fact("SyncBatchNorm, channels last", lambda: normalized(torch.channels_last))
 fact("times", times)

@@ -1,0 +1,105 @@
+"""Jobs of several ranks over NCCL on virtual GPUs: their values are those of one process, and their times agree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from virtual.ranks.running import Rank, job
+
+import unstall
+from unstall.virtual.profiler.trace_file import write_trace
+
+SLEPT_NS = 200_000_000
+slow = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def ddp(tmp_path_factory: pytest.TempPathFactory) -> list[Rank]:
+    """Two ranks; rank 1 sleeps in its last backward pass."""
+    return job("ddp", 2, tmp_path_factory.mktemp("ddp"), "1")
+
+
+def all_reduces(rank: Rank) -> list[tuple[str, int, int]]:
+    return rank.kernels("AllReduce_Sum_f32")
+
+
+def test_gradients_are_those_of_one_process_with_all_data(ddp: list[Rank]) -> None:
+    assert [rank.told["off"] < 1e-6 for rank in ddp] == [True, True]
+
+
+def test_a_collective_ends_on_all_ranks_at_the_same_time(ddp: list[Rank]) -> None:
+    ends = [[end for _, _, end in rank.kernels()] for rank in ddp]
+    assert len(ends[0]) >= 8
+    assert ends[0] == ends[1]
+
+
+def test_the_others_wait_in_the_next_all_reduce_for_a_rank_that_sleeps(ddp: list[Rank]) -> None:
+    waits, slept = (max(end - start for _, start, end in all_reduces(rank)) for rank in ddp)
+    assert waits - slept == pytest.approx(SLEPT_NS, rel=0.001)
+    assert slept < 20_000
+
+
+def test_the_report_of_the_rank_that_waits_has_the_wait_in_collectives(ddp: list[Rank]) -> None:
+    waits, slept = (unstall.explain(rank.timeline).result.accounts for rank in ddp)
+    assert waits.comm_ns - slept.comm_ns == pytest.approx(SLEPT_NS, rel=0.001)
+    assert waits.busy_ns.comm > SLEPT_NS
+
+
+def test_a_trace_tells_what_the_timeline_does(ddp: list[Rank], tmp_path: Path) -> None:
+    timeline = ddp[0].timeline
+    write_trace(timeline, tmp_path / "trace.json")
+    read = unstall.load(tmp_path / "trace.json")
+    for name in ("sent", "received", "ranks", "sequence"):
+        assert getattr(read.collectives, name).tolist() == getattr(timeline.collectives, name).tolist()
+    assert [read.strings[text] for text in read.collectives.name] == [
+        timeline.strings[text] for text in timeline.collectives.name
+    ]
+    assert (read.meta.rank, read.meta.groups) == (0, (("default_pg", (0, 1)),))
+
+
+def test_the_timeline_tells_each_collective_s_group_and_number(ddp: list[Rank]) -> None:
+    timeline = ddp[1].timeline
+    told = timeline.collectives
+    assert told.sequence.tolist() == list(range(1, len(told) + 1))
+    assert {timeline.strings[members] for members in told.members} == {"[0, 1]"}
+    assert (timeline.meta.rank, timeline.meta.world_size, timeline.meta.groups) == (1, 2, (("default_pg", (0, 1)),))
+    named = [timeline.strings[name] for name in told.name.tolist()]
+    assert named[-1] == "allreduce"
+    assert told.sent.tolist()[-1] == told.received.tolist()[-1] == 4 * (16 * 32 + 32 + 32 * 4 + 4)
+
+
+def test_each_kernel_has_the_call_that_launched_it(ddp: list[Rank]) -> None:
+    timeline = ddp[0].timeline
+    launches = timeline.device.launch[timeline.collectives.op]
+    assert (launches >= 0).all()
+    operators = {timeline.strings[timeline.host.name[timeline.host.op[row]]] for row in launches.tolist()}
+    assert operators == {"record_param_comms"}
+    assert (timeline.host.end[launches] <= timeline.device.start[timeline.collectives.op]).all()
+
+
+def test_the_same_job_takes_the_same_time_to_the_nanosecond(ddp: list[Rank], tmp_path: Path) -> None:
+    again = job("ddp", 2, tmp_path, "1")
+    for one, other in zip(ddp, again, strict=True):
+        assert one.timeline.device.start.tolist() == other.timeline.device.start.tolist()
+        assert one.timeline.host.end.tolist() == other.timeline.host.end.tolist()
+        assert one.timeline.strings == other.timeline.strings
+
+
+@slow
+@pytest.mark.parametrize("program", ["fsdp", "tensor_parallel"])
+def test_values_are_those_of_one_process(program: str, tmp_path: Path) -> None:
+    for rank in job(program, 2, tmp_path):
+        assert rank.told["off"] < 1e-5
+        assert len(rank.kernels()) > 2
+
+
+@slow
+def test_a_pipeline_of_four_gives_the_gradients_of_one_process(tmp_path: Path) -> None:
+    ranks = job("pipeline", 4, tmp_path)
+    assert [rank.told["off"] < 1e-5 for rank in ranks] == [True] * 4
+    assert "loss" in ranks[3].told
+    messages = [rank.kernels("SendRecv") for rank in ranks]
+    assert all(messages)
+    # The first stage waits longest for what comes back, the last one for what comes first.
+    assert max(end - start for _, start, end in messages[0]) > 10_000
