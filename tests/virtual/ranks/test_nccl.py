@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
+from processes import succeeded
 from virtual.ranks.running import Rank, job
 
 import unstall
 from unstall.virtual.profiler.trace_file import write_trace
 
+EXAMPLE = Path(__file__).parents[3] / "examples" / "ddp_straggler.py"
 SLEPT_NS = 200_000_000
 slow = pytest.mark.slow
 
@@ -78,12 +81,41 @@ def test_each_kernel_has_the_call_that_launched_it(ddp: list[Rank]) -> None:
     assert (timeline.host.end[launches] <= timeline.device.start[timeline.collectives.op]).all()
 
 
+def assert_same(one: list[Rank], other: list[Rank]) -> None:
+    for mine, its in zip(one, other, strict=True):
+        for table, column in (("device", "start"), ("device", "end"), ("host", "start"), ("host", "end")):
+            first, second = (getattr(getattr(rank.timeline, table), column).tolist() for rank in (mine, its))
+            assert first == second
+        assert mine.timeline.strings == its.timeline.strings
+
+
 def test_the_same_job_takes_the_same_time_to_the_nanosecond(ddp: list[Rank], tmp_path: Path) -> None:
-    again = job("ddp", 2, tmp_path, "1")
-    for one, other in zip(ddp, again, strict=True):
-        assert one.timeline.device.start.tolist() == other.timeline.device.start.tolist()
-        assert one.timeline.host.end.tolist() == other.timeline.host.end.tolist()
-        assert one.timeline.strings == other.timeline.strings
+    assert_same(ddp, job("ddp", 2, tmp_path, "1"))
+
+
+@slow
+@pytest.mark.parametrize("program", ["mesh", "pipeline"])
+def test_jobs_of_four_take_the_same_time_to_the_nanosecond(program: str, tmp_path: Path) -> None:
+    assert_same(*(job(program, 4, tmp_path / again) for again in ("once", "twice")))
+
+
+@slow
+def test_groups_of_a_mesh_are_split_off_the_job_s(tmp_path: Path) -> None:
+    ranks = job("mesh", 4, tmp_path)
+    assert [rank.told["off"] < 1e-5 for rank in ranks] == [True] * 4
+    groups = dict(ranks[3].timeline.meta.groups)
+    assert sorted(groups.values()) == [(0, 1, 2, 3), (1, 3), (2, 3)] or sorted(groups.values()) == [(1, 3), (2, 3)]
+
+
+@slow
+def test_the_others_wait_for_the_straggler_of_the_example(tmp_path: Path) -> None:
+    command = ["torch.distributed.run", "--standalone", "--nproc-per-node", "4", "-m", "unstall", "run", "--gpu"]
+    succeeded([sys.executable, "-m", *command, "h200:4", str(EXAMPLE)], timeout=300, cwd=tmp_path)
+    accounts = [
+        unstall.explain(tmp_path / f"ddp_straggler-rank{rank}.trace.json.gz").result.accounts for rank in range(4)
+    ]
+    shares = [account.comm_ns / account.wall_ns for account in accounts]
+    assert shares[2] < 0.1 < 0.5 < min(shares[:2] + shares[3:])
 
 
 @slow

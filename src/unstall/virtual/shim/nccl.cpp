@@ -24,6 +24,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <tuple>
@@ -128,12 +129,32 @@ class VirtualNccl final : public c10d::Backend {
   const std::string getBackendName() const override { return "nccl"; }
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
   bool supportsCoalescing() const override { return true; }
+  bool supportsSplitting() const override { return true; }
   void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return collectives_; }
   c10d::ErrorType getError() override { return c10d::ErrorType::SUCCESS; }
   void waitForPendingWorks() override {}
   void enableCollectivesTiming() override {}
+
+  // The ranks of this group that are in a new one; they meet in it.
+  c10::intrusive_ptr<Backend> split(
+      const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+      const c10::intrusive_ptr<Options>& options) override {
+    splits_++;
+    auto own = std::find(ranks.begin(), ranks.end(), rank_);
+    if (own == ranks.end()) return nullptr;
+    auto with = c10::make_intrusive<NcclOptions>(options_->is_high_priority_stream);
+    with->group_name = options->group_name;
+    with->group_desc = options->group_desc;
+    with->timeout = options->timeout;
+    for (int rank : ranks) with->global_ranks_in_group.push_back(members().at(size_t(rank)));
+    auto group = c10::make_intrusive<VirtualNccl>(store, int(own - ranks.begin()), int(ranks.size()), with);
+    group->setGroupDesc(with->group_desc);
+    return group;
+  }
+  int splits() const { return splits_; }
+  c10::intrusive_ptr<NcclOptions> options() const { return options_; }
 
   void startCoalescing() override {
     coalescing_ = true;
@@ -299,6 +320,13 @@ class VirtualNccl final : public c10d::Backend {
 
   // What happens when.
 
+  // As ranks of the job.
+  std::vector<uint64_t> members() const {
+    auto members = options_->global_ranks_in_group; // none: the whole job
+    for (int rank = 0; members.size() < size_t(size_); rank++) members.push_back(uint64_t(rank));
+    return members;
+  }
+
   WorkPtr add(Call call, bool async) {
     if (!coalescing_) return run(call.type, {std::move(call)}, async);
     coalesced_async_ = coalesced_async_ || async;
@@ -401,9 +429,7 @@ class VirtualNccl final : public c10d::Backend {
             call.name, dtype_name(any.scalar_type()), call.reduction, bytes_of(call.inputs), bytes_of(call.outputs),
             call.peer));
       }
-      auto members = options_->global_ranks_in_group; // none: the whole job
-      for (int rank = 0; members.size() < size_t(size_); rank++) members.push_back(uint64_t(rank));
-      auto group = py::make_tuple(options_->group_name, pg_desc_, rank_, py::tuple(py::cast(members)));
+      auto group = py::make_tuple(options_->group_name, pg_desc_, rank_, py::tuple(py::cast(members())));
       auto meeting = py::make_tuple(ready_ns, latest_ns, latest_sender_ns);
       return py::make_tuple(parts, group, number, meeting).release().ptr();
     });
@@ -439,6 +465,7 @@ class VirtualNccl final : public c10d::Backend {
   Values values_;
   std::map<std::pair<int, int>, int64_t> streams_;
   std::atomic<uint64_t> collectives_{0}, messages_{0};
+  int splits_ = 0;
   bool coalescing_ = false, coalesced_async_ = false;
   std::vector<Call> coalesced_;
 };
@@ -449,9 +476,13 @@ void define_nccl(py::module_ c10d) {
   using Group = py::class_<VirtualNccl, c10::intrusive_ptr<VirtualNccl>, c10d::Backend>;
   using GroupOptions = py::class_<NcclOptions, c10::intrusive_ptr<NcclOptions>, c10d::Backend::Options>;
   Group group(c10d, "ProcessGroupNCCL");
+  auto copied = [](const NcclOptions& options) { return c10::make_intrusive<NcclOptions>(options); };
   GroupOptions(group, "Options", py::dynamic_attr())
       .def(py::init<bool>(), py::arg("is_high_priority_stream") = false)
-      .def_readwrite("is_high_priority_stream", &NcclOptions::is_high_priority_stream);
+      .def_readwrite("is_high_priority_stream", &NcclOptions::is_high_priority_stream)
+      .def("__copy__", copied)
+      .def("__deepcopy__", [copied](const NcclOptions& options, const py::dict&) { return copied(options); });
+  // What NCCL's communicators do beside collectives has no effect here.
   group
       .def(py::init<const c10::intrusive_ptr<c10d::Store>&, int, int, c10::intrusive_ptr<NcclOptions>>(),
            py::call_guard<py::gil_scoped_release>(), py::arg("store"), py::arg("rank"), py::arg("size"),
@@ -460,7 +491,16 @@ void define_nccl(py::module_ c10d) {
              return c10::make_intrusive<VirtualNccl>(store, rank, size, c10::make_intrusive<NcclOptions>());
            }),
            py::call_guard<py::gil_scoped_release>(), py::arg("store"), py::arg("rank"), py::arg("size"),
-           py::arg("timeout") = kBackendDefaultTimeout);
+           py::arg("timeout") = kBackendDefaultTimeout)
+      .def("_set_default_timeout", &VirtualNccl::setTimeout)
+      .def("_add_ephemeral_timeout", [](VirtualNccl&, std::chrono::milliseconds) {})
+      .def("_group_start", [](VirtualNccl&) {})
+      .def("_group_end", [](VirtualNccl&) {})
+      .def("_is_initialized", [](VirtualNccl&) { return true; })
+      .def("perform_nocolor_split", [](VirtualNccl&, const py::object&) {})
+      .def("comm_split_count", &VirtualNccl::splits)
+      .def_property_readonly("options", &VirtualNccl::options)
+      .def_property_readonly("uid", &VirtualNccl::getID);
 }
 
 } // namespace unstall
