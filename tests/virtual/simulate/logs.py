@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unstall.virtual.costs.collectives import Operation, Transfer
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost, Startup
 from unstall.virtual.log import CPU_PREFIX, ON_HOST, RECORD, USE, CopyFlag, LogCode, RawFault, Stack, Within
 
@@ -227,3 +228,6 @@ class Fixed:
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
         return size_bytes // 10 if pinned else size_bytes
+
+    def transfer(self, operation: Operation, size_bytes: int, ranks: int) -> Transfer:
+        return Transfer(size_bytes * ranks, "Ring")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from virtual.simulate.runs import begin
 
 from unstall.virtual.costs.answers import costs_of
+from unstall.virtual.log import LogCode
 from unstall.virtual.simulation.collectives import Call, Collective, Group, Meeting
 
 COSTS = costs_of("h200")
@@ -70,3 +72,21 @@ def test_kernels_have_nccl_s_names(one: Call, kernel: str) -> None:
 def test_a_batch_of_different_calls_is_coalesced() -> None:
     assert collective(call("send", peer=0), call("recv", peer=0)).name == "coalesced"
     assert collective(call("allreduce_coalesced"), call("allreduce_coalesced")).name == "allreduce_coalesced"
+
+
+@pytest.mark.parametrize("busy_ns", [0, 50_000])
+def test_a_kernel_begins_when_the_rank_told_the_others_that_it_is_ready(busy_ns: int) -> None:
+    log, simulator = begin()
+    if busy_ns:
+        log.launch(busy_ns)
+    log.write(LogCode.COLLECTIVE_CALL)
+    ready = simulator.can_start_ns(0, 0)
+    number = simulator.collective([call("allreduce", 100)], GROUP, 9, Meeting(ready, ready + 70_000, ready))
+    log.write(LogCode.COLLECTIVE, a=number)
+    timeline = simulator.timeline()
+    device, told = timeline.device, timeline.collectives
+    (row,) = told.op.tolist()
+    assert (int(device.start[row]), int(device.end[row])) == (ready, ready + 70_000 + 100 * 4)
+    assert ready >= busy_ns
+    assert int(device.launch[row]) == len(timeline.host) - 1  # the call, not the meeting after it
+    assert (timeline.strings[told.name[0]], told.sequence.tolist(), told.ranks.tolist()) == ("allreduce", [9], [4])

@@ -123,7 +123,7 @@ class VirtualNccl final : public c10d::Backend {
       : Backend(rank, size), options_(std::move(options)), peers_(store, rank, size), values_(peers_, rank, size) {
     init();
     // The ranks meet: their hosts wait for the latest.
-    host_waits_until(together({host_ns(), 0})[0]);
+    join(together({host_ns()})[0]);
   }
 
   const std::string getBackendName() const override { return "nccl"; }
@@ -452,8 +452,8 @@ class VirtualNccl final : public c10d::Backend {
     return ask_simulator("here_ns", [] { return PyTuple_New(0); });
   }
 
-  static void host_waits_until(int64_t ns) {
-    ask_simulator("wait_until", [&] { return Py_BuildValue("(L)", static_cast<long long>(ns)); });
+  void join(int64_t at_ns) {
+    ask_simulator("join_group", [&] { return Py_BuildValue("(Lii)", static_cast<long long>(at_ns), rank_, size_); });
   }
 
   static int64_t can_start_ns(int device, int64_t stream) {

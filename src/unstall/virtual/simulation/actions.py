@@ -63,6 +63,8 @@ class Actions:
         """
         self.collectives: list[Collective] = []
         """The collectives, in the order in which the rank met the other ranks for them."""
+        self.job: tuple[int, int] | None = None
+        """This process's rank in its job, and the number of ranks, if it is one of a job over NCCL."""
         self._on_host: dict[int, Signature] = {}
         self._of_signature = Column(np.int64)
         self._needs_memory = Column(np.bool_)

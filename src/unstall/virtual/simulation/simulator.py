@@ -209,11 +209,15 @@ class Simulator:
         with self._lock:
             return self.simulation.now(self._spend(0))
 
-    def wait_until(self, ns: int) -> int:
-        """Has the calling thread wait until `ns` of its virtual clock. Returns how long it waits, in ns."""
+    def join_group(self, at_ns: int, rank: int, ranks: int) -> int:
+        """Has the calling thread wait until `at_ns` of its virtual clock, when the last of the ranks joins a process
+        group. Returns how long it waits, in ns. The first group is the job's.
+        """
         with self._lock:
+            actions = self.simulation.actions
+            actions.job = actions.job or (rank, ranks)
             thread = self._spend(0)
-            waits = max(ns - self.simulation.now(thread), 0)
+            waits = max(at_ns - self.simulation.now(thread), 0)
             self.simulation.spend(thread, waits)
             return waits
 

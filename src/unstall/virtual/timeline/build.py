@@ -102,7 +102,7 @@ def timeline_of(
     ran = history.ran.whole()
     device_order = np.argsort(ran.start, kind="stable")
     collectives = simulation.actions.collectives
-    rank, process_groups = groups_of(collectives)
+    rank, ranks = simulation.actions.job or (None, None)
     waits = replace(rows.waits, stream=stream_of[rows.waits.stream], on_stream=stream_of[rows.waits.on_stream])
     return Timeline(
         host=rows.host,
@@ -129,8 +129,8 @@ def timeline_of(
             torch=str(sys.modules["torch"].__version__) if "torch" in sys.modules else None,
             has_stacks=bool((rows.host.stack >= 0).any()),
             rank=rank,
-            world_size=max((len(members) for _, members in process_groups), default=None),
-            groups=process_groups,
+            world_size=ranks,
+            groups=groups_of(collectives),
             recorder="virtual",
             exact_lines=True,
             frames_at_calls=True,

@@ -52,13 +52,10 @@ def collectives_table(
     )
 
 
-def groups_of(collectives: Sequence[Collective]) -> tuple[int | None, Groups]:
-    """Returns this process's rank in the job and the process groups that it used, each with the ranks in it. The rank
-    is None without collectives.
-    """
-    groups = {collective.group: None for collective in collectives}
-    rank = next((group.members[group.rank] for group in groups), None)
-    return rank, tuple(dict.fromkeys((_label(group), group.members) for group in groups))
+def groups_of(collectives: Sequence[Collective]) -> Groups:
+    """Returns the process groups that this process used, as (name, ranks of the job)."""
+    groups = dict.fromkeys(collective.group for collective in collectives)
+    return tuple(dict.fromkeys((_label(group), group.members) for group in groups))
 
 
 def _label(group: Group) -> str:

@@ -1,4 +1,4 @@
-"""fully_shard and tensor parallel over a mesh of 2 × 2 ranks, whose groups are split off the job's."""
+"""fully_shard and tensor parallel over a mesh of 2 by 2 ranks, whose groups are split off the job's."""
 
 from virtual.ranks.programs.rank import RANK, run
 
