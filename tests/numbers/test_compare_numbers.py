@@ -109,6 +109,19 @@ def trained(rate: float) -> Function:
     return step
 
 
+def gradients(scale: float) -> Function:
+    def step(model: nn.LSTM, value: Tensor) -> list[Tensor]:
+        model(value)[0].square().mean().backward()
+        return [parameter.grad * scale for parameter in model.parameters() if parameter.grad is not None]
+
+    return step
+
+
+def lstm() -> nn.LSTM:
+    torch.manual_seed(0)
+    return nn.LSTM(32, 64)
+
+
 LARGE = torch.cat([torch.tensor([1e6]), generated(63)])
 DIFFERENT: dict[str, tuple[Function, tuple[object, ...], Function, str]] = {
     "transposed": (lambda v: v * 2, (generated(8, 16),), lambda v: (v * 2).t(), "shape"),
@@ -132,6 +145,7 @@ DIFFERENT: dict[str, tuple[Function, tuple[object, ...], Function, str]] = {
     ),
     "a learning rate": (trained(0.1), (linear(nn.Linear), generated(8, 16)), trained(0.5), "different"),
     "a coarser result": (lambda v: v * 2, (generated(64),), lambda v: (v * 2.0).bfloat16(), "type"),
+    "gradients of an LSTM": (gradients(1), (lstm(), generated(100, 16, 32)), gradients(1.0001), "factor"),
     "terms of a long sum": (lambda v: v.sum(), (generated(1 << 20).abs(),), lambda v: v[:-64].sum(), "different"),
 }
 
@@ -180,6 +194,7 @@ SAME: dict[str, tuple[Function, tuple[object, ...]]] = {
     "its own backward": (trained(0.1), (linear(nn.Linear), generated(8, 16))),
     "a constant of the default type": (lambda v: v @ torch.full((16, 4), 0.3), (generated(8, 16),)),
     "LSTM": (nn.LSTM(16, 8), (generated(5, 2, 16),)),
+    "gradients of an LSTM": (gradients(1), (lstm(), generated(100, 16, 32))),
     "in place": (lambda v: v.mul_(3).add_(1), (generated(64),)),
     "empty": (lambda v: v * 2, (torch.zeros(0, 3),)),
     "inference": (torch.inference_mode()(lambda v: v.exp()), (generated(64),)),

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -36,7 +37,10 @@ EXACT = frozenset(_EXACT_NAMES.split())
 """Operators whose results count as exact: they do not round."""
 
 ROUNDED = frozenset(
-    ("_to_copy", "native_dropout", "native_dropout_backward", "addcmul", "addcdiv", "lerp", "gelu_backward")
+    (
+        *("_to_copy", "native_dropout", "native_dropout_backward", "addcmul", "addcdiv", "lerp", "gelu_backward"),
+        *("_thnn_fused_lstm_cell", "_thnn_fused_gru_cell"),
+    )
 )
 """Operators without sums that torch does not tag as pointwise."""
 COMPOSITE = frozenset(("gelu", "silu", "mish", "softplus", "log_sigmoid_forward", "remainder", "fmod", "erfc"))
@@ -99,6 +103,35 @@ def _keys(args: tuple[Any, ...]) -> int:
     return max(_size(each, -2) if each.dim() > 1 else 1 for each in args[:3]) + _last(args)
 
 
+@dataclass(frozen=True, slots=True)
+class _Recurrent:
+    """The positions of arguments of an operator that runs whole recurrent layers."""
+
+    weights: slice  # the weights, or the list of them
+    batch_first: int
+    batch_sizes: int
+    bidirectional: int | None = None  # None: it runs one direction
+
+    def forward(self, args: tuple[Any, ...]) -> int:
+        """Returns the terms of a gate, which sums over inputs and hidden values, or those of a cell: one each step."""
+        steps = len(args[self.batch_sizes]) or _size(args[0], int(args[self.batch_first]))
+        return max(steps, *(_size(one, 1) + _size(next_, 1) for one, next_ in pairwise(self._matrices(args))))
+
+    def backward(self, args: tuple[Any, ...]) -> int:
+        """Returns the terms of a weight's gradient, one for each step and sequence, or of an input's, one for each
+        gate.
+        """
+        directions = 2 if self.bidirectional is not None and args[self.bidirectional] else 1
+        rows = int(args[0].numel()) // _last(args)
+        return max(rows, directions * max(_size(each, 0) for each in self._matrices(args)))
+
+    def _matrices(self, args: tuple[Any, ...]) -> list[torch.Tensor]:
+        given = args[self.weights]
+        return [
+            each for each in tensors_of(given[0] if isinstance(given[0], list | tuple) else given) if each.dim() > 1
+        ]
+
+
 _TERMS: dict[str, Callable[[tuple[Any, ...]], int]] = {
     "mm": _last,
     "bmm": _last,
@@ -129,6 +162,11 @@ _TERMS: dict[str, Callable[[tuple[Any, ...]], int]] = {
     "index_put": lambda args: max(int(each.numel()) for each in args[1] if each is not None),
     "scatter_add": _all_of(2),
     "scatter_reduce": _all_of(2),
+    "mkldnn_rnn_layer": _Recurrent(slice(1, 5), batch_first=14, batch_sizes=8).forward,
+    "mkldnn_rnn_layer_backward": _Recurrent(slice(1, 5), batch_first=21, batch_sizes=20).backward,
+    "_cudnn_rnn": _Recurrent(slice(1, 2), batch_first=10, batch_sizes=14, bidirectional=13).forward,
+    "_cudnn_rnn_backward": _Recurrent(slice(1, 2), batch_first=14, batch_sizes=18, bidirectional=17).backward,
+    "_thnn_fused_lstm_cell_backward_impl": lambda args: _size(args[2], 0),
 }
 """For each operator: a function of its arguments. It returns how many terms are summed for an element of the result."""
 PRODUCTS = frozenset(("mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "convolution", "convolution_backward"))
