@@ -33,6 +33,12 @@ def test_idle_time_between_them_is_what_they_cost() -> None:
     assert finding.exposed_ns == 2_000 + 100 * 5_000
 
 
+def test_the_gain_is_said_to_be_that_of_the_function_whose_graph_is_replayed() -> None:
+    finding = only(unfused(200, 2), "tiny-kernels")
+    assert finding.edit == "graph:sgd.py:update"
+    assert finding.fix.endswith("The gain is that of a CUDA graph of all that update launches, not of this line alone")
+
+
 @pytest.mark.parametrize(
     ("kernels", "kernel_us", "names"),
     [(20, 2, 2), (200, 6, 2), (200, 2, 200)],

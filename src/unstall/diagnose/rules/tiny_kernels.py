@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from unstall.diagnose.late_launches import TINY_ROW, divide, usual_length
 from unstall.diagnose.run import Run
 from unstall.result import Finding
@@ -12,9 +14,10 @@ def tiny_kernels(run: Run, function: int | None = None) -> list[Finding]:
 
     `function` is the function that launch_bound reports, as a row of `timeline.stacks`. If None, launch_bound finds it.
     The finding's exposed time is the part of the idle time between these kernels that is due to launches and latency.
+    The finding's gain is that of a CUDA graph, which also captures what other lines launch. So the advice says so.
     """
     between = run.lost_to("launch", "latency")
-    return [
+    found = [
         run.finding(
             "tiny-kernels",
             group,
@@ -33,3 +36,13 @@ def tiny_kernels(run: Run, function: int | None = None) -> list[Finding]:
         )
         for group in divide(run, function)[1]
     ]
+    return [msgspec.structs.replace(each, fix=f"{each.fix}{_whose_gain(each)}") for each in found]
+
+
+def _whose_gain(finding: Finding) -> str:
+    """Returns a sentence that says what the gain of a finding belongs to. Returns "" if the finding has no edit."""
+    if finding.edit is None:
+        return ""
+    function = finding.edit.partition(":")[2].rpartition(":")[2]
+    whole = f"all that {function} launches" if function else "the whole step"
+    return f". The gain is that of a CUDA graph of {whole}, not of this line alone"
