@@ -177,6 +177,11 @@ def test_json_has_stdout_to_itself(tmp_path: Path) -> None:
         ),
         (["--nothing", "train.py", "--steps"], None),
         (["-o", "report.pdf", "--trace", "x.json", "train.py"], None),
+        (
+            ["-o", "x.json.gz", "train.py"],
+            "x.json.gz: its ending names no format. Use .htm, .html, .json, .md, .txt, or say --format. -o writes the "
+            "report. For the trace, say --trace x.json.gz",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_the_program_starts(

@@ -58,12 +58,22 @@ def check_outputs(args: argparse.Namespace, *inputs: str, others: Sequence[str |
         inputs: The files that the verb reads.
         others: Other files that the verb writes.
     """
-    formats = [format_of(path, args.format, args.formats) for path in args.output]
+    formats = [_format_of(path, args) for path in args.output]
     if "html" in formats:
         from unstall.report import editor
 
         editor.chosen()
     check_targets([*args.output, *(path for path in others if path)], inputs)
+
+
+def _format_of(path: str, args: argparse.Namespace) -> str:
+    """Returns the format of a file of -o. If the name is a trace's, the error names the option for traces."""
+    try:
+        return format_of(path, args.format, args.formats)
+    except UsageError as error:
+        if not path.lower().endswith(TRACES) or "--trace" not in args.parser._option_string_actions:
+            raise
+        raise UsageError(f"{error}. -o writes the report. For the trace, say --trace {path}") from None
 
 
 def check_replaced(path: Path, endings: tuple[str, ...] = TRACES, what: str = "trace") -> None:
