@@ -52,11 +52,51 @@ def test_batches_of_a_loader_are_pinned_and_copied_without_waiting(tmp_path: Pat
     ).replace("x.to(device), y.cuda()", "x.to(device, non_blocking=True), y.cuda(non_blocking=True)")
 
 
-def test_a_copy_of_what_no_loader_made_says_that_its_source_must_be_pinned() -> None:
+def test_a_copy_of_pageable_memory_of_unknown_origin_has_no_patch_that_would_change_nothing() -> None:
     made = _patch("def main(x, device):\n    return x.to(device)\n", 2, "pageable-copy")
+    assert isinstance(made, str)
+    assert made.startswith("non_blocking=True alone changes nothing, because the memory is not pinned")
+
+
+def test_a_copy_of_memory_that_may_be_pinned_is_not_waited_for() -> None:
+    made = _patch("def main(x, device):\n    return x.to(device)\n", 2, "blocking-copy")
     assert isinstance(made, Patch)
     assert "+    return x.to(device, non_blocking=True)" in made.diff
-    assert "alone it changes nothing if the memory is not pinned" in made.note
+    assert "only helps if the memory is pinned" in made.note
+
+
+_KEPT = """\
+import torch
+device = "cuda"
+table = torch.randn(512, 1024)
+def main():
+    for step in range(20):
+        x = table.to(device)
+"""
+
+
+def test_a_tensor_that_is_made_once_is_pinned_where_it_is_made(tmp_path: Path) -> None:
+    assert _applied(_KEPT, 6, "pageable-copy", tmp_path) == _KEPT.replace("1024)", "1024).pin_memory()").replace(
+        "to(device)", "to(device, non_blocking=True)"
+    )
+    made = _patch(_KEPT, 6, "pageable-copy")
+    assert isinstance(made, Patch)
+    assert made.note == "do not write to table before its copy has ended"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("        x =", "        table = f(table)\n        x ="),
+        ("torch.randn(512, 1024)", "made(512, 1024)"),
+        ("torch.randn(512, 1024)", "torch.randn(512, 1024, device=device)"),
+        ("table = torch", "for _ in range(2): table = torch"),
+        ("def main():", "def main(table):"),
+    ],
+)
+def test_a_tensor_that_may_be_another_is_not_pinned(old: str, new: str) -> None:
+    text = _KEPT.replace(old, new)
+    assert "alone changes nothing" in str(_patch(text, 1 + text[: text.index("table.to")].count("\n"), "pageable-copy"))
 
 
 _PASSED = """\
@@ -91,9 +131,7 @@ def test_loaders_that_are_passed_to_the_function_of_the_loop_are_pinned(tmp_path
 def test_loaders_that_are_not_known_of_each_call_stay_as_they_are(old: str, new: str) -> None:
     text = _PASSED.replace(old, new)
     line = 1 + text[: text.index("model(x.to")].count("\n")
-    made = _patch(text, line, "pageable-copy")
-    assert isinstance(made, Patch)
-    assert ("non_blocking=True" in made.diff, "pin_memory=True" in made.diff) == (True, False)
+    assert "alone changes nothing" in str(_patch(text, line, "pageable-copy"))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +191,7 @@ def test_any_other_line_has_none_and_is_told_why(lines: list[str], line: int, ru
 def test_a_line_that_also_copies_to_the_host_has_none() -> None:
     """A copy to the host that is not waited for is read before it has arrived."""
     text = "x, last = batch.to(device), out.to(args.out_device)\n"
-    assert isinstance(_patch(text, 1, "pageable-copy"), Patch)
+    assert isinstance(_patch(text, 1, "blocking-copy"), Patch)
     made = _patch(text, 1, "pageable-copy", beside="sync-cpu")
     assert made == "the line also copies to the host, which non_blocking=True would make unsafe: split it in two"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from unstall.patches.empty_cache import without_empty_cache
 from unstall.patches.source import Source
 from unstall.patches.syntax import UNKNOWN, Edit, Module
-from unstall.patches.uploads import made_on_device, uploaded
+from unstall.patches.uploads import made_on_device, perhaps_pinned, uploaded
 from unstall.result import Finding
 
 
@@ -34,7 +34,7 @@ Found = tuple[list[Edit], str] | str
 """Edits and a note about them, or a phrase that says why there are no edits."""
 _KNOWN: Mapping[str, Callable[[Module, int], Found]] = {
     "pageable-copy": uploaded,
-    "blocking-copy": uploaded,
+    "blocking-copy": perhaps_pinned,
     "sync-tensor": made_on_device,
     "allocator-churn": without_empty_cache,
 }
@@ -58,7 +58,7 @@ def patch_for(finding: Finding, source: Source | str, beside: Iterable[Finding] 
         return "the line is a library's: change the line that calls it"
     if where.line is None or where.line_is != "exact":
         return "only the first line of its function is known: unstall run records exact lines"
-    if make is uploaded and any(_reads_back(each) for each in beside):
+    if make in (uploaded, perhaps_pinned) and any(_reads_back(each) for each in beside):
         return "the line also copies to the host, which non_blocking=True would make unsafe: split it in two"
     try:
         module = Module(source.text)

@@ -5,9 +5,11 @@ without a copy.
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 
+from unstall.figures import listed
 from unstall.patches.loaders import loaders_around
-from unstall.patches.syntax import Edit, Module, keyword_of, names_in
+from unstall.patches.syntax import Edit, Loop, Module, keyword_of, names_in
 
 # These give the same values on every device. Factories of random or rounded values do not.
 _FACTORIES = ("torch.zeros", "torch.ones", "torch.full", "torch.empty", "torch.eye")
@@ -15,19 +17,42 @@ _RANDOM = ("torch.rand", "torch.randn", "torch.randint", "torch.randperm")
 _NOT_MOVED = ("requires_grad", "pin_memory", "out", "device")
 _OF_THE_HOST = ("cpu", "host", "offload")  # in names of devices
 _BEFORE_PIN_MEMORY = 7  # parameters of DataLoader that stand before it
-_OF_PINNED = (
-    "alone it changes nothing if the memory is not pinned (DataLoader(pin_memory=True), or .pin_memory() once); pinned "
-    "memory must not be overwritten before the copy has ended"
+_MAKES = (*_FACTORIES, *_RANDOM, "torch.tensor", "torch.as_tensor", "torch.arange", "torch.from_numpy")
+_KEPT = "do not write to {} before its copy has ended"
+_LOADS_PINNED = "the loader pins its batches, so the copies do not make the host wait"
+_NO_WORKERS = ". Without workers, the loop's own thread pins each batch: set num_workers to 1 or more, too"
+_IF_PINNED = "it only helps if the memory is pinned. Do not write to pinned memory before its copy has ended"
+_UNKNOWN_SOURCE = (
+    "non_blocking=True alone changes nothing, because the memory is not pinned. Pin the tensor where it is made "
+    "(.pin_memory() once, or DataLoader(pin_memory=True)), and then copy it with non_blocking=True"
 )
-_NO_WORKERS = "; without workers (num_workers=0) the loop's own thread pins each batch: give it num_workers too"
 
 
 def uploaded(module: Module, line: int) -> tuple[list[Edit], str] | str:
     """Returns edits of a line that copies tensors to the device, and a note about the edits.
 
     If possible, the edited line makes the tensors on the device. Otherwise, the edited line copies the tensors without
-    waiting, and the loop's DataLoader pins its batches. If neither is possible, returns a phrase that says why.
+    waiting, and the tensors are pinned: by the loop's DataLoader, or where they are made. If neither is possible,
+    returns a phrase that says why.
     """
+    return _uploaded(module, line, _pinned)
+
+
+def perhaps_pinned(module: Module, line: int) -> tuple[list[Edit], str] | str:
+    """Like `uploaded`, for tensors that may be pinned already: if it is not known where to pin them, the edited line
+    only does not wait.
+    """
+
+    def pin(module: Module, moves: list[ast.Call]) -> tuple[list[Edit], str]:
+        pinned = _pinned(module, moves)
+        return ([], _IF_PINNED) if isinstance(pinned, str) else pinned
+
+    return _uploaded(module, line, pin)
+
+
+def _uploaded(
+    module: Module, line: int, pin: Callable[[Module, list[ast.Call]], tuple[list[Edit], str] | str]
+) -> tuple[list[Edit], str] | str:
     moves = [call for call in module.at(line, ast.Call) if call.lineno == line and _is_move(call)]
     if not moves and _makers(module, line):
         return made_on_device(module, line)
@@ -45,10 +70,11 @@ def uploaded(module: Module, line: int) -> tuple[list[Edit], str] | str:
             return "its copies are non_blocking=True already: the source is what to pin"
         if any(_may_be_a_module(module, call) for call in waiting):
             return "x.cuda() of a module takes no non_blocking=True, and x may be one: write x.to(device)"
-        edits = [module.with_argument(call, "non_blocking=True") for call in waiting]
-        pinned, note = _pinned(module, waiting)
-        edits += pinned
-        notes = [_OF_PINNED if note is None else note]
+        pinned = pin(module, waiting)
+        if isinstance(pinned, str):
+            return pinned
+        edits = [*(module.with_argument(call, "non_blocking=True") for call in waiting), *pinned[0]]
+        notes = [pinned[1]]
     return edits, " ".join(notes)
 
 
@@ -174,23 +200,60 @@ def _number(call: ast.Call) -> ast.expr | None:
     return value if is_number else None
 
 
-def _pinned(module: Module, moves: list[ast.Call]) -> tuple[list[Edit], str | None]:
-    """Returns edits that pin the batches of the loop around the copies `moves`, and a note about the edits.
+def _pinned(module: Module, moves: list[ast.Call]) -> tuple[list[Edit], str] | str:
+    """Returns edits that pin what `moves` copies, and a note. Returns a phrase if no edits are known."""
+    loaders = loaders_around(module, moves)
+    return _pinned_by(module, loaders) if loaders else _pinned_where_made(module, moves)
 
-    The edits change the calls that make the loop's DataLoader. The note is None if there are no edits.
-    """
-    edits, loaders = [], loaders_around(module, moves)
+
+def _pinned_by(module: Module, loaders: list[ast.Call]) -> tuple[list[Edit], str] | str:
+    """Returns edits of the calls that make a loop's DataLoader. With the edits, the DataLoader pins its batches."""
+    edits = []
     for loader in loaders:
         if len(loader.args) > _BEFORE_PIN_MEMORY or any(keyword.arg is None for keyword in loader.keywords):
-            return [], None
+            return _UNKNOWN_SOURCE
         asked = keyword_of(loader, "pin_memory")
         if asked is None:
             edits.append(module.with_argument(loader, "pin_memory=True"))
         elif not isinstance(asked, ast.Constant):
-            return [], None
+            return _UNKNOWN_SOURCE
         elif asked.value is False:
             edits.append(Edit(*module.span(asked), "True"))
     workers = [keyword_of(loader, "num_workers") for loader in loaders]
     none = any(each is None or (isinstance(each, ast.Constant) and each.value == 0) for each in workers)
-    note = "the batches are pinned, so the copies do not wait" + (_NO_WORKERS if none else "")
-    return edits, note if edits else None
+    return edits, _LOADS_PINNED + (_NO_WORKERS if none else "")
+
+
+def _pinned_where_made(module: Module, moves: list[ast.Call]) -> tuple[list[Edit], str] | str:
+    """Returns edits of the calls that make the copied tensors, if each is made once, on the host, outside the loop."""
+    made: dict[str, ast.Call] = {}
+    for move in moves:
+        assert isinstance(move.func, ast.Attribute)
+        source = move.func.value
+        call = _made_once(module, move, source.id) if isinstance(source, ast.Name) else None
+        if call is None or not isinstance(source, ast.Name):
+            return _UNKNOWN_SOURCE
+        made[source.id] = call
+    ends = [module.span(call)[1] for call in made.values()]
+    return [Edit(end, end, ".pin_memory()") for end in ends], _KEPT.format(listed(list(made)))
+
+
+def _made_once(module: Module, move: ast.Call, name: str) -> ast.Call | None:
+    """Returns the call that makes the tensor in the variable `name`.
+
+    Returns None if the variable may hold another tensor, or if the call is in a loop: pinning takes longer than a copy.
+    """
+    if module.bound(module.tree).count(name) != 1:
+        return None
+    for scope in (module.scope(move), module.tree):
+        for node in ast.walk(scope):
+            if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
+                call = node.value
+                plain = isinstance(call, ast.Call) and module.calls(call, *_MAKES) and not _is_placed(call)
+                in_loop = any(isinstance(each, Loop) for each in module.above(node))
+                return call if plain and not in_loop and isinstance(call, ast.Call) else None
+    return None
+
+
+def _is_placed(call: ast.Call) -> bool:
+    return any(keyword.arg in (None, "device", "pin_memory") for keyword in call.keywords)

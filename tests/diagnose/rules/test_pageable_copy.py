@@ -125,7 +125,16 @@ def test_a_large_one_is_to_be_copied_into_a_pinned_buffer_that_is_kept() -> None
 
 
 def test_a_view_of_what_is_there_already_is_to_be_pinned_once() -> None:
-    assert only(made_anew("aten::select"), "pageable-copy").edit == "pin-copies:train.py:12:aten::to"
+    finding = only(made_anew("aten::select", size=1_000_000), "pageable-copy")
+    assert finding.edit == "pin-copies:train.py:12:aten::to"
+    assert finding.fix.startswith("pin the source")
+
+
+def test_a_small_copy_of_what_is_there_already_needs_no_pinned_memory() -> None:
+    finding = only(made_anew("aten::select"), "pageable-copy")
+    assert finding.edit == "pin-copies:train.py:12:aten::to"
+    assert finding.fix.startswith("pass non_blocking=True")
+    assert "unless non_blocking=True" in finding.saw
 
 
 def from_a_loader(loader: str, *operators: str, size: int = 1_000_000) -> TraceBuilder:

@@ -13,6 +13,8 @@ from unstall.timeline.columns import HostMemory
 from unstall.ways_to_wait import PAGEABLE_UPLOAD
 
 _SMALL_BYTES = 64 << 10  # per copy; up to this size the driver stages the data and returns
+_AT_ONCE = "the host waits for each copy and for all work before it, unless non_blocking=True"
+_STAGED = "the driver stages pageable memory piece by piece while the host waits, even with non_blocking=True"
 
 
 def pageable_copy(run: Run) -> list[Finding]:
@@ -36,13 +38,13 @@ def pageable_copy(run: Run) -> list[Finding]:
         )
         # The time of small copies is mostly the call's, so a rate would be meaningless.
         rate = f", at {moved / taken:.1f} GB/s" if taken and not small else ""
+        why = _AT_ONCE if small else _STAGED
         findings.append(
             run.finding(
                 "pageable-copy",
                 group,
                 title=PAGEABLE_UPLOAD.title,
-                saw=f"{counted(len(mine), 'upload')}, {size(moved)} in all{rate}: the driver stages pageable "
-                "memory piece by piece while the host waits, even with non_blocking=True; the device worked for "
+                saw=f"{counted(len(mine), 'upload')}, {size(moved)} in all{rate}: {why}; the device worked for "
                 f"{100 * busy:.0f} % of that wait",
                 fix=fix,
                 safe_if=safe_if,
@@ -101,6 +103,13 @@ def _remedy(source: CopySource, *, small: bool, once: bool) -> tuple[str, str, s
             "DataLoader(pin_memory=True), which pins the workers' batches on a thread of its own, and .to(device, "
             "non_blocking=True); or take batches from unstall.prefetch(loader)",
             "a batch holds tensors, in tuples, lists or dicts, or has a pin_memory() of its own",
+            "pin-copies",
+        )
+    if small:
+        return (
+            "pass non_blocking=True: .to(device, non_blocking=True). A copy of up to 64 KiB needs no pinned memory: "
+            "the driver takes the data at once, and the host goes on",
+            "no clock of the host relies on this wait",
             "pin-copies",
         )
     return PAGEABLE_UPLOAD.fix, PAGEABLE_UPLOAD.safe_if, "pin-copies"
