@@ -15,10 +15,10 @@ from recordings import H200
 PROGRAMS = Path(__file__).parent / "programs"
 
 
-def run(folder: Path, *command: str, gpu: str = "h200") -> str:
+def run(folder: Path, *command: str, gpu: str = "h200", numerics: str = "skip") -> str:
     """What the program printed."""
     trace = str(folder / "run.trace.json.gz")
-    before = [sys.executable, "-m", "unstall", "run", "--gpu", gpu, "--numerics", "skip", "--trace", trace]
+    before = [sys.executable, "-m", "unstall", "run", "--gpu", gpu, "--numerics", numerics, "--trace", trace]
     program, *arguments = command
     return succeeded([*before, str(PROGRAMS / f"{program}.py"), *arguments], cwd=folder).stdout
 
@@ -36,6 +36,13 @@ def test_a_models_requests_are_an_h200s_to_the_byte_and_its_memory_nearly_so(
         # Of free blocks of one size the lowest is taken: where segments lay in a longer program is not known here.
         for key, within in (("allocated_bytes.all.peak", 0.005), ("reserved_bytes.all.peak", 0.02)):
             assert ours[when][key] == pytest.approx(real[when][key], rel=within)
+
+
+@pytest.mark.slow
+def test_losses_take_the_same_bytes_whether_values_are_computed_or_not(tmp_path: Path) -> None:
+    skipped, real = (json.loads(run(tmp_path, "losses", numerics=numerics)) for numerics in ("skip", "real"))
+    assert skipped == real
+    assert skipped["mse_loss mean"][0] == 4_000_256  # a scalar that keeps a million losses
 
 
 @pytest.mark.slow

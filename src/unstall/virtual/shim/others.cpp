@@ -8,6 +8,15 @@
 namespace unstall {
 namespace {
 
+// A mean or a sum keeps the bytes of the losses that it is made of, which torch's function of shapes does not tell.
+Tensor cross_entropy_of_two(
+    const Tensor& self, const Tensor& target, const OptionalTensor& weight, int64_t reduction) {
+  Tensor loss = at::binary_cross_entropy(self, target, weight, reduction);
+  if (!loss.is_meta()) return loss;
+  Tensor kept = at::empty_like(self);
+  return kept.resize_(loss.sizes());
+}
+
 Two fused_dropout(const Tensor& self, double keep, std::optional<at::Generator> generator) {
   Tensor mask = at::empty_like(self, self.options().dtype(at::kByte)).bernoulli_(keep, generator);
   return {self * mask / keep, mask};
@@ -192,6 +201,7 @@ Tensor max_unpool2d(const Tensor& self, const Tensor& indices, IntArrayRef outpu
 } // namespace
 
 SUBSTITUTES(list) {
+  list.add("binary_cross_entropy", &cross_entropy_of_two);
   list.add("replication_pad2d", &replication_pad2d);
   list.add("replication_pad2d_backward", &replication_pad2d_backward);
   list.add("replication_pad3d", &replication_pad3d);

@@ -11,6 +11,7 @@
 #include <c10/core/TensorImpl.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <mutex>
 #include <unordered_set>
 
@@ -108,9 +109,15 @@ Tensor to_meta(const Tensor& tensor) {
 Tensor from_meta(const Tensor& meta, int device) {
   if (!meta.defined() || !meta.is_meta()) return meta;
   OnDevice on_device(device);
-  Tensor made = at::detail::empty_strided_generic(
-      meta.sizes(), meta.strides(), device_allocator(), c10::DispatchKeySet(c10::DispatchKey::CUDA),
-      meta.scalar_type());
+  size_t bytes = at::detail::computeStorageNbytes(meta.sizes(), meta.strides(), meta.itemsize());
+  // A kernel that shrinks its result keeps the result's bytes, as mse_loss does.
+  const c10::Storage& storage = meta.storage();
+  if (storage.use_count() == 1) bytes = std::max(bytes, storage.nbytes());
+  auto held = c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), bytes, device_allocator(), true);
+  auto made = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(std::move(held)), c10::DispatchKeySet(c10::DispatchKey::CUDA), meta.dtype());
+  made.unsafeGetTensorImpl()->set_sizes_and_strides(meta.sizes(), meta.strides());
   if (meta.is_conj()) made._set_conj(true);
   if (meta.is_neg()) made._set_neg(true);
   return made;
