@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from unstall.virtual.growing_array import GrowingArray
-from unstall.virtual.log import LogCode
+from unstall.virtual.log import RECORD, USE, LogCode, chosen
 from unstall.virtual.races.dependencies import Needs, needs_of
 from unstall.virtual.races.find import find_races
 from unstall.virtual.races.found import Access, Placement, Race
@@ -22,11 +22,13 @@ _FIELDS = [
 _RECORD = np.dtype(_FIELDS)
 _USE = np.dtype([("allocation", "<i8"), ("offset", "<i8"), ("bytes", "<i8"), ("write", "u1")])
 _PLACED = np.dtype([("allocation", "<i8"), ("address", "<i8"), ("size", "<i8")])
-_OPERATORS = (LogCode.OP_BEGIN, LogCode.OP_END)
-_NEVER = (
+_OPERATORS = chosen(LogCode.OP_BEGIN, LogCode.OP_END)
+_NEVER = chosen(
     *(LogCode.MARK_BEGIN, LogCode.MARK_END, LogCode.PIN, LogCode.ADVANCE),
     *(LogCode.ASSERT, LogCode.NOTICE, LogCode.COLLECTIVE_CALL),
 )
+_ENOUGH_PARTS = 256
+"""The number of parts of the log that are compressed together. They are small if the program often reads its clock."""
 
 
 class RaceLog:
@@ -37,24 +39,37 @@ class RaceLog:
         self._uses = GrowingArray(_USE)
         self._numbers = GrowingArray(np.int64)  # positions of the kept records in the whole log; -1 if not in it
         self._placed = GrowingArray(_PLACED)
+        self._parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # (records, uses, positions in the log)
         self._kept_operators = False  # whether operators of the last part were kept
         self._open: dict[int, int] = {}  # by thread: the number of open operators
         self.length = 0
 
     def add(self, records: np.ndarray, uses: np.ndarray) -> None:
         """Adds the next part of the log. `records` and `uses` have dtype `log.RECORD` and `log.USE`."""
+        self._add(records, uses, np.arange(self.length, self.length + len(records)))
+        self.length += len(records)
+
+    def _add(self, records: np.ndarray, uses: np.ndarray, numbers: np.ndarray) -> None:
+        self._parts.append((records, uses, numbers))
+        if len(self._parts) == _ENOUGH_PARTS:
+            self._compress()
+
+    def _compress(self) -> None:
+        if not self._parts:
+            return
+        records, uses, numbers = (np.concatenate(tables) for tables in zip(*self._parts, strict=True))
+        self._parts = []
         code = records["code"]
-        operators = np.isin(code, _OPERATORS)
+        operators = _OPERATORS[code]
         # Operators matter only if they use memory. Operators of the previous part may still be open.
         keep = bool((records["uses"][operators] > 0).any()) or (self._kept_operators and any(self._open.values()))
         self._kept_operators = keep
         self._count_open(records[operators])
-        drop = np.isin(code, _NEVER if keep else (*_NEVER, *_OPERATORS)) & (records["uses"] == 0)
+        drop = (_NEVER if keep else _NEVER | _OPERATORS)[code] & (records["uses"] == 0)
         rows = np.flatnonzero(~drop)
         self._records.append(_fields(records[rows], _RECORD))
         self._uses.append(_fields(uses, _USE))
-        self._numbers.append(self.length + rows)
-        self.length += len(records)
+        self._numbers.append(numbers[rows])
 
     def placed(self, allocations: Sequence[tuple[int, int, int]]) -> None:
         """Adds the addresses of allocations, as (number, address, bytes)."""
@@ -73,11 +88,13 @@ class RaceLog:
     @property
     def kept(self) -> int:
         """The number of log records that were stored so far. `races` takes a range between two values of `kept`."""
+        self._compress()
         return self._records.length
 
     def whole(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns (records, uses, numbers): the stored records, their uses of memory, and the number of each record in
         the whole log, or -1 for a record that is not in it."""
+        self._compress()
         return self._records.whole(), self._uses.whole(), self._numbers.whole()
 
     def races(self, within: range | None = None) -> tuple[Race, ...]:
@@ -104,17 +121,17 @@ class RaceLog:
 
     def dependencies(self) -> Needs:
         """Returns the dependencies so far between records of work."""
+        self._compress()
         records, uses, numbers = (table.whole() for table in (self._records, self._uses, self._numbers))
         found = needs_of(records, uses)
         return Needs(numbers[found.earlier], numbers[found.later], found.bytes)
 
     def _told(self, code: LogCode, **fields: int) -> None:
-        row = np.zeros(1, _RECORD)
+        row = np.zeros(1, RECORD)
         row["code"], row["stack"], row["id"] = code, -1, -1
         for name, value in fields.items():
             row[name] = value
-        self._records.append(row)
-        self._numbers.append(np.full(1, -1, np.int64))
+        self._add(row, np.zeros(0, USE), np.full(1, -1, np.int64))
 
     def _count_open(self, operators: np.ndarray) -> None:
         for thread in np.unique(operators["thread"]).tolist():

@@ -4,7 +4,7 @@ for the host of the GPU, measured on this machine, or a mix of both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -150,8 +150,7 @@ class ModelledHost:
         code, thread = records["code"], records["thread"]
         step = (code == LogCode.OP_BEGIN).astype(np.int64) - (code == LogCode.OP_END)
         result = np.zeros(len(records), np.bool_)
-        for number in np.unique(thread).tolist():
-            mine = np.flatnonzero(thread == number)
+        for number, mine in by_thread(thread):
             depth = self._depth.get(number, 0) + np.cumsum(step[mine])
             result[mine] = depth - step[mine] > 0
             self._depth[number] = max(int(depth[-1]), 0)
@@ -202,8 +201,7 @@ class Lately:
         thread = records["thread"].astype(np.int64)
         what = thread << 40 | records["code"].astype(np.int64) << 34 | (records["id"].astype(np.int64) + 1)
         place = np.zeros(len(records), np.int64)
-        for number in np.unique(thread).tolist():
-            mine = np.flatnonzero(thread == number)
+        for number, mine in by_thread(thread):
             first = self._done.get(number, 0)
             place[mine] = first + np.arange(len(mine))
             self._done[number] = first + len(mine)
@@ -311,6 +309,15 @@ class MixedHost:
 
     def unmodelled(self) -> dict[tuple[int, int], int]:
         return {}
+
+
+def by_thread(thread: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields (thread, rows) for each thread of the log records. Most batches of the log are of one thread."""
+    if thread.min() == thread.max():
+        yield int(thread[0]), np.arange(len(thread))
+        return
+    for number in np.unique(thread).tolist():
+        yield number, np.flatnonzero(thread == number)
 
 
 def _previous(thread: np.ndarray, values: I64, last: dict[int, int], none: int) -> I64:
