@@ -418,3 +418,83 @@ torch.cuda.synchronize()
 times.append(time.perf_counter_ns())
 print("TIMES", *(at - times[0] for at in times))
 """
+
+
+# Batches of 64 MiB beside a product that takes longer than their copies: by a stream of one's own, and by prefetch.
+# With the memory given, prefetch has room for all, or must wait for the product.
+BESIDE = """
+import time, torch
+from unstall import prefetch
+
+torch.cuda.set_per_process_memory_fraction({gib} * 2**30 / torch.cuda.get_device_properties(0).total_memory)
+batch = torch.empty(16 << 20).pin_memory()
+factor = torch.empty(20480, 20480, device="cuda")
+
+def timed(run):
+    torch.cuda.synchronize()
+    begin = time.perf_counter_ns()
+    run()
+    torch.cuda.synchronize()
+    return time.perf_counter_ns() - begin
+
+def by_hand():
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for _ in range(60):
+            batch.to("cuda", non_blocking=True)
+    torch.mm(factor, factor)
+
+def by_prefetch():
+    batches = prefetch((batch for _ in range(60)), depth="auto")
+    torch.mm(factor, factor)
+    for _ in batches:
+        pass
+
+torch.mm(factor, factor)
+torch.cuda.synchronize()
+torch.cuda.reset_peak_memory_stats()
+torch.mm(factor, factor)
+print("TIMES", timed(by_hand), timed(by_prefetch), torch.cuda.memory_stats()["num_alloc_retries"])
+"""
+
+# The program needs most of the device's memory, but only after the first batches.
+GROWS = """
+import torch
+from unstall import prefetch
+
+torch.cuda.set_per_process_memory_fraction(3 * 2**30 / torch.cuda.get_device_properties(0).total_memory)
+factor = torch.empty(4096, 4096, device="cuda")
+held = []
+for number, batch in enumerate(prefetch((torch.empty(16 << 20).pin_memory() for _ in range(40)), depth="auto")):
+    for _ in range(20):
+        factor = factor @ factor
+    if number % 4 == 3:
+        held.append(torch.empty(64 << 20, dtype=torch.float32, device="cuda"))
+        held = held[-9:]
+print("FITS")
+"""
+
+# Four threads take batches from one iterator.
+SHARED = """
+import threading, time, torch
+from unstall import UsageError, prefetch
+
+batches = iter(prefetch((torch.full((1000,), float(number)) for number in range(400)), depth=2))
+taken, errors, ready = [], [], threading.Barrier(4)
+
+def take():
+    ready.wait()
+    try:
+        for batch in batches:
+            taken.append(float(batch[0]))
+    except UsageError as error:
+        errors.append(str(error))
+
+threads = [threading.Thread(target=take) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert sorted(taken) == [float(number) for number in range(400)], len(taken)
+assert all(error.startswith("two threads ask one iterator of a prefetch") for error in errors), errors
+print("CLEAR", len(errors))
+"""

@@ -29,6 +29,28 @@ def test_on_a_virtual_gpu_times_do_not_depend_on_how_fast_the_threads_run(tmp_pa
 
 
 @pytest.mark.slow
+def test_batches_are_copied_beside_a_long_kernel_as_by_a_stream_of_ones_own(tmp_path: Path) -> None:
+    said = {on_virtual_gpu(tmp_path, programs.BESIDE.format(gib=30)) for _ in range(2)}
+    (times,) = said  # to the nanosecond
+    by_hand, by_prefetch, retries = map(int, times.split()[1:4])
+    assert (by_prefetch <= 1.01 * by_hand, retries) == (True, 0)
+
+
+@pytest.mark.slow
+def test_batches_wait_for_memory_that_the_program_needs(tmp_path: Path) -> None:
+    said = {on_virtual_gpu(tmp_path, programs.BESIDE.format(gib=6)) for _ in range(2)}
+    (times,) = said
+    by_hand, by_prefetch, retries = map(int, times.split()[1:4])
+    assert (by_prefetch > by_hand, retries) == (True, 0)
+    assert "FITS" in on_virtual_gpu(tmp_path, programs.GROWS)
+
+
+@pytest.mark.slow
+def test_threads_that_share_an_iterator_are_told_so(tmp_path: Path) -> None:
+    assert "CLEAR" in on_virtual_gpu(tmp_path, programs.SHARED)
+
+
+@pytest.mark.slow
 def test_shuffles_draws_and_values_are_those_of_the_plain_loop(tmp_path: Path) -> None:
     assert "SAME" in on_virtual_gpu(tmp_path, programs.ORDER)
 

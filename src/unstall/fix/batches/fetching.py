@@ -21,7 +21,8 @@ from unstall.guest.rng import drawn_from, random_states
 from unstall.guest.steps import HandedOn
 
 _WATCHED = 16  # RNG use is checked for the first 16 batches, then for every 16th
-_ROOM = 16  # batches that the device has not reached yet may take 1/16 of its memory
+_SHARE = 0.5  # of the memory that the program never needed, what batches may take
+_ASKED = 16  # for every 16th batch, that memory is read again
 
 
 class NoRoomAheadError(Exception):
@@ -52,13 +53,25 @@ class FetchedBatch:
 
 
 class Room:
-    """Limits the device memory that batches in use may take. A batch is in use from the moment when the program
-    receives the batch until the device has finished with the batch."""
+    """Limits the device memory that batches may take: to a share of the memory that was free even when the program's
+    memory use was at its peak.
+
+    A batch is in use from the moment when the program receives the batch until the device has finished with the batch.
+    If the program needs more memory later, torch's allocator waits for the batches in use that the program has dropped,
+    and frees them. So they cause no error.
+    """
 
     def __init__(self, accelerator: Accelerator) -> None:
-        self._limit = accelerator.total_bytes() // _ROOM
+        self._accelerator = accelerator
+        self._limit = 0
+        self._unread = _ASKED  # batches since the limit was read
+        self._is_short = False
         self._lock = threading.Lock()
         self._out: deque[tuple[torch.Event, int]] = deque()
+
+    def fitting(self, size_bytes: int) -> int:
+        """Returns how many batches of `size_bytes` fit."""
+        return self._spare_bytes() // max(size_bytes, 1)
 
     def handed_out(self, done: torch.Event, size_bytes: int) -> None:
         with self._lock:
@@ -66,19 +79,28 @@ class Room:
 
     def wait_for(self, size_bytes: int) -> None:
         """Waits until the limit allows another batch of `size_bytes`."""
+        self._unread += 1
         while True:
             with self._lock:
                 while self._out and self._out[0][0].query():
                     self._out.popleft()
-                if not self._out or sum(size for _, size in self._out) + size_bytes <= self._limit:
+                if not self._out or self._allows(sum(size for _, size in self._out) + size_bytes):
                     return
                 oldest = self._out[0][0]
             oldest.synchronize()
 
+    def _allows(self, size_bytes: int) -> bool:
+        if not self._is_short and (size_bytes > self._limit or self._unread >= _ASKED):
+            self._limit, self._unread = self._spare_bytes(), 0
+        return size_bytes <= self._limit
+
+    def _spare_bytes(self) -> int:
+        return int(_SHARE * self._accelerator.unneeded_bytes())
+
     def shrink(self) -> None:
         """Waits until the device has finished with all batches that the program received. From now on, each call of
         `wait_for` also waits until the device has finished with all received batches."""
-        self._limit = 0
+        self._limit, self._is_short = 0, True
         self.wait_for(1)
 
 

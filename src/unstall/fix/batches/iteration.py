@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable
 from statistics import median
@@ -10,6 +11,7 @@ from typing import Literal, NoReturn
 import torch
 from torch.utils.data import DataLoader
 
+from unstall.errors import UsageError
 from unstall.figures import counted
 from unstall.fix.batches.fetching import Batches, FetchedBatch, NoRoomAheadError, Room, pins_by_itself
 from unstall.fix.batches.in_place import ENDED, InPlace, News
@@ -35,7 +37,6 @@ _SMALL = "a plain loop: batches are small, and copied as they come"
 _AT_FIRST = "a plain loop: the loader's own workers fetch ahead"
 _STARVED = "a plain loop: the loader's own workers fetch ahead, and the device still waits for them"
 _ANOTHER = "another iteration of the loader is under way"
-_ROOM_AHEAD = 0.5  # share of the memory the program never needed that batches ahead may take
 _JITTER = 2.0  # fetches are uneven if the longest takes more than 2 times the median
 
 
@@ -56,6 +57,7 @@ class Iteration:
         self._passes, self._counters, self._loader = passes, passes.counters, loader
         self._accelerator, self._depth = accelerator, depth
         self._room = Room(accelerator)
+        self._one_thread = threading.Lock()
         self._producer: Producer | None = None
         self._batches: Batches | None = None
         self._batches = Batches(loader, accelerator, self._sender(), self._room)
@@ -91,11 +93,25 @@ class Iteration:
         return f"<iteration of a prefetch: {ready}{self._passes.stats().note}>"
 
     def __next__(self) -> object:
+        if not self._one_thread.acquire(blocking=False):
+            raise UsageError(
+                "two threads ask one iterator of a prefetch for batches at the same time. Take the batches in one "
+                "thread and hand them on, or give each thread a loader and a prefetch of its own"
+            )
+        try:
+            return self._next()
+        finally:
+            self._one_thread.release()
+
+    def _next(self) -> object:
         if self._batches is None:
             raise StopIteration
-        entered = time.perf_counter_ns()
         if self._mode == "plain":
-            return self._in_place(entered)
+            return self._in_place(time.perf_counter_ns())
+        current = self._accelerator.current()
+        asked = self._accelerator.event()
+        asked.record(current)
+        entered = time.perf_counter_ns()
         if self._entered is not None:
             self._intervals.append(entered - self._entered)
             self._count_interval(entered - self._entered)
@@ -103,9 +119,6 @@ class Iteration:
         states = random_states() if self._states else None
         if states is not None:
             self._rng_beside |= drawn_from(self._states, states)
-        current = self._accelerator.current()
-        asked = self._accelerator.event()
-        asked.record(current)
         if self._given is not None:  # all work on that batch is before `asked` on the program's stream
             self._room.handed_out(asked, self._given)
             self._given = None
@@ -278,16 +291,11 @@ class Iteration:
             self._change("beside", f"nothing fetched ahead: fetching and copying are {part:.1%} of a batch's time")
             return
         uneven = max(seen.batch.fetch_ns for seen in later) > _JITTER * fetch
-        fitting = self._fitting(max(seen.bytes for seen in later))
+        fitting = self._room.fitting(max(seen.bytes for seen in later))
         if fitting == 0:
             self._change("beside", "nothing fetched ahead: a batch more takes too much of the memory that is left")
             return
         self._go_ahead(min(fitting, _DEEP if uneven else _DEPTH), "fetched ahead by a thread")
-
-    def _fitting(self, size_bytes: int) -> int:
-        """Returns how many batches of `size_bytes` fit into half of the spare device memory. Spare memory is memory
-        that was free even when the program's memory use was at its peak."""
-        return int(_ROOM_AHEAD * self._accelerator.unneeded_bytes()) // max(size_bytes, 1)
 
     def _go_ahead(self, depth: int, why: str) -> None:
         assert self._batches is not None

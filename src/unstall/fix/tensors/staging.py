@@ -64,7 +64,7 @@ class Slot:
 
     def begin(self) -> None:
         """Waits until the previous copy from these buffers has ended. Then prepares the buffers for another value."""
-        if self._end is not None:
+        if self._end is not None and not self._end.query():
             self._end.synchronize()
         self._end, self._places, self.sources = None, 0, []
 
@@ -127,7 +127,8 @@ class Sender:
             self._spare.prepare(
                 self.accelerator
             )  # allocate now: the copy engine idles from this copy's end to the next
-            exposed.synchronize()
+            if not exposed.query():
+                exposed.synchronize()
 
     def wait_for_slot(self) -> None:
         """Waits until the pinned buffers for the next value are free. The next `send` then does not wait for these
@@ -207,13 +208,13 @@ class Sender:
         """Returns whether the program may write to pinned memory that the device is still reading. Returns True until
         the sender knows whether the program reuses memory."""
         ranges = [_range_of(tensor) for tensor in slot.sources]
-        others = self._held or []
-        others = [*others, *(other.sources for other in self._slots if other is not slot and not other.is_read())]
-        again = any(
-            start < past and first < end
-            for sources in others
-            for first, past in map(_range_of, sources)
-            for start, end in ranges
+
+        def is_in(sources: list[torch.Tensor]) -> bool:
+            return any(start < past and first < end for first, past in map(_range_of, sources) for start, end in ranges)
+
+        others = (other for other in self._slots if other is not slot)
+        again = any(map(is_in, self._held or ())) or any(
+            is_in(other.sources) and not other.is_read() for other in others
         )
         if again:
             self._careful, self._held = True, None
