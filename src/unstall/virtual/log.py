@@ -103,8 +103,10 @@ class CopyFlag(IntFlag):
 
 
 DIRECTION_BITS = 3
-RawSignature: TypeAlias = tuple[str, str, Sequence[object], Sequence[object]]
-"""An operator's name, overload, arguments and outputs; see `costs.signature`."""
+RawSignature: TypeAlias = (
+    tuple[str, str, Sequence[object], Sequence[object]] | tuple[str, str, Sequence[object], Sequence[object], str]
+)
+"""An operator's name, overload, arguments, outputs and precision; see `costs.signature`."""
 RawValue: TypeAlias = tuple[str, int | float, Sequence[int], int | None, int | None, int, int]
 """A wrong value: (name of its argument, value, its position in the argument, smallest valid value, smallest value that
 is too large, number of wrong values, number of all values).

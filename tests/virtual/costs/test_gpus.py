@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -217,6 +218,66 @@ def test_convolutions_in_float32_are_no_faster_than_tf32_and_half_precision_allo
     peaks = gpu_named(name).file.peaks
     most = peaks.half / 2 if gpu_named(name).file.device.capability[0] >= 8 else peaks.float32
     assert rate < most / 1e3
+
+
+def _total_ns(name: str, call: Signature, precision: str) -> int:
+    return sum(each.duration_ns for each in costs_of(name).cost(replace(call, precision=precision)).kernels)
+
+
+@pytest.mark.parametrize("name", ["h200", "h100", "a100-80g", "l4"])
+def test_products_in_tf32_run_at_half_of_the_rate_of_half_precision(name: str) -> None:
+    call, peaks = _product("float32"), gpu_named(name).file.peaks
+    faster = _total_ns(name, call, "ieee") / _total_ns(name, call, "tf32")
+    assert faster == pytest.approx(peaks.half / 2 / peaks.float32, rel=0.3)
+    halves = _total_ns(name, call, "tf32") / _total_ns(name, _product("bfloat16"), "")
+    assert halves == pytest.approx(2, rel=0.15)
+
+
+def test_products_are_in_ieee_and_convolutions_in_tf32_unless_torch_says_otherwise() -> None:
+    for call, usual in ((_product("float32"), "ieee"), (_convolution("float32"), "tf32")):
+        assert _total_ns("h100", call, "") == _total_ns("h100", call, usual)
+    assert _total_ns("h100", _convolution("float32"), "ieee") > 2 * _total_ns("h100", _convolution("float32"), "tf32")
+
+
+@pytest.mark.parametrize("call", [_product, _convolution])
+def test_a_t4_has_no_tf32(call: Callable[[str], Signature]) -> None:
+    assert len({_total_ns("t4", call("float32"), precision) for precision in ("", "tf32", "ieee")}) == 1
+
+
+@pytest.mark.parametrize("call", [_product, _convolution])
+def test_precisions_of_float32_are_nothing_to_calls_in_half_precision(call: Callable[[str], Signature]) -> None:
+    assert len({_total_ns("h100", call("bfloat16"), precision) for precision in ("", "tf32", "ieee")}) == 1
+
+
+def test_small_products_are_no_slower_if_tf32_is_allowed() -> None:
+    for size in (16, 64, 200, 333):
+        call = Signature("aten::mm", "", (_tensor(size, size), _tensor(size, size)), (_tensor(size, size),))
+        assert _total_ns("h100", call, "tf32") <= _total_ns("h100", call, "ieee")
+
+
+def test_no_kernel_of_a_product_in_tf32_is_named_after_bfloat16() -> None:
+    (kernel,) = costs_of("h100").cost(replace(_product("float32"), precision="tf32")).kernels
+    assert kernel.name == "mm_tf32_kernel"
+
+
+@pytest.mark.parametrize("name", ["h100", "t4"])
+def test_a_convolution_without_room_for_its_workspace_runs_without_and_no_faster(name: str) -> None:
+    cost = costs_of(name).cost(_convolution("float32"))
+    assert cost.temporaries
+    assert cost.fallback is not None
+    assert not cost.fallback.temporaries
+    assert sum(each.duration_ns for each in cost.fallback.kernels) >= sum(each.duration_ns for each in cost.kernels)
+
+
+def test_a_copy_that_a_convolution_needs_has_no_fallback() -> None:
+    """torch makes it, not cuDNN."""
+    call = _convolution("float32")
+    strided = TensorSpec("float32", (32, 128, 64, 64), tuple(2 * each for each in call.tensors[0].strides))
+    cost = costs_of("h100").cost(replace(call, inputs=(strided, *call.inputs[1:])))
+    copied = 4 * 32 * 128 * 64 * 64
+    assert cost.temporaries[0][0] == copied
+    assert cost.fallback is not None
+    assert cost.fallback.temporaries == ((copied,),)
 
 
 @pytest.mark.parametrize("call", [_product, _convolution])

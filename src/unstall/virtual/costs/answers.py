@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 import re
 import statistics
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
@@ -41,6 +43,8 @@ _THREADS = {(7, 5): 1_024, (8, 6): 1_536, (8, 9): 1_536, (12, 0): 1_536}
 _FILLS_MULTIPROCESSOR = re.compile(r"nvjet_sm90|sm90_\w*wgmma")
 """Hopper's kernels with specialised warps. In traces of an H200, a block has 384 threads of 168 registers: 64,512 of
 the 65,536 registers of a multiprocessor."""
+_LAST_WITHOUT_TF32 = (7, 5)
+_PieceCost: TypeAlias = tuple[tuple[Kernel, ...], tuple[tuple[int, ...], ...]]
 _DIRECTIONS = {
     CopyDirection.HOST_TO_DEVICE: "HtoD",
     CopyDirection.DEVICE_TO_HOST: "DtoH",
@@ -54,7 +58,17 @@ def _multiplies_in_tf32(gpu: Gpu) -> bool:
 
 
 def _tf32_rate(gpu: Gpu, roofline: Roofline) -> float:
-    return roofline.half_flops_per_ns / 2 if _multiplies_in_tf32(gpu) else roofline.flops_per_ns
+    return roofline.tf32_flops_per_ns if _multiplies_in_tf32(gpu) else roofline.flops_per_ns
+
+
+def _total_ns(kernels: tuple[Kernel, ...]) -> int:
+    return sum(kernel.duration_ns for kernel in kernels)
+
+
+def _lasting(kernels: tuple[Kernel, ...], least_ns: int) -> tuple[Kernel, ...]:
+    """Returns the kernels, scaled so that they take at least this time together."""
+    scale = max(1.0, least_ns / _total_ns(kernels))
+    return tuple(replace(kernel, duration_ns=round(kernel.duration_ns * scale)) for kernel in kernels)
 
 
 def _called(variant: str) -> str:
@@ -74,7 +88,7 @@ class MeasuredCosts:
             roofline_of(each.file.peaks, each.file.device.l2_bytes, each.file.device.multiprocessors)
             for each in (gpu, measured)
         )
-        self._tables: dict[tuple[str, str], CostTable | None] = {}
+        self._tables: dict[tuple[str, str, bool], CostTable | None] = {}
 
     def _roofline_for(self, family: Family, dtype: str) -> Roofline:
         """Returns the GPU's roofline for calls of a family in a type.
@@ -144,17 +158,29 @@ class MeasuredCosts:
             return OperatorCost(())
         if _OF_LIBRARIES.match(name):
             raise NotImplementedError("no measured call resembles it")
-        host_ns = self._measured.file.operators_host_ns.get(name, self._usual_host_ns)
+        if not _multiplies_in_tf32(self._gpu):
+            signature = replace(signature, precision="")
+        split = self._pieces(signature)
+        usual = self._put_together(name, split, self._piece)
+        if not any(piece.signature.name in convolutions.OPERATORS for piece in split):
+            return usual
+        fallback = self._put_together(name, split, self._without_workspace)
+        return usual if fallback.temporaries == usual.temporaries else replace(usual, fallback=fallback)
+
+    def _put_together(
+        self, name: str, split: tuple[Piece, ...], piece_cost: Callable[[Signature], _PieceCost]
+    ) -> OperatorCost:
+        """Returns the cost of the operator `name`, given its pieces and the cost of each."""
         kernels: list[Kernel] = []
         temporaries: list[tuple[int, ...]] = []
         held: tuple[int, ...] = ()  # bytes that the next pass takes over
         workspaces: dict[str, int] = {}
-        known: dict[int, tuple[tuple[Kernel, ...], tuple[tuple[int, ...], ...]]] = {}  # a piece may come many times
-        for piece in self._pieces(signature):
+        known: dict[int, _PieceCost] = {}  # a piece may come many times
+        for piece in split:
             if piece.ns is not None:
                 known[id(piece)] = (self._kernel(f"{name}_kernel", piece.ns),), ()
             elif id(piece) not in known:
-                known[id(piece)] = self._piece(piece.signature)
+                known[id(piece)] = piece_cost(piece.signature)
             found, passes = known[id(piece)]
             kernels += (replace(found[0], host_ns=piece.host_ns), *found[1:]) if piece.host_ns else found
             held += piece.holds
@@ -165,6 +191,7 @@ class MeasuredCosts:
                 workspaces |= self._workspaces(piece.signature)
         if held:
             temporaries.append(held)
+        host_ns = self._measured.file.operators_host_ns.get(name, self._usual_host_ns)
         return OperatorCost(tuple(kernels), host_ns, tuple(temporaries), tuple(workspaces.items()))
 
     def guess(self, signature: Signature) -> OperatorCost:
@@ -208,11 +235,24 @@ class MeasuredCosts:
         differ = sum(one != other for one, other in zip(asked, measured, strict=True))
         return differ, table.ask(described[1].dims, self._roofline).distance
 
-    def _piece(self, signature: Signature) -> tuple[tuple[Kernel, ...], tuple[tuple[int, ...], ...]]:
+    def _without_workspace(self, signature: Signature) -> _PieceCost:
+        """Returns (kernels, allocations) of a piece if the device has no room for the workspace of a convolution.
+
+        cuDNN then tries its other algorithms, down to those without a workspace. Such an algorithm is not faster, or
+        cuDNN would have chosen it first.
+        """
+        kernels, allocations = self._piece(signature)
+        if signature.name not in convolutions.OPERATORS or not allocations:
+            return kernels, allocations
+        others, _ = self._piece(signature, bare=True)
+        return _lasting(others, _total_ns(kernels)), ()
+
+    def _piece(self, signature: Signature, *, bare: bool = False) -> _PieceCost:
         """Returns (kernels, allocations) of a piece.
 
         A piece frees its temporary memory at the end of each pass. For example, the backward of a convolution has a
-        pass for each gradient. `allocations` has one tuple for each pass: the bytes of each temporary allocation.
+        pass for each gradient. `allocations` has one tuple for each pass: the bytes of each temporary allocation. If
+        `bare` is True, the piece has no allocations: only measured calls without temporary memory are used.
         """
         name = signature.name.removeprefix("aten::")
         described = describe(signature)
@@ -220,7 +260,7 @@ class MeasuredCosts:
             return (Kernel(f"{name}_kernel", round(self._roofline.floor_ns), share=_LEAST),), ()
         family, shape = described
         dtype = shape.variants[0].partition(" ")[0]
-        table = self._find(family, shape)
+        table = self._find(family, shape, bare)
         if table is None:
             total = self._roofline_for(family, dtype).ns(*family.work(shape.variants[0], shape.dims), dtype)
             return (self._kernel(f"{name}_kernel", total),), ()
@@ -245,7 +285,15 @@ class MeasuredCosts:
             temporaries = tuple(round(size * ratio) for size in temporaries)
         if dtype == "float16" and table.variant.startswith("bfloat16"):
             kernels = tuple(replace(each, name=in_float16(each.name)) for each in kernels)
+        if dtype == "tf32" and not table.variant.startswith("tf32"):
+            ieee, _ = self._piece(replace(signature, precision="ieee"))  # cuBLAS may, but need not, round to TF32
+            tf32 = self._kernel(f"{name}_tf32_kernel", answer.total_ns, share)
+            return min((tf32,), ieee, key=_total_ns), (temporaries,) if temporaries else ()
         capability = self._gpu.file.device.capability
+        if family.name == "convolution" and dtype == "float32" and signature.precision == "ieee":  # measured in TF32
+            products = convolutions.products(signature)
+            capability = _LAST_WITHOUT_TF32
+            kernels = _lasting(kernels, sum(_total_ns(self._piece(product)[0]) for product in products))
         kernels = tuple(replace(each, name=name_on(capability, each.name, name, dtype)) for each in kernels)
         if family.name == "convolution":
             return kernels, tuple((size,) for size in temporaries)  # each gradient is a pass with one allocation
@@ -295,16 +343,19 @@ class MeasuredCosts:
         ]
         return _between(size_bytes, rows or [(size, ns) for at, _, size, ns in self._gpu.file.copies if at == "DtoD"])
 
-    def _find(self, family: Family, shape: CallShape) -> CostTable | None:
-        """Returns the table of the first measured variant in `shape.variants`, or None if no variant was measured."""
-        tables = (self._table(family, variant) for variant in shape.variants)
+    def _find(self, family: Family, shape: CallShape, bare: bool = False) -> CostTable | None:
+        """Returns the table of the first measured variant in `shape.variants`, or None if no variant was measured. If
+        `bare` is True, the tables have only calls without temporary memory.
+        """
+        tables = (self._table(family, variant, bare) for variant in shape.variants)
         return next((table for table in tables if table is not None), None)
 
-    def _table(self, family: Family, variant: str) -> CostTable | None:
-        key = (family.name, variant)
+    def _table(self, family: Family, variant: str, bare: bool) -> CostTable | None:
+        key = (family.name, variant, bare)
         if key not in self._tables:
             rows = self._measured.file.tables.get(family.name, {}).get(variant)
-            calls = of_rows(rows, len(family.axes), self._measured.file.sequences) if rows else None
+            calls = of_rows(rows, len(family.axes), self._measured.file.sequences) if rows else []
+            calls = [call for call in calls if not (bare and call.temporaries)]
             self._tables[key] = CostTable(family, variant, calls, self._measured_on) if calls else None
         return self._tables[key]
 

@@ -50,6 +50,8 @@ class OperatorCost:
     """
     workspaces: tuple[tuple[str, int], ...] = ()
     """(key, bytes) of each workspace. A workspace is allocated once for each stream and is not freed after the call."""
+    fallback: OperatorCost | None = None
+    """The cost of the call if the device has no room for `temporaries`. None if the call then fails."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,13 @@ class Roofline:
     floor_ns: float
     multiprocessors: int
 
+    @property
+    def tf32_flops_per_ns(self) -> float:
+        """For float32 that is rounded to TF32, on tensor cores: half of the rate of half precision, in NVIDIA's data
+        sheets of all GPUs that have TF32.
+        """
+        return self.half_flops_per_ns / 2
+
     def ns(self, flops: float, moved: float, dtype: str) -> float:
         """Returns the ns that `flops` operations on `moved` bytes take. If `moved` is at most half of the L2 cache's
         size, the bytes move at the rate of the L2 cache.
@@ -33,10 +40,12 @@ class Roofline:
         return self.floor_ns + max(self.computing_ns(flops, dtype), self.memory_ns(moved))
 
     def computing_ns(self, flops: float, dtype: str) -> float:
-        """Returns the ns that `flops` operations take without any memory access."""
+        """Returns the ns that `flops` operations take without memory access. `dtype` is one of torch's, or "tf32"."""
         peak = self.flops_per_ns
         if dtype in _TENSOR_CORES:
             peak = self.half_flops_per_ns
+        elif dtype == "tf32":
+            peak = self.tf32_flops_per_ns
         elif dtype == "float64":
             peak = self.double_flops_per_ns
         return flops / peak

@@ -82,12 +82,17 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Signature:
-    """One operator call at the CUDA dispatch key. `inputs` are in the order of the schema."""
+    """One operator call at the CUDA dispatch key. `inputs` are in the order of the schema.
+
+    `precision` says how torch's settings have an operator multiply in float32: "tf32", "ieee", or "" for the operator's
+    default. The default is "tf32" for convolutions, and "ieee" for other products.
+    """
 
     name: str
     overload: str
     inputs: tuple[object, ...]
     outputs: tuple[object, ...]
+    precision: str = ""
 
     @cached_property
     def tensors(self) -> tuple[TensorSpec, ...]:
@@ -115,14 +120,18 @@ def nonzero(value: object) -> bool:
 
 
 def parse(raw: RawSignature) -> Signature:
-    """Converts the shim's tuple `(name, overload, inputs, outputs)` into a signature."""
-    name, overload, inputs, outputs = raw
-    return Signature(name, overload, tuple(map(_argument, inputs)), tuple(map(_argument, outputs)))
+    """Converts the shim's tuple `(name, overload, inputs, outputs, precision)` into a signature. The precision may be
+    missing.
+    """
+    name, overload, inputs, outputs = raw[:4]
+    precision = raw[4] if len(raw) == 5 else ""
+    return Signature(name, overload, tuple(map(_argument, inputs)), tuple(map(_argument, outputs)), precision)
 
 
 def plain(signature: Signature) -> RawSignature:
     """Converts a signature into the shim's tuple. This is the inverse of `parse`."""
-    return (signature.name, signature.overload, tuple(map(_raw, signature.inputs)), tuple(map(_raw, signature.outputs)))
+    inputs, outputs = (tuple(map(_raw, values)) for values in (signature.inputs, signature.outputs))
+    return (signature.name, signature.overload, inputs, outputs, signature.precision)
 
 
 def _argument(raw: object) -> object:

@@ -1,6 +1,7 @@
 #include "call.h"
 
 #include "asserts.h"
+#include "device_values.h"
 #include "devices.h"
 #include "meta_kernels.h"
 #include "tensors.h"
@@ -72,6 +73,7 @@ About::About(const c10::OperatorHandle& op)
   shapes = substitute ? nullptr : meta_kernel(name);
   overwrites = overwriting.count(name.name) != 0;
   asserts = asserts_values(name);
+  tf32 = tf32_setting(name);
   bool same_each_time = generator < 0 && !op.hasTag(at::Tag::nondeterministic_seeded);
   elementwise = !substitute && !shapes && same_each_time &&
       (op.hasTag(at::Tag::pointwise) || untagged_elementwise.count(name.name) != 0);

@@ -65,6 +65,7 @@ class OperatorCall {
   void run_launching() {
     Launch launch(about_.number, device_);
     for (size_t i = 0; i < about_.written.size(); i++) launch.input(argument(i), about_.written[i]);
+    if (about_.tf32) launch.multiplies(rounds_to_tf32(*about_.tf32));
     bool captured = !about_.view && capturing_here(device_);
     if (captured) capture(launch);
     else if (about_.view) run_values();

@@ -3,8 +3,11 @@
 #include "launches.h"
 #include "substitutes.h"
 
+#include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+
+#include <optional>
 
 namespace unstall {
 
@@ -19,6 +22,7 @@ struct About {
        overwrites = false, asserts = false;
   bool elementwise = false; // and torch has a Meta kernel in Python alone
   int generator = -1, output_size = -1; // which arguments these are
+  std::optional<at::Float32Op> tf32; // see tf32_setting()
   int64_t reads = 0; // bytes that CUDA's kernel copies to the host and waits for
   const Substitute* substitute; // nullptr: the CPU's own kernel
   const c10::SafeKernelFunction* shapes; // torch's Meta kernel in C++; nullptr: it has none, or a substitute is used

@@ -55,6 +55,7 @@ struct Row {
   std::optional<Float32Op> tf32 = std::nullopt; // the setting that rounds its factors
 };
 
+
 using Rows = std::unordered_map<c10::OperatorName, Row>;
 
 Rows all_rows() {
@@ -170,11 +171,6 @@ Tensor in_tf32(const Tensor& tensor) {
     }
   });
   return out;
-}
-
-bool rounds_to_tf32(Float32Op op) {
-  return settings().has_tf32 &&
-      at::globalContext().float32Precision(at::Float32Backend::CUDA, op) == at::Float32Precision::TF32;
 }
 
 // While it lives, the CPU computes with one thread: its index_put_ with several adds up in the order of chance.
@@ -353,6 +349,16 @@ void register_device_values() {
     std::string full = name.name.substr(6) + (name.overload_name.empty() ? "" : "." + name.overload_name);
     aten->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&compute>());
   }
+}
+
+std::optional<Float32Op> tf32_setting(const c10::OperatorName& name) {
+  auto found = rows().find(name);
+  return found == rows().end() ? std::nullopt : found->second.tf32;
+}
+
+bool rounds_to_tf32(Float32Op setting) {
+  return settings().has_tf32 &&
+      at::globalContext().float32Precision(at::Float32Backend::CUDA, setting) == at::Float32Precision::TF32;
 }
 
 AsDevice::AsDevice() {

@@ -4,6 +4,7 @@
 //
 // The CPU's kernels still do the work: of sums whose terms were brought into another order.
 #pragma once
+#include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -26,5 +27,10 @@ class AsDevice {
 
 // With which keys to run the CPU's kernel of `op`: with the one of such a kernel, if it has one and an AsDevice lives.
 c10::DispatchKeySet keys_of_cpu(const c10::OperatorHandle& op);
+
+// The setting of torch that says whether an operator rounds its factors to TF32, if there is one.
+std::optional<at::Float32Op> tf32_setting(const c10::OperatorName& name);
+// Whether it says so, and the device has TF32.
+bool rounds_to_tf32(at::Float32Op setting);
 
 } // namespace unstall

@@ -16,7 +16,7 @@
 namespace unstall {
 namespace {
 
-enum Tag : int64_t { NONE, TENSOR, LIST, INT, BOOL, INTS, BOOLS, STRING, SCALAR, OUTPUTS };
+enum Tag : int64_t { NONE, TENSOR, LIST, INT, BOOL, INTS, BOOLS, STRING, SCALAR, OUTPUTS, PRECISION };
 
 int64_t tagged(Tag tag, int64_t small) {
   return int64_t(tag) | small << 8;
@@ -108,6 +108,10 @@ void Signature::outputs() {
   key_.push_back(OUTPUTS);
 }
 
+void Signature::precision(bool tf32) {
+  key_.push_back(tagged(PRECISION, tf32));
+}
+
 int32_t Signature::number() const {
   auto& all = table();
   std::lock_guard guard(all.lock);
@@ -181,7 +185,12 @@ PyObject* value_at(const int64_t*& at) {
 PyObject* signature_of(const std::vector<int64_t>& key) {
   const int64_t *at = key.data() + 2, *end = key.data() + key.size();
   PyObject* parts[2] = {PyList_New(0), PyList_New(0)};
+  const char* precision = "";
   for (int part = 0; at != end;) {
+    if (Tag(*at & 0xFF) == PRECISION) {
+      precision = *at++ >> 8 ? "tf32" : "ieee";
+      continue;
+    }
     if (*at == OUTPUTS) {
       part = 1, at++;
       continue;
@@ -195,7 +204,8 @@ PyObject* signature_of(const std::vector<int64_t>& key) {
   Py_DECREF(parts[0]);
   Py_DECREF(parts[1]);
   return Py_BuildValue(
-      "(ssNN)", name_of(int32_t(key[0])).c_str(), name_of(int32_t(key[1])).c_str(), inputs, outputs);
+      "(ssNNs)", name_of(int32_t(key[0])).c_str(), name_of(int32_t(key[1])).c_str(), inputs, outputs,
+      precision);
 }
 
 } // namespace
@@ -261,11 +271,13 @@ void Launch::output(const at::Tensor& tensor) {
 void Launch::log() {
   if (!in_outputs_) signature_.outputs();
   in_outputs_ = true;
+  if (in_tf32_) signature_.precision(*in_tf32_);
   int64_t stream = current_stream(device_);
   int32_t number = signature_.number();
+  int64_t growth = logging() ? growth_of(number) : 0;
   waiting(Launching{device_, stream, number}, [&] {
-    write({.code = Code::LAUNCH, .device = device_, .stream = stream, .a = node_, .id = number, .uses = uses_.data(),
-           .use_count = uses_.size()});
+    log_launch({.code = Code::LAUNCH, .device = device_, .stream = stream, .a = node_, .id = number,
+                .uses = uses_.data(), .use_count = uses_.size()}, growth);
   });
 }
 

@@ -7,6 +7,7 @@
 #include <ATen/core/ivalue.h>
 #include <c10/util/SmallVector.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -28,6 +29,7 @@ class Signature {
   void add(const c10::IValue& value);
   void add(const at::Tensor& tensor);
   void outputs(); // everything added from now on is an output
+  void precision(bool tf32); // of products in float32; after all else
   int32_t number() const;
 
  private:
@@ -51,6 +53,8 @@ class Launch {
   void output(const at::Tensor& tensor);
   // It is captured, as this node (devices.h).
   void captured_as(int64_t node) { node_ = node; }
+  // It multiplies. If the factors are in float32: whether it rounds them to TF32.
+  void multiplies(bool in_tf32) { in_tf32_ = in_tf32; }
   void log();
 
  private:
@@ -59,6 +63,7 @@ class Launch {
   int device_;
   int64_t node_ = 0;
   bool in_outputs_ = false;
+  std::optional<bool> in_tf32_;
   c10::SmallVector<Use, 16> uses_;
 };
 

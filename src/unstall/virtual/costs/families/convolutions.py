@@ -13,10 +13,11 @@ from math import prod
 from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work, item_bytes
 from unstall.virtual.costs.families.products import TILE
 from unstall.virtual.costs.model import Kernel
-from unstall.virtual.costs.signature import Signature, TensorSpec
+from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
 
 _TURNS = re.compile("nchwToNhwc|nhwcToNchw")
 NAMES = ("convolution", "convolution_overrideable", "_convolution", "cudnn_convolution", "convolution_backward")
+OPERATORS = frozenset(f"aten::{name}" for name in NAMES)
 
 
 def describe(signature: Signature) -> CallShape | None:
@@ -93,6 +94,36 @@ def describe(signature: Signature) -> CallShape | None:
     looked += [("float32", at, form, "c" * len(layouts)) for form in (shape, other, "dense") for at in kinds]
     variants = [" ".join(parts) for parts in looked]
     return CallShape(tuple(dict.fromkeys(variants)), dims)
+
+
+def products(signature: Signature) -> tuple[Signature, ...]:
+    """Returns the matrix products that a convolution computes: one for the output, or one for each gradient.
+
+    Returns no product if the convolution has groups. Source: the implicit GEMM of cuDNN (Chetlur et al., 2014,
+    arXiv:1410.0759).
+    """
+    shape = describe(signature)
+    if shape is None or shape.dims[6] > 1:
+        return ()
+    batch, channels, filters, area, out_area, taps, *_ = shape.dims
+    out = batch * out_area, channels * taps, filters
+    of_input = batch * area, filters * taps, channels
+    of_weight = filters, batch * out_area, channels * taps
+    kind = shape.variants[0].split()[1]
+    if kind.startswith("forward"):
+        return (_product(signature, *out),)
+    gradients = kind.partition("-")[2].partition("-")[0]
+    wanted = {"x": of_input, "w": of_weight}
+    return tuple(_product(signature, *wanted[letter]) for letter in gradients if letter in wanted)
+
+
+def _product(signature: Signature, rows: int, deep: int, columns: int) -> Signature:
+    dtype = signature.tensors[0].dtype
+    left, right, out = (
+        TensorSpec(dtype, sizes, contiguous_strides(sizes))
+        for sizes in ((rows, deep), (deep, columns), (rows, columns))
+    )
+    return Signature("aten::mm", "", (left, right), (out,), signature.precision)
 
 
 def with_bias(variant: str) -> bool:

@@ -39,7 +39,9 @@ def describe(signature: Signature) -> CallShape | None:
             unaligned += 1
     dims = (batch, rows, columns, deep, 1 << unaligned)
     usual = {"plain": "bias", "bias": "plain", "batched": "plain"}
+    rounded = left.dtype == "float32" and signature.precision == "tf32"
     variants = (
+        *((f"tf32 {kind} {layouts}", f"bfloat16 {kind} {layouts}") if rounded else ()),  # both on tensor cores
         f"{left.dtype} {kind} {layouts}",
         f"{left.dtype} {usual[kind]} {layouts}",
         f"{left.dtype} {kind} nn",
