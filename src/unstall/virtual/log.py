@@ -50,6 +50,7 @@ class LogCode(IntEnum):
     OP_END = 1
     MARK_BEGIN = 2  # an annotation of record_function
     MARK_END = 3
+    # b: the number of its request for memory, if the shim waits for the answer, or 0
     LAUNCH = 4  # id: the signature of an operator that submits work to `stream`; a: its number if captured, or 0
     COPY = 5  # a: bytes; b: the peer device or -1; flags: CopyFlag
     MALLOC = 6  # a: the allocation; b: bytes requested

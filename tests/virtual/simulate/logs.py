@@ -88,12 +88,14 @@ class Log:
         yield
         self.write(LogCode.MARK_END)
 
-    def launch(self, duration_ns: int, stream: int = 0, device: int = 0, **of: Any) -> None:
-        """One kernel of that duration; see `Fixed`."""
+    def launch(self, duration_ns: int, stream: int = 0, device: int = 0, **of: Any) -> int:
+        """One kernel of that duration; see `Fixed`. Returns the number of its request for memory."""
         raw = (f"{duration_ns}", repr(sorted(of.items())), (), ())
         if raw not in self.operators:
             self.operators.append(raw)
-        self.write(LogCode.LAUNCH, id=self.operators.index(raw), stream=stream, device=device)
+        self._allocations += 1
+        self.write(LogCode.LAUNCH, 0, self._allocations, id=self.operators.index(raw), stream=stream, device=device)
+        return self._allocations
 
     def malloc(self, size: int, stream: int = 0, device: int = 0) -> int:
         self._allocations += 1
@@ -214,6 +216,8 @@ class Fixed:
 
     def cost(self, signature: Signature) -> OperatorCost:
         of = dict(eval(signature.overload))
+        if "fallback_ns" in of:
+            of["fallback"] = OperatorCost((Kernel("slower", of.pop("fallback_ns")),))
         count = of.pop("kernels", 1)
         kernel = Kernel(
             of.pop("name", "kernel"), int(signature.name), share=of.pop("share", 1000 if of.pop("fills", True) else 1)

@@ -117,7 +117,7 @@ def test_headroom_is_what_can_surely_be_had() -> None:
     assert log.headroom == {0: 100 * MIB}
     simulator.set_memory_fraction(0, 0.5)
     assert log.headroom == {0: 50 * MIB}
-    simulator.make_room(0, 30 * MIB, log.malloc(30 * MIB))
+    simulator.make_room(0, log.malloc(30 * MIB))
     assert log.headroom == {0: 20 * MIB}
 
 
@@ -127,7 +127,7 @@ def test_out_of_memory_is_said_at_the_request_in_torchs_words() -> None:
     with pytest.raises(
         Exception, match=r"Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 100.00 MiB"
     ) as told:
-        simulator.make_room(0, 9 * MIB, log.malloc(9 * MIB))
+        simulator.make_room(0, log.malloc(9 * MIB))
     assert type(told.value).__name__ == OutOfMemoryError.__name__
     assert simulator.memory_stats(0)["num_ooms"] == 1
 
@@ -136,18 +136,52 @@ def test_what_an_emptied_cache_has_room_for_is_no_error() -> None:
     log, simulator = begin(total_bytes=100 * MIB)
     for block in [log.malloc(30 * MIB) for _ in range(3)]:
         log.free(block)
-    simulator.make_room(0, 50 * MIB, log.malloc(50 * MIB))
+    simulator.make_room(0, log.malloc(50 * MIB))
     stats = simulator.memory_stats(0)
     assert (stats["num_alloc_retries"], stats["num_ooms"], stats["allocation.all.allocated"]) == (1, 0, 4)
 
 
-def test_what_an_operator_takes_by_itself_and_finds_no_room_for_is_said_at_the_next_call() -> None:
+def test_an_operator_whose_own_memory_does_not_fit_raises_at_its_launch_and_runs_nothing() -> None:
+    log, simulator = begin(total_bytes=100 * MIB)
+    log.malloc(90 * MIB)
+    request = log.launch(1_000, temporaries=((30 * MIB,),))
+    assert simulator.own_growth(0) == 30 * MIB
+    with pytest.raises(Exception, match=r"Tried to allocate 30.00 MiB"):
+        simulator.make_room(0, request)
+    assert not log.raised
+    timeline = simulator.timeline()
+    assert len(timeline.device) == 0
+    assert not [note for note in timeline.meta.notes if "request" in note]
+
+
+def test_an_operator_with_a_fallback_runs_it_if_its_own_memory_does_not_fit() -> None:
+    log, simulator = begin(total_bytes=100 * MIB)
+    log.malloc(60 * MIB)
+    request = log.launch(1_000, temporaries=((30 * MIB,),), fallback_ns=9_000)
+    log.malloc(20 * MIB)
+    simulator.make_room(0, log.launch(1_000, temporaries=((30 * MIB,),), fallback_ns=9_000))
+    timeline = simulator.timeline()
+    names = [timeline.strings[name] for name in timeline.device.name]
+    assert (request, names) == (2, ["kernel", "slower"])
+    assert not log.raised
+    assert simulator.memory_stats(0)["allocated_bytes.all.current"] == 80 * MIB
+
+
+def test_workspaces_of_a_new_stream_are_left_room_for() -> None:
+    log, simulator = begin(total_bytes=100 * MIB)
+    log.launch(1_000, workspaces=(("cublas", 32 * MIB),))
+    assert simulator.own_growth(0) == 1  # so that it is asked for once the room is used up
+    assert log.headroom == {0: (100 - 2 * 32) * MIB}
+
+
+def test_a_failure_that_the_program_learns_of_late_is_noted() -> None:
     log, simulator = begin(total_bytes=100 * MIB)
     log.malloc(90 * MIB)
     log.launch(1_000, temporaries=((30 * MIB,),))
-    assert not log.raised
     simulator.drain()
     assert [type(error).__name__ for error in log.raised] == [OutOfMemoryError.__name__]
+    notes = simulator.timeline().meta.notes
+    assert "1 request for memory failed, and the program got the error at a later call than on a GPU" in notes
 
 
 @examples(200)

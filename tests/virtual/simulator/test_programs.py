@@ -63,8 +63,15 @@ def test_a_device_is_full_when_no_more_fits_and_every_request_counts_once(size: 
 
 
 @pytest.mark.slow
-def test_what_an_operator_takes_by_itself_and_finds_no_room_for_is_an_error_of_a_later_call() -> None:
-    assert "CUDA out of memory. Tried to allocate" in facts("workspace")["told"]
+def test_an_operator_whose_workspace_finds_no_room_raises() -> None:
+    assert "CUDA out of memory. Tried to allocate 32.00 MiB" in facts("workspace")["told"]
+
+
+@pytest.mark.slow
+def test_a_convolution_whose_workspace_finds_no_room_runs_without_it() -> None:
+    read = facts("convolution")
+    assert read["workspace"] > 100 << 20
+    assert "CUDA out of memory. Tried to allocate" in read["told"]
 
 
 @pytest.mark.slow

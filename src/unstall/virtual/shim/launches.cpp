@@ -5,10 +5,12 @@
 
 #include "devices.h"
 #include "memory.h"
+#include "simulator.h"
 #include "waits.h"
 
 #include <ATen/core/List.h>
 
+#include <algorithm>
 #include <deque>
 #include <mutex>
 #include <unordered_map>
@@ -44,6 +46,7 @@ struct Hash {
 struct Table {
   Lock lock;
   std::deque<std::vector<int64_t>> keys; // by number; never moved
+  std::vector<int64_t> growth;           // by number; see own_growth()
   std::unordered_map<Key, int32_t, Hash> numbers;
 };
 
@@ -120,6 +123,7 @@ int32_t Signature::number() const {
   all.keys.emplace_back(key_.begin(), key_.end());
   auto& kept = all.keys.back();
   auto number = int32_t(all.keys.size() - 1);
+  all.growth.push_back(-1);
   all.numbers.emplace(Key{kept.data(), kept.size()}, number);
   return number;
 }
@@ -225,6 +229,23 @@ PyObject* signatures_from(size_t first) {
   }
   return list;
 }
+
+namespace {
+
+// Asked once for each signature.
+int64_t growth_of(int32_t signature) {
+  auto& all = table();
+  {
+    std::lock_guard guard(all.lock);
+    if (int64_t known = all.growth[size_t(signature)]; known >= 0) return known;
+  }
+  int64_t growth = own_growth(signature);
+  std::lock_guard guard(all.lock);
+  all.growth[size_t(signature)] = growth;
+  return std::max(growth, int64_t(0));
+}
+
+} // namespace
 
 Use use_of(const at::Tensor& tensor, bool write) {
   Use use{};

@@ -45,11 +45,11 @@ int64_t worst_growth(int64_t bytes) {
   return (rounded + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
 }
 
-// Whether a request surely fits; then its room is taken.
-bool takes_room(int device, int64_t bytes) {
+// Whether reserved memory can surely grow by this; then that room is taken.
+bool takes_room(int device, int64_t growth) {
   auto& left = headroom.bytes[size_t(device)];
-  if (left.load(std::memory_order_relaxed) == std::numeric_limits<int64_t>::max()) return true;
-  return (left -= worst_growth(bytes)) >= 0;
+  if (growth == 0 || left.load(std::memory_order_relaxed) == std::numeric_limits<int64_t>::max()) return true;
+  return (left -= growth) >= 0;
 }
 
 void log_free(int device, int64_t allocation) {
@@ -57,12 +57,12 @@ void log_free(int device, int64_t allocation) {
 }
 
 int64_t log_request(int device, int64_t bytes) {
-  bool fits = takes_room(device, bytes);
+  bool fits = takes_room(device, worst_growth(bytes));
   int64_t allocation = ++allocations;
   write({.code = Code::MALLOC, .device = device, .stream = current_stream(device), .a = allocation, .b = bytes});
   if (fits) return allocation;
   try {
-    make_room(device, bytes, allocation);
+    make_room(device, allocation);
   } catch (const c10::OutOfMemoryError&) {
     throw; // nothing was allocated
   } catch (...) {
@@ -240,6 +240,13 @@ void resize_bytes(StorageImpl& storage, int64_t bytes) {
   block->cpu->set_data_ptr_noswap(std::move(grown->mutable_data_ptr()));
   block->cpu->set_nbytes(size_t(bytes));
   follow_bytes(storage);
+}
+
+void log_launch(Entry entry, int64_t growth) {
+  bool fits = takes_room(entry.device, growth);
+  if (!fits) entry.b = ++allocations;
+  write(entry);
+  if (!fits) make_room(entry.device, entry.b);
 }
 
 void use_on_stream(const DataPtr& data, int64_t stream) {

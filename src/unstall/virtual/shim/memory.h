@@ -53,6 +53,10 @@ void use_on_stream(const c10::DataPtr& data, int64_t stream);
 
 void set_headroom(int device, int64_t bytes);
 
+// Writes the LAUNCH of an operator whose own memory, beside its results, can make reserved memory grow by `growth`.
+// Raises c10::OutOfMemoryError if the device is too full for it.
+void log_launch(Entry entry, int64_t growth);
+
 // Pinned host memory. Its ranges have negative numbers in the log.
 c10::Allocator* pinned_allocator();
 bool is_pinned(const void* pointer);

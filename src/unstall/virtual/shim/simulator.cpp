@@ -86,9 +86,12 @@ void drain_when_long() {
   draining = false;
 }
 
-void make_room(int device, int64_t bytes, int64_t allocation) {
-  if (there())
-    asked(truth, "make_room", "iLL", device, static_cast<long long>(bytes), static_cast<long long>(allocation));
+void make_room(int device, int64_t allocation) {
+  if (there()) asked(truth, "make_room", "iL", device, static_cast<long long>(allocation));
+}
+
+int64_t own_growth(int32_t signature) {
+  return there() ? int64_t(asked(PyLong_AsLongLong, "own_growth", "i", int(signature))) : -1;
 }
 
 std::atomic<bool> is_raised_later{false};

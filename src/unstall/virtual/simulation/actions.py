@@ -110,10 +110,7 @@ class Actions:
             self._on_host[len(self.operators)] = signature
         cost = OperatorCost(()) if on_host else self._cost(signature)
         self.names.append(signature.name.removeprefix("aten::"))
-        steps = [step for kernel in cost.kernels for step in self._kernel(kernel)] or [RecipeStep(Do.CALL)]
-        first = steps[0]
-        steps[0] = replace(first, work=first.work + cost.host_ns)
-        number = self.add(("signature", len(self.operators)), steps)
+        number = self.add(("signature", len(self.operators)), self._launched(cost))
         self.operators.append(cost)
         self._of_signature.append(number)
         self._needs_memory.append(bool(cost.temporaries or cost.workspaces))
@@ -129,6 +126,21 @@ class Actions:
         kernel = Op(collective.kernel(self.costs), duration, EnginePart.NOTHING, 0, latency)
         self.add((int(LogCode.COLLECTIVE), number), [RecipeStep(Do.LAUNCH, RuntimeCall.REST, ops=(kernel,))])
         return number
+
+    def instead(self, signature: int, ran: OperatorCost | None) -> int:
+        """Returns the number of the recipe of a call for whose memory the device has no room. `ran` is the cost of its
+        fallback, or None if the call fails: then nothing is launched.
+        """
+        key = ("instead", signature, ran is None)
+        found = self.recipes.find(key)
+        if found is None:
+            failed = OperatorCost((), self.operators[signature].host_ns)
+            found = self.add(key, self._launched(ran or failed))
+        return found
+
+    def _launched(self, cost: OperatorCost) -> list[RecipeStep]:
+        steps = [step for kernel in cost.kernels for step in self._kernel(kernel)] or [RecipeStep(Do.CALL)]
+        return [replace(steps[0], work=steps[0].work + cost.host_ns), *steps[1:]]
 
     def _cost(self, signature: Signature) -> OperatorCost:
         """Returns the cost of a call. If the computation of the cost fails, returns a guess, because an unexpected call

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from unstall.virtual.simulation.actions import Actions
+
 
 @dataclass(slots=True)
 class Insertions:
@@ -35,8 +37,17 @@ class LogBatch:
         self.records = records
         self.number = number
         self.captured = np.zeros(len(records), np.bool_)  # part of a graph capture, so nothing runs
+        self.instead: dict[int, int] = {}  # by row: the recipe of a launch for whose memory there was no room
         self.simulated = 0  # number of simulated rows
         self.insertions = Insertions()
+
+    def recipes(self, actions: Actions, first: int, until: int) -> np.ndarray:
+        """Returns the number of the recipe of each record in rows `first` … `until` - 1, as an int64 array."""
+        result = actions.of(self.records[first:until])
+        for row, recipe in self.instead.items():
+            if first <= row < until:
+                result[row - first] = recipe
+        return result
 
     def take_insertions(self, until: int) -> Insertions:
         """Removes the insertions before row `until` and returns them."""

@@ -25,7 +25,7 @@ class Refusal:
     Attributes:
         record: The number of the record that made the request.
         device: The device of the request.
-        allocation: The number of the allocation, or 0 for an operator's temporary memory.
+        allocation: The number of the request in the log, or 0.
         error: The error with torch's message.
     """
 
@@ -74,7 +74,7 @@ class Requests:
         self._history: dict[int, deque[TraceEntry]] = {}
         self._refusals: list[Refusal] = []
         self.refused = 0
-        """The number of requests that failed although the program had continued as if they had succeeded."""
+        """The number of requests whose failure the program learns of only at a later call."""
 
     def allocator(self, device: int) -> CachingAllocator:
         """Returns a device's allocator. Creates it at the first use."""
@@ -132,10 +132,15 @@ class Requests:
 
     def malloc(self, record: int, device: int, stream: int, allocation: int, size: int) -> None:
         allocator = self.allocator(device)
-        block = self._take(record, allocator, stream, size, allocation)
-        if block is not None:
-            self._blocks[allocation] = (allocator, block)
-            self._placed.append((allocation, block.address, block.size))
+        if size <= 0:
+            return
+        try:
+            block = self._taken(record, allocator, stream, size)
+        except OutOfMemoryError as error:
+            self._refuse(record, allocator, allocation, error)
+            return
+        self._blocks[allocation] = (allocator, block)
+        self._placed.append((allocation, block.address, block.size))
 
     def free(self, record: int, allocation: int) -> None:
         """Frees an allocation. Does nothing if the allocation failed or is unknown."""
@@ -148,20 +153,48 @@ class Requests:
         if held is not None:
             held[0].record_stream(held[1], stream)
 
-    def operate(self, record: int, device: int, stream: int, handle: int, cost: OperatorCost) -> None:
-        """Allocates an operator's workspaces and temporary memory. `handle` is the calling thread's cuBLAS handle."""
+    def operate(
+        self, record: int, device: int, stream: int, handle: int, cost: OperatorCost, request: int
+    ) -> OperatorCost | None:
+        """Allocates an operator's workspaces and temporary memory, and frees the temporary memory.
+
+        Args:
+            record: The number of the operator's log record.
+            device: The operator's device.
+            stream: The operator's stream.
+            handle: The calling thread's cuBLAS handle.
+            cost: The cost of the operator.
+            request: The number of the request in the log, or 0.
+
+        Returns:
+            The cost of what runs: `cost`, or its fallback if the device has no room. None if the operator fails. A
+            library that falls back hides the failure of its request, so only an operator that fails is in
+            `take_refusals`.
+        """
         allocator = self.allocator(device)
-        for name, size in cost.workspaces:
-            key = (device, stream, handle, name)
-            if key not in self._workspaces:
-                kept = self._take(record, allocator, stream, size)
-                if kept is not None:
-                    self._workspaces[key] = kept
-        for sizes in cost.temporaries:
-            taken = [self._take(record, allocator, stream, size) for size in sizes]
+        try:
+            for name, size in cost.workspaces:
+                key = (device, stream, handle, name)
+                if key not in self._workspaces:
+                    self._workspaces[key] = self._taken(record, allocator, stream, size)
+            for sizes in cost.temporaries:
+                self._pass(record, allocator, stream, sizes)
+        except OutOfMemoryError as error:
+            if cost.fallback is not None:
+                return self.operate(record, device, stream, handle, cost.fallback, request)
+            self._refuse(record, allocator, request, error)
+            return None
+        return cost
+
+    def _pass(self, record: int, allocator: CachingAllocator, stream: int, sizes: tuple[int, ...]) -> None:
+        """Allocates and frees the temporary memory of one pass of an operator."""
+        taken: list[Block] = []
+        try:
+            for size in filter(None, sizes):
+                taken.append(self._taken(record, allocator, stream, size))  # noqa: PERF401 - kept if the next one fails
+        finally:
             for block in reversed(taken):
-                if block is not None:
-                    self._give_back(record, allocator, block)
+                self._give_back(record, allocator, block)
 
     def has_workspaces(self, device: int, stream: int, handle: int, cost: OperatorCost) -> bool:
         """Returns whether all workspaces of an operator are already allocated."""
@@ -199,16 +232,16 @@ class Requests:
     def pool_release(self, device: int, pool: PoolId) -> None:
         self.allocator(device).release_pool(pool)
 
-    def headroom(self, device: int) -> int:
-        """Returns how many bytes are certain to be available for new requests, even if no memory is freed. The shim
-        counts each request with the size of the segment that the default settings would reserve for the request. The
-        returned number is for requests that are counted in this way.
+    def headroom(self, device: int, kept_bytes: int) -> int:
+        """Returns how many bytes are certain to be available for new requests, even if no memory is freed. `kept_bytes`
+        more stay available for workspaces. Each request counts with the size of the segment that the default settings
+        would reserve for it (`growth`).
         """
         allocator = self.allocator(device)
         free, total = allocator.mem_get_info()
         fraction = self.fractions.get(device, allocator.settings.per_process_memory_fraction)
         left = min(free, max(int(fraction * total) - allocator.memory_reserved(), 0))
-        return left // worst_growth(allocator.settings)
+        return left // worst_growth(allocator.settings) - kept_bytes
 
     def _observe(self, device: int) -> None:
         if self._most_entries is None:
@@ -219,19 +252,14 @@ class Requests:
             self._history[device] = entries
             self._allocators[device].observe(entries.append)
 
-    def _take(
-        self, record: int, allocator: CachingAllocator, stream: int, size: int, allocation: int = 0
-    ) -> Block | None:
-        if size <= 0:
-            return None
-        try:
-            block = allocator.malloc(size, stream)
-        except OutOfMemoryError as error:
-            error.__traceback__ = None  # its frames lead to those of the program, whose tensors would stay
-            self._refusals.append(Refusal(record, allocator.device, allocation, error))
-            return None
+    def _taken(self, record: int, allocator: CachingAllocator, stream: int, size: int) -> Block:
+        block = allocator.malloc(size, stream)
         self._changed(record, allocator.device, block.size, block.address, allocator)
         return block
+
+    def _refuse(self, record: int, allocator: CachingAllocator, request: int, error: OutOfMemoryError) -> None:
+        error.__traceback__ = None  # its frames lead to those of the program, whose tensors would stay
+        self._refusals.append(Refusal(record, allocator.device, request, error))
 
     def _give_back(self, record: int, allocator: CachingAllocator, block: Block) -> None:
         size, address = block.size, block.address
@@ -240,6 +268,14 @@ class Requests:
 
     def _changed(self, record: int, device: int, size: int, address: int, allocator: CachingAllocator) -> None:
         self._changes.append((record, device, size, allocator.memory_reserved(), address))
+
+
+_DEFAULT = AllocatorSettings.parse("")
+
+
+def growth(sizes: Iterable[int]) -> int:
+    """Returns by how many bytes requests of these sizes increase the reserved memory at most, with default settings."""
+    return sum(_DEFAULT.segment_size(_DEFAULT.block_size(size)) for size in sizes)
 
 
 def worst_growth(settings: AllocatorSettings) -> int:

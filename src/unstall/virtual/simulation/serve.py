@@ -89,7 +89,7 @@ class Server:
             elif code_ == LogCode.EMPTY_CACHE:
                 requests.empty_cache(number + row, device)
             elif on_streams[code_]:
-                self._on_stream(code_, device, stream, a, id_)
+                self._on_stream(code_, device, stream, a, b, id_)
             else:
                 self._graph(code_, device, stream, a, b)
 
@@ -134,11 +134,18 @@ class Server:
     def _insert(self, recipe: int, device: int, stream: int = 0, event: int = 0) -> None:
         self._batch.insertions.add(self._row, recipe, device, stream, event)
 
-    def _on_stream(self, code: int, device: int, stream: int, a: int, id_: int) -> None:
-        """Handles work on a stream. Adds captured work to its graph capture. Allocates the workspaces and the temporary
-        memory of an operator.
+    def _on_stream(self, code: int, device: int, stream: int, a: int, b: int, id_: int) -> None:
+        """Handles work on a stream. Allocates an operator's workspaces and temporary memory. Adds captured work to its
+        graph capture.
         """
         simulation, place = self._simulation, (device, stream)
+        if code == LogCode.LAUNCH and simulation.actions.needs_memory[id_]:
+            number = self._batch.number + self._row
+            handle = self._handles.of(int(self._batch.records["thread"][self._row]))
+            cost = simulation.actions.operators[id_]
+            ran = self.requests.operate(number, device, stream, handle, cost, b)
+            if ran is not cost:
+                self._batch.instead[self._row] = simulation.actions.instead(id_, ran)
         for capture in self._captures.values():
             if code == LogCode.EVENT_WAIT and capture.wait(a, place):
                 self._batch.captured[self._row] = True
@@ -147,12 +154,8 @@ class Server:
                 if code == LogCode.EVENT_RECORD:
                     capture.record(a, place)
                 elif code in _OPS:
-                    recipe = int(simulation.actions.of(self._batch.records[self._row : self._row + 1])[0])
-                    capture.add(simulation.actions.recipes.ops_of(recipe), place)
-        if code == LogCode.LAUNCH and simulation.actions.needs_memory[id_]:
-            number = self._batch.number + self._row
-            handle = self._handles.of(int(self._batch.records["thread"][self._row]))
-            self.requests.operate(number, device, stream, handle, simulation.actions.operators[id_])
+                    recipe = self._batch.recipes(simulation.actions, self._row, self._row + 1)[0]
+                    capture.add(simulation.actions.recipes.ops_of(int(recipe)), place)
 
     def _graph(self, code: int, device: int, stream: int, a: int, b: int) -> None:
         """Begins or ends a graph's capture, or frees the graph and its private pool."""

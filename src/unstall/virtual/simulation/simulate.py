@@ -163,7 +163,7 @@ class Simulation:
             return
         records = batch.records[first:until]
         captured = batch.captured[first:until]
-        recipe = self.actions.of(records)
+        recipe = batch.recipes(self.actions, first, until)
         recipe[captured] = self.actions.captured
         event = _events(records, captured)
         joins, woken = self._turns.joins(records)

@@ -29,6 +29,7 @@ from unstall.virtual.simulation import counts
 from unstall.virtual.simulation.collectives import Group, Meeting, collective_of
 from unstall.virtual.simulation.foresight import Foresight, is_plain
 from unstall.virtual.simulation.host_clock import HostClock, MeasuredHost, MixedHost, ModelledHost, Moment
+from unstall.virtual.simulation.requests import growth
 from unstall.virtual.simulation.simulate import Simulation
 from unstall.virtual.simulation.this_host import host_scale, telling_ns
 
@@ -59,12 +60,13 @@ class Simulator:
         self.faults = FaultLog()
         self._signatures = 0
         self._plain: set[int] = set()  # signatures whose launches never wait
+        self._workspace_bytes = 0  # the most that an operator's workspaces may take on a new stream
         self._foresight = Foresight(self.simulation)
         self._lock = threading.RLock()
         self._forked = False
         self._draining = False
         self._failure: BaseException | None = None
-        self._asked = 0  # the allocation that make_room() waits for; `_refusal` is its error, if any
+        self._asked = 0  # the request that make_room() waits for; `_refusal` is its error, if any
         self._refusal: OutOfMemoryError | None = None
         self._folder = os.getcwd()  # noqa: PTH109 - a str is needed
         self._digests = LineDigests(self._folder, time.time())
@@ -126,11 +128,11 @@ class Simulator:
         # The costs of Python calls were measured with our frames in place of torch's, so only ours are left out.
         self.simulation.know(signatures, [_without(_is_ours, stack) for stack in stacks])
 
-    def _refuse(self, allocation: int, error: OutOfMemoryError) -> None:
-        """Reports to the program that an allocation failed. If `make_room` is simulating this allocation, `make_room`
-        raises the error. Otherwise the program's next call that uses the device raises the error.
+    def _refuse(self, request: int, error: OutOfMemoryError) -> None:
+        """Reports to the program that a request failed. If `make_room` is simulating this request, `make_room` raises
+        the error. Otherwise the program's next call that uses the device raises the error.
         """
-        if allocation and allocation == self._asked:
+        if request and request == self._asked:
             self._refusal = error
         else:
             self.simulation.requests.refused += 1
@@ -243,12 +245,32 @@ class Simulator:
             found = collective_of(calls, Group(*group), sequence, Meeting(*meeting))
             return self.simulation.actions.collective(found)
 
-    def make_room(self, device: int, size_bytes: int, allocation: int) -> None:
-        """Simulates an allocation that is in the log. It is possible that the allocation does not fit on the device. If
-        the allocation fails, raises torch.OutOfMemoryError with torch's message.
+    def own_growth(self, signature: int) -> int:
+        """Returns by how many bytes the temporary memory of an operator's call can increase the reserved memory at
+        most (see `Requests.headroom`). Workspaces count as one byte: the headroom already leaves room for them. Returns
+        -1 if this is not known yet.
         """
         with self._lock:
-            self._asked = allocation
+            if self._forked or self._draining:
+                return -1
+            began = self._source.now_ns()
+            self._know()
+            cost = self.simulation.actions.operators[signature]
+            self.simulation.clock.leave_out(self._source.this_thread(), self._source.now_ns() - began)
+            kept = growth(size for _, size in cost.workspaces)
+            if kept > self._workspace_bytes:
+                self._workspace_bytes = kept
+                self.drain()
+                for device in range(self.options.devices):
+                    self._set_headroom(device)
+            return sum(growth(sizes) for sizes in set(cost.temporaries)) or int(kept > 0)
+
+    def make_room(self, device: int, request: int) -> None:
+        """Simulates a request for memory that is in the log and may not fit on the device: an allocation, or the launch
+        of an operator with temporary memory. If the request fails, raises torch.OutOfMemoryError with torch's message.
+        """
+        with self._lock:
+            self._asked = request
             try:
                 self._up_to_date()
             finally:
@@ -402,7 +424,7 @@ class Simulator:
             )
 
     def _set_headroom(self, device: int) -> None:
-        self._source.set_headroom(device, self.simulation.requests.headroom(device))
+        self._source.set_headroom(device, self.simulation.requests.headroom(device, self._workspace_bytes))
 
     def _spend(self, ns: int) -> int:
         """Brings the calling thread's clock up to date, and then adds `ns` to it. Returns the thread's number.

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from unstall.figures import counted
 from unstall.line_digests import LineDigests
 from unstall.lines.places import Shortened
 from unstall.locate.kinds import SLEEP
@@ -235,7 +236,8 @@ def _held(history: History, faults: FaultLog, rows: HostRows) -> Held:
 def _notes(simulation: Simulation, *first: str | None) -> tuple[str, ...]:
     notes = [note for note in first if note]
     if simulation.requests.refused:
-        notes.append(f"{simulation.requests.refused:,} requests for memory were served that the device has no room for")
+        failed = counted(simulation.requests.refused, "request")
+        notes.append(f"{failed} for memory failed, and the program got the error at a later call than on a GPU")
     guessed = sorted(simulation.actions.guessed)
     if guessed:
         more = f" and {len(guessed) - _NAMED} more" if len(guessed) > _NAMED else ""
