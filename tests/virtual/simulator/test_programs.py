@@ -91,3 +91,11 @@ def test_settings_that_torch_would_not_take_are_named_before_torch_is_imported()
 
 def test_a_refused_request_holds_nothing_of_the_function_that_made_it() -> None:
     assert facts("refused") == {"refused": True, "held": 0}
+
+
+@pytest.mark.slow
+def test_calls_within_an_annotation_are_at_their_own_lines() -> None:
+    places = facts("annotated")
+    assert places["MARK_BEGIN"] == ["12 in work"]
+    assert places["FREE"][0] == "15 in work"
+    assert places["SYNC_DEVICE"] == ["17 in work"]

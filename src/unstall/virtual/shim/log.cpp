@@ -76,7 +76,7 @@ ThreadState& this_thread() {
 
 int32_t stack_here() {
   auto& stacks = this_thread().stacks;
-  return stacks.empty() ? python_stack() : stacks.back();
+  return stacks.empty() || stacks.back() == CHANGES ? python_stack() : stacks.back();
 }
 
 // Takes the time that the thread spent since its last record on what is not the program's.
@@ -97,7 +97,7 @@ void write(const Entry& entry) {
   if (!logging()) return;
   auto& thread = this_thread();
   Record record{};
-  // The Python code sleeps, not the innermost operator or annotation.
+  // The Python code sleeps, not the innermost operator.
   record.stack = entry.code == Code::ADVANCE ? python_stack() : stack_here();
   record.a = entry.a;
   record.b = entry.b;

@@ -97,14 +97,15 @@ struct ThreadState {
   int64_t computing_ns = 0;
   int64_t own_since = 0; // see OwnWork; 0: it does none
   Within within = NO_OPERATOR;
-  std::vector<int32_t> stacks; // one for each operator that is open
+  std::vector<int32_t> stacks; // one for each operator and annotation that is open
 };
 ThreadState& this_thread();
 
 // The number of this thread's stack of Python frames (lines/_frames.c, read without the GIL): -1 without Python, -2 if
 // none can be read. Takes the GIL if code runs that it has not seen before: no lock may be held.
 int32_t python_stack();
-// As above, of the innermost open operator, since the stack cannot change within it.
+// As above, of the innermost open operator, since the stack cannot change within it. Within an annotation it can.
+constexpr int32_t CHANGES = -3; // in ThreadState::stacks
 int32_t stack_here();
 // A new list of the stacks from `first` on, each a list of (code, offset). Needs the GIL.
 _object* stacks_from(uint32_t first);

@@ -193,8 +193,8 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   if (thread.computing || !logging()) return nullptr;
   OwnWork own;
   know_this_thread(thread);
-  thread.stacks.push_back(python_stack());
   bool mark = function.scope() == at::RecordScope::USER_SCOPE;
+  thread.stacks.push_back(mark ? CHANGES : python_stack());
   int32_t name = number_of(function);
   bool host = !mark && on_host(function);
   bool part = std::any_of(open.begin(), open.end(), [](const Open& one) { return one.work.has_value(); });
