@@ -101,6 +101,7 @@ class CopyFlag(IntFlag):
     PINNED = 4
     NON_BLOCKING = 8
     VALUE = 16  # the read of a value: item()
+    SIMULATED = 32  # also of the SYNC_STREAM after it: the simulation of a launch includes it
 
 
 DIRECTION_BITS = 3

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from unstall.virtual.costs.model import HostCosts
+from dataclasses import replace
+
+from unstall.virtual.costs.model import HostCosts, Limits
 from unstall.virtual.costs.operator_calls import OperatorCall, own_ns
 
 HOST = HostCosts(operator=1_000, operator_end=100, launch=3_000, malloc=800, free=200)
@@ -19,6 +21,14 @@ def test_a_call_through_torch_ops_takes_longer_than_programs_know() -> None:
     }
     own = own_ns(calls, HOST, 500)
     assert own["mm"] - own["mm_backward"] == 500
+
+
+def test_the_wait_for_a_value_that_a_call_reads_is_left_out() -> None:
+    limits = Limits(launch_latency=3_000, copy_latency=1_500, wake_latency=4_000)
+    waits = {"nonzero.default": OperatorCall(40_000, 2, 0, read_ns=2_900)}
+    plain = {"nonzero.default": OperatorCall(40_000, 2, 0)}
+    host = replace(HOST, copy=2_500)
+    assert own_ns(plain, host, 0, limits)["nonzero"] - own_ns(waits, host, 0, limits)["nonzero"] == 6_000 + 2_900
 
 
 def test_the_fastest_overload_counts_and_no_time_is_negative() -> None:

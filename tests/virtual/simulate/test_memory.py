@@ -145,7 +145,7 @@ def test_an_operator_whose_own_memory_does_not_fit_raises_at_its_launch_and_runs
     log, simulator = begin(total_bytes=100 * MIB)
     log.malloc(90 * MIB)
     request = log.launch(1_000, temporaries=((30 * MIB,),))
-    assert simulator.own_growth(0) == 30 * MIB
+    assert simulator.call_facts(0) == (30 * MIB, False)
     with pytest.raises(Exception, match=r"Tried to allocate 30.00 MiB"):
         simulator.make_room(0, request)
     assert not log.raised
@@ -170,7 +170,7 @@ def test_an_operator_with_a_fallback_runs_it_if_its_own_memory_does_not_fit() ->
 def test_workspaces_of_a_new_stream_are_left_room_for() -> None:
     log, simulator = begin(total_bytes=100 * MIB)
     log.launch(1_000, workspaces=(("cublas", 32 * MIB),))
-    assert simulator.own_growth(0) == 1  # so that it is asked for once the room is used up
+    assert simulator.call_facts(0) == (1, False)  # so that it is asked for once the room is used up
     assert log.headroom == {0: (100 - 2 * 32) * MIB}
 
 

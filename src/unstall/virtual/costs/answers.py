@@ -20,7 +20,7 @@ from unstall.timeline.columns import CopyDirection, DeviceKind
 from unstall.virtual.costs.collectives import Operation, Transfer, transfer
 from unstall.virtual.costs.families import FAMILIES, CallShape, Family, attention, convolutions, describe, reductions
 from unstall.virtual.costs.families.family import item_bytes
-from unstall.virtual.costs.families.indexing import trusted, without_checks
+from unstall.virtual.costs.families.indexing import timed_as, trusted, without_checks
 from unstall.virtual.costs.families.lists import launches, sizes_of
 from unstall.virtual.costs.families.products import CUBLAS
 from unstall.virtual.costs.gpu_file import Gpu, gpu_named
@@ -161,16 +161,17 @@ class MeasuredCosts:
         if not _multiplies_in_tf32(self._gpu):
             signature = replace(signature, precision="")
         split = self._pieces(signature)
-        usual = self._put_together(name, split, self._piece)
+        usual = self._put_together(signature, split, self._piece)
         if not any(piece.signature.name in convolutions.OPERATORS for piece in split):
             return usual
-        fallback = self._put_together(name, split, self._without_workspace)
+        fallback = self._put_together(signature, split, self._without_workspace)
         return usual if fallback.temporaries == usual.temporaries else replace(usual, fallback=fallback)
 
     def _put_together(
-        self, name: str, split: tuple[Piece, ...], piece_cost: Callable[[Signature], _PieceCost]
+        self, signature: Signature, split: tuple[Piece, ...], piece_cost: Callable[[Signature], _PieceCost]
     ) -> OperatorCost:
-        """Returns the cost of the operator `name`, given its pieces and the cost of each."""
+        """Returns the cost of a call, given its pieces and the cost of each."""
+        name = signature.name.removeprefix("aten::")
         kernels: list[Kernel] = []
         temporaries: list[tuple[int, ...]] = []
         held: tuple[int, ...] = ()  # bytes that the next pass takes over
@@ -191,7 +192,7 @@ class MeasuredCosts:
                 workspaces |= self._workspaces(piece.signature)
         if held:
             temporaries.append(held)
-        host_ns = self._measured.file.operators_host_ns.get(name, self._usual_host_ns)
+        host_ns = self._measured.file.operators_host_ns.get(timed_as(signature), self._usual_host_ns)
         return OperatorCost(tuple(kernels), host_ns, tuple(temporaries), tuple(workspaces.items()))
 
     def guess(self, signature: Signature) -> OperatorCost:

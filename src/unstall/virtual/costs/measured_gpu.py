@@ -10,7 +10,7 @@ import numpy as np
 
 from unstall.virtual.costs.families import FAMILIES, describe
 from unstall.virtual.costs.gpu_file import DeviceEntry, GpuFile, Peaks, TableRow
-from unstall.virtual.costs.model import HostCosts, Startup
+from unstall.virtual.costs.model import HostCosts, Limits, Startup
 from unstall.virtual.costs.operator_calls import OperatorCall, own_ns
 from unstall.virtual.costs.origins import PARTS, Origin, Part
 from unstall.virtual.costs.roofline import Roofline, roofline_of
@@ -162,7 +162,7 @@ def assemble(
     peaks = peaks_of(facts)
     kept = tables.thinned(roofline_of(peaks, device["l2_bytes"], device["multiprocessors"]), within)
     kernels, sequences, rows = rows_of(kept, tables.names)
-    limits = {
+    measured = {
         "queue_capacity": facts["queue"]["capacity"],
         "sleep_cycles_per_us": facts["queue"]["sleep_cycles_per_us"],
         "gap": facts["latencies"]["gap"],
@@ -170,6 +170,7 @@ def assemble(
         "wake_latency": facts["latencies"]["wake"],
         "graph_gap": facts["graph"]["gap_of_100"],
     }
+    limits = {name: value for name, value in measured.items() if value}
     return GpuFile(
         schema="unstall.gpu/2",
         source="measured",
@@ -179,11 +180,14 @@ def assemble(
         peaks=peaks,
         copies=[(at, held, size, ns) for at, held, size, ns, _ in facts["copies"]],
         memsets=[(size, ns) for size, ns in facts["memset"]],
-        limits={name: value for name, value in limits.items() if value},
+        limits=limits,
         workspaces=workspaces_of(device["capability"]),
         startup=startup,
         operators_host_ns=own_ns(
-            hosts, HostCosts(), facts["calls"]["bound_mul_in_place"] - facts["calls"]["mul_in_place"]
+            hosts,
+            HostCosts(),
+            facts["calls"]["bound_mul_in_place"] - facts["calls"]["mul_in_place"],
+            Limits(**limits),
         ),
         kernels=kernels,
         sequences=sequences,

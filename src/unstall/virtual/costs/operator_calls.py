@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from unstall.virtual.costs.facts import median_ns
 from unstall.virtual.costs.measure import device_events, fenced, resolve, split
-from unstall.virtual.costs.model import HostCosts
+from unstall.virtual.costs.model import HostCosts, Limits
 from unstall.virtual.costs.suite import Case, TensorPool
 
 _POOL = 1 << 24  # elements of the largest tensor
@@ -35,12 +35,15 @@ class OperatorCall(NamedTuple):
         allocations: How many blocks the call allocates.
         is_bound: Whether the operator was called by one of torch's bindings, such as `torch.add`. If not, it was called
             through `torch.ops`.
+        read_ns: If the call reads a value from the device: how long the device takes to copy it, and for the kernel
+            before that. Otherwise 0.
     """
 
     ns: int
     launches: int
     allocations: int
     is_bound: bool = True
+    read_ns: int = 0
 
 
 def measure_operator_calls(chosen: Iterable[Case], deadline: float) -> dict[str, OperatorCall]:
@@ -69,22 +72,30 @@ def measure_operator_calls(chosen: Iterable[Case], deadline: float) -> dict[str,
     launches = _launches(list(calls.values()))  # last: once a profiler was attached, every launch takes longer
     if launches is None:
         return {}
-    return {name: found[name]._replace(launches=count) for name, count in zip(calls, launches, strict=True)}
+    return {
+        name: found[name]._replace(launches=len(ops), read_ns=_read_ns(ops))
+        for name, ops in zip(calls, launches, strict=True)
+    }
 
 
-def own_ns(calls: Mapping[str, OperatorCall], host: HostCosts, unbound_ns: int) -> dict[str, int]:
+def own_ns(
+    calls: Mapping[str, OperatorCall], host: HostCosts, unbound_ns: int, limits: Limits | None = None
+) -> dict[str, int]:
     """Returns the host ns of the work inside each operator, by name.
 
-    This is the time of the operator's call, minus the costs of the call's entry, exit, launches and allocations. If an
-    operator has several overloads, the overload with the least work counts. `unbound_ns` is how much longer a call
-    through `torch.ops` takes.
+    This is the time of the operator's call, minus the costs of the call's entry, exit, launches and allocations, and
+    the wait for a value that the call reads. If an operator has several overloads, the overload with the least work
+    counts. `unbound_ns` is how much longer a call through `torch.ops` takes.
     """
+    limits = limits or Limits()
+    wait = limits.launch_latency + limits.copy_latency + limits.wake_latency - host.copy
     own: dict[str, int] = {}
     for operator, call in sorted(calls.items()):
         name = operator.partition(".")[0]
         others = host.operator + host.operator_end
         others += 0 if call.is_bound else unbound_ns
         others += call.launches * host.launch + call.allocations * (host.malloc + host.free)
+        others += wait + call.read_ns if call.read_ns else 0
         own[name] = max(0, min(call.ns - others, own.get(name, call.ns), _MOST_NS))
     return own
 
@@ -118,12 +129,17 @@ def _allocations() -> int:
     return int(torch.cuda.memory_stats().get("allocation.all.allocated", 0))
 
 
-def _launches(calls: Sequence[Callable[[], object]]) -> list[int] | None:
-    """Returns the number of device operations of each call; None if the profiler lost some."""
+def _read_ns(ops: Sequence[tuple[str, int]]) -> int:
+    at = next((at for at, (name, _) in enumerate(ops) if "DtoH" in name), None)
+    return 0 if at is None else sum(ns for _, ns in ops[max(at - 1, 0) : at + 1])
+
+
+def _launches(calls: Sequence[Callable[[], object]]) -> list[list[tuple[str, int]]] | None:
+    """Returns (name, ns) of each device operation of each call; None if the profiler lost some."""
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         for call in calls:
             torch.cuda._sleep(1)
             call()
         torch.cuda.synchronize()
     groups = fenced(device_events(profiler))
-    return [len(group) for group in groups] if len(groups) == len(calls) else None
+    return groups if len(groups) == len(calls) else None

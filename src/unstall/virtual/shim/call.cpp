@@ -51,18 +51,22 @@ class OperatorCall {
     device_ = device_of(about_, op_, c10::ArrayRef<IValue>(stack_->data() + first_, about_.written.size()));
     check_usable(device_);
     bool reads = about_.reads && (about_.output_size < 0 || argument(size_t(about_.output_size)).isNone());
-    if (!reads) return run_launching();
+    if (!reads) {
+      run_launching();
+      return;
+    }
     refuse_in_capture(device_, current_stream(device_));
     check_finished(device_);
     Waiting wait(AWait{WaitKind::VALUE, about_.reads, false, true});
-    run_launching();
+    bool simulated = run_launching();
     wait.begins();
-    log_read(device_, about_.reads);
+    log_read(device_, about_.reads, nullptr, simulated);
     wait.over();
   }
 
  private:
-  void run_launching() {
+  // Returns whether the simulation of the launch includes the operator's read of a value.
+  bool run_launching() {
     Launch launch(about_.number, device_);
     for (size_t i = 0; i < about_.written.size(); i++) launch.input(argument(i), about_.written[i]);
     if (about_.tf32) launch.multiplies(rounds_to_tf32(*about_.tf32));
@@ -77,7 +81,7 @@ class OperatorCall {
     for (size_t i = stack_->size() - results; i < stack_->size(); i++) elements += output((*stack_)[i], launch);
     if (results == 0)
       for (auto& pair : pairs_) elements += size_t(pair.first.numel());
-    if (!about_.view && elements) launch.log();
+    return !about_.view && elements && launch.log();
   }
 
   IValue& argument(size_t i) { return (*stack_)[first_ + i]; }

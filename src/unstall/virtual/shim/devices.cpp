@@ -97,10 +97,10 @@ void sync_event(int64_t event) {
   check_event(event);
 }
 
-void sync_stream(int device, int64_t stream) {
+void sync_stream(int device, int64_t stream, uint8_t flags) {
   refuse_in_capture(device, stream);
   waiting(AWait{WaitKind::STREAM, 0, false, true}, [&] {
-    write({.code = Code::SYNC_STREAM, .device = device, .stream = stream});
+    write({.code = Code::SYNC_STREAM, .device = device, .stream = stream, .flags = flags});
   });
   if (copies_may_run.load(std::memory_order_relaxed)) stream_finished(device, stream);
   to_gpu_trace([&](auto& to) { to.trace_gpu_stream_synchronization(c10::kCUDA, stream_pointer(device, stream)); });

@@ -37,7 +37,7 @@ int64_t new_event();
 void record_event(int64_t event, int device, int64_t stream);
 void wait_event(int64_t event, int device, int64_t stream);
 void sync_event(int64_t event);
-void sync_stream(int device, int64_t stream);
+void sync_stream(int device, int64_t stream, uint8_t flags = 0);
 void sync_device(int device);
 
 // Makes `device` the current one for as long as it lives.

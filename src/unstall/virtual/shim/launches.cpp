@@ -46,7 +46,7 @@ struct Hash {
 struct Table {
   Lock lock;
   std::deque<std::vector<int64_t>> keys; // by number; never moved
-  std::vector<int64_t> growth;           // by number; see own_growth()
+  std::vector<CallFacts> facts;          // by number
   std::unordered_map<Key, int32_t, Hash> numbers;
 };
 
@@ -123,7 +123,7 @@ int32_t Signature::number() const {
   all.keys.emplace_back(key_.begin(), key_.end());
   auto& kept = all.keys.back();
   auto number = int32_t(all.keys.size() - 1);
-  all.growth.push_back(-1);
+  all.facts.emplace_back();
   all.numbers.emplace(Key{kept.data(), kept.size()}, number);
   return number;
 }
@@ -233,16 +233,15 @@ PyObject* signatures_from(size_t first) {
 namespace {
 
 // Asked once for each signature.
-int64_t growth_of(int32_t signature) {
+CallFacts facts_of(int32_t signature) {
   auto& all = table();
   {
     std::lock_guard guard(all.lock);
-    if (int64_t known = all.growth[size_t(signature)]; known >= 0) return known;
+    if (CallFacts known = all.facts[size_t(signature)]; known.growth >= 0) return known;
   }
-  int64_t growth = own_growth(signature);
+  CallFacts facts = call_facts(signature);
   std::lock_guard guard(all.lock);
-  all.growth[size_t(signature)] = growth;
-  return std::max(growth, int64_t(0));
+  return all.facts[size_t(signature)] = facts;
 }
 
 } // namespace
@@ -289,24 +288,26 @@ void Launch::output(const at::Tensor& tensor) {
   use(tensor, true);
 }
 
-void Launch::log() {
+bool Launch::log() {
   if (!in_outputs_) signature_.outputs();
   in_outputs_ = true;
   if (in_tf32_) signature_.precision(*in_tf32_);
   int64_t stream = current_stream(device_);
   int32_t number = signature_.number();
-  int64_t growth = logging() ? growth_of(number) : 0;
+  CallFacts facts = logging() ? facts_of(number) : CallFacts{};
   waiting(Launching{device_, stream, number}, [&] {
     log_launch({.code = Code::LAUNCH, .device = device_, .stream = stream, .a = node_, .id = number,
-                .uses = uses_.data(), .use_count = uses_.size()}, growth);
+                .uses = uses_.data(), .use_count = uses_.size()}, std::max(facts.growth, int64_t(0)));
   });
+  return facts.reads;
 }
 
-void log_read(int device, int64_t bytes, const Use* of) {
+void log_read(int device, int64_t bytes, const Use* of, bool simulated) {
   int64_t stream = current_stream(device);
+  const uint8_t more = simulated ? SIMULATED : 0;
   write({.code = Code::COPY, .device = device, .stream = stream, .a = bytes, .b = -1,
-         .flags = uint8_t(D2H | READS_VALUE), .uses = of, .use_count = of ? size_t(1) : 0});
-  sync_stream(device, stream);
+         .flags = uint8_t(D2H | READS_VALUE | more), .uses = of, .use_count = of ? size_t(1) : 0});
+  sync_stream(device, stream, more);
 }
 
 } // namespace unstall

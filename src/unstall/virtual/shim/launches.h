@@ -55,7 +55,7 @@ class Launch {
   void captured_as(int64_t node) { node_ = node; }
   // It multiplies. If the factors are in float32: whether it rounds them to TF32.
   void multiplies(bool in_tf32) { in_tf32_ = in_tf32; }
-  void log();
+  bool log(); // returns whether the simulation of the launch includes the operator's read of a value
 
  private:
   void use(const at::Tensor& tensor, bool write);
@@ -69,6 +69,7 @@ class Launch {
 
 // The host reads a value: a copy of `bytes` that it waits for, as item() makes. `of`: where the value is, if not in
 // memory of the operator's own.
-void log_read(int device, int64_t bytes, const Use* of = nullptr);
+// `simulated`: with a launch, already.
+void log_read(int device, int64_t bytes, const Use* of = nullptr, bool simulated = false);
 
 } // namespace unstall

@@ -31,6 +31,8 @@ enum class Code : uint8_t {
 
 // Flags of COPY: the direction in the low bits (0 is from one device to another), and how it was called.
 enum CopyFlags : uint8_t { PEER = 0, H2D = 1, D2H = 2, D2D = 3, PINNED = 4, NON_BLOCKING = 8, READS_VALUE = 16 };
+// Flag of COPY and SYNC_STREAM: the simulation of a launch includes it.
+constexpr uint8_t SIMULATED = 32;
 
 // Flag of OP_BEGIN: the operator has nothing to do with a device.
 constexpr uint8_t ON_HOST = 1;

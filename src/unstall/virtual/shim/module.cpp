@@ -133,7 +133,7 @@ PYBIND11_MODULE(_shim, m) {
   m.def("record_event", record_event, arg("id"), arg("device"), arg("stream"));
   m.def("wait_event", wait_event, arg("id"), arg("device"), arg("stream"));
   m.def("sync_event", sync_event, arg("id"));
-  m.def("sync_stream", sync_stream, arg("device"), arg("stream"));
+  m.def("sync_stream", [](int device, int64_t stream) { sync_stream(device, stream); }, arg("device"), arg("stream"));
   m.def("sync_device", [](int device) { sync_device(device_number(device)); });
 
   m.def("set_wait_watcher", [](const py::object& watcher) { set_wait_watcher(watcher.ptr()); }, arg("watcher"));

@@ -90,8 +90,15 @@ void make_room(int device, int64_t allocation) {
   if (there()) asked(truth, "make_room", "iL", device, static_cast<long long>(allocation));
 }
 
-int64_t own_growth(int32_t signature) {
-  return there() ? int64_t(asked(PyLong_AsLongLong, "own_growth", "i", int(signature))) : -1;
+CallFacts call_facts(int32_t signature) {
+  if (!there()) return {};
+  auto facts = [](PyObject* tuple) {
+    long long growth = -1;
+    int reads = 0;
+    if (!PyArg_ParseTuple(tuple, "Lp", &growth, &reads)) rethrow();
+    return CallFacts{growth, reads != 0};
+  };
+  return asked(facts, "call_facts", "i", int(signature));
 }
 
 std::atomic<bool> is_raised_later{false};

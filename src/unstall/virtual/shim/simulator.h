@@ -16,9 +16,13 @@ void set_simulator(_object* simulator); // with the GIL; None for none
 void drain_when_long();
 // Has the simulator take in this request, which was logged. Raises c10::OutOfMemoryError if the device is full.
 void make_room(int device, int64_t allocation);
-// The most by which the own memory of an operator with this signature can make reserved memory grow, counted as
-// set_headroom() counts; -1 if that is not known yet.
-int64_t own_growth(int32_t signature);
+// What is known of a call's cost before it is simulated.
+struct CallFacts {
+  int64_t growth = -1; // the most by which its own memory can make reserved memory grow, as set_headroom() counts;
+                       // -1 if this is not known yet
+  bool reads = false;  // whether its own copies to the host, for which the host waits, are simulated with its launch
+};
+CallFacts call_facts(int32_t signature);
 bool event_done(int64_t event);
 bool stream_done(int device, int64_t stream);
 double elapsed_ms(int64_t first, int64_t second);

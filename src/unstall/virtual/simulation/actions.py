@@ -33,6 +33,7 @@ _BY_WHAT_IT_HOLDS = chosen(
     *(LogCode.COPY, LogCode.SLEEP, LogCode.ADVANCE, LogCode.PIN),
     *(LogCode.GRAPH_LAUNCH, LogCode.WORK, LogCode.COLLECTIVE),
 )
+_MAY_BE_SIMULATED = chosen(LogCode.COPY, LogCode.SYNC_STREAM)
 _LARGE_BYTES = 1 << 28
 _MOST = 1 << 60
 _PAGE = 4_096
@@ -74,6 +75,7 @@ class Actions:
         add = self.add
         self.captured = add("captured", [RecipeStep(Do.CALL, RuntimeCall.CAPTURE, call=host.capture)])
         self.join = add("join", [RecipeStep(Do.JOIN)])
+        self._simulated = add("simulated", [RecipeStep(Do.CALL)])
         self.device_malloc = add("malloc", [RecipeStep(Do.CALL, RuntimeCall.MALLOC, call=host.device_malloc)])
         self.device_free = add(
             "free",
@@ -175,6 +177,7 @@ class Actions:
                 result[row] = self.recipes.find((kind, a)) or result[row]
             else:
                 result[row] = self.sized(kind, a, flags)
+        result[_MAY_BE_SIMULATED[code] & (records["flags"] & CopyFlag.SIMULATED > 0)] = self._simulated
         return result
 
     def call(self, what: RuntimeCall, ns: int) -> int:

@@ -33,7 +33,7 @@ class Foresight:
         Otherwise returns the driver call that the operator's workspaces and temporary memory need. Returns None if the
         launch does not wait.
         """
-        if any(_TO_HOST in kernel.name for kernel in cost.kernels):
+        if reads_value(cost):
             return "value"
         sizes = chain.from_iterable(cost.temporaries)
         if not self._simulation.server.has_workspaces(thread, device, stream, cost):
@@ -44,4 +44,9 @@ class Foresight:
 
 def is_plain(cost: OperatorCost) -> bool:
     """Returns whether a launch of this operator can never make the host wait."""
-    return not (cost.temporaries or cost.workspaces or any(_TO_HOST in kernel.name for kernel in cost.kernels))
+    return not (cost.temporaries or cost.workspaces or reads_value(cost))
+
+
+def reads_value(cost: OperatorCost) -> bool:
+    """Returns whether the operator copies a value to the host, and waits for it."""
+    return any(_TO_HOST in kernel.name for kernel in cost.kernels)

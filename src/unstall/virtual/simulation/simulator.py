@@ -27,7 +27,7 @@ from unstall.virtual.own_place import own_place
 from unstall.virtual.races import RaceLog
 from unstall.virtual.simulation import counts
 from unstall.virtual.simulation.collectives import Group, Meeting, collective_of
-from unstall.virtual.simulation.foresight import Foresight, is_plain
+from unstall.virtual.simulation.foresight import Foresight, is_plain, reads_value
 from unstall.virtual.simulation.host_clock import HostClock, MeasuredHost, MixedHost, ModelledHost, Moment
 from unstall.virtual.simulation.requests import growth
 from unstall.virtual.simulation.simulate import Simulation
@@ -245,14 +245,16 @@ class Simulator:
             found = collective_of(calls, Group(*group), sequence, Meeting(*meeting))
             return self.simulation.actions.collective(found)
 
-    def own_growth(self, signature: int) -> int:
-        """Returns by how many bytes the temporary memory of an operator's call can increase the reserved memory at
-        most (see `Requests.headroom`). Workspaces count as one byte: the headroom already leaves room for them. Returns
-        -1 if this is not known yet.
+    def call_facts(self, signature: int) -> tuple[int, bool]:
+        """Returns (growth, reads) of an operator's call.
+
+        `growth` is by how many bytes the call's temporary memory can increase the reserved memory at most (see
+        `Requests.headroom`). Workspaces count as one byte: the headroom already leaves room for them. It is -1 if this
+        is not known yet. `reads` is whether the call's kernels include a copy to the host.
         """
         with self._lock:
             if self._forked or self._draining:
-                return -1
+                return -1, False
             began = self._source.now_ns()
             self._know()
             cost = self.simulation.actions.operators[signature]
@@ -263,7 +265,7 @@ class Simulator:
                 self.drain()
                 for device in range(self.options.devices):
                     self._set_headroom(device)
-            return sum(growth(sizes) for sizes in set(cost.temporaries)) or int(kept > 0)
+            return sum(growth(sizes) for sizes in set(cost.temporaries)) or int(kept > 0), reads_value(cost)
 
     def make_room(self, device: int, request: int) -> None:
         """Simulates a request for memory that is in the log and may not fit on the device: an allocation, or the launch
