@@ -262,6 +262,8 @@ def loader():
         yield torch.full((1000,), float(number))
 
 
+torch.zeros(1000).pin_memory().cuda()  # the first use of CUDA is no wait for a batch
+torch.cuda.synchronize()
 batches = prefetch(loader())
 start = time.perf_counter_ns()
 for batch in batches:
@@ -420,15 +422,14 @@ print("TIMES", *(at - times[0] for at in times))
 """
 
 
-# Batches of 64 MiB beside a product that takes longer than their copies: by a stream of one's own, and by prefetch.
-# With the memory given, prefetch has room for all, or must wait for the product.
+# Batches of 64 MiB beside a kernel that takes longer than their copies: by a stream of one's own, and by prefetch. With
+# the memory given, prefetch has room for all, or must wait for the kernel.
 BESIDE = """
 import time, torch
 from unstall import prefetch
 
 torch.cuda.set_per_process_memory_fraction({gib} * 2**30 / torch.cuda.get_device_properties(0).total_memory)
 batch = torch.empty(16 << 20).pin_memory()
-factor = torch.empty(20480, 20480, device="cuda")
 
 def timed(run):
     torch.cuda.synchronize()
@@ -441,18 +442,14 @@ def by_hand():
     with torch.cuda.stream(torch.cuda.Stream()):
         for _ in range(60):
             batch.to("cuda", non_blocking=True)
-    torch.mm(factor, factor)
+    torch.cuda._sleep(200_000_000)
 
 def by_prefetch():
     batches = prefetch((batch for _ in range(60)), depth="auto")
-    torch.mm(factor, factor)
+    torch.cuda._sleep(200_000_000)
     for _ in batches:
         pass
 
-torch.mm(factor, factor)
-torch.cuda.synchronize()
-torch.cuda.reset_peak_memory_stats()
-torch.mm(factor, factor)
 print("TIMES", timed(by_hand), timed(by_prefetch), torch.cuda.memory_stats()["num_alloc_retries"])
 """
 
@@ -462,11 +459,9 @@ import torch
 from unstall import prefetch
 
 torch.cuda.set_per_process_memory_fraction(3 * 2**30 / torch.cuda.get_device_properties(0).total_memory)
-factor = torch.empty(4096, 4096, device="cuda")
 held = []
 for number, batch in enumerate(prefetch((torch.empty(16 << 20).pin_memory() for _ in range(40)), depth="auto")):
-    for _ in range(20):
-        factor = factor @ factor
+    torch.cuda._sleep(20_000_000)
     if number % 4 == 3:
         held.append(torch.empty(64 << 20, dtype=torch.float32, device="cuda"))
         held = held[-9:]
@@ -476,7 +471,8 @@ print("FITS")
 # Four threads take batches from one iterator.
 SHARED = """
 import threading, time, torch
-from unstall import UsageError, prefetch
+from unstall import prefetch
+from unstall.errors import UsageError
 
 batches = iter(prefetch((torch.full((1000,), float(number)) for number in range(400)), depth=2))
 taken, errors, ready = [], [], threading.Barrier(4)

@@ -38,7 +38,7 @@ def test_batches_are_copied_beside_a_long_kernel_as_by_a_stream_of_ones_own(tmp_
 
 @pytest.mark.slow
 def test_batches_wait_for_memory_that_the_program_needs(tmp_path: Path) -> None:
-    said = {on_virtual_gpu(tmp_path, programs.BESIDE.format(gib=6)) for _ in range(2)}
+    said = {on_virtual_gpu(tmp_path, programs.BESIDE.format(gib=2)) for _ in range(2)}
     (times,) = said
     by_hand, by_prefetch, retries = map(int, times.split()[1:4])
     assert (by_prefetch > by_hand, retries) == (True, 0)

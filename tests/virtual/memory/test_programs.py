@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,9 @@ def test_a_program_has_the_same_timeline_every_time(tmp_path: Path) -> None:
         folder.mkdir()
         run(folder, "twice")
         content = gzip.decompress((folder / "run.trace.json.gz").read_bytes()).decode()
+        content = re.sub(
+            r": here it took .*?(?=\. --host mixed)", "", content
+        )  # this machine's, which no clock charges
         traces.append(content.replace(str(folder), "FOLDER"))
     assert traces[0] == traces[1]
     assert "Memcpy DtoH" in traces[0]
