@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from unstall.virtual.costs.answers import costs_of
+from unstall.virtual.costs.gpu_file import gpu_named
 from unstall.virtual.costs.model import HostCosts, Limits
 from unstall.virtual.costs.operator_calls import OperatorCall, own_ns
+from unstall.virtual.costs.signature import Signature, TensorSpec
 
 HOST = HostCosts(operator=1_000, operator_end=100, launch=3_000, malloc=800, free=200)
 
@@ -38,3 +41,15 @@ def test_the_fastest_overload_counts_and_no_time_is_negative() -> None:
         "neg.default": OperatorCall(9, 1, 1),
     }
     assert own_ns(calls, HOST, 0) == {"add": 2_900, "neg": 0}
+
+
+def test_a_write_that_does_not_accumulate_has_the_host_time_of_index() -> None:
+    indices = (TensorSpec("int64", (8,), (1,)),)
+    x, values = TensorSpec("float32", (64, 4), (4, 1)), TensorSpec("float32", (8, 4), (4, 1))
+    adding, plain = (
+        Signature("aten::_index_put_impl_", "", (x, indices, values, accumulate, False), (x,))
+        for accumulate in (True, False)
+    )
+    measured = gpu_named("h200").file.operators_host_ns
+    assert costs_of("h200").cost(plain).host_ns == measured["index"]
+    assert costs_of("h200").cost(adding).host_ns == measured["_index_put_impl_"] > 2 * measured["index"]

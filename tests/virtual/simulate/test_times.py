@@ -250,3 +250,16 @@ def test_a_program_that_did_nothing_has_an_empty_timeline() -> None:
     _, simulator = begin()
     timeline = simulator.timeline()
     assert (len(timeline.host), len(timeline.device), len(timeline.memory), len(timeline.threads)) == (0, 0, 0, 1)
+
+
+def test_a_read_that_a_launch_includes_is_simulated_once() -> None:
+    log, simulator = begin()
+    log.launch(3_000, name="Memcpy DtoH (Device -> Pinned)")
+    simulator.drain()
+    before, ops = simulator.simulation.now(0), simulator.simulation.history.ran.length
+    log.write(LogCode.COPY, 8, -1, flags=CopyFlag.DEVICE_TO_HOST | CopyFlag.VALUE | CopyFlag.SIMULATED)
+    log.write(LogCode.SYNC_STREAM, flags=CopyFlag.SIMULATED)
+    simulator.drain()
+    assert (simulator.call_facts(0), ops) == ((0, True), 1)
+    assert simulator.simulation.history.ran.length == ops
+    assert simulator.simulation.now(0) == before
