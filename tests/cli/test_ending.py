@@ -84,7 +84,10 @@ def test_before_the_mending_it_says_to_mark_steps_that_are_not_certain(
     assert max(map(len, lines)) <= 80
 
 
-@pytest.mark.parametrize(("lines", "told"), [((2, 3), "findings 1 and 2"), ((3, 4), "finding 1"), ((4,), None)])
+_LOOP = "from torch.utils.data import DataLoader\nfor x in DataLoader(xs):\n    a = x.cuda()\n"
+
+
+@pytest.mark.parametrize(("lines", "told"), [((3, 4), "findings 1 and 2"), ((4, 5), "finding 1"), ((5,), None)])
 def test_it_says_which_findings_have_a_patch(
     lines: tuple[int, ...],
     told: str | None,
@@ -93,7 +96,7 @@ def test_it_says_which_findings_have_a_patch(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text("for x in xs:\n    a = x.cuda()\n    b = x.to(device)\n    c = f(x)\n")
+    (tmp_path / "train.py").write_text(_LOOP + "    b = x.to(device)\n    c = f(x)\n")
     trace = TraceBuilder(unstall={"schema": "unstall.recording/1", "lines": "exact"})
     for _ in range(4):
         with trace.step():
@@ -141,13 +144,13 @@ def test_a_patch_that_gains_next_to_nothing_is_not_put_forward(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text("for x in xs:\n    a = x.cuda()\n")
+    (tmp_path / "train.py").write_text(_LOOP)
     trace = TraceBuilder(unstall={"schema": "unstall.recording/1", "lines": "exact"})
     for _ in range(4):
         with trace.step():
-            with trace.frame("train.py", 2, "<module>"), trace.op("aten::to"):
+            with trace.frame("train.py", 3, "<module>"), trace.op("aten::to"):
                 trace.copy("HtoD", 20, memory="Pageable")
-            with trace.frame("train.py", 3, "<module>"), trace.op("aten::item"):
+            with trace.frame("train.py", 4, "<module>"), trace.op("aten::item"):
                 trace.launch("gemm", 9_000)
                 trace.sync()
     result = explain(trace.timeline()).result
