@@ -4,15 +4,13 @@ program uses.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import NoReturn
 
 from unstall.errors import UnstallError
 from unstall.guest import device
-from unstall.guest.patching import wrap
+from unstall.guest.os_exit import before_os_exit
 from unstall.recording.journal import Journal
 from unstall.recording.recorder import Recorder
 
@@ -61,7 +59,7 @@ class RecordedWindow:
             self._recorder.start()
             undo.callback(self._recorder.stop)
             undo.callback(lambda: self._wait())
-            undo.callback(_before_os_exit(self._cut_short))
+            undo.callback(before_os_exit(self._cut_short))
             self._journal.write(
                 "window",
                 recorder=self._recorder.name,
@@ -124,19 +122,3 @@ def give_up(window: RecordedWindow | None, journal: Journal, error: Exception) -
     why = str(error) if isinstance(error, UnstallError) else f"{type(error).__name__}: {error}"
     with suppress(Exception):
         journal.write("failed", why=why)
-
-
-def _before_os_exit(act: Callable[[], None]) -> Callable[[], None]:
-    """Makes `os._exit` call `act` before the exit. Forked children of this process do not call `act`.
-
-    Returns a function that restores `os._exit`.
-    """
-    process = os.getpid()
-
-    def leave(original: Callable[[int], NoReturn], status: int) -> NoReturn:
-        if os.getpid() == process:
-            with suppress(Exception):
-                act()
-        original(status)
-
-    return wrap(os, "_exit", leave)

@@ -14,7 +14,8 @@ from types import TracebackType
 from unstall.frameworks import OURS, is_framework
 from unstall.virtual.machine import current, machine
 from unstall.virtual.options import ENVIRONMENT, MachineOptions
-from unstall.virtual.torch_cuda.cuda_errors import NotSupportedError
+
+_pythons_own = sys.__excepthook__
 
 
 def arm(folder: str | None) -> None:
@@ -22,8 +23,8 @@ def arm(folder: str | None) -> None:
 
     If `folder` is None, as in child processes, no run is written.
     """
-    sys.excepthook = _show_error
-    watch = machine(MachineOptions.from_json(os.environ[ENVIRONMENT])).watch()
+    sys.excepthook = sys.__excepthook__ = _show_error  # programs compare the two
+    watch = machine(MachineOptions.from_json(os.environ[ENVIRONMENT]), checked=True).watch()
     if folder is not None:
         from unstall.virtual.run_folder import RunFolder
         from unstall.virtual.stopping import stop_if_asked
@@ -36,8 +37,9 @@ def _show_error(kind: type[BaseException], error: BaseException, trace: Tracebac
     """Shows the error that ends the program. For a NotSupportedError, shows only the user's frames and one sentence."""
     if found := current():
         found.ended_by(error)
-    if not isinstance(error, NotSupportedError):
-        sys.__excepthook__(kind, error, trace)
+    errors = sys.modules.get("unstall.virtual.torch_cuda.cuda_errors")  # there if such an error was raised
+    if errors is None or not isinstance(error, errors.NotSupportedError):
+        _pythons_own(kind, error, trace)
         return
     frames = traceback.extract_tb(trace)
     theirs = [frame for frame in frames if not is_framework(frame.filename) and not frame.filename.startswith(OURS)]

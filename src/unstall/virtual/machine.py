@@ -15,6 +15,7 @@ from unstall.guest import active, step_hooks
 from unstall.guest.imports import around_import
 from unstall.guest.step_source import FORWARD, OPTIMIZER, StepSource
 from unstall.launching.children import arming_children
+from unstall.virtual.allocator.settings import checked_settings_text
 from unstall.virtual.options import ENVIRONMENT, MachineOptions
 from unstall.virtual.program_clock import ProgramClock
 
@@ -220,11 +221,14 @@ def current() -> Machine | None:
     return _machines[0] if _machines else None
 
 
-def machine(options: MachineOptions) -> Machine:
+def machine(options: MachineOptions, *, checked: bool = False) -> Machine:
     """Returns the machine of this process. Creates a machine with `options` if there is none.
 
-    Raises UsageError in three cases: this process has a machine with options other than `options`, torch was imported
-    first, or torch would refuse the allocator's settings.
+    `checked` says that the GPU of `options` is known to exist. If it is False, its file is read now, which imports
+    NumPy.
+
+    Raises UsageError in four cases: this process has a machine with options other than `options`, torch was imported
+    first, the GPU is unknown, or torch would refuse the allocator's settings.
     """
     if not _machines:
         if "torch" in sys.modules:
@@ -232,11 +236,11 @@ def machine(options: MachineOptions) -> Machine:
                 "torch was imported before the virtual GPU was there, and would not see it: begin the virtual GPU "
                 "first, or run the program by `unstall run --gpu` or `python -m unstall.virtual`"
             )
-        from unstall.virtual.costs.gpu_file import gpu_named
-        from unstall.virtual.simulation.simulator import allocator_settings
+        if not checked:
+            from unstall.virtual.costs.gpu_file import gpu_named
 
-        gpu_named(options.gpu)
-        allocator_settings()
+            gpu_named(options.gpu)
+        checked_settings_text()
         _machines.append(Machine(options))
         active.refuse_recordings(Machine.under_way)
     found = _machines[0]

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
 
 from unstall.errors import UnstallError
 from unstall.guest.interrupts import remember_interrupt
+from unstall.guest.os_exit import before_os_exit
 from unstall.virtual.machine import WatchedSpan
 
 TIMELINE = "run.timeline"
@@ -30,9 +30,8 @@ class RunFolder:
         self._watch = watch
         self._folder = folder
         self._process = os.getpid()
-        self._exit = os._exit
         atexit.register(self._at_exit)
-        os._exit = self._leave
+        before_os_exit(self.write)
 
     def write(self) -> None:
         """Writes the timeline. If the timeline cannot be written, writes the error message. Does not change the way in
@@ -59,12 +58,6 @@ class RunFolder:
     def _fail(self, why: str) -> None:
         if self._folder.exists():
             (self._folder / FAILED).write_text(why, encoding="utf-8")
-
-    def _leave(self, status: int) -> NoReturn:
-        try:
-            self.write()
-        finally:
-            self._exit(status)
 
 
 @contextmanager

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 
+from unstall.errors import UsageError
+
+SETTINGS_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 MIB = 1 << 20
 MIN_BLOCK = 512
 """The size of every block is a multiple of this size."""
@@ -194,3 +198,22 @@ def _divisions(text: str) -> tuple[int, ...]:
             counts[:last] = [count] * last
         counts[last] = count
     return tuple(counts)
+
+
+def settings_text() -> str:
+    """Returns the allocator's settings from the environment variables, or "" if no variable is set."""
+    return os.environ.get(_variable(), "")
+
+
+def checked_settings_text() -> str:
+    """Returns `settings_text()`. Raises UsageError if torch would reject the settings."""
+    text = settings_text()
+    try:
+        AllocatorSettings.parse(text)
+    except ValueError as error:
+        raise UsageError(f"{_variable()}={text}: {error}") from None
+    return text
+
+
+def _variable() -> str:
+    return next((name for name in SETTINGS_VARIABLES if os.environ.get(name)), SETTINGS_VARIABLES[0])

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unstall.errors import UnstallError, UsageError
+from unstall.errors import UnstallError
 from unstall.frameworks import OURS, is_left_out_of_stacks
 from unstall.guarding.kinds import Kind
 from unstall.line_digests import LineDigests
 from unstall.virtual.allocator.out_of_memory import OutOfMemoryError
-from unstall.virtual.allocator.settings import AllocatorSettings
+from unstall.virtual.allocator.settings import checked_settings_text
 from unstall.virtual.clock_log import ClockLog
 from unstall.virtual.costs.answers import costs_of
 from unstall.virtual.costs.model import Costs, HostCosts
@@ -52,7 +52,7 @@ class Simulator:
         self.costs = costs if costs is not None else costs_of(options.gpu)
         clock = _clock(options, self.costs.host)
         self.simulation = Simulation(
-            self.costs, clock, devices=options.devices, settings=allocator_settings(), warm=options.warm
+            self.costs, clock, devices=options.devices, settings=checked_settings_text(), warm=options.warm
         )
         self.names: list[str] = []
         self.stacks: list[Stack] = []
@@ -463,20 +463,6 @@ class Simulator:
                 clock.scale = host_scale(self.costs)
         finally:
             self._source.set_logging(True)
-
-
-def allocator_settings() -> str:
-    """Returns the allocator's settings from the environment variables. Raises UsageError if torch would reject the
-    settings.
-    """
-    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-    name = next((name for name in names if os.environ.get(name)), names[0])
-    text = os.environ.get(name, "")
-    try:
-        AllocatorSettings.parse(text)
-    except ValueError as error:
-        raise UsageError(f"{name}={text}: {error}") from None
-    return text
 
 
 def _clock(options: MachineOptions, costs: HostCosts) -> HostClock:

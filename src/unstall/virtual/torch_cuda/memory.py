@@ -4,11 +4,10 @@ formats.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from unstall.virtual.allocator.settings import AllocatorSettings
+from unstall.virtual.allocator.settings import SETTINGS_VARIABLES, AllocatorSettings, settings_text
 from unstall.virtual.log import LogCode
 from unstall.virtual.torch_cuda.cuda_errors import NotSupportedError, refusing
 from unstall.virtual.torch_cuda.memory_history import MemoryHistory
@@ -19,12 +18,6 @@ if TYPE_CHECKING:
     import torch
 
 ALL_POOLS = (0, 0)
-SETTINGS_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-
-
-def settings_text() -> str:
-    """Returns the allocator's settings from the environment variables, or "" if no variable is set."""
-    return next((os.environ[name] for name in SETTINGS_VARIABLES if os.environ.get(name)), "")
 
 
 def nested(flat: Mapping[str, int]) -> dict[str, Any]:
