@@ -13,7 +13,7 @@ import pytest
 from cli.command import Cli, Outcome
 
 from unstall.cli._recording import Teller, failure, how_it_failed, lacks_gpu, rank_of, why_nothing
-from unstall.cli.run import free_trace_name
+from unstall.cli._trace import trace_target
 from unstall.guest.device import has_driver
 from unstall.launching.launch import Exit
 from unstall.recording.journal import Follower, Journal, read
@@ -260,12 +260,14 @@ def test_cupti_is_refused_before_the_program_starts_where_it_cannot_work(tmp_pat
     assert outcome.err.endswith(". On a virtual GPU: `unstall run --gpu h200 train.py -x`\n")
 
 
-def test_a_trace_never_takes_the_name_of_another(tmp_path: Path) -> None:
+def test_a_trace_never_takes_the_name_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     names = []
     for rank in (None, None, None, 1, 1):
-        path = free_trace_name("train", rank, tmp_path)
-        path.write_text("")
-        names.append(path.name)
+        target = trace_target(None, "train", rank)
+        likely = target.likely()
+        assert target.publish(lambda path: path.write_text("a trace")) == likely
+        names.append(likely.name)
     assert names == [
         "train.trace.json.gz",
         "train-2.trace.json.gz",

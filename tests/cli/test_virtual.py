@@ -19,7 +19,7 @@ from unstall.document.formats import render
 from unstall.launching.launch import Exit
 from unstall.locate.steps import find_steps
 from unstall.timeline.columns import Faults, HostKind, Timeline
-from unstall.virtual.run_folder import TIMELINE
+from unstall.virtual.run_place import RunPlace
 
 
 def _run(steps: int) -> Timeline:
@@ -174,17 +174,17 @@ def test_seconds_in_which_nothing_ran_are_the_whole_run_instead() -> None:
 def test_why_nothing_is_known_of_a_run_on_the_virtual_gpu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], ended: Exit, said: str
 ) -> None:
-    assert read_run(tmp_path, ended) is None
+    assert read_run(RunPlace(str(tmp_path)), ended) is None
     assert capsys.readouterr().err == f"unstall: {said}\n"
 
 
 def test_a_program_that_was_ended_before_it_used_the_gpu_has_no_trace(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    TraceBuilder().timeline().save(tmp_path / TIMELINE)
-    assert read_run(tmp_path, Exit(130, 2)) is None
+    TraceBuilder().timeline().save(RunPlace(str(tmp_path)).timeline)
+    assert read_run(RunPlace(str(tmp_path)), Exit(130, 2)) is None
     assert capsys.readouterr().err == "unstall: nothing ran on the virtual GPU before the program ended\n"
-    assert read_run(tmp_path, Exit(0)) is not None
+    assert read_run(RunPlace(str(tmp_path)), Exit(0)) is not None
 
 
 @pytest.mark.parametrize(

@@ -5,26 +5,34 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import shutil
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unstall.cli._commands import launcher
+from unstall.cli._progress import working
 from unstall.cli._recording import say, signal_name
-from unstall.errors import UsageError
+from unstall.cli._trace import Kept, kept_in, published
+from unstall.errors import TraceError, UsageError
 from unstall.figures import counted, duration
 from unstall.launching.children import arming_children
 from unstall.recording.settings import Settings
 from unstall.virtual.options import ENVIRONMENT, HOST_CLOCKS, NUMERICS, MachineOptions, parse
 
 if TYPE_CHECKING:
+    from unstall.cli._trace import TraceTarget
     from unstall.launching.launch import Exit
     from unstall.timeline.columns import Timeline
+    from unstall.virtual.run_place import RunPlace
     from unstall.virtual.stopping import Until
 
+VIRTUAL = "virtual"
+"""The event of a journal that says that the program runs on a virtual GPU."""
 _OF_REAL_GPUS = ("--recorder", "--lines", "--shapes")
 _MARKED = ("annotation", "optimizer")
 _WARMUP = Settings("").warmup
@@ -180,20 +188,90 @@ def tell_of_stop(folder: Path, args: argparse.Namespace) -> None:
     say(f"--stop did not end the program: {why}")
 
 
-def read_run(folder: Path, ended: Exit) -> Timeline | None:
-    """Returns the program's run on the virtual GPU, or prints a reason and returns None if there is no such run."""
-    from unstall.read import load
-    from unstall.virtual.run_folder import FAILED, TIMELINE
+@contextmanager
+def spare_memory() -> Iterator[str]:
+    """Yields the path of an empty file in memory. While the block runs, other processes of this user can write to
+    it.
+    """
+    file = os.memfd_create("unstall-run")
+    try:
+        yield f"/proc/{os.getpid()}/fd/{file}"
+    finally:
+        os.close(file)
 
-    if (folder / TIMELINE).exists():
-        timeline = load(folder / TIMELINE)
+
+def note_virtual_run(folder: Path, options: MachineOptions, program: Sequence[str]) -> None:
+    """Notes in the folder of a run what `unstall recover` needs. `program` is the program's command line."""
+    from unstall.recording.journal import Journal
+
+    named = " ".join(program[: 2 if program[0] == "-m" else 1])  # the arguments may hold secrets
+    where = os.getcwd()  # noqa: PTH109 - as text
+    with suppress(OSError):  # of a full disk: the run may still go into memory
+        Journal(folder).write(
+            VIRTUAL,
+            pid=os.getpid(),
+            folder=where,
+            program=named,
+            began_s=time.time(),
+            metadata=options.metadata(),
+        )
+
+
+def keep_virtual_run(
+    place: RunPlace, target: TraceTarget, options: MachineOptions, ended: Exit, args: argparse.Namespace
+) -> Kept:
+    """Writes the trace of a run on the virtual GPU, and removes the run's folder. If the trace cannot be written,
+    prints the reason, and the folder stays if it has the run. The timeline of the result is the part of the run that
+    the trace contains.
+    """
+    folder = Path(place.folder)
+    lost = True
+    try:
+        with working("reading the run", quiet=args.quiet):
+            timeline = read_run(place, ended)
+        lost = False
+    except TraceError as error:
+        say(str(error))
+    if lost or timeline is None:
+        shutil.rmtree(folder, ignore_errors=True)
+        return Kept(lost=lost)
+    told = replace(timeline.meta, step=args.step, user=tuple(args.user))
+    part = part_asked_for(replace(timeline, meta=told), args)
+    with working("writing the trace", quiet=args.quiet):
+        trace = published(target, lambda path: write_run(part, path, options.metadata()))
+    if trace and not args.quiet:
+        say(f"the trace is in {trace}")
+    file = trace or (place.timeline if place.timeline.exists() else None)
+    if file and file != trace:
+        say(kept_in(folder))
+    else:
+        if trace is None:
+            say("there is no room for the run, so only its report is left")
+        shutil.rmtree(folder, ignore_errors=True)
+    from unstall.virtual.profiler.frames import with_frames
+
+    framed = with_frames(part)
+    name = str(file or target.likely())
+    return Kept(file, replace(framed, meta=replace(framed.meta, path=name)), lost=trace is None)
+
+
+def read_run(place: RunPlace, ended: Exit) -> Timeline | None:
+    """Returns the program's run on the virtual GPU, or prints a reason and returns None if there is no such run. Raises
+    TraceError if there was a run, and it could not be kept.
+    """
+    from unstall.read import load
+
+    file = place.written()
+    if file is not None:
+        timeline = load(file)
         if len(timeline.host) or not (ended.code or ended.signal):
             return timeline
         say("nothing ran on the virtual GPU before the program ended")
         return None
-    if (folder / FAILED).exists():
-        say(f"nothing is known of the run: {(folder / FAILED).read_text(errors='replace')}")
-    elif ended.signal is not None:
+    if place.failed.exists():
+        why = place.failed.read_text(errors="replace") or f"{place.folder} has no room"
+        raise TraceError(f"nothing is known of the run: {why}")
+    if ended.signal is not None:
         instead = "; SIGINT, as by Ctrl-C, leaves it the time" if ended.signal == signal.SIGTERM else ""
         say(
             f"nothing is known of the run: {signal_name(ended.signal)} ended the program before it could be kept"
@@ -311,8 +389,8 @@ def told_of_faults(timeline: Timeline) -> str:
     return explain(timeline).verdict.text
 
 
-def write_run(timeline: Timeline, path: Path, options: MachineOptions) -> None:
-    """Writes a run on the virtual GPU as a trace file."""
+def write_run(timeline: Timeline, path: Path, metadata: Mapping[str, object]) -> None:
+    """Writes a run on the virtual GPU as a trace file. `metadata` is that of the machine's options."""
     from unstall.virtual.profiler.trace_file import write_trace
 
-    write_trace(timeline, path, options.metadata())
+    write_trace(timeline, path, metadata)

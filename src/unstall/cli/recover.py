@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         return _list(Path(tempfile.gettempdir()))
     from unstall.cli._output import check_replaced
     from unstall.cli._recording import failure, say, why_nothing
-    from unstall.cli.run import free_trace_name
+    from unstall.cli._trace import trace_target
     from unstall.files import check_targets
     from unstall.recording.journal import read
     from unstall.recording.trace.write import write_trace
@@ -54,14 +54,15 @@ def run(args: argparse.Namespace) -> int:
     events = read(folder) if folder.is_dir() else []
     if not events:
         raise UsageError(f"{folder}: this is no folder that unstall recorded to; `unstall recover` lists those")
-    trace = Path(args.trace) if args.trace else free_trace_name(folder.resolve().name, None, Path())
-    check_targets([str(trace)], [])
-    check_replaced(trace)
+    target, shortfalls = trace_target(args.trace, folder.resolve().name), []
+    check_targets([str(target.likely())], [])
+    check_replaced(target.likely())
+    missing = why_nothing(events, _settings(folder, events), succeeded=False)
     try:
-        shortfall = write_trace(folder, trace, missing=why_nothing(events, _settings(folder, events), succeeded=False))
+        trace = target.publish(lambda path: shortfalls.append(write_trace(folder, path, missing=missing)))
     except TraceError as error:
         raise TraceError(f"{folder}: {error}") from error
-    if not shortfall and (failed := failure(events)):
+    if shortfalls == [None] and (failed := failure(events)):
         say(f"the recording is not whole: {failed}")
     say(f"the trace is in {trace}")
     return 0

@@ -8,7 +8,8 @@
 
 Options before SCRIPT or -m are for unstall; everything after that goes to the program. The program runs as it would
 under plain Python, and unstall exits as the program did. When the program has ended, the explanation is printed to
-stderr. With --format or --json, the explanation goes to stdout and the program's own output to stderr.
+stderr. With --format or --json, the explanation goes to stdout and the program's own output to stderr. If the program
+succeeds but its recording cannot be kept, for example on a full disk, the exit code is 3.
 
 With --gpu, the program and the processes that it starts run on a virtual GPU, and the program's clock is a virtual one.
 No GPU is needed. By default such a run explains every step after the first three. Use --warmup and --steps to explain
@@ -21,14 +22,12 @@ stop = true. The command line overrides them.
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -37,12 +36,10 @@ from unstall.cli._blame_options import check_blame
 from unstall.cli._commands import advice_on
 from unstall.cli._config import configure
 from unstall.cli._ending import ending
-from unstall.cli._inputs import read_timeline
 from unstall.cli._output import check_outputs, check_replaced, deliver
 from unstall.cli._progress import working
 from unstall.cli._recording import (
     Teller,
-    failure,
     how_it_failed,
     lacks_gpu,
     rank_of,
@@ -51,27 +48,24 @@ from unstall.cli._recording import (
     why_nothing,
 )
 from unstall.cli._run_options import add_run_options, check_recording, settings_of
+from unstall.cli._trace import Kept, TraceTarget, check_folders, keep_recording, trace_target
 from unstall.cli._virtual import (
     ask_to_stop,
     command_with_gpu,
+    keep_virtual_run,
+    note_virtual_run,
     options_of,
-    part_asked_for,
-    read_run,
+    spare_memory,
     tell_of_stop,
     told_of_faults,
     virtual_gpu_for_children,
-    write_run,
 )
 from unstall.errors import TraceError, UnstallError, UsageError
 from unstall.recording.settings import FOLDER_PREFIX
 
 if TYPE_CHECKING:
     from unstall.answers.report import Report
-    from unstall.launching.launch import Exit
-    from unstall.recording.journal import Event
-    from unstall.recording.settings import Settings
     from unstall.timeline.columns import Timeline
-    from unstall.virtual.options import MachineOptions
 
     Explain: TypeAlias = Callable[[Timeline, argparse.Namespace, Path], Report]
     Blame: TypeAlias = Callable[[argparse.Namespace, Sequence[str]], int]
@@ -110,7 +104,7 @@ def run_program(args: argparse.Namespace, explain: Explain, blame: Blame | None 
         from unstall.cli._blame import run_blamed
 
         check_outputs(args, *([] if args.module else program[:1]), others=[args.core_dump_to])
-        _check_folders([*map(Path, args.output)])
+        check_folders([*map(Path, args.output)])
         return (blame or run_blamed)(args, program)
     _check_cupti(args)
     if args.stop and rank is not None and (args.after is not None or args.for_ is not None):
@@ -119,52 +113,58 @@ def run_program(args: argparse.Namespace, explain: Explain, blame: Blame | None 
             "give --warmup and --steps"
         )
     earlier = earlier_run(args, rank)
-    trace = _trace(args, program, rank)
+    target = _target(args, program, rank)
+    trace = target.likely()
     inputs = [*([] if args.module else program[:1]), *([args.against] if args.against else [])]
     check_outputs(args, *inputs, others=[str(trace)])
     check_replaced(trace)
-    _check_folders([*map(Path, args.output), trace])
+    check_folders([*map(Path, args.output), trace])
     from unstall.launching.launch import launch, leave_as
-    from unstall.recording.journal import Follower, read
+    from unstall.recording.journal import Event, Follower, read
+    from unstall.virtual.run_place import RunPlace
 
     folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
     settings = settings_of(args, folder)
     teller = Teller(Follower(folder), quiet=args.quiet or bool(rank), stop=args.stop)
-    try:
-        if virtual:
-            ask_to_stop(folder, args)
-        else:
-            try_cupti(settings)
-        with virtual_gpu_for_children(virtual) if virtual else nullcontext():
-            armed_with = str(folder) if virtual else settings.to_json()
-            ended = launch(
-                program,
-                "unstall.recording.child",
-                armed_with,
-                stdout_to_stderr=bool(args.format),
-                meanwhile=teller.tell,
-            )
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+    kept, events = Kept(lost=True), list[Event]()
+    with ExitStack() as memory:
+        spare = memory.enter_context(spare_memory()) if virtual else None
+        try:
+            if virtual:
+                note_virtual_run(folder, virtual, program)
+                ask_to_stop(folder, args)
+            else:
+                try_cupti(settings)
+            with virtual_gpu_for_children(virtual) if virtual else nullcontext():
+                armed_with = RunPlace(str(folder), spare).to_json() if virtual else settings.to_json()
+                ended = launch(
+                    program,
+                    "unstall.recording.child",
+                    armed_with,
+                    stdout_to_stderr=bool(args.format),
+                    meanwhile=teller.tell,
+                )
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        with _the_programs_ending():
+            teller.tell(running=False)
+            if virtual:
+                if args.stop and not args.quiet:
+                    tell_of_stop(folder, args)
+                kept = keep_virtual_run(RunPlace(str(folder), spare), target, virtual, ended, args)
+            else:
+                events = read(folder)
+                missing = why_nothing(events, settings, succeeded=ended.code == 0)
+                kept = keep_recording(folder, target, events, missing=missing, quiet=args.quiet, read=not rank)
     with _the_programs_ending():
-        teller.tell(running=False)
-        # The name is chosen again, since another run may have taken it in the meantime.
-        trace = _trace(args, program, rank)
-        if virtual:
-            if args.stop and not args.quiet:
-                tell_of_stop(folder, args)
-            timeline = _write_virtual(folder, trace, virtual, ended, args)
-        else:
-            events = read(folder)
-            path = _write(settings, trace, events, succeeded=ended.code == 0, quiet=args.quiet)
-            timeline = read_timeline(str(path), quiet=args.quiet) if path and not rank else None
+        timeline = kept.timeline
         if ended.code == 2 and not args.quiet and not rank and (ours := _options_behind(args, program)):
             say(f"the program was given {', '.join(ours)}: options that are meant for unstall stand before the script")
         if timeline and rank and len(timeline.faults) and not args.quiet:
             say(told_of_faults(timeline))
         if timeline and not rank:
-            report = explain(timeline, args, trace)
+            report = explain(timeline, args, kept.file or trace)
             if not args.quiet and (failed := how_it_failed(ended)):
                 say(failed)
             if earlier and not args.quiet:
@@ -174,7 +174,7 @@ def run_program(args: argparse.Namespace, explain: Explain, blame: Blame | None 
         no_device_work = not virtual and (timeline is None or not len(timeline.device))
         if no_device_work and not args.quiet and not rank and lacks_gpu(events, succeeded=ended.code == 0):
             say(f"no GPU here: `{command_with_gpu(args)}` runs it on a virtual one")
-    return leave_as(ended)
+    return leave_as(ended) or (TraceError.exit_code if kept.lost else 0)
 
 
 @contextmanager
@@ -198,20 +198,6 @@ def _the_programs_ending() -> Iterator[None]:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise the flush at exit would fail again
-
-
-def free_trace_name(stem: str, rank: int | None, folder: Path) -> Path:
-    """Returns a path for a trace that does not exist yet: train.trace.json.gz, else train-2.trace.json.gz, and so on.
-
-    For rank 1 of a distributed run, these names begin with train-rank1. `stem` is "train" in these examples.
-    """
-    if rank is not None:
-        stem += f"-rank{rank}"
-    for number in itertools.count(1):
-        path = folder / f"{stem}{'' if number == 1 else f'-{number}'}.trace.json.gz"
-        if not os.path.lexists(path):
-            return path
-    raise AssertionError("numbers do not end")
 
 
 def _program(args: argparse.Namespace) -> list[str]:
@@ -254,82 +240,10 @@ def _check_cupti(args: argparse.Namespace) -> None:
         raise UsageError(f"{asked}: {why}. On a virtual GPU: `{command_with_gpu(args)}`")
 
 
-def _trace(args: argparse.Namespace, program: Sequence[str], rank: int | None) -> Path:
-    """Returns the path of the trace to write. Each rank has its own path."""
-    if args.trace is None:
-        stem = program[1].rpartition(".")[2] if args.module else Path(program[0]).resolve().stem
-        return free_trace_name(stem, rank, Path())
-    path = Path(args.trace)
-    stem, dot, endings = path.name.partition(".")
-    return path if rank is None else path.with_name(f"{stem}-rank{rank}{dot}{endings}")
-
-
-def _check_folders(targets: Sequence[Path]) -> None:
-    """Raises UsageError if the folder of a file in `targets` cannot be written to.
-
-    Verbs call this before the program runs.
-    """
-    for target in targets:
-        if target.exists() and not target.is_file():
-            continue
-        try:
-            tempfile.TemporaryFile(dir=target.resolve().parent).close()
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise UsageError(f"{target}: cannot be written: {reason}. Choose another place for the output") from error
-
-
-def _write(settings: Settings, trace: Path, events: Sequence[Event], *, succeeded: bool, quiet: bool) -> Path | None:
-    """Writes the trace of a recording and returns the trace's path. If there is nothing to write, prints the reason and
-    returns None.
-
-    `events` is the journal of the recording. `succeeded` is whether the program ended with exit code 0.
-    """
-    folder = Path(settings.folder)
-    written = True
-    try:
-        from unstall.recording.trace.write import write_trace
-
-        with working("writing the trace", quiet=quiet):
-            shortfall = write_trace(folder, trace, missing=why_nothing(events, settings, succeeded=succeeded))
-        if not shortfall and (failed := failure(events)):
-            say(f"the recording is not whole: {failed}")
-    except TraceError as error:
-        say(str(error))
-        written = False
-    except BaseException:
-        say(f"what was recorded is kept in {folder}; unstall recover {folder} writes its trace")
-        raise
-    shutil.rmtree(folder, ignore_errors=True)
-    if written and not quiet:
-        say(f"the trace is in {trace}")
-    return trace if written else None
-
-
-def _write_virtual(
-    folder: Path, trace: Path, options: MachineOptions, ended: Exit, args: argparse.Namespace
-) -> Timeline | None:
-    """Writes the trace of a run on the virtual GPU, and returns the part of the run that the trace contains.
-
-    If there is no run, prints the reason and returns None.
-    """
-    try:
-        with working("reading the run", quiet=args.quiet):
-            timeline = read_run(folder, ended)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    if timeline is None:
-        return None
-    told = replace(timeline.meta, step=args.step, user=tuple(args.user))
-    part = part_asked_for(replace(timeline, meta=told), args)
-    with working("writing the trace", quiet=args.quiet):
-        write_run(part, trace, options)
-    if not args.quiet:
-        say(f"the trace is in {trace}")
-    from unstall.virtual.profiler.frames import with_frames
-
-    framed = with_frames(part)
-    return replace(framed, meta=replace(framed.meta, path=str(trace)))
+def _target(args: argparse.Namespace, program: Sequence[str], rank: int | None) -> TraceTarget:
+    """Returns where the trace goes. Each rank has its own path."""
+    stem = program[1].rpartition(".")[2] if args.module else Path(program[0]).resolve().stem
+    return trace_target(args.trace, stem, rank)
 
 
 def _explain(timeline: Timeline, args: argparse.Namespace, trace: Path) -> Report:

@@ -169,15 +169,20 @@ def is_timeline(path: Path) -> bool:
 
 def save(timeline: Timeline, path: Path) -> None:
     """Writes a timeline to a file, atomically. Raises UsageError if the file cannot be written."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+    write_atomically(path, packed(timeline))
+
+
+def packed(timeline: Timeline) -> bytes:
+    """Returns the content of a timeline's file."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr(_HEADER, msgspec.json.encode(_Header(SCHEMA, list(timeline.strings), timeline.meta)))
         for table, columns in timeline.tables.items():
             for column in fields(columns):
                 buffer = io.BytesIO()
                 npy.write_array(buffer, getattr(columns, column.name), allow_pickle=False)
                 archive.writestr(f"{table}.{column.name}.npy", buffer.getvalue())
-    write_atomically(path, packed.getvalue())
+    return file.getvalue()
 
 
 def load(path: Path) -> Timeline:
@@ -203,9 +208,9 @@ def load(path: Path) -> Timeline:
 
 def _check_size(archive: zipfile.ZipFile, path: Path) -> None:
     whole = sum(info.file_size for info in archive.infolist())
-    packed = max(path.stat().st_size, 1)
-    if whole > _MOST_BYTES or whole > packed * _MOST_EXPANSION + _ALWAYS_ALLOWED:
-        raise TraceError(f"{path}: claims to unpack to {whole:,} bytes from {packed:,}; refused")
+    size = max(path.stat().st_size, 1)
+    if whole > _MOST_BYTES or whole > size * _MOST_EXPANSION + _ALWAYS_ALLOWED:
+        raise TraceError(f"{path}: claims to unpack to {whole:,} bytes from {size:,}; refused")
 
 
 def _table(archive: zipfile.ZipFile, name: str, cls: type[Any]) -> Any:

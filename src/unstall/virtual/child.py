@@ -14,23 +14,25 @@ from types import TracebackType
 from unstall.frameworks import OURS, is_framework
 from unstall.virtual.machine import current, machine
 from unstall.virtual.options import ENVIRONMENT, MachineOptions
+from unstall.virtual.run_place import RunPlace
 
 _pythons_own = sys.__excepthook__
 
 
-def arm(folder: str | None) -> None:
-    """Gives this process a virtual GPU, and writes the run of this process to `folder`.
+def arm(place: str | None) -> None:
+    """Gives this process a virtual GPU, and writes the run of this process to a place.
 
-    If `folder` is None, as in child processes, no run is written.
+    `place` is a `RunPlace` as JSON. If it is None, as in child processes, no run is written.
     """
     sys.excepthook = sys.__excepthook__ = _show_error  # programs compare the two
     watch = machine(MachineOptions.from_json(os.environ[ENVIRONMENT]), checked=True).watch()
-    if folder is not None:
+    if place is not None:
         from unstall.virtual.run_folder import RunFolder
         from unstall.virtual.stopping import stop_if_asked
 
-        RunFolder(watch, Path(folder))
-        stop_if_asked(watch.machine, Path(folder))
+        where = RunPlace.from_json(place)
+        RunFolder(watch, where)
+        stop_if_asked(watch.machine, Path(where.folder))
 
 
 def _show_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -1,4 +1,4 @@
-"""The folder to which a program writes its run on the virtual GPU, for `unstall run`."""
+"""Writes a program's run on the virtual GPU when the process ends, for `unstall run`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -16,19 +16,17 @@ from unstall.errors import UnstallError
 from unstall.guest.interrupts import remember_interrupt
 from unstall.guest.os_exit import before_os_exit
 from unstall.virtual.machine import WatchedSpan
-
-TIMELINE = "run.timeline"
-FAILED = "failed.txt"
+from unstall.virtual.run_place import RunPlace
 
 
 class RunFolder:
-    """Writes the timeline of a watched span into a folder when the process ends. Also writes the timeline if the
+    """Writes the timeline of a watched span to its place when the process ends. Also writes the timeline if the
     process ends by `os._exit`.
     """
 
-    def __init__(self, watch: WatchedSpan, folder: Path) -> None:
+    def __init__(self, watch: WatchedSpan, place: RunPlace) -> None:
         self._watch = watch
-        self._folder = folder
+        self._place = place
         self._process = os.getpid()
         atexit.register(self._at_exit)
         before_os_exit(self.write)
@@ -44,7 +42,7 @@ class RunFolder:
             try:
                 self._watch.machine.unwatch(self._watch)
                 if self._watch.machine.simulator is not None:
-                    self._watch.timeline().save(self._folder / TIMELINE)
+                    self._store()
             except UnstallError as error:
                 self._fail(str(error))
             except Exception as error:
@@ -55,9 +53,24 @@ class RunFolder:
             self.write()
             remember_interrupt()
 
+    def _store(self) -> None:
+        """Writes the timeline to the folder. If the disk is full, writes the timeline to the spare memory."""
+        timeline = self._watch.timeline()
+        try:
+            timeline.save(self._place.timeline)
+        except UnstallError:
+            if self._place.spare is None:
+                raise
+            from unstall.timeline.store import packed
+
+            with Path(self._place.spare).open("wb") as file:
+                file.write(packed(timeline))
+
     def _fail(self, why: str) -> None:
-        if self._folder.exists():
-            (self._folder / FAILED).write_text(why, encoding="utf-8")
+        with suppress(OSError):
+            self._place.failed.write_text(why, encoding="utf-8")
+            return
+        print(f"unstall: the run cannot be kept: {why}", file=sys.stderr)
 
 
 @contextmanager
