@@ -8,15 +8,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cli.command import Cli
 from recording.folders import Folder
+from traces import TraceBuilder
 
 from unstall import load
 from unstall.cupti.trial import FIRST_STEPS
 from unstall.recording.journal import Journal, read
+from unstall.recording.left import is_running
+from unstall.virtual.run_place import RunPlace
 
 pytest.importorskip("unstall.cupti._cupti", reason="its C extension is not built", exc_type=ImportError)
 
@@ -157,6 +161,152 @@ def test_a_trace_goes_into_no_folder_that_is_not_there(unstall: Cli, temporary: 
     outcome = unstall("recover", _left(temporary).path, "nowhere/x.json")
     assert outcome.code == 2
     assert "nowhere" in outcome.err
+
+
+def _virtual(temporary: Path, name: str = "unstall-virtual", *, whole: bool = True) -> Path:
+    """The folder of a run on the virtual GPU whose `unstall run` was killed."""
+    folder = temporary / name
+    folder.mkdir(mode=0o700)
+    options = {"virtual": {"gpu": "h200", "devices": 1}}
+    Journal(folder).write("virtual", pid=_ENDED, folder="/home/me", program="train.py", metadata=options)
+    if whole:
+        trace = TraceBuilder()
+        trace.launch("gemm", 5)
+        trace.timeline().save(RunPlace(str(folder)).timeline)
+    return folder
+
+
+def test_a_run_on_the_virtual_gpu_is_listed_and_recovered(unstall: Cli, temporary: Path) -> None:
+    folder = _virtual(temporary)
+    empty = _virtual(temporary, "unstall-early", whole=False)
+    listed = {line.split()[0]: line for line in unstall("recover").out.splitlines()}
+    assert listed[str(folder)].endswith("  train.py  in /home/me")
+    assert listed[str(empty)].endswith("  train.py  in /home/me  nothing was recorded")
+    assert unstall("recover", folder, "train.json").code == 0
+    assert [load("train.json").strings[name] for name in load("train.json").device.name] == ["gemm"]
+    refused = unstall("recover", empty, "train.json")
+    assert (refused.code, refused.err) == (
+        3,
+        f"unstall: {empty}: nothing was recorded: the program was killed before its run could be kept\n",
+    )
+
+
+_NESTED = "[" * 100_000
+
+
+def _sparse(path: Path, size: int) -> None:
+    with path.open("wb") as file:
+        file.truncate(size)
+
+
+_BAD: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a pipe": (lambda folder: os.mkfifo(folder / "journal.jsonl"), "journal.jsonl in it is no regular file"),
+    "a device behind a link": (
+        lambda folder: (folder / "journal.jsonl").symlink_to("/dev/zero"),
+        "journal.jsonl in it is no regular file",
+    ),
+    "a folder as journal": (
+        lambda folder: (folder / "journal.jsonl").mkdir(),
+        "journal.jsonl in it is no regular file",
+    ),
+    "a huge journal": (
+        lambda folder: _sparse(folder / "journal.jsonl", 3 << 30),
+        "journal.jsonl in it has 3,221,225,472 bytes, more than 67,108,864",
+    ),
+    "a huge file": (
+        lambda folder: (
+            Journal(folder).write("armed", pid=_ENDED),
+            _sparse(folder / "calls.bin", 20 << 30),
+        ),
+        "calls.bin in it has 21,474,836,480 bytes, more than 1,073,741,824",
+    ),
+    "a pipe within": (
+        lambda folder: (
+            Journal(folder).write("armed", pid=_ENDED),
+            (folder / FIRST_STEPS).mkdir(),
+            os.mkfifo(folder / FIRST_STEPS / "calls.bin"),
+        ),
+        f"{FIRST_STEPS}/calls.bin in it is no regular file",
+    ),
+    "others may write": (
+        lambda folder: (Journal(folder).write("armed", pid=_ENDED), folder.chmod(0o777)),
+        "others may write to it",
+    ),
+    "too many files": (
+        lambda folder: (
+            Journal(folder).write("armed", pid=_ENDED),
+            *((folder / str(number)).touch() for number in range(1_000)),
+        ),
+        "it has more than 1,000 files",
+    ),
+}
+
+
+@pytest.mark.parametrize("make", _BAD)
+def test_a_folder_that_must_not_be_read_is_named_and_hides_no_other(unstall: Cli, temporary: Path, make: str) -> None:
+    bad, why = temporary / "unstall-a", _BAD[make][1]
+    bad.mkdir(mode=0o700)
+    _BAD[make][0](bad)
+    good = _left(temporary, "unstall-b").path
+    outcome = unstall("recover")
+    assert outcome.code == 0
+    assert [line.split()[0] for line in outcome.out.splitlines()] == [str(good)]
+    assert outcome.err.splitlines()[0] == f"unstall: {bad} is left out: {why}"
+    refused = unstall("recover", bad)
+    assert (refused.code, refused.err) == (2, f"unstall: {bad}: {why}; so nothing of it is read\n")
+
+
+@pytest.mark.parametrize(
+    "journal",
+    [
+        _NESTED,
+        '{"event": "settings"}\n{"event": "window", "recorder": "cupti"}\n{"event": "mark"}\n',
+        '{"event": "armed", "pid": [], "folder": {}, "program": 7}\n{"event": "window", "at": "soon"}\n',
+        '{"event": "settings", "settings": [1]}\n{"event": "over", "steps": {}}\n',
+        '{"event": "virtual", "pid": "", "metadata": 7}\n',
+    ],
+)
+def test_a_damaged_journal_ends_in_a_sentence(unstall: Cli, temporary: Path, journal: str) -> None:
+    bad = _left(temporary, "unstall-a").path
+    (bad / "journal.jsonl").write_text(journal)
+    good = _left(temporary, "unstall-b").path
+    listed = unstall("recover")
+    assert listed.code == 0
+    assert str(good) in listed.out
+    outcome = unstall("recover", bad)
+    assert outcome.code in (2, 3)
+    assert outcome.err.startswith(f"unstall: {bad}: ")
+    assert len(outcome.err.splitlines()) == 1
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
+def test_folders_of_other_users_are_not_looked_into(unstall: Cli, temporary: Path) -> None:
+    theirs = _left(temporary).path
+    os.chown(theirs, 4711, -1)
+    assert unstall("recover").err == f"unstall: no recording is left in {temporary}\n"
+    assert f"{theirs}: it belongs to user 4711" in unstall("recover", theirs).err
+    os.chown(theirs, os.geteuid(), -1)
+    os.chown(theirs / "journal.jsonl", 4711, -1)
+    assert "journal.jsonl in it belongs to user 4711" in unstall("recover").err
+
+
+def test_a_process_that_was_not_waited_for_does_not_run() -> None:
+    process = subprocess.Popen(["true"])
+    try:
+        while Path(f"/proc/{process.pid}/stat").read_text().split()[2] != "Z":
+            time.sleep(0.01)
+        assert not is_running(process.pid, time.time())
+    finally:
+        process.wait()
+
+
+def test_a_process_that_began_after_the_recording_is_another_one() -> None:
+    assert is_running(os.getpid(), time.time())
+    assert is_running(os.getpid(), None)
+    assert not is_running(os.getpid(), time.time() - 10 * 365 * 86_400)
+    assert not is_running(_ENDED, time.time())
+    assert not is_running({"pid": 1}, time.time())
 
 
 @pytest.mark.slow  # it imports torch

@@ -5,25 +5,30 @@
     unstall recover FOLDER train.trace.json.gz
 
 If `unstall run` is killed, or fails while it writes the trace, what it recorded stays in a temporary folder. Without
-FOLDER, such folders are listed. FOLDER itself is not changed. You may remove it afterwards.
+FOLDER, such folders of yours are listed. FOLDER itself is not changed. You may remove it afterwards. The trace of a run
+on a virtual GPU has the whole run.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shlex
+import stat
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from unstall.cli._arguments import parse_file
-from unstall.errors import TraceError, UsageError
+from unstall.cli._virtual import VIRTUAL
+from unstall.errors import TraceError, UnstallError, UsageError
 from unstall.recording.settings import FOLDER_PREFIX, Settings
 
 if TYPE_CHECKING:
+    from unstall.cli._trace import TraceTarget
     from unstall.recording.journal import Event
 
 
@@ -42,52 +47,87 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.folder is None:
-        return _list(Path(tempfile.gettempdir()))
+        return _list([Path(tempfile.gettempdir())])
     from unstall.cli._output import check_replaced
-    from unstall.cli._recording import failure, say, why_nothing
+    from unstall.cli._recording import say
     from unstall.cli._trace import trace_target
     from unstall.files import check_targets
     from unstall.recording.journal import read
-    from unstall.recording.trace.write import write_trace
+    from unstall.recording.left import check_folder
 
     folder = Path(args.folder)
-    events = read(folder) if folder.is_dir() else []
+    events = []
+    if folder.is_dir():
+        try:
+            check_folder(folder.resolve())
+            events = read(folder)
+        except (TraceError, OSError) as error:
+            raise UsageError(f"{folder}: {error}; so nothing of it is read") from error
     if not events:
         raise UsageError(f"{folder}: this is no folder that unstall recorded to; `unstall recover` lists those")
-    target, shortfalls = trace_target(args.trace, folder.resolve().name), []
+    target = trace_target(args.trace, folder.resolve().name)
     check_targets([str(target.likely())], [])
     check_replaced(target.likely())
-    missing = why_nothing(events, _settings(folder, events), succeeded=False)
     try:
-        trace = target.publish(lambda path: shortfalls.append(write_trace(folder, path, missing=missing)))
-    except TraceError as error:
-        raise TraceError(f"{folder}: {error}") from error
-    if shortfalls == [None] and (failed := failure(events)):
-        say(f"the recording is not whole: {failed}")
+        trace = _recover(folder, events, target)
+    except UnstallError as error:
+        raise type(error)(f"{folder}: {error}") from error
+    except Exception as error:  # whatever lies in such a folder
+        raise TraceError(f"{folder}: it is damaged ({type(error).__name__}: {error})") from error
     say(f"the trace is in {trace}")
     return 0
 
 
-def _list(temporary: Path) -> int:
-    """Prints the recordings that are still in a folder, the newest last, and how to recover each recording. Returns the
-    exit code.
+def _recover(folder: Path, events: Sequence[Event], target: TraceTarget) -> Path:
+    """Writes the trace of a recording, or of a run on the virtual GPU. Returns the trace's path."""
+    from unstall.cli._recording import failure, say, why_nothing
+    from unstall.cli._trace import make_trace
+
+    if virtual := _virtual(events):
+        return _recover_virtual(folder, virtual, target)
+    missing = why_nothing(events, _settings(folder, events), succeeded=False)
+    shortfalls: list[str | None] = []
+    trace = target.publish(lambda path: shortfalls.append(make_trace(folder, path, missing)))
+    if shortfalls == [None] and (failed := failure(events)):
+        say(f"the recording is not whole: {failed}")
+    return trace
+
+
+def _recover_virtual(folder: Path, event: Event, target: TraceTarget) -> Path:
+    from unstall.cli._virtual import write_run
+    from unstall.read import load
+    from unstall.virtual.run_place import RunPlace
+
+    place = RunPlace(str(folder))
+    if not place.timeline.exists():
+        why = "; " + place.failed.read_text(errors="replace") if place.failed.exists() else ""
+        raise TraceError(f"nothing was recorded: the program was killed before its run could be kept{why}")
+    timeline = load(place.timeline)
+    metadata = event.get("metadata")
+    return target.publish(lambda path: write_run(timeline, path, metadata if isinstance(metadata, dict) else {}))
+
+
+def _list(places: Sequence[Path]) -> int:
+    """Prints the recordings of this user that are still in some folders, the newest last, and how to recover each
+    recording. Names what cannot be read. Returns the exit code.
 
     Leaves out recordings of programs that are still running.
     """
     from unstall.cli._recording import say
     from unstall.document.plain import plain
-    from unstall.recording.journal import read
 
     left = []
-    for folder in temporary.glob(f"{FOLDER_PREFIX}*"):
-        events = read(folder) if os.access(folder, os.R_OK | os.X_OK) else []
-        if events and not _runs(events):
-            left.append((folder.stat().st_mtime, folder, _program(events), _recorded(folder, events)))
+    for folder in itertools.chain.from_iterable(sorted(place.glob(f"{FOLDER_PREFIX}*")) for place in places):
+        try:
+            if found := _found(folder):
+                left.append(found)
+        except (TraceError, OSError) as error:
+            say(f"{folder} is left out: {error}")
     for changed, folder, program, recorded in sorted(left):
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(changed))
         print(plain(f"{folder}  {when}{program}{'' if recorded else '  nothing was recorded'}"))
     if not left:
-        say(f"no recording is left in {temporary}")
+        say(f"no recording is left in {', '.join(map(str, places))}")
     if any(recorded for *_, recorded in left):
         say("`unstall recover FOLDER` writes the trace of one, and leaves the folder")
     if empty := [str(folder) for _, folder, _, recorded in left if not recorded]:
@@ -95,11 +135,34 @@ def _list(temporary: Path) -> int:
     return 0
 
 
+def _found(folder: Path) -> tuple[float, Path, str, bool] | None:
+    """Returns (time of the last change, folder, text about the program, whether anything was recorded) of a recording.
+    Returns None if the folder is another user's, has no recording, or its program still runs. Raises TraceError or
+    OSError if the folder must not or cannot be read.
+    """
+    from unstall.recording.journal import NAME, read
+    from unstall.recording.left import check_folder
+
+    about = folder.lstat()
+    if about.st_uid != os.geteuid() or not stat.S_ISDIR(about.st_mode) or not os.path.lexists(folder / NAME):
+        return None
+    check_folder(folder)
+    events = read(folder)
+    if not events or _runs(events):
+        return None
+    return about.st_mtime, folder, _program(events), _recorded(folder, events)
+
+
+def _virtual(events: Sequence[Event]) -> Event | None:
+    """Returns the event that says that the program ran on a virtual GPU, or None."""
+    return next((event for event in events if event["event"] == VIRTUAL), None)
+
+
 def _program(events: Sequence[Event]) -> str:
     """Returns a text with the recorded program and the folder in which the program started. The text leaves out what
     the journal does not contain.
     """
-    armed = next((event for event in events if event["event"] == "armed"), {})
+    armed = _virtual(events) or next((event for event in events if event["event"] == "armed"), {})
     program, folder = armed.get("program"), armed.get("folder")
     return f"{f'  {program}' if program else ''}{f'  in {folder}' if folder else ''}"
 
@@ -108,7 +171,10 @@ def _recorded(folder: Path, events: Sequence[Event]) -> bool:
     """Returns whether anything was recorded. A recording by torch.profiler is on the disk only after its last step."""
     from unstall.recording.first_steps import recorded_beginnings
     from unstall.recording.torch_profiler import FILE
+    from unstall.virtual.run_place import RunPlace
 
+    if _virtual(events):
+        return RunPlace(str(folder)).timeline.exists()
     window = next((event for event in events if event["event"] == "window"), None)
     there = window is not None and (window.get("recorder") != "torch" or (folder / FILE).exists())
     return there or bool(recorded_beginnings(folder))
@@ -116,13 +182,17 @@ def _recorded(folder: Path, events: Sequence[Event]) -> bool:
 
 def _runs(events: Sequence[Event]) -> bool:
     """Returns whether the recorded program is still running."""
-    return any(event["event"] == "armed" and Path(f"/proc/{event.get('pid')}").exists() for event in events)
+    from unstall.recording.left import is_running
+
+    return any(
+        event["event"] in ("armed", VIRTUAL) and is_running(event.get("pid"), event.get("began_s")) for event in events
+    )
 
 
 def _settings(folder: Path, events: Sequence[Event]) -> Settings:
     """Returns the settings of a recording, read from its journal."""
-    told: dict[str, Any] = next((event["settings"] for event in events if event["event"] == "settings"), {})
+    told: object = next((event.get("settings") for event in events if event["event"] == "settings"), {})
     try:
-        return Settings(str(folder), **told)
+        return Settings(str(folder), **told) if isinstance(told, dict) else Settings(str(folder))
     except TypeError:
         return Settings(str(folder))  # the journal is of another version

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from unstall.json_lines import append_json_lines
 
 Event: TypeAlias = dict[str, Any]
-_NAME = "journal.jsonl"
+NAME = "journal.jsonl"
 
 
 class Journal:
@@ -23,7 +23,7 @@ class Journal:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self._path = os.path.abspath(Path(folder) / _NAME)  # noqa: PTH100 - as text, which opens faster
+        self._path = os.path.abspath(Path(folder) / NAME)  # noqa: PTH100 - as text, which opens faster
         self._closed = False
 
     def write(self, event: str, *, at: int | None = None, **fields: object) -> None:
@@ -44,7 +44,7 @@ class Follower:
     """Reads a journal while a program writes it. A journal that does not exist yet has no events."""
 
     def __init__(self, folder: str | Path) -> None:
-        self._path = Path(folder) / _NAME
+        self._path = Path(folder) / NAME
         self._read_bytes = 0
 
     def events(self) -> list[Event]:
@@ -69,10 +69,10 @@ def read(folder: str | Path) -> list[Event]:
 
 def _parse(line: bytes) -> Event | None:
     """Returns the event of one line. Returns None if the line is incomplete, because the program was killed while it
-    wrote.
+    wrote, or if it is no event.
     """
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
