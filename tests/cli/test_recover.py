@@ -199,46 +199,54 @@ def _sparse(path: Path, size: int) -> None:
         file.truncate(size)
 
 
-_BAD: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a pipe": (lambda folder: os.mkfifo(folder / "journal.jsonl"), "journal.jsonl in it is no regular file"),
-    "a device behind a link": (
-        lambda folder: (folder / "journal.jsonl").symlink_to("/dev/zero"),
-        "journal.jsonl in it is no regular file",
-    ),
-    "a folder as journal": (
-        lambda folder: (folder / "journal.jsonl").mkdir(),
-        "journal.jsonl in it is no regular file",
-    ),
-    "a huge journal": (
-        lambda folder: _sparse(folder / "journal.jsonl", 3 << 30),
-        "journal.jsonl in it has 3,221,225,472 bytes, more than 67,108,864",
-    ),
-    "a huge file": (
-        lambda folder: (
-            Journal(folder).write("armed", pid=_ENDED),
-            _sparse(folder / "calls.bin", 20 << 30),
-        ),
-        "calls.bin in it has 21,474,836,480 bytes, more than 1,073,741,824",
-    ),
-    "a pipe within": (
-        lambda folder: (
-            Journal(folder).write("armed", pid=_ENDED),
-            (folder / FIRST_STEPS).mkdir(),
-            os.mkfifo(folder / FIRST_STEPS / "calls.bin"),
-        ),
-        f"{FIRST_STEPS}/calls.bin in it is no regular file",
-    ),
-    "others may write": (
-        lambda folder: (Journal(folder).write("armed", pid=_ENDED), folder.chmod(0o777)),
-        "others may write to it",
-    ),
-    "too many files": (
-        lambda folder: (
-            Journal(folder).write("armed", pid=_ENDED),
-            *((folder / str(number)).touch() for number in range(1_000)),
-        ),
-        "it has more than 1,000 files",
-    ),
+def _pipe(folder: Path) -> None:
+    os.mkfifo(folder / "journal.jsonl")
+
+
+def _link(folder: Path) -> None:
+    (folder / "journal.jsonl").symlink_to("/dev/zero")
+
+
+def _folder_as_journal(folder: Path) -> None:
+    (folder / "journal.jsonl").mkdir()
+
+
+def _huge_journal(folder: Path) -> None:
+    _sparse(folder / "journal.jsonl", 3 << 30)
+
+
+def _huge_file(folder: Path) -> None:
+    Journal(folder).write("armed", pid=_ENDED)
+    _sparse(folder / "calls.bin", 20 << 30)
+
+
+def _pipe_within(folder: Path) -> None:
+    Journal(folder).write("armed", pid=_ENDED)
+    (folder / FIRST_STEPS).mkdir()
+    os.mkfifo(folder / FIRST_STEPS / "calls.bin")
+
+
+def _open_to_others(folder: Path) -> None:
+    Journal(folder).write("armed", pid=_ENDED)
+    folder.chmod(0o777)
+
+
+def _many_files(folder: Path) -> None:
+    Journal(folder).write("armed", pid=_ENDED)
+    for number in range(1_000):
+        (folder / str(number)).touch()
+
+
+_IRREGULAR = "journal.jsonl in it is no regular file"
+_BAD: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a pipe": (_pipe, _IRREGULAR),
+    "a device behind a link": (_link, _IRREGULAR),
+    "a folder as journal": (_folder_as_journal, _IRREGULAR),
+    "a huge journal": (_huge_journal, "journal.jsonl in it has 3,221,225,472 bytes, more than 67,108,864"),
+    "a huge file": (_huge_file, "calls.bin in it has 21,474,836,480 bytes, more than 1,073,741,824"),
+    "a pipe within": (_pipe_within, f"{FIRST_STEPS}/calls.bin in it is no regular file"),
+    "others may write": (_open_to_others, "others may write to it"),
+    "too many files": (_many_files, "it has more than 1,000 files"),
 }
 
 
