@@ -6,11 +6,11 @@ import numpy as np
 
 from unstall.diagnose.run import Group, Run
 from unstall.timeline.columns import I32, I64, HostKind
-from unstall.what_if.place import parse_function
+from unstall.what_if.place import EditPlace
 
 
-def goes_around_steps(run: Run, edit: str) -> bool:
-    """Returns whether the function of an edit "graph:FILE:FUNCTION" contains the loop over the steps.
+def goes_around_steps(run: Run, function: EditPlace) -> bool:
+    """Returns whether a function contains the loop over the steps.
 
     The result is True if the function makes the CUDA calls of several steps, and no CUDA call outside of the function
     comes between these calls. The result is also True for a function that is called once per step and makes all CUDA
@@ -19,7 +19,7 @@ def goes_around_steps(run: Run, edit: str) -> bool:
     host = run.timeline.host
     calls = np.flatnonzero(run.inside & (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL))
     calls = calls[np.argsort(host.start[calls], kind="stable")]
-    inside = parse_function(edit.partition(":")[2]).chosen(run.places)[calls]
+    inside = function.events(run.places)[calls]
     runs = int((inside & ~np.append(False, inside[:-1])).sum())
     return runs < len(run.steps)
 
@@ -37,9 +37,9 @@ def holds_the_loop(run: Run, group: Group) -> bool | None:
     where = run.where(group)
     if where.function == "<module>":
         return True
-    if where.file is None or len(run.steps) < 2:
+    if where.file is None or where.function is None or len(run.steps) < 2:
         return False
-    if not goes_around_steps(run, f"graph:{where.file}:{where.function}"):
+    if not goes_around_steps(run, EditPlace(where.file, function=where.function)):
         return False
     if _in_function(run, group, run.places.place[run.activity.input_rows]):
         return True

@@ -32,7 +32,7 @@ from unstall.timeline.ancestry import nearest
 from unstall.timeline.columns import I32, I64, Bool, Timeline
 from unstall.timeline.grouping import groups, members
 from unstall.timeline.intervals import Intervals
-from unstall.what_if.place import graph_of
+from unstall.what_if.place import EditPlace, graph_of
 
 _MOST_SPANS = 100
 _EDITS_THE_LINE = re.compile(r"sync-|.*-copy$|launch-bound$|tiny-kernels$")  # rules whose advice changes that line
@@ -383,10 +383,9 @@ class Run:
             return None if has_lines else edit
         if where.file is None:
             if where.op:
-                return f"{edit}:-:-:{where.op}"
+                return f"{edit}:{EditPlace(None, op=where.op)}"
             return None if has_lines or has_operators(self.timeline) else edit
-        operator = f":{where.op}" if where.op and where.line_is == "def" else ""
-        return f"{edit}:{where.file}:{where.line}{operator}"
+        return f"{edit}:{EditPlace(where.file, where.line, where.op if where.line_is == 'def' else None)}"
 
     def within(self, rows: I64, file: re.Pattern[str]) -> Bool:
         """Returns a mask over `rows` (host rows): True for events with a frame in a file whose name matches `file`.

@@ -14,7 +14,7 @@ from unstall.replay.steady import steady_step_ns
 from unstall.result import Finding
 from unstall.what_if.edits import parse
 from unstall.what_if.model import Model
-from unstall.what_if.place import graph_of
+from unstall.what_if.place import EditPlace
 from unstall.what_if.predict import WORTH
 
 _RULES = ("launch-bound", "tiny-kernels")
@@ -43,12 +43,12 @@ def with_whole_graphs(run: Run, model: Model, findings: list[Finding]) -> list[F
     best, edit = functions[0], stretch[0].edit or ""
     best_ns, fewest = _with(model, edit)
     for function in functions[1:]:
-        other = _edit(run, function)
-        if other is None or edit == other:
+        place = _place(run, function)
+        if place is None or edit == f"graph:{place}":
             continue
-        edit = other
+        edit = f"graph:{place}"
         step_ns, graphs = _with(model, edit)
-        around_steps = goes_around_steps(run, edit)
+        around_steps = goes_around_steps(run, place)
         gained = best_ns - step_ns
         fewer = graphs < fewest and not around_steps and gained > -_FEWER * base
         if fewer or gained >= (_LOOP if around_steps else WORTH) * base:
@@ -70,10 +70,12 @@ def _only_the_model(run: Run) -> int:
     return model_forward(run) if option is not None and option[1].of_model else -1
 
 
-def _edit(run: Run, function: int) -> str | None:
+def _place(run: Run, function: int) -> EditPlace | None:
+    """Returns the place of a function, which is a row of `timeline.stacks`. Returns None if its name is unknown."""
     timeline = run.timeline
     line = timeline.stacks.line[function]
-    return graph_of(timeline.text(int(timeline.lines.file[line])), timeline.text(int(timeline.lines.function[line])))
+    file, name = (timeline.text(int(column[line])) for column in (timeline.lines.file, timeline.lines.function))
+    return EditPlace(file, function=name) if file and name else None
 
 
 def _with(model: Model, edit: str) -> tuple[float, int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -14,9 +16,10 @@ from unstall.locate.places import Places
 from unstall.timeline.ancestry import nearest
 from unstall.timeline.columns import I32, Bool, Timeline
 
-_LINE = re.compile(r"(?P<file>.+?):(?P<line>-?\d{1,9}|-)(?::(?P<op>.+))?")
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
+_LINE = re.compile(rf"(?P<file>{_QUOTED}|.+?):(?P<line>-?\d{{1,10}}|-)(?::(?P<op>{_QUOTED}|.+))?", re.DOTALL)
 _OPERATOR = re.compile(r"\w+::[\w.:]*\w")
-_FUNCTION = re.compile(r"(?P<file>.+):(?P<function>[^:]+)")
+_FUNCTION = re.compile(rf"(?P<file>{_QUOTED}|.+):(?P<function>{_QUOTED}|[^:]+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,10 @@ class EditPlace:
 
     The place is a line, one operator at a line, or a function with everything that the function calls. If no stacks
     were recorded, the file is unknown. The place is then only an operator.
+
+    As text, a place is FILE:LINE, FILE:LINE:OP or FILE:FUNCTION, and `parse_line` or `parse_function` reads the text
+    back. Names come from the trace, so they may contain anything. If a name would be read back as another one, it is
+    written like a string of JSON: "a:b.py":12.
     """
 
     file: str | None
@@ -38,10 +45,14 @@ class EditPlace:
         Raises:
             UsageError: No host event is at this place.
         """
-        chosen = self._in_function(places) if self.function is not None else self._on_line(places)
+        chosen = self.events(places)
         if not chosen.any():
             raise UsageError(f"nothing was recorded at {self}{self._instead(places)}")
         return chosen
+
+    def events(self, places: Places) -> Bool:
+        """Returns a mask of the host events at this place. The mask may be False everywhere."""
+        return self._in_function(places) if self.function is not None else self._on_line(places)
 
     def _instead(self, places: Places) -> str:
         """Returns a text that suggests a place that the user may have meant instead. Returns "" if there is no similar
@@ -110,10 +121,27 @@ class EditPlace:
         return found | of_the_engine(places, found, itself)
 
     def __str__(self) -> str:
+        text = self._text(_as_it_is)
+        try:
+            same = (parse_line(text) if self.function is None else parse_function(text)) == self
+        except UsageError:
+            same = False
+        return text if same else self._text(_quoted)
+
+    def _text(self, name: Callable[[str], str]) -> str:
+        """Returns the place as text. `name` writes the name of a file, an operator or a function."""
         if self.function is not None:
-            return f"{self.file}:{self.function}"
-        line = f"{self.file or '-'}:{self.line if self.line is not None else '-'}"
-        return f"{line}:{self.op}" if self.op else line
+            return f"{name(self.file or '')}:{name(self.function)}"
+        line = f"{name(self.file) if self.file is not None else '-'}:{self.line if self.line is not None else '-'}"
+        return f"{line}:{name(self.op)}" if self.op else line
+
+
+def _as_it_is(name: str) -> str:
+    return name
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)
 
 
 def _is(column: I32, timeline: Timeline, text: str | None) -> Bool:
@@ -134,19 +162,17 @@ def parse_line(text: str) -> EditPlace:
         return EditPlace(file=None, op=text)
     if (match := _LINE.fullmatch(text)) is None:
         raise UsageError(f"{text!r} is no place: write FILE:LINE or FILE:LINE:OP, as in the findings")
-    file, line = match["file"], match["line"]
-    return EditPlace(file=None if file == "-" else file, line=None if line == "-" else int(line), op=match["op"])
+    file, line, op = match["file"], match["line"], match["op"]
+    return EditPlace(
+        file=None if file == "-" else _unquoted(file),
+        line=None if line == "-" else int(line),
+        op=None if op is None else _unquoted(op),
+    )
 
 
 def graph_of(file: str | None, function: str | None) -> str | None:
-    """Returns the edit "graph:FILE:FUNCTION" as text. Returns None if `parse_function` would split the text into a
-    different file and function.
-
-    This check is needed because the names come from a trace, and the trace may be forged.
-    """
-    text = f"{file}:{function}"
-    match = _FUNCTION.fullmatch(text) if file and function and not function.isdecimal() else None
-    return f"graph:{text}" if match and match["function"] == function else None
+    """Returns the edit "graph:FILE:FUNCTION" as text, or None if the file or the function is unknown."""
+    return f"graph:{EditPlace(file=file, function=function)}" if file and function else None
 
 
 def parse_function(text: str) -> EditPlace:
@@ -159,4 +185,14 @@ def parse_function(text: str) -> EditPlace:
         raise UsageError(f"{text!r} is no place: write FILE:FUNCTION, as in the findings")
     if match["function"].isdecimal():
         raise UsageError(f"{text!r} is a line: a graph is of a function, FILE:FUNCTION")
-    return EditPlace(file=match["file"], function=match["function"])
+    return EditPlace(file=_unquoted(match["file"]), function=_unquoted(match["function"]))
+
+
+def _unquoted(name: str) -> str:
+    """Returns a name that may be written like a string of JSON."""
+    if len(name) < 2 or not name.startswith('"') or not name.endswith('"'):
+        return name
+    try:
+        return str(json.loads(name))
+    except ValueError:
+        return name
