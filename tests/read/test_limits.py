@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cli.command import EXAMPLES
+from traces import TraceBuilder
 
 from unstall.errors import TraceError
-from unstall.read import kineto
+from unstall.read import kineto, load
 from unstall.read.kineto import read
+from unstall.timeline.limits import MOST_HEADER_EXPANSION
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory is read from /proc")
 MB = 1 << 20
@@ -19,7 +24,9 @@ READ = r"""
 import re, sys
 from pathlib import Path
 from unstall.errors import TraceError
+from unstall.read import load
 from unstall.read.kineto import read
+from unstall.timeline.limits import MOST_HEADER_EXPANSION
 try:
     read(Path(sys.argv[1]))
 except TraceError as error:
@@ -98,8 +105,44 @@ def test_metadata_of_any_length_is_left_out_rather_than_kept(tmp_path: Path) -> 
 
 
 def test_distinct_texts_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kineto, "_MOST_TEXT", 1000)
+    monkeypatch.setattr(kineto, "MOST_TEXT", 1000)
     path = tmp_path / "trace.json"
     path.write_bytes(b"[" + b",".join(b'{"ph":"X","ts":1,"name":"%d"}' % i for i in range(1000)) + b"]")
     with pytest.raises(TraceError, match="names and stacks are longer than"):
         read(path)
+
+
+_LOAD = r"""
+import re, sys
+from pathlib import Path
+from unstall.errors import TraceError
+from unstall.read import load
+try:
+    load(Path(sys.argv[1]))
+except TraceError as error:
+    print(error)
+print(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
+"""
+
+
+def test_names_that_a_saved_timeline_repeats_to_fill_the_memory_are_refused(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    trace.launch("kernel", 2)
+    timeline = trace.timeline()
+    path = tmp_path / "many.timeline"
+    replace(timeline, strings=timeline.strings + ("ab",) * 4_000_000).save(path)
+    assert path.stat().st_size < 200_000
+    done = subprocess.run([sys.executable, "-c", _LOAD, str(path)], capture_output=True, text=True, check=True)
+    said, peak_kb = done.stdout.splitlines()
+    assert said.startswith(f"{path}: its names claim to unpack to 20,0")
+    assert int(peak_kb) < 200 * 1024
+
+
+@pytest.mark.parametrize("trace", ["bert_amp", "train_item"])
+def test_the_names_of_real_timelines_are_far_below_the_limit(tmp_path: Path, trace: str) -> None:
+    path = tmp_path / "real.timeline"
+    load(EXAMPLES / f"{trace}.json.gz").save(path)
+    with zipfile.ZipFile(path) as archive:
+        names = archive.getinfo("timeline.json").file_size
+    assert names * 4 < path.stat().st_size * MOST_HEADER_EXPANSION
+    assert len(load(path).strings) > 100

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from unstall.read import load
-from unstall.read.uploads import MOST_UPLOADS
 from unstall.timeline.columns import Uploads
+from unstall.timeline.limits import MOST_UPLOADS
 
 FIRST: list[Any] = [7, 1, -1, -1, 9, 9, True]
 SECOND: list[Any] = [8, 1, 0, 9, -1, -1, True]

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from unstall.errors import TraceError
-
-MAX_BYTES = 256 << 20
+from unstall.timeline.limits import MOST_RESULT_BYTES
 
 
 class _Schema(msgspec.Struct):
@@ -32,11 +31,11 @@ def decoded(path: str | Path, types: Mapping[str, type[msgspec.Struct]]) -> Any:
     """
     try:
         with Path(path).open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            data = file.read(MOST_RESULT_BYTES + 1)
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if len(data) > MAX_BYTES:
-        raise TraceError(f"{path}: larger than {MAX_BYTES >> 20} MiB, so no result of `unstall explain --json`")
+    if len(data) > MOST_RESULT_BYTES:
+        raise TraceError(f"{path}: larger than {MOST_RESULT_BYTES >> 20} MiB, so no result of `unstall explain --json`")
     try:
         schema = msgspec.json.decode(data, type=_Schema).schema
         if schema in types:

@@ -17,8 +17,7 @@ from unstall.result import Accounts, DeviceAccounts
 from unstall.timeline.clock_skew import clock_skew
 from unstall.timeline.columns import Bool, Timeline
 from unstall.timeline.intervals import Intervals
-
-_MOST_DEVICES = 256  # more than any one process drives
+from unstall.timeline.limits import MOST_DEVICES
 
 
 def analyse(
@@ -51,8 +50,13 @@ def analyse(
     second_step = int(steps.start[1]) if len(steps) > 1 else None
     skew_ns = clock_skew(timeline)
 
+    activities: dict[bytes, HostActivity] = {}  # devices that the same threads feed share one
+
     def of(ops: Bool) -> tuple[Accounts, Gaps, Intervals, HostActivity]:
-        activity = find_activity(timeline, dispatch_threads(timeline, device.launch[ops]), second_step, skew_ns)
+        threads = dispatch_threads(timeline, device.launch[ops])
+        if (key := threads.tobytes()) not in activities:
+            activities[key] = find_activity(timeline, threads, second_step, skew_ns)
+        activity = activities[key]
         parts, busy, comm_ns = busy_parts(timeline, ops, window)
         gaps = explain_gaps(timeline, ops, busy, activity, window)
         return account(parts, gaps, window, comm_ns), gaps, busy, activity
@@ -60,7 +64,7 @@ def analyse(
     accounts, gaps, busy, activity = of(every)
     devices = np.unique(device.device)
     by_device = []
-    for number in devices[:_MOST_DEVICES]:
+    for number in devices[:MOST_DEVICES]:
         own_accounts, own_gaps = (accounts, gaps) if len(devices) == 1 else of(device.device == number)[:2]
         by_device.append(
             (

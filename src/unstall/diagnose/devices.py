@@ -34,23 +34,26 @@ def waits_for_others(run: Run) -> list[IdleTurns]:
     []."""
     if len(run.by_device) < 2:
         return []
-    work = run.work(run.ops_inside)
+    # A device does not work within its own gaps, so the work of all devices is that of the others.
+    work = Intervals.union(*_all_work(run))
     turns = []
-    for accounts, gaps in run.by_device:
-        others = Intervals.none()
-        for number, spans in work.items():
-            if number != accounts.device:
-                others |= spans
+    for _, gaps in run.by_device:
         held = gaps.cause == IDLE_CAUSES.index("event")
-        chosen = np.flatnonzero(held & (2 * others.covered(gaps.start, gaps.end) >= gaps.length))
+        chosen = np.flatnonzero(held & (2 * work.covered(gaps.start, gaps.end) >= gaps.length))
         turns.append(IdleTurns(gaps.start[chosen], gaps.end[chosen], gaps.culprit[chosen]))
     return turns
 
 
 def one_at_work(run: Run) -> int:
     """Returns how long exactly one device works in the window, in ns."""
-    several, some = Intervals.none(), Intervals.none()
-    for spans in run.work(run.ops_inside).values():
-        several |= some & spans
-        some |= spans
-    return (some - several).clip(*run.window).total
+    start, end = (np.clip(times, *run.window) for times in _all_work(run))
+    times = np.concatenate((start, end))
+    order = np.argsort(times, kind="stable")
+    working = np.cumsum(np.repeat((1, -1), len(start))[order])
+    return int(np.diff(times[order])[working[:-1] == 1].sum())
+
+
+def _all_work(run: Run) -> tuple[I64, I64]:
+    """Returns (starts, ends) of the intervals in which each device works. Intervals of one device do not overlap."""
+    work = [Intervals.none(), *run.work(run.ops_inside).values()]
+    return np.concatenate([each.start for each in work]), np.concatenate([each.end for each in work])

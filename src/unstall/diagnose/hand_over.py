@@ -157,13 +157,14 @@ def _held_by_event(timeline: Timeline, op: I32, launch: I32) -> Bool:
     waits, host, device = timeline.waits, timeline.host, timeline.device
     held = np.zeros(len(op), dtype=np.bool_)
     told = np.flatnonzero((waits.kind == WaitKind.STREAM_EVENT) & (waits.stream >= 0))
-    told_on = dict(groups(waits.stream[told]))
-    launched = np.flatnonzero(device.launch >= 0)
-    launched_on = dict(groups(device.stream[launched]))
     asking = np.flatnonzero((op >= 0) & (launch >= 0))
+    streams = np.intersect1d(waits.stream[told], device.stream[op[asking]])
+    told = told[np.isin(waits.stream[told], streams)]
+    told_on = dict(groups(waits.stream[told]))
+    launched = np.flatnonzero((device.launch >= 0) & np.isin(device.stream, streams))
+    launched_on = dict(groups(device.stream[launched]))
+    asking = asking[np.isin(device.stream[op[asking]], streams)]
     for stream, mine in groups(device.stream[op[asking]]):
-        if stream not in told_on:
-            continue
         asked = asking[mine]
         wait_times = np.sort(host.start[waits.host[told[told_on[stream]]]])
         launch_times = np.unique(host.start[device.launch[launched[launched_on[stream]]]])

@@ -15,8 +15,8 @@ import numpy as np
 from msgspec import Struct
 
 from unstall.timeline.columns import I64, ClockReads, Lines
+from unstall.timeline.limits import MOST_READS
 
-MOST_READS = 100_000
 _FURTHEST_NS = 2**54
 _Time: TypeAlias = Annotated[int, msgspec.Meta(gt=-(2**62), lt=2**62)]
 _Line: TypeAlias = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]

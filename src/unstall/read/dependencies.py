@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from unstall.read.row_ids import rows_by_id
 from unstall.timeline.columns import I8, I64, Dependencies
+from unstall.timeline.limits import MOST_DEPENDENCIES
 
-MOST_DEPENDENCIES = 500_000
 _Number: TypeAlias = Annotated[int, msgspec.Meta(gt=-(2**40), lt=2**40)]
 _Bytes: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**50)]
 _SHORT = msgspec.Meta(max_length=MOST_DEPENDENCIES)

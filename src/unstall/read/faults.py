@@ -15,9 +15,8 @@ from msgspec import Struct
 from unstall.read.row_ids import rows_by_id, rows_of_streams
 from unstall.timeline.columns import I8, I64, FaultKind, Faults, Held, Streams
 from unstall.timeline.fault_details import FaultDetails, packed
+from unstall.timeline.limits import MOST_FAULTS, MOST_HELD
 
-MOST_FAULTS = 1_024
-MOST_HELD = 10_000
 _Number: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, lt=2**62)]
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 _Device: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]

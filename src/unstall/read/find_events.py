@@ -12,8 +12,8 @@ from unstall.errors import TraceError
 from unstall.read import perfetto
 from unstall.read.list_items import Items
 from unstall.read.text_window import TextWindow
+from unstall.timeline.limits import MOST_EVENT_BYTES
 
-_MOST_BYTES = 16 << 20
 _MOST_LOOKS = 1000  # at keys that turn out to be inside a string or an inner object
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _KEY = re.compile(rb'"traceEvents"\s*:\s*(?P<list>\[)?')
@@ -30,7 +30,7 @@ def go_to_events(window: TextWindow, path: Path) -> bytes | None:
         pass
     if perfetto.begins(bytes(window.text[: perfetto.LOOK_BYTES])):
         raise TraceError(f"{path}: {perfetto.WHAT_IT_IS}")
-    while not (text := window.text.removeprefix(_BYTE_ORDER_MARK).lstrip()) and len(window) <= _MOST_BYTES:
+    while not (text := window.text.removeprefix(_BYTE_ORDER_MARK).lstrip()) and len(window) <= MOST_EVENT_BYTES:
         if not window.more():
             raise TraceError(f"{path}: {window.damage or 'there is nothing in it'}; record the run again")
     window.skip(len(window) - len(text))
@@ -49,7 +49,7 @@ def rest(window: TextWindow) -> bytes | None:
     """Returns the text after the list of events. Returns None if this text is longer than 16 MiB, which is too long for
     metadata.
     """
-    while len(window) <= _MOST_BYTES:
+    while len(window) <= MOST_EVENT_BYTES:
         if not window.more():
             return bytes(window.text)
     return None
@@ -78,14 +78,14 @@ def _find_list(window: TextWindow, path: Path) -> tuple[int, int]:
                 where = window.start + match.end()
                 raise TraceError(f'{path}: byte {where:,}: "traceEvents" is not a list; this is no trace')
             fallback = fallback or (match.span() if match["list"] else None)
-        if len(window) > _MOST_BYTES or not window.more():
+        if len(window) > MOST_EVENT_BYTES or not window.more():
             break
     if _is_whole(window):
         raise TraceError(f'{path}: there is no "traceEvents" in it; {_EXPORT}')
     if fallback:
         return fallback
-    if len(window) > _MOST_BYTES:
-        raise TraceError(f'{path}: no "traceEvents" in its first {_MOST_BYTES >> 20} MiB; {_EXPORT}')
+    if len(window) > MOST_EVENT_BYTES:
+        raise TraceError(f'{path}: no "traceEvents" in its first {MOST_EVENT_BYTES >> 20} MiB; {_EXPORT}')
     why = window.damage or "cut off"
     raise TraceError(f"{path}: {why} at byte {window.end:,} of the text, before the first event; record the run again")
 

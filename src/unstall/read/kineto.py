@@ -30,8 +30,8 @@ from unstall.read.pieces import PIECE_BYTES, Cutter
 from unstall.read.schema import Event
 from unstall.read.text_window import TextWindow
 from unstall.read.unpack import blocks
+from unstall.timeline.limits import MOST_TEXT
 
-_MOST_TEXT = 512 << 20  # characters of distinct strings
 _REPAIRED_AT_ONCE = 4096
 
 
@@ -116,9 +116,9 @@ class _Sink:
             self._check()
 
     def _check(self) -> None:
-        if self.table.strings.size > _MOST_TEXT:
+        if self.table.strings.size > MOST_TEXT:
             raise TraceError(
-                f"{self._path}: its names and stacks are longer than {_MOST_TEXT >> 20} Mi characters together; "
+                f"{self._path}: its names and stacks are longer than {MOST_TEXT >> 20} Mi characters together; "
                 "record fewer steps, or without stacks"
             )
 

@@ -13,16 +13,23 @@ from unstall.figures import MOST_NS
 from unstall.read.clock_reads import DescribedReads, DescribesReads
 from unstall.read.dependencies import DescribedDependencies, DescribesDependencies
 from unstall.read.faults import DescribesFaults
-from unstall.read.races import MOST_RACES, DescribedRace, DescribesRaces
+from unstall.read.races import DescribedRace, DescribesRaces
 from unstall.read.repair import repaired
-from unstall.read.uploads import MOST_UPLOADS, DescribedUpload, DescribesUploads
+from unstall.read.uploads import DescribedUpload, DescribesUploads
 from unstall.timeline.columns import Meta, Recorder, StepMarks, StepsLeftOut
+from unstall.timeline.limits import (
+    LONGEST_NAME,
+    LONGEST_NOTE,
+    MOST_GLOBS,
+    MOST_GROUPS,
+    MOST_NAMED_DEVICES,
+    MOST_NOTES,
+    MOST_RACES,
+    MOST_RANKS,
+    MOST_UPLOADS,
+)
 
 _Value = TypeVar("_Value")
-_MOST_DEVICES = 1024
-_MOST_NOTES, _LONGEST_NOTE = 16, 400
-_MOST_GLOBS, _LONGEST_NAME = 64, 400
-_MOST_GROUPS, _MOST_RANKS = 4096, 1 << 17
 _TORCH = re.compile(rb'"(?:py)?torch_version"\s*:\s*"(?P<version>[\w.+-]{1,64})"')
 
 
@@ -45,12 +52,12 @@ _Rank: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
 class _Group(Struct):
-    name: Annotated[str, msgspec.Meta(max_length=_LONGEST_NAME)] = msgspec.field(name="pg_name")
-    ranks: Annotated[list[_Rank], msgspec.Meta(max_length=_MOST_RANKS)]
+    name: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)] = msgspec.field(name="pg_name")
+    ranks: Annotated[list[_Rank], msgspec.Meta(max_length=MOST_RANKS)]
 
 
 class _Groups(Struct):
-    pg_config: Annotated[list[_Group], msgspec.Meta(max_length=_MOST_GROUPS)] = []
+    pg_config: Annotated[list[_Group], msgspec.Meta(max_length=MOST_GROUPS)] = []
 
 
 class _Recorded(Struct):
@@ -130,9 +137,9 @@ class _LeftOut(Struct):
 
 
 class _Told(Struct):
-    step: Annotated[str, msgspec.Meta(max_length=_LONGEST_NAME)] | None = None
+    step: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)] | None = None
     user: Annotated[
-        list[Annotated[str, msgspec.Meta(max_length=_LONGEST_NAME)]], msgspec.Meta(max_length=_MOST_GLOBS)
+        list[Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]], msgspec.Meta(max_length=MOST_GLOBS)
     ] = []
 
 
@@ -194,13 +201,13 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
         plain_step_ns=plain.plain_step_ns,
         plain_steps_ns=_both(stretches.plain) if stretches else None,
         reserved_peak_bytes=memory.memory.after.reserved if memory else None,
-        known_error=predicted.known_error and predicted.known_error[:_LONGEST_NOTE],
+        known_error=predicted.known_error and predicted.known_error[:LONGEST_NOTE],
         step=told.step,
         user=tuple(told.user),
         launches_block=launching.launches_block,
-        shortfall=short.shortfall and short.shortfall[:_LONGEST_NOTE],
+        shortfall=short.shortfall and short.shortfall[:LONGEST_NOTE],
         left_out=StepsLeftOut(**msgspec.structs.asdict(left_out)) if left_out else None,
-        notes=(*notes, *(note[:_LONGEST_NOTE] for note in noted.notes[:_MOST_NOTES])),
+        notes=(*notes, *(note[:LONGEST_NOTE] for note in noted.notes[:MOST_NOTES])),
         sound=not notes,
     )
 
@@ -291,7 +298,7 @@ def _value(members: dict[str, Raw], key: str, type_: type[_Value]) -> _Value | N
 
 def _by_device(facts: list[tuple[int, _Value]], unknown: _Value) -> tuple[_Value, ...]:
     """Returns one value per device, indexed by device id. Devices that are not in `facts` get `unknown`."""
-    known = {device: fact for device, fact in facts if 0 <= device < _MOST_DEVICES}
+    known = {device: fact for device, fact in facts if 0 <= device < MOST_NAMED_DEVICES}
     return tuple(known.get(i, unknown) for i in range(max(known, default=-1) + 1))
 
 

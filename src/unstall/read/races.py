@@ -14,7 +14,6 @@ from msgspec import Struct
 from unstall.read.row_ids import rows_by_id, rows_of_streams
 from unstall.timeline.columns import I8, I64, RaceKind, Races, Streams
 
-MOST_RACES = 10_000
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 _Number: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, lt=2**62)]
 _KINDS = {kind.name.lower(): kind for kind in RaceKind}

@@ -16,6 +16,7 @@ from threading import Thread
 from typing import Any, BinaryIO, Protocol
 
 from unstall.errors import TraceError
+from unstall.timeline.limits import ALWAYS_UNPACKED_BYTES, MOST_TRACE_EXPANSION
 
 Progress = Callable[[int, int], None]
 
@@ -23,10 +24,6 @@ BLOCK_BYTES = 2 << 20
 _PACKED_BYTES = 512 << 10
 _BLOCKS_AHEAD = 2
 _TURN_S = 0.001
-
-# Kineto's text compresses 10 to 50 times. A file that compresses 1000 times was made to exhaust the memory.
-_MOST_EXPANSION = 250
-_EXPANSION_FLOOR_BYTES = 8 << 20
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"7z\xbc\xaf": "7z"}
@@ -137,10 +134,10 @@ def _unpack(file: BinaryIO, path: Path) -> Iterator[tuple[bytes, int]]:
     unpacked = 0
     for text, position in packed:
         unpacked += len(text)
-        if unpacked > max(_EXPANSION_FLOOR_BYTES, _MOST_EXPANSION * position):
+        if unpacked > max(ALWAYS_UNPACKED_BYTES, MOST_TRACE_EXPANSION * position):
             raise TraceError(
                 f"{path}: byte {position:,} of the file is already byte {unpacked:,} of its text; no trace packs "
-                f"more than {_MOST_EXPANSION} times, so this is not read. If you trust the file, unpack it first"
+                f"more than {MOST_TRACE_EXPANSION} times, so this is not read. If you trust the file, unpack it first"
             )
         yield text, position
 

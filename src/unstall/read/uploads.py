@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from unstall.read.row_ids import rows_by_id
 from unstall.timeline.columns import I8, I64, Uploads
+from unstall.timeline.limits import MOST_UPLOADS
 
-MOST_UPLOADS = 100_000
 _Id: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, lt=2**62)]
 _Row: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, lt=MOST_UPLOADS)]
 _Content: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]

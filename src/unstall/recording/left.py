@@ -11,11 +11,8 @@ from pathlib import Path
 
 from unstall.errors import TraceError
 from unstall.recording.journal import NAME
+from unstall.timeline.limits import MOST_JOURNAL_BYTES, MOST_LEFT_BYTES, MOST_LEFT_FILES, MOST_LEFT_LEVELS
 
-MOST_FILE_BYTES = 1 << 30
-MOST_JOURNAL_BYTES = 64 << 20
-MOST_FILES = 1_000
-MOST_LEVELS = 3
 _START_SLACK_S = 2.0  # the journal is begun later than the process, and clocks are set
 _ENDED = ("Z", "X")
 
@@ -37,8 +34,8 @@ def check_folder(folder: Path) -> None:
         with os.scandir(place) as entries:
             for entry in entries:
                 count += 1
-                if count > MOST_FILES:
-                    raise TraceError(f"it has more than {MOST_FILES:,} files")
+                if count > MOST_LEFT_FILES:
+                    raise TraceError(f"it has more than {MOST_LEFT_FILES:,} files")
                 name = os.path.relpath(entry.path, folder)
                 _check(name, entry.stat(follow_symlinks=False), level)
                 if entry.is_dir(follow_symlinks=False):
@@ -50,12 +47,12 @@ def _check(name: str, about: os.stat_result, level: int) -> None:
         raise TraceError(f"{name} in it belongs to user {about.st_uid}")
     is_journal = os.path.basename(name) == NAME  # noqa: PTH119 - as text
     if stat.S_ISDIR(about.st_mode) and not is_journal:
-        if level == MOST_LEVELS:
-            raise TraceError(f"{name} in it is a folder within more than {MOST_LEVELS - 1} others")
+        if level == MOST_LEFT_LEVELS:
+            raise TraceError(f"{name} in it is a folder within more than {MOST_LEFT_LEVELS - 1} others")
         return
     if not stat.S_ISREG(about.st_mode):
         raise TraceError(f"{name} in it is no regular file")
-    most = MOST_JOURNAL_BYTES if is_journal else MOST_FILE_BYTES
+    most = MOST_JOURNAL_BYTES if is_journal else MOST_LEFT_BYTES
     if about.st_size > most:
         raise TraceError(f"{name} in it has {about.st_size:,} bytes, more than {most:,}")
 

@@ -49,13 +49,17 @@ from unstall.timeline.columns import (
     WaitKind,
     Waits,
 )
+from unstall.timeline.limits import (
+    ALWAYS_UNPACKED_HEADER_BYTES,
+    ALWAYS_UNPACKED_TIMELINE_BYTES,
+    MOST_HEADER_EXPANSION,
+    MOST_TIMELINE_BYTES,
+    MOST_TIMELINE_EXPANSION,
+)
 
 SCHEMA = "unstall.timeline/1"
 _HEADER = "timeline.json"
 _FURTHEST_NS = 2**54  # from the run's zero
-_MOST_BYTES = 16 << 30
-_MOST_EXPANSION = 100  # large files pack to a sixth
-_ALWAYS_ALLOWED = 64 << 20  # bytes to which any file may unpack
 _TABLES: dict[str, type[Any]] = {
     "host": Host,
     "device": Device,
@@ -209,8 +213,12 @@ def load(path: Path) -> Timeline:
 def _check_size(archive: zipfile.ZipFile, path: Path) -> None:
     whole = sum(info.file_size for info in archive.infolist())
     size = max(path.stat().st_size, 1)
-    if whole > _MOST_BYTES or whole > size * _MOST_EXPANSION + _ALWAYS_ALLOWED:
+    most = min(MOST_TIMELINE_BYTES, size * MOST_TIMELINE_EXPANSION + ALWAYS_UNPACKED_TIMELINE_BYTES)
+    names = archive.getinfo(_HEADER).file_size
+    if whole > most:
         raise TraceError(f"{path}: claims to unpack to {whole:,} bytes from {size:,}; refused")
+    if names > size * MOST_HEADER_EXPANSION + ALWAYS_UNPACKED_HEADER_BYTES:
+        raise TraceError(f"{path}: its names claim to unpack to {names:,} bytes from {size:,}; refused")
 
 
 def _table(archive: zipfile.ZipFile, name: str, cls: type[Any]) -> Any:

@@ -9,9 +9,9 @@ from types import CodeType, FrameType
 import numpy as np
 
 from unstall.frameworks import OURS, is_users
+from unstall.timeline.limits import MOST_READS
 from unstall.virtual.growing_array import GrowingArray
 
-MOST_READS = 100_000
 _READ = np.dtype([("ns", "<i8"), ("place", "<i4")])
 
 

@@ -12,14 +12,11 @@ import msgspec
 import numpy as np
 
 from unstall.chrome_trace import Text, micros, thread_names, write
-from unstall.read.clock_reads import MOST_READS
 from unstall.read.dependencies import described
-from unstall.read.faults import MOST_FAULTS, MOST_HELD
-from unstall.read.races import MOST_RACES
-from unstall.read.uploads import MOST_UPLOADS
 from unstall.timeline.ancestry import nearest
 from unstall.timeline.columns import I32, DeviceKind, FaultKind, HostKind, Meta, RaceKind, Timeline, WaitKind
 from unstall.timeline.fault_details import unpacked
+from unstall.timeline.limits import MOST_FAULTS, MOST_HELD, MOST_RACES, MOST_READS, MOST_UPLOADS
 from unstall.virtual.profiler.frames import StackTexts, is_frame, line_texts, slices_of
 
 _HOST_CATEGORIES = {
