@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import stat
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from unstall.recording.left import is_running
 from unstall.virtual.shim import build as building
 from unstall.virtual.shim import load as loading
 from unstall.virtual.shim.build import build, names_of
 from unstall.virtual.shim.installed import Torch, VirtualGpuError, installed_torch
 from unstall.virtual.shim.prebuild import prebuild
 from unstall.virtual.shim.progress import Progress
+from unstall.virtual.shim.sealed import is_sealed
 
 
 def a_torch(root: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -281,3 +285,139 @@ def test_progress_says_what_is_compiled_and_how_many_of_how_many(capsys: pytest.
         progress.begins("x" * 100)
         assert len(progress.line()) < 80
     assert capsys.readouterr().err == "unstall: compiling\nunstall: compiled in 0 s\n"
+
+
+@pytest.mark.parametrize("left", [0, 100, -1, -40])
+def test_a_library_that_was_cut_short_is_made_anew(small: Torch, left: int) -> None:
+    made = build(small)
+    whole = made.read_bytes()
+    made.write_bytes(whole[:left])
+    assert build(small) == made
+    assert made.read_bytes() == whole
+
+
+def test_a_library_that_was_changed_is_made_anew(small: Torch) -> None:
+    made = build(small)
+    whole = made.read_bytes()
+    made.write_bytes(whole[:500] + bytes([whole[500] ^ 1]) + whole[501:])
+    assert build(small).read_bytes() == whole
+
+
+def test_an_object_that_was_cut_short_is_compiled_again(small: Torch) -> None:
+    made = build(small)
+    (damaged,) = made.parents[1].glob("one-*.o")
+    whole = damaged.read_bytes()
+    for left in (0, 300, len(whole) - 1):
+        made.unlink()
+        damaged.write_bytes(whole[:left])
+        assert is_sealed(build(small))
+        assert damaged.read_bytes() == whole
+
+
+def test_a_damaged_prebuilt_library_is_said_and_another_one_made(
+    small: Torch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prebuilt = prebuild(small)
+    prebuilt.write_bytes(prebuilt.read_bytes()[:100])
+    assert build(small) == names_of(small).cached
+    said = f"unstall: the virtual GPU that came with unstall is damaged, and another one is made: {prebuilt.name}\n"
+    assert said in capsys.readouterr().err
+
+
+_SLOW = """#!/bin/sh
+# a compiler that never ends, and a child of it, as g++ has cc1plus
+case "$*" in *--version*) echo slow; exit;; esac
+sleep 600 &
+echo $! $$ >> "$STARTED"
+for last; do :; done
+echo begun > "$last"
+wait
+"""
+
+
+@pytest.fixture
+def slow(small: Torch, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A compiler that does not end. Returns the file with the processes that it started."""
+    compiler, started = small.root / "slow-compiler", small.root / "started"
+    compiler.write_text(_SLOW)
+    compiler.chmod(0o700)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("STARTED", str(started))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    return started
+
+
+def _pids(started: Path) -> list[int]:
+    return [int(word) for word in started.read_text().split()] if started.exists() else []
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    """Waits for at most 20 seconds."""
+    ends = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < ends, "it did not happen"
+        time.sleep(0.02)
+
+
+def _compile_in_a_child(small: Torch) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        build(small)
+    except KeyboardInterrupt:
+        os._exit(7)
+    finally:
+        os._exit(1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_compilers_end_with_their_process_and_leave_nothing(small: Torch, slow: Path, number: int) -> None:
+    pid = _compile_in_a_child(small)
+    folder = names_of(small).folder
+    _until(lambda: len(_pids(slow)) == 4)  # both sources are compiled at once
+    assert list(folder.glob("making-*/*.o"))
+    os.kill(pid, number)
+    os.waitpid(pid, 0)
+    _until(lambda: not any(is_running(each, None) for each in _pids(slow)))
+    _until(lambda: not [path for path in folder.rglob("*") if path.name != "lock" and not path.is_dir()])
+    _until(lambda: not list(folder.glob("making-*")))
+
+
+def test_what_was_left_by_a_machine_that_went_down_is_removed(small: Torch) -> None:
+    left = names_of(small).folder / "making-left"
+    left.mkdir(parents=True, mode=0o700)
+    for folder in (left.parent, left.parents[1]):
+        folder.chmod(0o700)
+    (left / "one.o").write_text("begun")
+    build(small)
+    assert not left.exists()
+
+
+def test_who_waits_for_the_compilers_of_another_is_told_so(
+    small: Torch, slow: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first = _compile_in_a_child(small)
+    _until(lambda: bool(_pids(slow)))
+    capfd.readouterr()
+    second = _compile_in_a_child(small)
+    heard = ""
+
+    def told() -> bool:
+        nonlocal heard
+        heard += capfd.readouterr().err
+        return "unstall: another process compiles the virtual GPU; this one waits for it\n" in heard
+
+    _until(told)
+    for pid in (second, first):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_cache_of_another_user_is_not_used(small: Torch) -> None:
+    build(small)
+    os.chown(building.cache_folder(), 12345, -1)
+    with pytest.raises(VirtualGpuError, match=f"not loaded from {building.cache_folder()}: it belongs to user 12345"):
+        build(small)

@@ -19,7 +19,6 @@ import stat
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,11 +28,12 @@ from pathlib import Path
 from unstall import lines
 from unstall.virtual.shim.installed import Torch, VirtualGpuError, installed_torch
 from unstall.virtual.shim.progress import Progress
+from unstall.virtual.shim.sealed import is_sealed
+from unstall.virtual.shim.workshop import Workshop, workshop
 
 SHIM = Path(__file__).parent
 FRAMES = Path(lines.__file__).parent
 PREBUILT = SHIM / "prebuilt"
-PROVED = "2.13"
 # NDEBUG as torch is built: otherwise its headers assert on data that only a debug build of torch keeps.
 FLAGS = ("-O2", "-fPIC", "-DNDEBUG", "-D_GLIBCXX_USE_CXX11_ABI=1")
 LANGUAGE = {".cpp": ("-std=c++20", "-fvisibility=hidden"), ".c": ("-x", "c", "-std=gnu11")}
@@ -79,7 +79,11 @@ def build(torch: Torch) -> Path:
     has it.
     """
     names = names_of(torch)
-    return names.prebuilt if names.prebuilt.exists() else compiled(torch)
+    if is_sealed(names.prebuilt):
+        return names.prebuilt
+    if names.prebuilt.exists():
+        _say(f"the virtual GPU that came with unstall is damaged, and another one is made: {names.prebuilt.name}")
+    return compiled(torch)
 
 
 def compiled(torch: Torch) -> Path:
@@ -87,13 +91,14 @@ def compiled(torch: Torch) -> Path:
     names = names_of(torch)
     folder, shim = names.folder, names.cached
     try:
-        if not shim.exists():
+        if not is_sealed(shim):
             compiler, includes = _compiler(), _includes(torch)
             for each in (cache_folder(), folder, shim.parent):
                 _make_own(each)
             with _locked(folder):
-                if not shim.exists():
+                if not is_sealed(shim):
                     _compile(torch, compiler, includes, shim)
+        _refuse_foreign_owner(cache_folder())
         for each in (folder, shim.parent, shim):
             _refuse_foreign(each)
     except OSError as error:
@@ -112,7 +117,7 @@ def why_not() -> str | None:
     try:
         torch = installed_torch()
         names = names_of(torch)
-        if not names.prebuilt.exists() and not names.cached.exists():
+        if not is_sealed(names.prebuilt) and not is_sealed(names.cached):
             _compiler()
             _python_headers()
     except (VirtualGpuError, OSError) as error:
@@ -164,9 +169,9 @@ def _compile(torch: Torch, compiler: list[str], includes: list[Path], shim: Path
         source: folder / f"{source.stem}-{_hash(*by, *(each.read_text() for each in _read_with(source)))[:16]}.o"
         for source in _sources()
     }
-    missing = [source for source, result in objects.items() if not result.exists()]
-    for result in objects.values():
-        if result.exists():
+    missing = [source for source, result in objects.items() if not is_sealed(result)]
+    for source, result in objects.items():
+        if source not in missing:
             _refuse_foreign(result)
             _used(result)
     flags = [*FLAGS, *_shortened(torch), *(f"-I{each}" for each in includes)]
@@ -175,35 +180,35 @@ def _compile(torch: Torch, compiler: list[str], includes: list[Path], shim: Path
     with (
         Progress(title, len(missing)) as progress,
         ThreadPoolExecutor(workers) as pool,
-        tempfile.TemporaryDirectory(dir=folder) as precompiled,
+        workshop(folder) as shop,  # its compilers end before the pool waits for them
     ):
         command = [*compiler, *LANGUAGE[".cpp"], *flags]
-        headers = pool.submit(_precompile, command, Path(precompiled)) if len(missing) > 2 * workers else None
+        headers = pool.submit(_precompile, command, shop) if len(missing) > 2 * workers else None
 
         def compile_one(source: Path) -> None:
             progress.begins(source.name)
             ready = headers.result() if headers and headers.done() and source.suffix == ".cpp" else []
-            _run([*compiler, *LANGUAGE[source.suffix], *flags, *ready, "-c", str(source)], objects[source])
+            shop.make([*compiler, *LANGUAGE[source.suffix], *flags, *ready, "-c", str(source)], objects[source])
             progress.ends(source.name)
 
         try:
             list(pool.map(compile_one, sorted(missing, key=lambda source: -source.stat().st_size)))
         except BaseException:
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
             raise
-        _run([*compiler, "-shared", *map(str, objects.values())], shim)
+        shop.make([*compiler, "-shared", *map(str, objects.values())], shim)
     _forget_stale(folder, keep={*objects.values(), shim})
 
 
-def _precompile(command: list[str], folder: Path) -> list[str]:
-    """Precompiles torch's headers into the folder. The precompiled headers take a third of a GB. Returns the compiler
+def _precompile(command: list[str], shop: Workshop) -> list[str]:
+    """Precompiles torch's headers in the workshop. The precompiled headers take a third of a GB. Returns the compiler
     flags for the use of the precompiled headers, or [] if the headers cannot be precompiled. During the precompilation,
     source files are compiled without precompiled headers.
     """
-    header = folder / TORCH_HEADERS
+    header = shop.folder / TORCH_HEADERS
     shutil.copyfile(SHIM / TORCH_HEADERS, header)
     try:
-        _run([*command, "-x", "c++-header", str(header)], header.with_name(f"{TORCH_HEADERS}.gch"))
+        shop.make([*command, "-x", "c++-header", str(header)], header.with_name(f"{TORCH_HEADERS}.gch"))
     except (VirtualGpuError, OSError):
         return []
     return ["-include", str(header)]
@@ -262,11 +267,21 @@ def _refuse_foreign(path: Path) -> None:
     """Raises VirtualGpuError if another user may have written the file."""
     about = path.stat()
     others = stat.S_IMODE(about.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
-    if about.st_uid == os.geteuid() and not others:
-        return
-    whose = "others may write to it" if about.st_uid == os.geteuid() else f"it belongs to user {about.st_uid}"
-    raise VirtualGpuError(
-        f"the virtual GPU is not loaded from {path}: {whose}; remove it, or name another folder in XDG_CACHE_HOME"
+    _refuse_foreign_owner(path)
+    if others:
+        raise _foreign(path, "others may write to it")
+
+
+def _refuse_foreign_owner(path: Path) -> None:
+    """Raises VirtualGpuError if the file belongs to another user."""
+    owner = path.stat().st_uid
+    if owner != os.geteuid():
+        raise _foreign(path, f"it belongs to user {owner}")
+
+
+def _foreign(path: Path, why: str) -> VirtualGpuError:
+    return VirtualGpuError(
+        f"the virtual GPU is not loaded from {path}: {why}; remove it, or name another folder in XDG_CACHE_HOME"
     )
 
 
@@ -274,18 +289,6 @@ def _used(path: Path) -> None:
     """Marks a file as used, so that it is not deleted as stale. Does nothing if the cache is read-only."""
     with contextlib.suppress(OSError):
         os.utime(path)
-
-
-def _run(command: list[str], result: Path) -> None:
-    """Runs a compiler. The result file appears in the folder only when it is complete."""
-    partial = result.with_name(f".{os.getpid()}-{result.name}")
-    done = subprocess.run([*command, "-o", str(partial)], capture_output=True, text=True, check=False)
-    if done.returncode:
-        partial.unlink(missing_ok=True)
-        first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-500:])
-        raise VirtualGpuError(f"compiling the virtual GPU failed (it is known to compile for torch {PROVED}): {first}")
-    partial.chmod(0o700)  # whatever the umask
-    partial.replace(result)
 
 
 def _hash(*texts: str) -> str:
@@ -299,8 +302,17 @@ def _hash(*texts: str) -> str:
 def _locked(folder: Path) -> Iterator[None]:
     """Holds a lock inside the block. So only one process compiles, and other processes wait for its results."""
     with (folder / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say("another process compiles the virtual GPU; this one waits for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr may be closed
+        print(f"unstall: {text}", file=sys.stderr, flush=True)
 
 
 def _forget_stale(folder: Path, keep: set[Path]) -> None:

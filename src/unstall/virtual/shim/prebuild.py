@@ -13,6 +13,7 @@ from pathlib import Path
 
 from unstall.virtual.shim.build import compiled, names_of
 from unstall.virtual.shim.installed import Torch, installed_torch
+from unstall.virtual.shim.sealed import seal
 
 
 def prebuild(torch: Torch) -> Path:
@@ -22,6 +23,7 @@ def prebuild(torch: Torch) -> Path:
     partial = target.with_name(f".{os.getpid()}-{target.name}")
     shutil.copyfile(compiled(torch), partial)
     subprocess.run(["strip", "--strip-unneeded", str(partial)], check=True)
+    seal(partial)  # stripping it removed the seal
     partial.chmod(0o755)
     partial.replace(target)
     return target

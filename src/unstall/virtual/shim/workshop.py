@@ -1,0 +1,72 @@
+"""Runs compilers. If this process ends, even by SIGKILL, its compilers end, and what they had begun is removed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from unstall.virtual.shim.installed import VirtualGpuError
+from unstall.virtual.shim.sealed import seal
+
+PROVED = "2.13"
+"""The torch for which the shim is known to compile."""
+_PREFIX = "making-"
+# The guard is the leader of the compilers' process group. Its stdin ends when this process closes it or ends. Then it
+# ends its group by SIGTERM, so that compilers also remove their own temporary files.
+_GUARD = """trap "" TERM INT HUP; read -r _; kill -TERM 0; rm -rf -- "$1"; sleep 0.1; rm -rf -- "$1" """
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """A folder in which compilers work, and the process group that they run in.
+
+    Attributes:
+        folder: The folder for what is being made.
+    """
+
+    folder: Path
+    _group: int
+
+    def make(self, command: list[str], result: Path) -> None:
+        """Runs a compiler. `result` appears, sealed, only when it is complete. Raises VirtualGpuError if the compiler
+        fails.
+        """
+        partial = self.folder / result.name
+        done = self._run([*command, "-o", str(partial)])
+        if done.returncode:
+            partial.unlink(missing_ok=True)
+            first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-500:])
+            raise VirtualGpuError(
+                f"compiling the virtual GPU failed (it is known to compile for torch {PROVED}): {first}"
+            )
+        if partial != result:
+            seal(partial)
+            partial.chmod(0o700)  # whatever the umask
+            partial.replace(result)
+
+    def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, capture_output=True, text=True, check=False, process_group=self._group)
+
+
+@contextmanager
+def workshop(folder: Path) -> Iterator[Workshop]:
+    """Opens a workshop within `folder`, and removes workshops that ended with their machine. The caller must hold the
+    folder's lock. At the end of the block, compilers that still run are ended.
+    """
+    for left in folder.glob(f"{_PREFIX}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    made = tempfile.mkdtemp(prefix=_PREFIX, dir=folder)
+    guard = subprocess.Popen(
+        ["/bin/sh", "-c", _GUARD, "unstall", made],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        process_group=0,
+    )
+    with guard:  # closes its stdin, and waits for it
+        yield Workshop(Path(made), guard.pid)
