@@ -175,6 +175,12 @@ class Machine:
         if self.simulator is not None:
             self.simulator.ended_by(error)
 
+    def keep_at_termination(self, keep: Callable[[], None]) -> None:
+        """Calls `keep` before a signal that the program does not handle ends this process. Call this function after
+        torch was imported.
+        """
+        self._shim.keep_at_termination(keep)
+
     def forked(self) -> None:
         """Called in a forked child: makes the clock real and stops watching."""
         self._watches.clear()

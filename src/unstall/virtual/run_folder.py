@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from unstall.errors import UnstallError
+from unstall.guest.imports import when_imported
 from unstall.guest.interrupts import remember_interrupt
 from unstall.guest.os_exit import before_os_exit
 from unstall.virtual.machine import WatchedSpan
@@ -21,15 +22,17 @@ from unstall.virtual.run_place import RunPlace
 
 class RunFolder:
     """Writes the timeline of a watched span to its place when the process ends. Also writes the timeline if the
-    process ends by `os._exit`.
+    process ends by `os._exit`, or by a signal that it does not handle, such as SIGTERM.
     """
 
     def __init__(self, watch: WatchedSpan, place: RunPlace) -> None:
         self._watch = watch
         self._place = place
         self._process = os.getpid()
+        self._writing = threading.RLock()
         atexit.register(self._at_exit)
         before_os_exit(self.write)
+        when_imported("torch", lambda: watch.machine.keep_at_termination(self._at_termination))
 
     def write(self) -> None:
         """Writes the timeline. If the timeline cannot be written, writes the error message. Does not change the way in
@@ -37,7 +40,9 @@ class RunFolder:
         """
         if os.getpid() != self._process:
             return
-        with _undisturbed():
+        with self._writing, _undisturbed():
+            if not self._process:
+                return
             self._process = 0
             try:
                 self._watch.machine.unwatch(self._watch)
@@ -52,6 +57,14 @@ class RunFolder:
         if os.getpid() == self._process:
             self.write()
             remember_interrupt()
+
+    def _at_termination(self) -> None:
+        """Writes the timeline while a signal is about to end the process. Waits if it is being written already. Other
+        threads of the program go on meanwhile, but what they do is no longer in the timeline.
+        """
+        self.write()
+        with self._writing:
+            pass
 
     def _store(self) -> None:
         """Writes the timeline to the folder. If the disk is full, writes the timeline to the spare memory."""

@@ -9,6 +9,7 @@
 #include "peers.h"
 #include "simulator.h"
 #include "tensor_types.h"
+#include "termination.h"
 #include "waits.h"
 
 #include <pybind11/pybind11.h>
@@ -115,6 +116,7 @@ PYBIND11_MODULE(_shim, m) {
   m.def("raise_later", [](const py::object& exception) { raise_later(exception.ptr()); }, arg("exception"));
   m.def("hold_signals", hold_signals);
   m.def("release_signals", release_signals);
+  m.def("keep_at_termination", [](const py::object& keep) { keep_at_termination(keep.ptr()); }, arg("keep"));
   m.def("append", append, arg("code"), arg("device") = -1, arg("stream") = 0, arg("a") = 0, arg("b") = 0,
         arg("id_or_name") = py::none(), arg("flags") = 0);
 
