@@ -6,6 +6,8 @@ import inspect
 import threading
 import timeit
 
+import pytest
+
 from unstall.virtual import clock_log
 from unstall.virtual.clock_log import ClockLog
 
@@ -35,12 +37,9 @@ def test_reads_of_libraries_and_of_other_threads_are_left_out() -> None:
     assert len(log.whole()) == 0
 
 
-def test_a_program_that_reads_all_the_time_is_followed_for_a_while() -> None:
+def test_a_program_that_reads_all_the_time_is_followed_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     log = ClockLog()
-    before, clock_log.MOST_READS = clock_log.MOST_READS, 3
-    try:
-        for number in range(5):
-            log.add(number)
-    finally:
-        clock_log.MOST_READS = before
+    monkeypatch.setattr(clock_log, "MOST_READS", 3)
+    for number in range(5):
+        log.add(number)
     assert log.whole()["ns"].tolist() == [0, 1, 2]
