@@ -2,6 +2,7 @@
 #include "substitutes.h"
 
 #include <ATen/Context.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 
@@ -13,7 +14,9 @@ Tensor cross_entropy_of_two(
     const Tensor& self, const Tensor& target, const OptionalTensor& weight, int64_t reduction) {
   Tensor loss = at::binary_cross_entropy(self, target, weight, reduction);
   if (!loss.is_meta()) return loss;
-  Tensor kept = at::empty_like(self);
+  bool dense = self.is_non_overlapping_and_dense(); // torch's empty_like forgets strides of size 1 if there is no memory
+  auto strides = dense ? self.strides().vec() : at::infer_dense_strides(self.sizes(), self.strides());
+  Tensor kept = at::empty_strided(self.sizes(), strides, self.options());
   return kept.resize_(loss.sizes());
 }
 
