@@ -9,6 +9,10 @@ import pytest
 
 from unstall.guarding.backward import _stash
 
+# Prototypes of our own: those of ctypes.pythonapi belong to all libraries, and Numba sets them.
+INCREF = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", ctypes.pythonapi))
+DECREF = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("Py_DecRef", ctypes.pythonapi))
+
 
 class TakesReferences:
     """torch._C of torch 2.13."""
@@ -21,10 +25,10 @@ class TakesReferences:
         before = self.stashed.pop(key, None)
         self.stashed[key] = id(kept)
         if before is not None:
-            ctypes.pythonapi.Py_DecRef(ctypes.c_void_p(before))
+            DECREF(before)
 
     def take(self, kept: object) -> None:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+        INCREF(kept)
 
 
 class StealsReferences(TakesReferences):

@@ -82,6 +82,9 @@ def carry(torch: ModuleType) -> None:
     regions.when_switched(switch)
 
 
+_increase_references = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", ctypes.pythonapi))
+
+
 def _stash(torch_c: Any) -> Callable[[object], None]:
     """Returns a function that stores an object in torch's thread-local storage. Autograd threads get a copy of this
     storage.
@@ -94,11 +97,11 @@ def _stash(torch_c: Any) -> Callable[[object], None]:
     before = sys.getrefcount(probe)
     torch_c._stash_obj_in_tls(_KEY, probe)
     is_taken = sys.getrefcount(probe) > before
-    take: Callable[[object], object] = (lambda kept: None) if is_taken else ctypes.pythonapi.Py_IncRef
-    take(ctypes.py_object(probe))
+    take: Callable[[object], object] = (lambda kept: None) if is_taken else _increase_references
+    take(probe)
 
     def stash(kept: object) -> None:
-        take(ctypes.py_object(kept))
+        take(kept)
         torch_c._stash_obj_in_tls(_KEY, kept)
 
     stash(None)

@@ -13,6 +13,11 @@ import sys
 import threading
 from typing import NoReturn
 
+# A prototype of our own: the attributes of ctypes.pythonapi belong to all libraries, which may set other types.
+_raise_in_thread = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.py_object)(
+    ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
+)
+
 
 def may_end_here() -> bool:
     """Returns whether `end_here` would end the program.
@@ -46,4 +51,4 @@ def _main_thread_joins(thread: threading.Thread) -> bool:
 def _raise_in_main_thread() -> None:
     ident = threading.main_thread().ident
     assert ident is not None
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(SystemExit))
+    _raise_in_thread(ident, SystemExit)
