@@ -165,7 +165,7 @@ def test_all_ranks_end_after_the_same_number_of_steps(
 
 
 _THREADS = """\
-import queue, sys, threading
+import contextlib, queue, sys, threading
 import unstall
 from unstall.recording.child import arm
 from unstall.recording.settings import Settings
@@ -174,12 +174,14 @@ arm(Settings(sys.argv[2], warmup=0, steps=1, stop=True, recorder="torch", lines=
 import torch
 from torch.utils.data import DataLoader
 
-batches = queue.Queue(maxsize=2)
+batches, over = queue.Queue(maxsize=2), threading.Event()
 
 def fetched():
     with torch.no_grad():
         for batch in DataLoader(range(100_000)):
             batches.put(batch)
+            if over.is_set():
+                return
 
 def trained():
     for _ in range(100_000):
@@ -198,6 +200,10 @@ try:
     print("goes on")
 finally:
     print("fed" if feeder.is_alive() else "hungry")
+    over.set()
+    while feeder.is_alive():  # at the end of Python, a thread within torch may abort the process
+        with contextlib.suppress(queue.Empty):
+            batches.get(timeout=0.01)
 """
 
 

@@ -53,7 +53,9 @@ class _Watched:
     """A span that was watched, with one kernel in it."""
 
     def __init__(self) -> None:
-        self.machine = SimpleNamespace(simulator=object(), unwatch=lambda _watch: None)
+        self.machine = SimpleNamespace(
+            simulator=object(), unwatch=lambda _watch: None, keep_at_termination=lambda _keep: None
+        )
 
     def timeline(self) -> Timeline:
         trace = TraceBuilder()
