@@ -78,3 +78,13 @@ def test_a_step_count_of_zero_is_refused(tmp_path: Path) -> None:
     path.write_text(as_json(msgspec.structs.replace(NO_DEVICE, steps=steps)))
     with pytest.raises(TraceError, match=r"Expected `int` >= 1 - at `\$\.steps\.count`"):
         read_result(path)
+
+
+def test_numbers_that_no_result_has_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    text = as_json(TYPICAL)
+    path.write_text(text.replace('"wall_ns":', '"wall_ns": 1' + "0" * 400 + ', "was":', 1))
+    with pytest.raises(TraceError, match="a number of 21 digits or more"):
+        read_result(path)
+    path.write_text(text.replace("train.py", f"train{'7' * 30}.py"))  # in a name any digits may stand
+    assert read_result(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,10 @@ from unstall.timeline.limits import MOST_RESULT_BYTES
 
 class _Schema(msgspec.Struct):
     schema: str
+
+
+_DIGITS = re.compile(rb"\d{21}")
+_STRING_OR_HUGE = re.compile(rb'"(?:[^"\\]|\\.)*"|(?<![\d.])(\d{21,})(?![\d.eE])', re.DOTALL)
 
 
 def decoded(path: str | Path, types: Mapping[str, type[msgspec.Struct]]) -> Any:
@@ -36,6 +41,8 @@ def decoded(path: str | Path, types: Mapping[str, type[msgspec.Struct]]) -> Any:
         raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
     if len(data) > MOST_RESULT_BYTES:
         raise TraceError(f"{path}: larger than {MOST_RESULT_BYTES >> 20} MiB, so no result of `unstall explain --json`")
+    if _has_huge_numbers(data):
+        raise TraceError(f"{path}: it has a number of 21 digits or more, as no result of `unstall explain --json` has")
     try:
         schema = msgspec.json.decode(data, type=_Schema).schema
         if schema in types:
@@ -48,3 +55,12 @@ def decoded(path: str | Path, types: Mapping[str, type[msgspec.Struct]]) -> Any:
     raise TraceError(
         f"{path}: its schema is {schema!r}, and this version of unstall reads {' and '.join(map(repr, types))} here"
     )
+
+
+def _has_huge_numbers(data: bytes) -> bool:
+    """Returns whether JSON has an integer that may not fit into 64 bits. Such an integer is no time and no size, and
+    its quotient may not fit into a float.
+    """
+    if not _DIGITS.search(data):
+        return False
+    return any(match[1] is not None for match in _STRING_OR_HUGE.finditer(data))
