@@ -204,7 +204,7 @@ def test_a_saved_result_whose_counts_make_no_sense_cannot_be_checked(unstall: Cl
 def test_a_saved_result_with_a_figure_that_no_report_can_show_cannot_be_checked(unstall: Cli) -> None:
     _saved(accounts__idle_ns__sync=10**400)
     outcome = unstall("check", "result.json", "--max-idle", "10%")
-    assert (outcome.code, outcome.err[:41]) == (3, "unstall: result.json: cannot be checked: ")
+    assert (outcome.code, outcome.err[:41]) == (3, "unstall: result.json: it has a number of ")
 
 
 @pytest.mark.parametrize(
