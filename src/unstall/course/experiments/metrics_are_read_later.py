@@ -10,9 +10,9 @@ import torch
 
 from unstall import MetricBuffer, no_sync
 
-STEPS = 50
-model = torch.nn.Sequential(*[torch.nn.Linear(128, 128, device="cuda") for _ in range(4)])
-batches = torch.randn(STEPS, 32, 128, device="cuda")
+STEPS = 20
+model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024, device="cuda") for _ in range(4)])
+batches = torch.randn(STEPS, 256, 1024, device="cuda")
 
 
 def loss_of(batch):

@@ -10,16 +10,17 @@ import torch
 
 from unstall import Stopwatch
 
-SIZE = (1000, 1000)
+SIZE, LARGE = (1000, 1000), (4000, 4000)
 
 
-def ten_products():
+def ten_products(size=SIZE):
     for _ in range(10):
-        a = torch.randn(SIZE, device="cuda")
+        a = torch.randn(size, device="cuda")
         torch.mm(a, a)
 
 
-ten_products()  # the first use loads cuBLAS
+for size in (SIZE, LARGE):
+    ten_products(size)  # the first use loads cuBLAS
 torch.cuda.synchronize()
 
 begin = time.perf_counter()
@@ -37,6 +38,13 @@ begin = time.perf_counter()
 ten_products()
 torch.cuda.synchronize()
 print(f"GPU, until done: {(time.perf_counter() - begin) * 1e3:.3f} ms")
+
+# %% Larger matrices take no more time to launch. A fast GPU is done with small ones as soon as they are launched.
+begin = time.perf_counter()
+ten_products(LARGE)
+print(f"GPU, large, until launched: {(time.perf_counter() - begin) * 1e3:.3f} ms")
+torch.cuda.synchronize()
+print(f"GPU, large, until done: {(time.perf_counter() - begin) * 1e3:.3f} ms")
 
 # %% `Stopwatch` waits by itself, and says how long. It says so, too, if there was nothing to wait for.
 with Stopwatch("ten products") as watch:
