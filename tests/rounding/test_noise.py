@@ -42,6 +42,16 @@ def test_the_limit_of_a_product_holds_and_is_not_far_off(n: int, dtype: torch.dt
     assert max(shares) > 1 / _MOST
 
 
+@pytest.mark.parametrize("mean", [0, 1])
+@pytest.mark.parametrize("n", [100, 1000, 10_000])
+def test_noise_is_as_large_as_the_errors_of_terms_that_are_added_one_after_another(n: int, mean: int) -> None:
+    terms = torch.randn(1000, n, generator=torch.Generator().manual_seed(n)) + mean
+    exactly = terms.double().sum(1).numpy()
+    one_by_one = np.cumsum(terms.numpy(), axis=1, dtype=np.float32)[:, -1] - exactly
+    noisy = Noise(0).call(torch.ops.aten.mv.default, (terms, torch.ones(n)), {}).numpy() - exactly
+    assert 0.65 < np.std(one_by_one) / np.std(noisy) < 1.3
+
+
 @pytest.mark.parametrize(("freedom", "probability", "value"), [(8, 0.05, 2.306), (2, 0.001, 31.599), (4, 0.01, 4.604)])
 def test_students_distribution_is_that_of_the_tables(freedom: int, probability: float, value: float) -> None:
     assert student(probability, freedom) == pytest.approx(value, abs=5e-4)

@@ -10,9 +10,12 @@ size of the errors:
 - A result whose elements are independent, such as an elementwise product, has the error of two roundings.
 - A result that is a sum of n terms has the errors of n partial sums. The worst order adds the terms one after another.
   In this order, and for random terms, the variance of the total error grows in proportion to n. One part of it is
-  proportional to the sum of the squared terms, another part to the squared result. So each input gets an error of
-  sqrt(n / 6) roundings, and the result gets an error of sqrt(n / 9) roundings (N. J. Higham and T. Mary, "A new
-  approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019).
+  proportional to the sum of the squared terms, another part to the squared result. If each partial sum had the error
+  of one rounding, these would be sqrt(n / 2) roundings for each input and sqrt(n / 3) for the result (N. J. Higham and
+  T. Mary, "A new approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019). In practice most
+  partial sums have smaller errors: they share leading digits with the sum before them, or lie in the upper part of
+  their binade. Measured errors of 100 to 10,000 terms are 0.7 to 1.2 times 1 / sqrt(3) of these (`tests/rounding`). So
+  each input gets an error of sqrt(n / 6) roundings, and the result gets an error of sqrt(n / 9) roundings.
 
 Errors of earlier operators need no model: each operator runs on results that already have these errors.
 """
