@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
     elif args.docs:
         PAGE.write_text(page(PAGE.read_text("utf-8")), "utf-8")
     elif args.merge:
-        _write(FILE, recorded() | _read(args.merge))
+        _write(FILE, _merged(recorded(), _read(args.merge)))
     else:
         _run(args)
     return 0
@@ -92,6 +92,16 @@ def _run(args: argparse.Namespace) -> None:
             problems=problems,
         )
         _write(args.out, kept | {name: now})
+
+
+def _merged(gpus: dict[str, Recorded], others: dict[str, Recorded]) -> dict[str, Recorded]:
+    """Adds the figures of other runs. Of each GPU, rows that the other run did not run stay as they are."""
+    merged = dict(gpus)
+    for name, other in others.items():
+        kept = gpus.get(name, other)
+        problems = {row: of for row, of in kept.problems.items() if row not in other.figures} | other.problems
+        merged[name] = msgspec.structs.replace(other, figures=kept.figures | other.figures, problems=problems)
+    return merged
 
 
 def _chosen(words: str | None) -> list[str]:
