@@ -25,7 +25,7 @@ _WITHIN = 0.056
 
 So a file of 60,000 calls is smaller than 2 MB.
 """
-_HOST_SHARE = 0.1
+_STARTUP_SHARE, _HOST_SHARE = 0.15, 0.1  # of the time
 _ORDERS, _FEW_ORDERS = 24, 6  # processes that measure first uses, each of which takes about three seconds
 _QUICK_RANK, _USUAL_RANK = 0, 3
 
@@ -35,18 +35,18 @@ def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> G
 
     If `quick` is True, measures only the most important cases. `progress` is called with each status message.
     """
-    begin = time.monotonic()
+    seconds = 60 * minutes
+    deadline = time.monotonic() + seconds
     chosen = cases(_QUICK_RANK if quick else _USUAL_RANK)
     progress("first uses")
-    startup = _startup(_FEW_ORDERS if quick else _ORDERS)
+    startup = _startup(_FEW_ORDERS if quick else _ORDERS, seconds * _STARTUP_SHARE)
     progress("the host's part")  # first: once a profiler was attached, every launch takes longer
-    hosts = measure_operator_calls(chosen, begin + 60 * minutes * _HOST_SHARE)
+    hosts = measure_operator_calls(chosen, time.monotonic() + seconds * _HOST_SHARE)
     progress("queue, latencies, copies")
     facts = measure_facts()
     missing = {"device", "peaks", "calls", "queue", "latencies", "graph", "copies", "memset"} - set(facts)
     if missing:
         raise RuntimeError(f"{', '.join(sorted(missing))} could not be measured")
-    deadline = begin + 60 * minutes
     tables = Tables()
     done = 0
     for observations in measure(chosen, deadline):
@@ -60,9 +60,9 @@ def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> G
     return assemble(facts, tables, hosts, startup, measured_on, _WITHIN)
 
 
-def _startup(orders: int) -> Startup | None:
+def _startup(orders: int, seconds: float) -> Startup | None:
     try:
-        return measure_startup(orders)
+        return measure_startup(orders, seconds)
     except RuntimeError as error:
         print(f"first uses: not measured: {error}", file=sys.stderr)
         return None

@@ -12,12 +12,19 @@ import time
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 _SIZES = tuple(1 << power for power in (9, 12, 14, 16, 18, 20, 22, 24, 26, 28))
+Event: TypeAlias = tuple[int, int, str, bool]
+"""A profiled event: (start in ns, end in ns, name, whether it is on the device)."""
+_HELD = 80_000_000
+"""Cycles of `torch.cuda._sleep` that hold a stream for about 40 ms, while a queue of work fills. Some hosts take 20 us
+for a profiled launch.
+"""
+_HELD_BRIEFLY = 2_000_000
 
 
 def measure_facts() -> dict[str, Any]:
@@ -193,11 +200,8 @@ def _queue() -> dict[str, Any]:
     return {"capacity": blocked and blocked + 1, "sleep_cycles_per_us": round(cycles_per_us, 1)}
 
 
-def _events(run: Callable[[], object]) -> list[tuple[int, int, str, bool]]:
-    """Runs `run` under torch's profiler. Returns its events, sorted by start.
-
-    An event is (start in ns, end in ns, name, whether it is on the device).
-    """
+def _events(run: Callable[[], object]) -> list[Event]:
+    """Runs `run` under torch's profiler. Returns its events, sorted by start."""
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
         run()
         torch.cuda.synchronize()
@@ -223,7 +227,7 @@ def _latencies() -> dict[str, int]:
             x.mul_(1.0)
 
     def queued() -> None:
-        torch.cuda._sleep(4_000_000)
+        torch.cuda._sleep(_HELD)
         for _ in range(200):
             x.mul_(1.0)
 
@@ -232,7 +236,7 @@ def _latencies() -> dict[str, int]:
     def across() -> None:
         for _ in range(40):
             event = torch.cuda.Event()
-            torch.cuda._sleep(200_000)
+            torch.cuda._sleep(_HELD_BRIEFLY)
             event.record()
             side.wait_event(event)
             with torch.cuda.stream(side):
@@ -241,7 +245,7 @@ def _latencies() -> dict[str, int]:
 
     def waited() -> None:
         for _ in range(40):
-            torch.cuda._sleep(200_000)
+            torch.cuda._sleep(_HELD_BRIEFLY)
             torch.cuda.synchronize()
 
     idle_events = _events(idle)
@@ -251,7 +255,7 @@ def _latencies() -> dict[str, int]:
         if event[2].startswith("cudaLaunchKernel") or event[2].startswith("cuLaunchKernel")
     ]
     kernels = [event for event in idle_events if event[3]]
-    queue = [event for event in _events(queued) if event[3]][1:]
+    queue = _filled(_events(queued))
     crossing = [event for event in _events(across) if event[3]]
     waits = _events(waited)
     ends = [event[1] for event in waits if event[3]]
@@ -264,6 +268,19 @@ def _latencies() -> dict[str, int]:
         "event": _median([after[0] - before[1] for before, after in zip(crossing[::2], crossing[1::2], strict=False)]),
         "wake": _median([back - end for back, end in zip(returns, ends, strict=False)]),
     }
+
+
+def _filled(events: list[Event]) -> list[Event]:
+    """Returns the device operations of a queue that was filled while its first operation held the stream.
+
+    Raises:
+        RuntimeError: The host launched so slowly that the device waited for it.
+    """
+    first, *queue = (event for event in events if event[3])
+    launched = max(event[1] for event in events if "LaunchKernel" in event[2])
+    if launched > first[1]:
+        raise RuntimeError("the host launches too slowly to fill the queue of a stream")
+    return queue
 
 
 def _median(values: list[int]) -> int:

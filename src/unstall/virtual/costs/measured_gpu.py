@@ -192,11 +192,11 @@ def assemble(
         kernels=kernels,
         sequences=sequences,
         tables=rows,
-        origins=_origins(measured_on, startup is not None),
+        origins=_origins(measured_on, startup is not None, bool(hosts)),
     )
 
 
-def _origins(measured_on: str, first_uses: bool) -> dict[Part, Origin]:
+def _origins(measured_on: str, first_uses: bool, operators: bool) -> dict[Part, Origin]:
     """Returns the origin of each part of a GPU file that `unstall calibrate` writes. `unstall calibrate` measures only
     some of the host's costs.
     """
@@ -206,6 +206,8 @@ def _origins(measured_on: str, first_uses: bool) -> dict[Part, Origin]:
         "host calls": Origin("measured", f"{measured_on}: operators. Launches, allocations and events: an H200's host"),
         "CPU operators": Origin("assumed", "rates of a server's CPU (AMD EPYC), 16 cores"),
     }
+    if not operators:
+        others["host calls"] = Origin("assumed", "an H200's host; operators could not be measured")
     if not first_uses:
         others["first uses"] = Origin("assumed", "they take no time, as they could not be measured")
     return {part: others.get(part, Origin("measured", measured_on)) for part in PARTS}

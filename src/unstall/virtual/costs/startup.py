@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from unstall.virtual.costs.families.products import CUBLAS
 from unstall.virtual.costs.model import LONG_NS, SecondCall, Startup
 
+_LEAST_ORDERS = 6
 _LEAST_MODULE_NS = 1_000_000
 _LEAST_RATIO = 3.0
 _LARGEST_RATIO = 2.5  # of the times that operators of one module took to load it
@@ -58,15 +59,24 @@ class FirstCalls(msgspec.Struct, frozen=True):
     calls: list[tuple[str, int, int, int]]
 
 
-def measure_startup(orders: int) -> Startup:
-    """Measures the cost of the first use of each operator. Starts `orders` processes. Each process calls the operators
-    in a different order.
+def measure_startup(orders: int, seconds: float) -> Startup:
+    """Measures the cost of the first use of each operator.
+
+    Starts processes one after another. Each calls the operators in a different order.
+
+    Args:
+        orders: The number of processes.
+        seconds: After this time, no more processes start. At least six processes are started, whatever the time.
 
     Raises:
         RuntimeError: The processes failed.
     """
     ran = subprocess.run(
-        [sys.executable, "-m", __name__, str(orders)], capture_output=True, text=True, check=False, env=dict(os.environ)
+        [sys.executable, "-m", __name__, str(orders), str(seconds)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=dict(os.environ),
     )
     if ran.returncode:
         raise RuntimeError(ran.stderr.strip().rpartition("\n")[2] or f"exit code {ran.returncode}")
@@ -261,9 +271,13 @@ def main() -> None:
     """Prints the times of first uses as JSON, one `FirstCalls` for each process. Forks these processes from the current
     process. The current process has imported torch but has not used CUDA.
     """
+    begin = time.monotonic()
+    orders, seconds = int(sys.argv[1]), float(sys.argv[2])
     known = _calls_of_suite()
     found = []
-    for order in range(int(sys.argv[1])):
+    for order in range(orders):
+        if order >= _LEAST_ORDERS and time.monotonic() - begin > seconds:
+            break
         reading, writing = os.pipe()
         child = os.fork()
         if not child:
