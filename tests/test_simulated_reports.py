@@ -53,7 +53,20 @@ def test_a_program_that_only_takes_memory_of_the_gpu_is_not_asked_whether_it_use
     log, simulator = begin()
     log.malloc(80 * MIB)
     report = explain(simulator.timeline())
-    assert "the program took 80.0 MiB of its memory, and launched nothing" in report.verdict.text
+    assert "launched nothing" in report.verdict.text
+    assert "it only allocated 80.0 MiB of GPU memory" in report.verdict.text
+    assert not report.findings
+
+
+def test_memory_that_grows_is_found_in_a_program_that_launches_nothing() -> None:
+    log, simulator = begin()
+    for count in range(1, 11):
+        with log.op("aten::empty"):
+            tensor = log.malloc(32 * count * MIB)
+        log.free(tensor)
+    report = explain(simulator.timeline())
+    assert [finding.rule for finding in report.findings] == ["growing-memory"]
+    assert "Memory is reserved in growing steps" in str(report)
 
 
 def test_a_program_that_put_nothing_on_the_gpu_is_told_so() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 from cli.command import Cli
 
-from unstall.course.table import names, script
+from unstall.course.table import names, script, table
 
 NAME = "the_allocator_keeps_memory"
 
@@ -71,6 +72,18 @@ def test_explain_explains_a_copy(unstall: Cli, tmp_path: Path, monkeypatch: pyte
     assert outcome.code == 0
     places = {finding["where"]["file"] for finding in json.loads(outcome.out)["findings"]}
     assert {Path(place).name for place in places if place} == {f"{NAME}.py"}
+
+
+@pytest.mark.parametrize("name", [name for name, row in table().items() if row.then])
+def test_what_a_row_says_to_run_after_explain_works(
+    unstall: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BROWSER", "true")
+    assert unstall("course", name, "--explain", "--gpu", "t4").code == 0
+    for command, about in table()[name].then:
+        assert about
+        assert unstall(*shlex.split(command)[1:]).code == 0
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,9 @@ def device_ns(fn: Any, method: str, cache: Any) -> float:
 def apart_by(fn: Any, cache: Any, ops: int = 1) -> tuple[float, float]:
     """Returns (difference of events and CUPTI, its limit) in ns.
 
-    The limit is 3 % or 0.4 µs. It is 0.13 µs larger for each gap between two ops: the gap in a graph was 0.18 to 0.27 µs
-    on an H200, and -0.08 to 0.25 µs on an H100, whose kernels of 1 µs overlap in a graph. If caches are cold, the code of
-    a kernel is fetched before the start that CUPTI records (0.3 to 0.4 µs on an H200), and gaps are up to 0.3 µs longer.
+    The limit is 3 % or 0.4 µs, and 0.13 µs more for each gap between two ops. The gap in a graph was 0.18 to 0.27 µs on
+    an H200, and -0.08 to 0.25 µs on an H100, whose kernels of 1 µs overlap in a graph. If caches are cold, the code of
+    a kernel is fetched before the start that CUPTI records (0.3 to 0.4 µs on an H200), and gaps are 0.3 µs longer.
     """
     cupti, events = (device_ns(fn, method, cache) for method in ("cupti", "events"))
     most = max(0.03 * cupti, 400) + 130 * (ops - 1)

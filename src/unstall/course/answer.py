@@ -55,12 +55,11 @@ class Studied(Shown):
         )
 
     def _ending(self) -> tuple[Block, ...]:
-        word = str(self.experiments[0].number) if len(self.experiments) == 1 else "NAME"
-        return (
-            Code(
-                words("next"), tuple(f"{line:36}  # {about}".format(word=word) for line, about in _NEXT), language="sh"
-            ),
-        )
+        one = self.experiments[0] if len(self.experiments) == 1 else None
+        word = str(one.number) if one else "NAME"
+        after = [(line, f"then: {about}") for line, about in table()[one.name].then] if one else []
+        lines = [(line.format(word=word), about) for line, about in _NEXT] + after
+        return (Code(words("next"), tuple(f"{line:38}  # {about}" for line, about in lines), language="sh"),)
 
 
 @dataclass(frozen=True, repr=False, slots=True)

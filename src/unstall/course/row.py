@@ -65,6 +65,7 @@ class Row:
         numerics: What the virtual GPU computes. "skip" leaves out the values of large tensors, which is much faster.
         host: How the virtual GPU times the host's own work. "mixed" is for rows about work on the CPU.
         gpus: How many GPUs the script needs.
+        then: Further commands, for the trace that `unstall course NAME --explain` leaves: (command, what it shows).
         needs: A package that the script imports, besides PyTorch; "" if none. `unstall[course]` has it.
     """
 
@@ -77,4 +78,5 @@ class Row:
     numerics: Numerics = "skip"
     host: HostClock = "modelled"
     gpus: int = 1
+    then: tuple[tuple[str, str], ...] = ()
     needs: str = ""

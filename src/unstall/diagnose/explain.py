@@ -23,6 +23,7 @@ from unstall.diagnose.reserved import peak_reserved
 from unstall.diagnose.rules import all_rules
 from unstall.diagnose.rules.device_fault import device_fault
 from unstall.diagnose.rules.device_work import DEVICE_WORK
+from unstall.diagnose.rules.growing_memory import growing_memory
 from unstall.diagnose.rules.out_of_memory import out_of_memory
 from unstall.diagnose.run import Run
 from unstall.diagnose.step_notes import notes_of_steps
@@ -91,9 +92,10 @@ def explain(
     timeline = source if isinstance(source, Timeline) else load_usable(source, progress)
     run = analyse(timeline, step=step, user=user)
     faults = [*device_fault(run), *out_of_memory(run)]
-    # Without device work there is nothing to find: the host did not wait for a device. After a fault nothing else is.
+    # Without device work only the use of memory can be judged: the host did not wait for a device.
     known = not faults and run.ops_inside.any()
-    findings = faults or without_checks(finding for rule in (all_rules() if known else ()) for finding in rule(run))
+    rules = all_rules() if known else (growing_memory,)
+    findings = faults or without_checks(finding for rule in rules for finding in rule(run))
     outlook = look_ahead(run, plain_step_ns=plain_step_ns, as_recorded=as_recorded) if known else None
     gains = None
     if outlook and outlook.trusted:

@@ -234,8 +234,12 @@ def _no_device_work(run: Run) -> Verdict:
     recorder = run.timeline.meta.recorder
     if recorder == "virtual":
         most = int(run.timeline.memory.allocated.max(initial=0))
-        took = f": the program took {size(most)} of its memory, and launched nothing."
-        return _nothing("was put on the virtual GPU", took if most else ": did the program move anything to CUDA?")
+        took = (
+            f"The program launched nothing, so no time can be explained: it only allocated {size(most)} of GPU memory."
+        )
+        if most:
+            return Verdict(bound_by="none", basis="recorded", text=took)
+        return _nothing("was put on the virtual GPU", ": did the program move anything to CUDA?")
     launches = int(np.isin(run.timeline.host.kind, (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH)).sum())
     if launches:
         found = counted(launches, "launch")

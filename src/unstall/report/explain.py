@@ -78,7 +78,7 @@ def document(result: Result, draw: Draw = no_pictures) -> Document:
         bugs(result),
         _bars(result) if has_work and parts(result.accounts) else None,
         _devices(result),
-        *(_findings(result) if has_work else ()),
+        *(_findings(result) if has_work or result.costly else ()),
         _explained(result),
         _plan(result),
         _harmless(result),

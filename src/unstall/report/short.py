@@ -95,7 +95,7 @@ def _whose(result: Result, plan: Sequence[PlanStep]) -> str:
 
 def _findings(result: Result) -> Block | None:
     found = result.costly
-    if result.verdict.bound_by == "none":
+    if result.verdict.bound_by == "none" and not found:
         return None
     if not found:
         return Prose((words("No finding that costs anything."),))

@@ -8,6 +8,7 @@ import time
 
 import torch
 
+import unstall
 from unstall import graphed
 
 x = torch.randn(128, 128, device="cuda")
@@ -32,6 +33,11 @@ def microseconds(call, times=10):
     torch.cuda.synchronize()
     return (time.perf_counter() - begin) / times * 1e6, result
 
+
+# %% A step of each: `unstall draw` shows a step as a graph.
+for function in (chain, branches):
+    function(x)
+    unstall.step()
 
 # %% `graphed` captures on one stream and, if there are independent operators, on several. It keeps the fastest.
 for function in (chain, branches):

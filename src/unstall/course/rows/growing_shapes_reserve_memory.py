@@ -31,4 +31,5 @@ ROW = Row(
         "A segment that is too small for the next input stays reserved, and a larger one is added: quadratic in the "
         "worst case. One step with the largest shape first avoids it."
     ),
+    then=(("unstall open", "memory over time, by line"),),
 )

@@ -18,4 +18,5 @@ ROW = Row(
         "the GPU."
     ),
     numerics="real",
+    then=(("unstall draw --step 2 -o graph.html", "branches() as a graph"),),
 )

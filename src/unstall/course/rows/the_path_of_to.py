@@ -18,4 +18,5 @@ ROW = Row(
         "non_blocking it then waits for that stream."
     ),
     numerics="real",
+    then=(("unstall show the_path_of_to.py:43 --chain", "the call, link by link"),),
 )
