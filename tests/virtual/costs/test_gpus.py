@@ -193,7 +193,7 @@ def _rate(name: str, signature: Signature) -> float:
     described = describe(signature)
     assert described is not None
     family, shape = described
-    flops, _ = family.work(shape.variants[0], shape.dims)
+    flops = family.work(shape.variants[0], shape.dims).flops
     ns = sum(each.duration_ns for each in MeasuredCosts(gpu, gpu.measured).cost(signature).kernels)
     return flops / ns / 1e3
 

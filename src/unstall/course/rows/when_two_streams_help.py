@@ -19,9 +19,9 @@ ROW = Row(
             1.15,
         ),
         Check(
-            "Eight blocks of threads leave most of the GPU idle, so two streams run side by side.",
-            "two softmax of 8 rows, two streams",
-            "two softmax of 8 rows, one stream",
+            "Two blocks of threads leave most of the GPU idle, so two streams run side by side.",
+            "two softmax of 2 rows, two streams",
+            "two softmax of 2 rows, one stream",
             at_most=0.8,
         ),
     ),

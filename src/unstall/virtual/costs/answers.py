@@ -19,7 +19,7 @@ import numpy as np
 from unstall.timeline.columns import CopyDirection, DeviceKind
 from unstall.virtual.costs.collectives import Operation, Transfer, transfer
 from unstall.virtual.costs.families import FAMILIES, CallShape, Family, attention, convolutions, describe, reductions
-from unstall.virtual.costs.families.family import item_bytes
+from unstall.virtual.costs.families.family import Work, item_bytes
 from unstall.virtual.costs.families.indexing import timed_as, trusted, without_checks
 from unstall.virtual.costs.families.lists import launches, sizes_of
 from unstall.virtual.costs.families.products import CUBLAS
@@ -199,7 +199,7 @@ class MeasuredCosts:
         """Returns the cost of one kernel that moves the bytes of all tensors once, at the GPU's peak rate."""
         moved = sum(tensor.distinct_bytes for tensor in (*signature.tensors, *signature.results))
         name = signature.name.partition("::")[2] or signature.name
-        kernel = self._kernel(f"{name}_kernel", self._roofline.ns(0.0, float(moved), "float32"))
+        kernel = self._kernel(f"{name}_kernel", self._roofline.ns(Work(0.0, float(moved)), "float32"))
         return OperatorCost((kernel,), self._usual_host_ns)
 
     def _pieces(self, signature: Signature) -> tuple[Piece, ...]:
@@ -263,9 +263,10 @@ class MeasuredCosts:
         dtype = shape.variants[0].partition(" ")[0]
         table = self._find(family, shape, bare)
         if table is None:
-            total = self._roofline_for(family, dtype).ns(*family.work(shape.variants[0], shape.dims), dtype)
+            total = self._roofline_for(family, dtype).ns(family.work(shape.variants[0], shape.dims), dtype)
             return (self._kernel(f"{name}_kernel", total),), ()
         answer = table.ask(shape.dims, self._roofline_for(family, dtype), dtype)
+        answer = self._read_once(signature, family, shape, answer)
         share = self._share(family, table, shape.dims, answer, dtype)
         kernels = self._kernels(answer, share, signature if family.name == "list" else None)
         same = family.name != "elementwise" or _called(table.variant) == _called(shape.variants[0])
@@ -299,6 +300,20 @@ class MeasuredCosts:
         if family.name == "convolution":
             return kernels, tuple((size,) for size in temporaries)  # each gradient is a pass with one allocation
         return kernels, (temporaries,) if temporaries else ()
+
+    def _read_once(self, signature: Signature, family: Family, shape: CallShape, answer: Estimate) -> Estimate:
+        """Returns the estimate without the reads of arguments that have the memory of earlier arguments.
+
+        Measured calls have arguments with memory of their own.
+        """
+        if not signature.repeated_bytes:
+            return answer
+        dtype = shape.variants[0].partition(" ")[0]
+        roofline = self._roofline_for(family, dtype)
+        work = family.work(shape.variants[0], shape.dims)
+        once = max(1 - signature.repeated_bytes / max(work.moved, 1.0), 0.0) * roofline.memory_ns(work)
+        least = roofline.floor_ns + max(roofline.computing_ns(work.flops, dtype), once)
+        return replace(answer, total_ns=answer.total_ns * least / roofline.ns(work, dtype))
 
     def _share(self, family: Family, table: CostTable, dims: tuple[int, ...], answer: Estimate, dtype: str) -> int:
         """Returns the share of the device that a call uses, in thousandths. It is the larger of two shares.

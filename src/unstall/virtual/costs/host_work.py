@@ -107,7 +107,7 @@ def _work(signature: Signature, touched: Sequence[TensorSpec]) -> tuple[CallShap
         described = describe(replace(signature, name=name)) if as_a_whole else None
         if described is not None:
             family, shape = described
-            return shape, *family.work(shape.variants[0], shape.dims)
+            return shape, *family.work(shape.variants[0], shape.dims)[:2]
     return None, 0.0, float(sum(each.distinct_bytes for each in touched))
 
 

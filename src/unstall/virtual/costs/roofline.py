@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from unstall.virtual.costs.families.family import Work
 from unstall.virtual.costs.gpu_file import Peaks
 
 _TENSOR_CORES = ("float16", "bfloat16")
@@ -33,11 +34,9 @@ class Roofline:
         """
         return self.half_flops_per_ns / 2
 
-    def ns(self, flops: float, moved: float, dtype: str) -> float:
-        """Returns the ns that `flops` operations on `moved` bytes take. If `moved` is at most half of the L2 cache's
-        size, the bytes move at the rate of the L2 cache.
-        """
-        return self.floor_ns + max(self.computing_ns(flops, dtype), self.memory_ns(moved))
+    def ns(self, work: Work, dtype: str) -> float:
+        """Returns the ns that a call's work takes. `dtype` is one of torch's, or "tf32"."""
+        return self.floor_ns + max(self.computing_ns(work.flops, dtype), self.memory_ns(work))
 
     def computing_ns(self, flops: float, dtype: str) -> float:
         """Returns the ns that `flops` operations take without memory access. `dtype` is one of torch's, or "tf32"."""
@@ -50,9 +49,14 @@ class Roofline:
             peak = self.double_flops_per_ns
         return flops / peak
 
-    def memory_ns(self, moved: float) -> float:
-        """Returns the ns that it takes to move `moved` bytes, without any computation."""
-        return moved / (self.l2_bytes_per_ns if moved <= self.l2_bytes / 2 else self.bytes_per_ns)
+    def memory_ns(self, work: Work) -> float:
+        """Returns the ns that it takes to move the bytes of a call, without any computation.
+
+        At most half of the L2 cache's size moves at the rate of the L2 cache. A multiprocessor moves at most its part
+        of that rate.
+        """
+        rate = self.l2_bytes_per_ns if work.moved <= self.l2_bytes / 2 else self.bytes_per_ns
+        return work.moved / min(rate, self.l2_bytes_per_ns * work.multiprocessors / self.multiprocessors)
 
 
 def roofline_of(peaks: Peaks, l2_bytes: int, multiprocessors: int) -> Roofline:

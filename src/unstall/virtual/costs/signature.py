@@ -1,8 +1,9 @@
 """The signature of an operator call in the virtual GPU's log: its name, arguments and outputs, without tensor values.
 
-In a raw signature, a tensor is `("t", dtype, sizes, strides)` and a list of tensors is `("l", (tensor, …))`. A Scalar
-or float is `("s", nonzero)`: `nonzero` tells whether the value is nonzero. If the value is unknown, it is `("s",)`.
-None, bools, ints, strings and tuples of ints are unchanged.
+In a raw signature, a tensor is `("t", dtype, sizes, strides)`, or `("t", dtype, sizes, strides, True)` if it has the
+memory of an earlier argument. A list of tensors is `("l", (tensor, …))`. A Scalar or float is `("s", nonzero)`:
+`nonzero` tells whether the value is nonzero. If the value is unknown, it is `("s",)`. None, bools, ints, strings and
+tuples of ints are unchanged.
 """
 
 from __future__ import annotations
@@ -38,11 +39,15 @@ ITEM_BYTES = {
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A tensor's dtype, sizes and strides. Strides are in elements."""
+    """A tensor's dtype, sizes and strides. Strides are in elements.
+
+    `repeated` tells whether an earlier argument of the call has the same memory.
+    """
 
     dtype: str
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
+    repeated: bool = False
 
     @property
     def numel(self) -> int:
@@ -103,6 +108,13 @@ class Signature:
     def results(self) -> tuple[TensorSpec, ...]:
         return tuple(_flat(self.outputs))
 
+    @property
+    def repeated_bytes(self) -> int:
+        """The bytes that kernels find in a cache, because an earlier argument has the same memory: in `mul(x, x)`,
+        those of one x.
+        """
+        return sum(tensor.distinct_bytes for tensor in self.tensors if tensor.repeated)
+
     def tensor(self, position: int) -> TensorSpec | None:
         """Returns the argument at `position`, or None if it is missing or not a tensor."""
         value = self.inputs[position] if position < len(self.inputs) else None
@@ -139,7 +151,8 @@ def _argument(raw: object) -> object:
         match raw[0]:
             case "t":
                 sizes = tuple(raw[2])
-                return TensorSpec(raw[1], sizes, tuple(raw[3]) if len(raw) > 3 else contiguous_strides(sizes))
+                strides = tuple(raw[3]) if len(raw) > 3 else contiguous_strides(sizes)
+                return TensorSpec(raw[1], sizes, strides, len(raw) > 4)
             case "l":
                 return tuple(map(_argument, raw[1]))
             case "s":
@@ -149,7 +162,7 @@ def _argument(raw: object) -> object:
 
 def _raw(value: object) -> object:
     if isinstance(value, TensorSpec):
-        return ("t", value.dtype, value.sizes, value.strides)
+        return ("t", value.dtype, value.sizes, value.strides, *((True,) if value.repeated else ()))
     if isinstance(value, tuple) and any(isinstance(part, TensorSpec) for part in value):
         return ("l", tuple(map(_raw, value)))
     return value

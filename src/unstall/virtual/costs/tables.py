@@ -9,6 +9,7 @@ measured call.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -16,6 +17,7 @@ from itertools import combinations
 import numpy as np
 
 from unstall.virtual.costs.families import Family
+from unstall.virtual.costs.families.family import Work
 from unstall.virtual.costs.gpu_file import TableRow
 from unstall.virtual.costs.roofline import Roofline
 
@@ -73,6 +75,7 @@ class CostTable:
 
     def __init__(self, family: Family, variant: str, calls: Sequence[MeasuredCall], measured_on: Roofline) -> None:
         self._family, self._variant, self._calls, self._measured_on = family, variant, calls, measured_on
+        self._dtype = variant.partition(" ")[0]
         self._weights = np.array([axis.weight for axis in family.axes])
         self._places = self._place(np.array([call.dims for call in calls], float))
         floors = np.array([self._roofline(call.dims, measured_on) for call in calls])
@@ -120,29 +123,32 @@ class CostTable:
         estimated GPU, the memory may be slower, relative to the multiprocessors, than on the measured GPU. If so, the
         memory traffic takes a larger part of the call's time, and overlaps a part of the extra time.
         """
-        own, _, rest = self._variant.partition(" ")
-        flops, moved = self._family.work(f"{dtype or own} {rest}", dims)
-        memory = roofline.memory_ns(moved) / max(self._measured_on.memory_ns(moved), 1e-9)
+        work, dtype = self._work(dims, dtype), dtype or self._dtype
+        memory = roofline.memory_ns(work) / max(self._measured_on.memory_ns(work), 1e-9)
         others = self._measured_on.multiprocessors / roofline.multiprocessors
-        if memory <= others or roofline.computing_ns(flops, dtype or own) > roofline.memory_ns(moved):
+        if memory <= others or roofline.computing_ns(work.flops, dtype) > roofline.memory_ns(work):
             return 0.0
-        share = 1 - roofline.floor_ns / roofline.ns(flops, moved, dtype or own)
+        share = 1 - roofline.floor_ns / roofline.ns(work, dtype)
         return float(
             np.clip(share * np.log(memory / others), 0.0, max(factor - np.log(min(self._best, _FULL_RATE)), 0.0))
         )
 
     def ideal_ns(self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None = None) -> float:
-        """Returns the ns that a call would take if it were as efficient as the best measured calls of its variant."""
-        return (self._roofline(dims, roofline, dtype) - roofline.floor_ns) * self._best
+        """Returns the ns that a call would take if it used the whole GPU, and were as efficient as the best measured
+        calls of its variant.
+        """
+        work = self._work(dims, dtype)._replace(multiprocessors=math.inf)
+        return (roofline.ns(work, dtype or self._dtype) - roofline.floor_ns) * self._best
 
     def _place(self, dims: np.ndarray) -> np.ndarray:
         places: np.ndarray = np.log2(np.maximum(dims, 1.0)) * self._weights
         return places
 
     def _roofline(self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None = None) -> float:
-        own, _, rest = self._variant.partition(" ")
-        dtype = dtype or own
-        return roofline.ns(*self._family.work(f"{dtype} {rest}", dims), dtype)
+        return roofline.ns(self._work(dims, dtype), dtype or self._dtype)
+
+    def _work(self, dims: tuple[int, ...], dtype: str | None) -> Work:
+        return self._family.work(f"{dtype or self._dtype} {self._variant.partition(' ')[2]}", dims)
 
     def temporaries(self, dims: tuple[int, ...], answer: Estimate) -> tuple[int, ...]:
         """Returns the bytes of each temporary allocation of a call. Scales the allocations of the nearest measured call
@@ -154,7 +160,7 @@ class CostTable:
         """
         if answer.distance < _SAME:
             return answer.nearest.temporaries
-        moved = [self._family.work(self._variant, figures)[1] for figures in (dims, answer.nearest.dims)]
+        moved = [self._family.work(self._variant, figures).moved for figures in (dims, answer.nearest.dims)]
         factor = moved[0] / max(moved[1], 1.0)
         parts = self._family.tensors
         turned = [parts(self._variant, figures) for figures in (dims, answer.nearest.dims)] if parts else None

@@ -20,6 +20,8 @@ namespace {
 
 enum Tag : int64_t { NONE, TENSOR, LIST, INT, BOOL, INTS, BOOLS, STRING, SCALAR, OUTPUTS, PRECISION };
 
+constexpr int REPEATED_BIT = 32; // of a TENSOR's small values
+
 int64_t tagged(Tag tag, int64_t small) {
   return int64_t(tag) | small << 8;
 }
@@ -71,10 +73,21 @@ void Signature::add(const at::Tensor& tensor) {
     return;
   }
   auto sizes = tensor.sizes();
-  key_.push_back(tagged(TENSOR, int64_t(tensor.scalar_type()) | int64_t(sizes.size()) << 16));
+  int64_t repeated = is_repeated(tensor);
+  key_.push_back(tagged(TENSOR, int64_t(tensor.scalar_type()) | int64_t(sizes.size()) << 16 | repeated << REPEATED_BIT));
   key_.append(sizes.begin(), sizes.end());
   auto strides = tensor.strides();
   key_.append(strides.begin(), strides.end());
+}
+
+// Whether an input has the memory of an earlier one, as in mul(x, x): a kernel reads it from memory once.
+bool Signature::is_repeated(const at::Tensor& tensor) {
+  if (in_outputs_ || !tensor.has_storage()) return false;
+  std::tuple<const void*, int64_t, int64_t> memory = {
+      tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(), tensor.numel()};
+  if (std::find(memory_.begin(), memory_.end(), memory) != memory_.end()) return true;
+  memory_.push_back(memory);
+  return false;
 }
 
 void Signature::add(const c10::IValue& value) {
@@ -108,6 +121,7 @@ void Signature::add(const c10::IValue& value) {
 }
 
 void Signature::outputs() {
+  in_outputs_ = true;
   key_.push_back(OUTPUTS);
 }
 
@@ -156,10 +170,12 @@ PyObject* value_at(const int64_t*& at) {
   int64_t head = *at++, small = head >> 8;
   switch (Tag(head & 0xFF)) {
     case TENSOR: {
-      int64_t dims = small >> 16;
+      int64_t dims = small >> 16 & 0xFFFF;
       PyObject* sizes = numbers_at(at, dims);
       PyObject* strides = numbers_at(at, dims);
-      return Py_BuildValue("(ssNN)", "t", dtype_name(c10::ScalarType(small & 0xFFFF)).c_str(), sizes, strides);
+      auto name = dtype_name(c10::ScalarType(small & 0xFFFF));
+      if (small >> REPEATED_BIT & 1) return Py_BuildValue("(ssNNO)", "t", name.c_str(), sizes, strides, Py_True);
+      return Py_BuildValue("(ssNN)", "t", name.c_str(), sizes, strides);
     }
     case LIST: {
       PyObject* tuple = PyTuple_New(small);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 struct _object;
 
@@ -33,7 +34,12 @@ class Signature {
   int32_t number() const;
 
  private:
+  bool is_repeated(const at::Tensor& tensor);
+
   c10::SmallVector<int64_t, 128> key_;
+  bool in_outputs_ = false;
+  // The memory of each input: (storage, offset, elements).
+  c10::SmallVector<std::tuple<const void*, int64_t, int64_t>, 8> memory_;
 };
 
 // As Python says it: "float32".

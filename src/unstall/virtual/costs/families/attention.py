@@ -70,7 +70,7 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     moved: float = tensors * heads * (length + others) * width * item_bytes(variant)
     if "masked" in variant:
         moved += heads * length * others * item_bytes(variant) / 8
-    return flops, moved
+    return Work(flops, moved)
 
 
 def blocks(variant: str, dims: tuple[int, ...]) -> float:

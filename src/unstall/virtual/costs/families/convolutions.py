@@ -170,8 +170,8 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     moved = (batch * (channels * area + filters * out_area) + filters * channels * taps / groups) * item_bytes(variant)
     if "backward" in variant:
         passes = 2 if "x" in variant.split()[1].partition("-")[2] else 1
-        return flops * passes, moved * passes
-    return flops, moved
+        return Work(flops * passes, moved * passes)
+    return Work(flops, moved)
 
 
 def tensors(variant: str, dims: tuple[int, ...]) -> tuple[float, ...]:

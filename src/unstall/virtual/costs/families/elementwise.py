@@ -96,7 +96,7 @@ def _lies(tensor: TensorSpec, out: TensorSpec) -> str:
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
-    return 0.0, float(dims[1])
+    return Work(0.0, float(dims[1]))
 
 
 def blocks(variant: str, dims: tuple[int, ...]) -> float:

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from unstall.virtual.costs.signature import ITEM_BYTES, Signature
 
-Work = tuple[float, float]
-"""(floating-point operations, bytes of memory moved)"""
+
+class Work(NamedTuple):
+    """The work of a call.
+
+    Attributes:
+        flops: Floating-point operations.
+        moved: Bytes of memory moved.
+        multiprocessors: The largest number of multiprocessors that can take part: that of the call's thread blocks, if
+            it is known.
+    """
+
+    flops: float
+    moved: float
+    multiprocessors: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,10 +138,8 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     _, _, table, out = dims
     each = item_bytes(variant)
     name = variant.split()[1]
-    return 0.0, float(
-        (2 * out if name in ("index_select", "cat", "index", "gather", "embedding_dense_backward") else out + table)
-        * each
-    )
+    copies = name in ("index_select", "cat", "index", "gather", "embedding_dense_backward")
+    return Work(0.0, float((2 * out if copies else out + table) * each))
 
 
 FAMILY = Family(

@@ -53,7 +53,7 @@ def sizes_of(signature: Signature) -> list[int]:
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
     _, elements, lists, each = dims
-    return 0.0, float(elements * each * (lists + 1))
+    return Work(0.0, float(elements * each * (lists + 1)))
 
 
 def launches(kernel: str, sizes: Iterable[int]) -> list[float] | None:

@@ -55,7 +55,7 @@ def describe(signature: Signature) -> CallShape | None:
 def work(variant: str, dims: tuple[int, ...]) -> Work:
     batch, rows, columns, deep, _ = dims
     moved = batch * (rows * deep + deep * columns + rows * columns) * item_bytes(variant)
-    return 2.0 * batch * rows * columns * deep, float(moved)
+    return Work(2.0 * batch * rows * columns * deep, float(moved))
 
 
 def blocks(variant: str, dims: tuple[int, ...]) -> float:

@@ -145,7 +145,7 @@ def _power_below(size: int) -> int:
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
     kept, total, _, each = dims
-    return 0.0, float(kept * (total + 1) * each)
+    return Work(0.0, float(kept * (total + 1) * each))
 
 
 FAMILY = Family(

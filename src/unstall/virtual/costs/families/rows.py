@@ -5,6 +5,7 @@ Their axes are the number of rows, the row width, and the inner size.
 
 from __future__ import annotations
 
+import math
 from math import prod
 
 from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work, item_bytes
@@ -31,6 +32,18 @@ _PASSES = {
     "cumsum": 2,
     "argsort": 4,
 }
+_ONE_BLOCK = (
+    "_softmax",
+    "_log_softmax",
+    "_softmax_backward_data",
+    "_log_softmax_backward_data",
+    "native_layer_norm",
+    "_fused_rms_norm",
+)
+"""Operators that process a row of more than `_WIDTH_OF_WARPS` elements in one thread block: torch's SoftMax.cu and
+layer_norm_kernel.cu.
+"""
+_WIDTH_OF_WARPS = 1_024
 _SAME = {
     "_native_batch_norm_legit": "cudnn_batch_norm",
     "native_batch_norm": "cudnn_batch_norm",
@@ -87,7 +100,10 @@ def describe(signature: Signature) -> CallShape | None:
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
     name = variant.split()[1]
-    return 0.0, float(prod(dims) * item_bytes(variant) * _PASSES.get(name, 1 if name != "nll_loss_forward" else 0.01))
+    moved = prod(dims) * item_bytes(variant) * _PASSES.get(name, 1 if name != "nll_loss_forward" else 0.01)
+    rows, width, inner = dims
+    has_block = name in _ONE_BLOCK and inner == 1 and width > _WIDTH_OF_WARPS
+    return Work(0.0, float(moved), rows if has_block else math.inf)
 
 
 FAMILY = Family("rows", (Axis("rows"), Axis("width"), Axis("inner")), describe, work)
