@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides, nonzero, parse, plain
 
 sizes = st.lists(st.integers(1, 5), max_size=4).map(tuple)
-tensors = sizes.map(lambda shape: TensorSpec("float32", shape, contiguous_strides(shape)))
+tensors = st.builds(
+    lambda shape, repeated: TensorSpec("float32", shape, contiguous_strides(shape), repeated), sizes, st.booleans()
+)
 values = st.one_of(
     st.none(), st.booleans(), st.integers(0, 9), tensors, st.lists(tensors, min_size=1, max_size=3).map(tuple)
 )

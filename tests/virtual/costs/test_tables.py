@@ -98,6 +98,13 @@ def test_a_call_may_be_slower_than_one_that_is_larger_only_in_no_work() -> None:
     assert table.ask(apart.dims, _H200).total_ns == pytest.approx(90_000)
 
 
+def test_a_gpu_with_half_the_multiprocessors_is_as_efficient_in_products_of_half_the_rows() -> None:
+    whole, half = _table().ask((1, 128, 768, 768, 1), _H200), _table().ask((1, 64, 768, 768, 1), _HALF)
+
+    assert half.nearest is whole.nearest
+    assert half.total_ns == pytest.approx(whole.total_ns, rel=0.02)
+
+
 def test_rows_of_a_file_give_the_calls_back() -> None:
     sequences: dict[tuple[int, ...], int] = {}
 

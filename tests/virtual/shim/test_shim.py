@@ -109,6 +109,11 @@ def test_uses_are_byte_ranges_of_allocations(real: Facts) -> None:
     assert sorted(real("uses")) == sorted([[0, 8, 8, 1], [1, 0, 8, 0], [0, 8, 8, 1]])
 
 
+def test_an_argument_that_has_the_memory_of_an_earlier_one_is_marked(real: Facts) -> None:
+    again, apart = [False, True, False], [False, False, False]
+    assert real("repeated_inputs") == [again, apart, apart, again, again]
+
+
 def test_a_signature_has_shapes_and_values_of_arguments(real: Facts) -> None:
     inputs = [["t", "float32", [3, 2], [1, 3]], [0], False, None]
     assert real("signature") == ["aten::sum", "dim_IntList", inputs, [["t", "float32", [2], [1]]]]

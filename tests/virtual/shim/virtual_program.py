@@ -293,6 +293,23 @@ def signature() -> Any:
 
 
 @fact
+def repeated_inputs() -> Any:
+    """Of each argument and result of a call: whether an earlier argument has its memory."""
+    x = torch.ones(2, 3, device="cuda")
+    calls = {
+        "aten::mul": [lambda: x * x, lambda: x * x.clone(), lambda: x[:, :2] * x[:, 1:], lambda: x.mul_(x)],
+        "aten::bmm": [lambda: torch.bmm(x.view(2, 1, 3), x.view(2, 3, 1))],
+    }
+    found = []
+    for name, some in calls.items():
+        for call in some:
+            call()
+            _, _, inputs, outputs = [one for one in shim.signatures(0) if one[0].removesuffix("_") == name][-1][:4]
+            found.append([len(tensor) > 4 for tensor in (*inputs, *outputs)])
+    return found
+
+
+@fact
 def stack_names_the_function() -> list[str]:
     x = torch.ones(3, device="cuda")
     rows = logged(lambda: x + 1)

@@ -54,5 +54,4 @@ ROW = Row(
         "On the CPU a call returns when it is done, so all timers agree. On a GPU, timeit measures launches; torch's "
         "Timer waits once at the end, and so measures the work. Compare only timers that answer the same question."
     ),
-    missed={"bmm on the GPU, Timer": "the model of the T4 takes the H200's kernel for this product, scaled."},
 )

@@ -29,8 +29,4 @@ ROW = Row(
         "A stream is an order of work, not more of a GPU. Two streams help if each kernel leaves multiprocessors idle, "
         "or if one copies while the other computes. Kernels that fill the GPU take turns."
     ),
-    missed={
-        "two products, two streams": "the product itself is slower in the model: its kernel is the H200's, scaled by "
-        "the rates of the T4."
-    },
 )

@@ -98,7 +98,8 @@ class CostTable:
             dtype: The call's dtype if it differs from the table's dtype, otherwise None.
             without: One bool for each measured call. The estimate ignores a measured call if its bool is True.
         """
-        distances = np.sqrt(((self._places - self._place(np.array([dims], float))) ** 2).sum(1))
+        as_full = np.array([self._as_full(dims, roofline)], float)
+        distances = np.sqrt(((self._places - self._place(as_full)) ** 2).sum(1))
         if without is not None:
             distances = np.where(without, np.inf, distances)
         count = min(_NEIGHBOURS, len(distances))
@@ -114,6 +115,16 @@ class CostTable:
         factor -= self._hidden(dims, roofline, dtype, factor)
         total = self._roofline(dims, roofline, dtype) * float(np.exp(factor))
         return Estimate(total, self._calls[nearest], float(distances[nearest]))
+
+    def _as_full(self, dims: tuple[int, ...], roofline: Roofline) -> tuple[float, ...]:
+        """Returns the dims of the call that gives each multiprocessor of the measured GPU as many thread blocks as this
+        call gives those of the estimated GPU. A multiprocessor with few blocks waits more.
+        """
+        if self._family.axis_of_blocks is None:
+            return dims
+        scaled = [float(dim) for dim in dims]
+        scaled[self._family.axis_of_blocks] *= self._measured_on.multiprocessors / roofline.multiprocessors
+        return tuple(scaled)
 
     def _hidden(self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None, factor: float) -> float:
         """Returns the amount to subtract from a call's factor if the estimate is for a GPU that was not measured. The

@@ -71,6 +71,10 @@ class Family:
 
     It returns how many multiprocessors the thread blocks of the call fill.
     """
+    axis_of_blocks: int | None = None
+    """The axis on which the number of thread blocks grows in proportion, if a call's efficiency depends mostly on the
+    number of thread blocks for each multiprocessor.
+    """
 
 
 def item_bytes(variant: str) -> int:

@@ -95,4 +95,5 @@ FAMILY = Family(
     describe,
     work,
     blocks=blocks,
+    axis_of_blocks=1,
 )
