@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from unstall.kernels.accesses import Dim
 from unstall.kernels.traffic import Traffic
+from unstall.virtual.costs.families.family import Work
 from unstall.virtual.costs.gpu_file import gpu_named
 from unstall.virtual.costs.roofline import roofline_of
 
@@ -54,7 +55,7 @@ def modelled(traffic: Traffic, grid: Dim, gpu: str) -> ModelledTime:
     blocks = grid[0] * grid[1] * grid[2]
     rounds = -(-blocks // device.multiprocessors)
     used = blocks / (rounds * device.multiprocessors)
-    moving_ns = max(roofline.memory_ns(traffic.distinct_bytes), traffic.requested_bytes / peaks.l2_bytes)
+    moving_ns = max(roofline.memory_ns(Work(0.0, traffic.distinct_bytes)), traffic.requested_bytes / peaks.l2_bytes)
     return ModelledTime(
         device.name,
         of.host.launch,

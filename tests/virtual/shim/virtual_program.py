@@ -296,7 +296,7 @@ def signature() -> Any:
 def repeated_inputs() -> Any:
     """Of each argument and result of a call: whether an earlier argument has its memory."""
     x = torch.ones(2, 3, device="cuda")
-    calls = {
+    calls: dict[str, list[Callable[[], object]]] = {
         "aten::mul": [lambda: x * x, lambda: x * x.clone(), lambda: x[:, :2] * x[:, 1:], lambda: x.mul_(x)],
         "aten::bmm": [lambda: torch.bmm(x.view(2, 1, 3), x.view(2, 3, 1))],
     }

@@ -43,12 +43,6 @@ ROW = Row(
             "mul_sum on the GPU, Timer",
             at_most=0.8,
         ),
-        Check(
-            "On the GPU, timeit sees only a part of bmm.",
-            "bmm on the GPU, timeit",
-            "bmm on the GPU, Timer",
-            at_most=0.9,
-        ),
     ),
     learn=(
         "On the CPU a call returns when it is done, so all timers agree. On a GPU, timeit measures launches; torch's "
