@@ -14,6 +14,7 @@ from unstall.course.running import checked, run
 from unstall.errors import UnstallError
 
 ROW = Row(
+    topic="Clocks",
     number=99,
     question="Does it work?",
     checks=(Check("Slow is slower.", "slow", "fast", at_least=2), Check("There are three.", "count", equal=3)),

@@ -35,7 +35,7 @@ _USUAL = "t4"  # the author's GPU
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("experiment", metavar="EXPERIMENT", nargs="?", help="a name, a number, or all")
+    parser.add_argument("experiments", metavar="EXPERIMENT", nargs="*", help="names, numbers, or all")
     parser.add_argument("--gpu", metavar="NAME", help="run on a virtual GPU, such as h200")
     instead = parser.add_argument_group("instead of running it").add_mutually_exclusive_group()
     instead.add_argument("--show", action="store_true", help="print the script")
@@ -52,15 +52,15 @@ def run(args: argparse.Namespace) -> int:
     from unstall.course.table import name_of, table
 
     check_outputs(args)
-    one = None if args.experiment in (None, ALL) else name_of(args.experiment)
-    chosen = [*table()] if one is None else [one]
+    words: list[str] = args.experiments
+    chosen = [name_of(word) for word in dict.fromkeys(words)] if words and ALL not in words else [*table()]
     if args.show:
         return _show(chosen)
     if args.copy is not None:
         return _copy(chosen, Path(args.copy))
     if args.explain:
-        return _explain(one, args)
-    if args.experiment is None:
+        return _explain(chosen, args)
+    if not words:
         from unstall.course.answer import Listed
 
         deliver(Listed(), args)
@@ -138,14 +138,15 @@ def _write(files: Mapping[Path, bytes]) -> None:
         write_atomically(path, content)
 
 
-def _explain(name: str | None, args: argparse.Namespace) -> int:
+def _explain(chosen: list[str], args: argparse.Namespace) -> int:
     """Copies the script to the current folder, and runs it under `unstall run`, which explains it."""
     from unstall.cli import parse
     from unstall.course.running import options
     from unstall.course.table import script, table
 
-    if name is None:
+    if len(chosen) > 1:
         raise UsageError("--explain is about one experiment: unstall course NAME --explain")
+    (name,) = chosen
     gpu = _gpu(args)
     path = Path(script(name).name)
     _write({path: script(name).read_bytes()})

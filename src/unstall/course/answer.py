@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from unstall.course.against_author import Against, against_author
 from unstall.course.recorded import heading, recorded
 from unstall.course.result import Checked, Course, Experiment
 from unstall.course.table import table
@@ -57,9 +58,15 @@ class Studied(Shown):
     def _ending(self) -> tuple[Block, ...]:
         one = self.experiments[0] if len(self.experiments) == 1 else None
         word = str(one.number) if one else "NAME"
-        after = [(line, f"then: {about}") for line, about in table()[one.name].then] if one else []
+        row = table()[one.name] if one else None
+        after = [(line, f"then: {about}") for line, about in row.then] if row else []
+        after += [(f"unstall course {other}", _question(other)) for other in row.related] if row else []
         lines = [(line.format(word=word), about) for line, about in _NEXT] + after
         return (Code(words("next"), tuple(f"{line:38}  # {about}" for line, about in lines), language="sh"),)
+
+
+def _question(number: int) -> str:
+    return next(row.question for row in table().values() if row.number == number)
 
 
 @dataclass(frozen=True, repr=False, slots=True)
@@ -69,18 +76,23 @@ class Listed(Shown):
     def document(self, *, scrub_paths: bool = False) -> Document:
         """Returns the table: the number, the name and the question of each experiment."""
         rows = table()
+        topics = dict.fromkeys(row.topic for row in rows.values())
         return Document(
             title="unstall course",
-            about=(words("Experiments of asynchronous execution."),),
+            about=(words("Experiments of asynchronous execution. Begin with 1, 4, 13 and 15."),),
             blocks=(
-                Table(
-                    words(),
-                    (),
-                    tuple(
-                        Row(words(f"{row.number:2}  ", Span(name, "subject")), (), (words(row.question),))
-                        for name, row in rows.items()
-                    ),
-                    compact=True,
+                *(
+                    Table(
+                        words(Span(topic, "strong")),
+                        (),
+                        tuple(
+                            Row(words(f"{row.number:2}  ", Span(name, "subject")), (), (words(row.question),))
+                            for name, row in rows.items()
+                            if row.topic == topic
+                        ),
+                        compact=True,
+                    )
+                    for topic in topics
                 ),
                 Prose((words("unstall course NAME runs one; its number will do, and `all` runs all."),)),
             ),
@@ -104,6 +116,9 @@ def _blocks(experiment: Experiment) -> Iterator[Block]:
         yield Code(words(Span(experiment.failure, "bad")), lines[-20:], language="text")
     if experiment.figures:
         yield _figures(experiment)
+        missed = tuple(map(_missed, _missed_of(experiment)))
+        if missed:
+            yield Bullets(words("Where this virtual GPU is not as the author's GPU"), missed)
     yield Bullets(words("What should be seen"), tuple(map(_checked, experiment.checks)))
     yield Prose((words(Span("What to learn:", "strong"), f" {experiment.learn}"),))
 
@@ -125,6 +140,18 @@ def _figures(experiment: Experiment) -> Table:
         tuple(columns),
         tuple(Row(words(label), tuple(figures.get(label, "-") for figures in columns.values())) for label in labels),
     )
+
+
+def _missed_of(experiment: Experiment) -> Iterator[Against]:
+    if experiment.gpu is None or experiment.gpu not in recorded():
+        return
+    device = recorded()[experiment.gpu].device
+    figures = {figure.label: figure.text for figure in experiment.figures}
+    yield from (each for each in against_author(table()[experiment.name], device, figures) if each.missed and each.why)
+
+
+def _missed(each: Against) -> Words:
+    return words(Span(each.label, "subject"), f": {each.ratio:.2f} times the author's figure: {each.why}")
 
 
 def _checked(check: Checked) -> Words:

@@ -57,6 +57,8 @@ class Row:
 
     Attributes:
         number: The number of the row, from 1.
+        topic: The heading under which the row is listed.
+        related: The numbers of rows to do next.
         question: The question that the experiment answers.
         author: What the author saw; None if no figures of an author are known.
         checks: The phenomenon.
@@ -70,6 +72,8 @@ class Row:
     """
 
     number: int
+    topic: str
+    related: tuple[int, ...] = ()
     question: str
     author: Author | None = None
     checks: tuple[Check, ...]

@@ -76,8 +76,11 @@ def checked(check: Check, figures: Mapping[str, Figure]) -> Checked:
             return Checked(check.sentence, False, None, f"{check.over} is 0")
         value /= below
     least, most = (check.at_least, check.at_most) if check.equal is None else (check.equal, check.equal)
-    is_of = check.of if check.over is None else f"{check.of} / {check.over}"
-    return Checked(check.sentence, least <= value <= most, value, f"{is_of} is {_figure(check, value)}{_limits(check)}")
+    if check.over is None:
+        reason = f"{check.of} is {figures[check.of].text}"
+    else:
+        reason = f"{check.of} / {check.over} is {_figure(check, value)}"
+    return Checked(check.sentence, least <= value <= most, value, f"{reason}{_limits(check)}")
 
 
 def _figure(check: Check, value: float) -> str:

@@ -15,6 +15,7 @@ from unstall.errors import UsageError
 if TYPE_CHECKING:
     from unstall.course.row import Row
 
+_FEW = 3
 SCRIPTS = Path(__file__).parent / "experiments"
 
 
@@ -44,9 +45,11 @@ def name_of(word: str) -> str:
     if word in numbers:
         return numbers[word]
     near = difflib.get_close_matches(word, names(), n=1)
-    raise UsageError(
-        f"{word!r} is no experiment{f'; did you mean {near[0]}?' if near else ''}; unstall course lists them"
-    )
+    about = near or [
+        name for name, row in table().items() if word.lower() in f"{name} {row.question} {row.learn}".lower()
+    ]
+    meant = f"; did you mean {' or '.join(about[:_FEW])}?" if about else ""
+    raise UsageError(f"{word!r} is no experiment{meant}; unstall course lists them")
 
 
 def script(name: str) -> Path:

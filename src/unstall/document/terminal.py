@@ -244,7 +244,7 @@ def _details(entry: Entry) -> RenderableType:
 
 @_block.register
 def _code(block: Code, top: int) -> RenderableType:
-    whole = block.language in ("diff", "sh")  # no part of a patch or a command may be missing
+    whole = block.language in ("diff", "sh", "text")  # no part of a patch, a command or an output may be missing
     lines = (
         Text(plain(line.expandtabs()), overflow="fold" if whole else "ellipsis", no_wrap=not whole)
         for line in block.lines

@@ -33,6 +33,6 @@ told = traceback.extract_tb(error.__traceback__)[-1]
 said = "\n".join([str(error), *getattr(error, "__notes__", [])])
 named = re.search(r"unstall: .*?:(\d+)", said)
 print(said)
-print(f"line that fails: {forward.__code__.co_firstlineno + 1}")
-print(f"line of the traceback: {told.lineno}")
-print(f"line that unstall names: {named[1] if named else 0}")
+fails = forward.__code__.co_firstlineno + 1
+print(f"lines from the failure to the traceback: {told.lineno - fails}")
+print(f"lines from the failure to the line that unstall names: {int(named[1]) - fails if named else 'unknown'}")

@@ -31,4 +31,4 @@ print(f"synchronize after each: {per_call(100, wait_each=True):.4f} ms")
 print(f"synchronize once: {per_call(100, wait_last=True):.4f} ms")
 
 # %% With 5000 calls the queue fills, and the host goes as slowly as the GPU, without any wait in the program.
-print(f"no synchronize, 5000 calls: {per_call(5000):.4f} ms")
+print(f"no synchronize, each of 5000 calls: {per_call(5000):.4f} ms")

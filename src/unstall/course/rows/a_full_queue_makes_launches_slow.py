@@ -4,6 +4,8 @@ from unstall.course.row import Author, Check, Row
 
 ROW = Row(
     number=6,
+    topic="Clocks and launches",
+    related=(4,),
     question="Why does launching a forward pass take longer without a synchronize after it?",
     author=Author(
         "ResNet-50, GPU not named",
@@ -21,6 +23,13 @@ ROW = Row(
             "backward, no synchronize",
             "backward, synchronize after each step",
             at_least=1.5,
+        ),
+        Check(
+            "A whole step takes as long with a wait as without.",
+            "a step, synchronize after each step",
+            "a step, no synchronize",
+            0.95,
+            1.25,
         ),
     ),
     learn=(

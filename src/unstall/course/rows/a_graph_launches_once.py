@@ -4,6 +4,8 @@ from unstall.course.row import Author, Check, Row
 
 ROW = Row(
     number=19,
+    topic="Streams and graphs",
+    related=(7, 20),
     question="Would a CUDA graph help, and by how much?",
     author=Author(
         "Tesla T4",

@@ -4,6 +4,8 @@ from unstall.course.row import Check, Row
 
 ROW = Row(
     number=10,
+    topic="Streams and graphs",
+    related=(12,),
     question="May work on another stream start before its input is ready?",
     checks=(
         Check(

@@ -4,6 +4,8 @@ from unstall.course.row import Author, Check, Row
 
 ROW = Row(
     number=12,
+    topic="Copies",
+    related=(10, 13),
     question="How much time do copies take that run beside the computation?",
     author=Author(
         "Tesla T4",

@@ -4,6 +4,7 @@ from unstall.course.row import Check, Row
 
 ROW = Row(
     number=24,
+    topic="Inside PyTorch and a kernel",
     question="How do the threads of a kernel share memory, and what if one does not wait for the others?",
     checks=(
         Check("All fourteen kernels are inspected.", "puzzles", equal=14),

@@ -6,6 +6,8 @@ _MIB = 2**20
 
 ROW = Row(
     number=9,
+    topic="Memory",
+    related=(8,),
     question="How much memory do inputs of growing shape cost without a warm-up?",
     checks=(
         Check(

@@ -4,6 +4,8 @@ from unstall.course.row import Check, Row
 
 ROW = Row(
     number=20,
+    topic="Streams and graphs",
+    related=(11, 19),
     question="Which operators may run at the same time?",
     checks=(
         Check("A chain stays on one stream.", "chain, streams of the best graph", equal=1),

@@ -4,7 +4,9 @@ from unstall.course.row import Check, Row
 
 ROW = Row(
     number=14,
-    question='Copying in, computing, copying out: has that "been implemented"?',
+    topic="Copies",
+    related=(12,),
+    question='Copying in, computing and copying out side by side: has that "been implemented"?',
     checks=(
         Check("Strategy A is faster than one stream.", "strategy A", "one stream", at_most=0.8),
         Check("Strategy B is faster than one stream.", "strategy B", "one stream", at_most=0.8),

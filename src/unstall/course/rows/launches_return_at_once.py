@@ -4,6 +4,8 @@ from unstall.course.row import Author, Check, Row
 
 ROW = Row(
     number=1,
+    topic="Clocks and launches",
+    related=(3, 4),
     question="Why does a clock around a call show only a tenth of the time that the GPU works?",
     author=Author(
         "Tesla T4",

@@ -4,6 +4,8 @@ from unstall.course.row import Author, Check, Row
 
 ROW = Row(
     number=5,
+    topic="Clocks and launches",
+    related=(1, 23),
     question="Is a GPU really five hundred times faster than NumPy?",
     author=Author(
         "GPU not named",

@@ -15,7 +15,9 @@ def _goes_on(what: str) -> Check:
 
 ROW = Row(
     number=13,
-    question='"There seems to be a lot more data transfer than I\'m expecting": is it linked with non_blocking?',
+    topic="Copies",
+    related=(12, 15),
+    question='Pinning and non_blocking: does "a lot more data transfer than I\'m expecting" come from them?',
     checks=(
         _waits("upload, pageable"),
         _waits("upload, pageable and non_blocking"),
@@ -33,9 +35,9 @@ ROW = Row(
         Check("Both copies are on the current stream.", "streams of two copies", equal=1),
     ),
     learn=(
-        "non_blocking=True lets the host go on only if the memory is pinned: pageable memory is staged by the driver "
-        "while the host waits. It moves no more bytes, and uses no stream of its own: a copy is on the current stream. "
-        "Pin once, copy with non_blocking=True, and put copies on a stream of their own."
+        "Pinning makes the copy faster, and non_blocking=True lets the host go on: you need both. Pageable memory is "
+        "staged by the driver while the host waits, and only uploads of up to 64 KiB with non_blocking=True return at "
+        "once. A copy moves its bytes once, on the current stream. Wait for a non_blocking download before you read it."
     ),
     numerics="real",
 )

@@ -4,6 +4,8 @@ from unstall.course.row import Check, Row
 
 ROW = Row(
     number=15,
+    topic="Waits",
+    related=(13, 16),
     question="Which lines wait for the GPU, though nobody asked them to?",
     checks=(
         Check("All eleven lines wait.", "lines_that_wait", equal=11),

@@ -4,6 +4,7 @@ from unstall.course.row import Author, Check, Row
 
 ROW = Row(
     number=18,
+    topic="Errors and numbers",
     question="The CPU, the GPU, NumPy and matrix_power say four different numbers. Which is right?",
     author=Author(
         "a GPU, 5,000 rows",

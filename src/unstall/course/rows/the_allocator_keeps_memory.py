@@ -16,6 +16,8 @@ _SEEN = {
 
 ROW = Row(
     number=8,
+    topic="Memory",
+    related=(9,),
     question="Why is GPU memory still used when its tensors are gone?",
     author=Author(
         "Tesla T4",

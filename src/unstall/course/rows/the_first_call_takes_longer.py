@@ -4,6 +4,8 @@ from unstall.course.row import Author, Check, Row
 
 ROW = Row(
     number=2,
+    topic="Clocks and launches",
+    related=(7,),
     question="Why does the first call take so much longer than the second?",
     author=Author(
         "Tesla T4",

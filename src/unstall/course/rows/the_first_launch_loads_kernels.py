@@ -4,6 +4,8 @@ from unstall.course.row import Author, Check, Row
 
 ROW = Row(
     number=7,
+    topic="Clocks and launches",
+    related=(2, 19),
     question="The profile says 99.8 % of the time is cudaLaunchKernel: would C++ help?",
     author=Author(
         "Quadro M4000",
@@ -33,7 +35,8 @@ ROW = Row(
         ),
     ),
     learn=(
-        "The first launch of a kernel loads it, and older versions of CUDA do so within cudaLaunchKernel. This happens "
-        "once, and C++ pays it too. Profile a later run before you draw conclusions."
+        "No. The first launch of a kernel loads it. Older versions of CUDA load it within cudaLaunchKernel, newer ones "
+        "in calls before it. This happens once, and C++ pays it too. Profile a later run: if the host then works "
+        "longer than the GPU, a CUDA graph helps more than C++."
     ),
 )

@@ -4,7 +4,9 @@ from unstall.course.row import Check, Row
 
 ROW = Row(
     number=21,
-    question='"A complex hierarchy that has left me a bit bewildered": where is the implementation of Tensor.to?',
+    topic="Inside PyTorch and a kernel",
+    related=(13,),
+    question='Where is the implementation of Tensor.to, "a complex hierarchy that has left me a bit bewildered"?',
     checks=(
         Check("Four operators and two calls of CUDA were recorded.", "links", equal=6),
         Check("They lead to one copy on the GPU.", "copies on the GPU", equal=1),

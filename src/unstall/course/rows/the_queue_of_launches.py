@@ -4,6 +4,8 @@ from unstall.course.row import Author, Check, Row
 
 ROW = Row(
     number=4,
+    topic="Clocks and launches",
+    related=(1, 6),
     question="How far can the host run ahead of the GPU?",
     author=Author(
         "Tesla T4",
@@ -26,7 +28,7 @@ ROW = Row(
         ),
         Check(
             "With 5000 calls the queue is full, and the host is held back to the pace of the GPU.",
-            "no synchronize, 5000 calls",
+            "no synchronize, each of 5000 calls",
             "synchronize once",
             at_least=0.5,
         ),

@@ -21,6 +21,8 @@ _GPU = {
 
 ROW = Row(
     number=3,
+    topic="Clocks and launches",
+    related=(1, 22),
     question="Which timer is right: timeit, %timeit or torch's Timer?",
     author=Author(
         "Tesla T4",

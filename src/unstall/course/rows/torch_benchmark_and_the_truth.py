@@ -4,6 +4,8 @@ from unstall.course.row import Check, Row
 
 ROW = Row(
     number=22,
+    topic="Clocks and launches",
+    related=(3,),
     question="What do the tables of torch.utils.benchmark and timeit measure?",
     checks=(
         Check("The two timers agree.", "largest difference of the two timers", at_most=20),

@@ -4,6 +4,8 @@ from unstall.course.row import Author, Check, Row
 
 ROW = Row(
     number=11,
+    topic="Streams and graphs",
+    related=(20,),
     question="When do two streams help?",
     author=Author(
         "Tesla T4",
@@ -26,7 +28,8 @@ ROW = Row(
         ),
     ),
     learn=(
-        "A stream is an order of work, not more of a GPU. Two streams help if each kernel leaves multiprocessors idle, "
-        "or if one copies while the other computes. Kernels that fill the GPU take turns."
+        "A stream is an order of work, not more of a GPU. A GPU has 40 (T4) to 132 (H100) multiprocessors. Two streams "
+        "help if each kernel leaves most of them idle, or if one copies while the other computes. Kernels that fill "
+        "the GPU take turns, and products of 1,000 x 1,000 already do."
     ),
 )

@@ -4,6 +4,8 @@ from unstall.course.row import Author, Check, Row
 
 ROW = Row(
     number=23,
+    topic="Clocks and launches",
+    related=(5,),
     question="Does the work of the CPU take time on a virtual GPU's clock?",
     author=Author("one CPU thread", {"mul_sum on the CPU, Timer": "444.65 us", "bmm on the CPU, Timer": "900.82 us"}),
     checks=(
