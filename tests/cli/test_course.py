@@ -100,3 +100,10 @@ def test_what_cannot_be_done_is_said(unstall: Cli, args: list[str], said: str) -
     outcome = unstall("course", *args)
     assert outcome.code == 2
     assert said in outcome.err
+
+
+def test_several_experiments_run_and_a_word_finds_some(unstall: Cli) -> None:
+    outcome = unstall("course", "8", "9", "--gpu", "t4")
+    assert outcome.code == 0
+    assert outcome.out.index("8. Why is GPU memory") < outcome.out.index("9. How much memory")
+    assert "did you mean the_queue_of_launches or " in unstall("course", "queue").err

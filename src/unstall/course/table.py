@@ -45,9 +45,10 @@ def name_of(word: str) -> str:
     if word in numbers:
         return numbers[word]
     near = difflib.get_close_matches(word, names(), n=1)
-    about = near or [
-        name for name, row in table().items() if word.lower() in f"{name} {row.question} {row.learn}".lower()
-    ]
+    texts = {name: f"{name} {row.question} {row.learn}".lower() for name, row in table().items()}
+    about = near or sorted(
+        (name for name, text in texts.items() if word.lower() in text), key=lambda name: word.lower() not in name
+    )
     meant = f"; did you mean {' or '.join(about[:_FEW])}?" if about else ""
     raise UsageError(f"{word!r} is no experiment{meant}; unstall course lists them")
 
