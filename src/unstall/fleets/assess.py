@@ -32,6 +32,7 @@ from unstall.result import Where
 from unstall.timeline.columns import I64
 
 _Reals = NDArray[np.float64]
+_WORTH = 0.01  # of a step: a rank that costs the job less is no straggler
 _MOST_MOMENTS, _MOST_LINES, _MOST_CANDIDATES = 12, 50, 8
 _EXCHANGES = tuple(KINDS.index(kind) for kind in (Kind.ALL_TO_ALL, Kind.DISPATCH, Kind.COMBINE))
 
@@ -45,18 +46,15 @@ class Assessed:
     ideal_ns: float  # no stragglers
     balanced_ns: float | None  # stages in balance; None if there are no stages
     silent_ns: float  # transfers take no time
+    error_ns: float  # how far the replay of the recorded steps is off
     stragglers: tuple[Straggler, ...]
-
-    @property
-    def error_ns(self) -> float:
-        """How far the replay is off."""
-        return abs(self.replayed_ns - self.recorded_ns)
 
 
 def assess(job: Job) -> Assessed:
     """Replays the job as recorded and with its edits, and names its stragglers."""
     recorded = recorded_step_ns(job)
     base = job.times.step_ns
+    error = abs(job.times.window_ns - recorded)
     silent = job.with_programs(job.programs, replace(job.meeting, transfer=np.zeros_like(job.meeting.transfer)))
     balanced = balance_stages(job).times.step_ns if job.roles.stages > 1 else None
     return Assessed(
@@ -65,7 +63,8 @@ def assess(job: Job) -> Assessed:
         no_stragglers(job).times.step_ns,
         balanced,
         silent.times.step_ns,
-        _stragglers(job, base, abs(base - recorded)),
+        error,
+        _stragglers(job, base, error),
     )
 
 
@@ -116,7 +115,7 @@ def _stragglers(job: Job, base_ns: float, error_ns: float) -> tuple[Straggler, .
     for index, steps, chance, late, peers in candidates[:_MOST_CANDIDATES]:
         gain = base_ns - no_stragglers(job, [index]).times.step_ns
         # The job's replay rests on the clocks, so a gain within their disagreement is none that can be told.
-        if gain <= max(error_ns, residual / max(job.steps - 1, 1)):
+        if gain <= max(error_ns, residual / max(job.steps - 1, 1), _WORTH * base_ns):
             continue
         lines = lines_of(job, steps) if steps else every
         found.append(

@@ -50,6 +50,11 @@ class Coupled:
     op_step: tuple[I64, ...]  # by rank: op of its program → the step that launched it, or -1
     uncoupled: int  # operations that were left out, since the ranks call them in different orders
 
+    def host_ends(self, times: Replayed) -> I64:
+        """Returns when each rank's host has finished each step, in ns: (ranks, steps)."""
+        steps = min(len(each) for _, each in self.step_rows)
+        return np.stack([times.end[self.row_of[rank][last]][:steps] for rank, (_, last) in enumerate(self.step_rows)])
+
     def step_ends(self, times: Replayed) -> I64:
         """Returns when each rank has finished each step, on the host and on its device, in ns: (ranks, steps)."""
         rows = []
@@ -267,10 +272,7 @@ def _assembled(
         end[part.op] = where
         arrives.append(begin)
         ends_as.append(end)
-        launcher = program.launcher
-        step = np.searchsorted(program.step_starts, launcher, side="right") - 1
-        inside = (step >= 0) & (launcher <= program.step_ends[np.maximum(step, 0)])
-        op_steps.append(np.where(inside, step, -1))
+        op_steps.append(program.step_of(program.launcher))
         step_rows.append((program.step_starts, program.step_ends))
     # Targets are rows of the rank's own program until here.
     for rank, part in enumerate(parts):

@@ -27,6 +27,7 @@ class Times:
 
     ends: I64  # (ranks, steps): when each rank has finished each step
     begins: I64  # (ranks, steps): when each rank's host began each step
+    host_ends: I64  # (ranks, steps): when each rank's host has finished each step
 
     @property
     def steps(self) -> I64:
@@ -35,10 +36,22 @@ class Times:
         return lengths
 
     @property
-    def step_ns(self) -> float:
-        """The mean length of a step. The first counts only if it is the only one: it has what came before in it."""
+    def window_ns(self) -> float:
+        """The mean length of the steps. The first counts only if it is the only one: it has what came before in it."""
         steps = self.steps
         return float(steps[1:].mean()) if len(steps) > 1 else float(steps.mean())
+
+    @property
+    def step_ns(self) -> float:
+        """The mean length of a step, if the job goes on like this.
+
+        The recording begins with devices that are behind their hosts by what one rank made the others wait. While they
+        catch up, the slowest host determines how long a step takes; see `replay.steady`.
+        """
+        hosts = self.host_ends
+        if hosts.shape[1] < 2:
+            return self.window_ns
+        return max(self.window_ns, float((hosts[:, -1] - hosts[:, 0]).max()) / (hosts.shape[1] - 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +104,7 @@ class Job:
 def times_of(coupled: Coupled) -> Times:
     """Replays a coupled program."""
     times = replay(coupled.program)
-    return Times(coupled.step_ends(times), coupled.step_starts(times))
+    return Times(coupled.step_ends(times), coupled.step_starts(times), coupled.host_ends(times))
 
 
 def make_job(ranks: Sequence[Rank], joined: Joined, waiting: Waiting, roles: Roles) -> Job:
@@ -161,9 +174,7 @@ class Buckets:
     def of(cls, rank: Rank, steps: int, stretches: int) -> Buckets:
         program = rank.program
         do, comm, launcher = program.instructions, is_comm(rank), program.launcher
-        rows = np.arange(len(do))
-        step = np.searchsorted(program.step_starts, rows, side="right") - 1
-        step[(step >= 0) & (rows > program.step_ends[np.maximum(step, 0)])] = -1
+        step = program.step_of(np.arange(len(do)))
         step[step >= steps] = -1
         launches = np.bincount(launcher[comm], minlength=len(do))
         before = np.cumsum(launches) - launches  # a collective ends its own stretch

@@ -24,7 +24,7 @@ from unstall.locate.kinds import is_asleep, is_communication, is_data_loading
 from unstall.replay.build import build
 from unstall.replay.engine import replay
 from unstall.result import Where
-from unstall.timeline.columns import I64, Bool, DeviceKind, HostKind, Timeline
+from unstall.timeline.columns import I32, I64, Bool, DeviceKind, Host, HostKind, Timeline
 from unstall.timeline.grouping import by_text, groups
 from unstall.timeline.intervals import Intervals
 from unstall.what_if.edits import parse
@@ -71,10 +71,11 @@ def _summary(path: Path, run: Run, edits: Sequence[str]) -> Summary:
     reduced = reduce(subject.program, of_program)
     places = _Places(run)
     told = _Told(timeline)
-    rows = _in_order_of_launch(timeline, np.flatnonzero(comm))
+    rows = program.ops.device[of_program].astype(np.int64)  # in order of launch
+    step = program.step_of(program.launcher[of_program])
     op = np.full(len(timeline.device), -1, dtype=np.int64)
     op[program.ops.device[: len(reduced.op_of)]] = reduced.op_of
-    calls = _calls(run, rows, op[rows], told, places)
+    calls = _calls(run, rows, step, op[rows], told, places)
     factor = np.full(len(timeline.device), 1000, dtype=np.int64)
     before, after = program.ops.duration, subject.program.ops.duration[: len(program.ops)]
     factor[program.ops.device] = np.rint(1000 * after / np.maximum(before, 1))
@@ -82,7 +83,7 @@ def _summary(path: Path, run: Run, edits: Sequence[str]) -> Summary:
     findings = without_checks(finding for rule in all_rules() for finding in rule(run))
     ends = run.window[0] + np.cumsum(run.step_lengths)
     final = reduced.program
-    costs = _costs(run, calls, comm, places)
+    costs = _costs(run, calls, comm, program.thread_of, places)
     return Summary(
         path=str(path),
         size_bytes=path.stat().st_size,
@@ -123,15 +124,6 @@ def _summary(path: Path, run: Run, edits: Sequence[str]) -> Summary:
         inferred=(*final.notes, *subject.notes),
         comm_factors=pack(factor[rows]),
     )
-
-
-def _in_order_of_launch(timeline: Timeline, ops: I64) -> I64:
-    device, host = timeline.device, timeline.host
-    launch = device.launch[ops]
-    known = launch >= 0
-    time = device.start[ops].copy()
-    time[known] = host.start[launch[known]]
-    return ops[np.lexsort((device.start[ops], time))]
 
 
 class _Places:
@@ -214,18 +206,17 @@ def ranks_in(text: str) -> tuple[int, ...]:
     return tuple(sorted(set(ranks)))
 
 
-def _calls(run: Run, rows: I64, op: I64, told: _Told, places: _Places) -> Calls:
-    timeline, steps = run.timeline, run.steps
+def _calls(run: Run, rows: I64, step: I64, op: I64, told: _Told, places: _Places) -> Calls:
+    timeline = run.timeline
     device, host = timeline.device, timeline.host
     launch = device.launch[rows].astype(np.int64)
     enqueued = device.start[rows].copy()
     enqueued[launch >= 0] = host.start[launch[launch >= 0]]
+    # An op whose call is not in the file was launched before those that follow it.
+    enqueued = np.minimum.accumulate(enqueued[::-1])[::-1]
     name = told.column("name", rows)
     said = by_text(name.astype(np.int32), lambda i: _CODE[kind_of_operation(timeline.text(i))])
     by_name = by_text(device.name[rows], lambda i: _CODE[kind_of_kernel(timeline.text(i)) or Kind.OTHER])
-    step = np.searchsorted(steps.start, enqueued, side="right") - 1
-    inside = (step >= 0) & (enqueued < steps.end[np.maximum(step, 0)])
-    step = np.where(inside, step, -1)
     position = np.full(len(rows), -1, dtype=np.int64)
     for number, mine in groups(step):
         if number >= 0:
@@ -257,8 +248,8 @@ def _beside(timeline: Timeline, rows: I64) -> I64:
     return result
 
 
-def _costs(run: Run, calls: Calls, comm: Bool, places: _Places) -> Costs:
-    """Adds up what each line costs in each stretch."""
+def _costs(run: Run, calls: Calls, comm: Bool, part_of: I32, places: _Places) -> Costs:
+    """Adds up what each line costs in each stretch. `part_of` is `Program.thread_of`."""
     timeline = run.timeline
     host, device = timeline.host, timeline.device
     parts: list[tuple[I64, I64, I64, I64, I64, I64]] = []  # time at which it began, host row, kind, ns, count, blocks
@@ -275,10 +266,10 @@ def _costs(run: Run, calls: Calls, comm: Bool, places: _Places) -> Costs:
     state[is_asleep(timeline)] = Cost.ASLEEP
     state[is_data_loading(timeline)] = Cost.LOADING
     state[waits] = Cost.WAIT
-    spent = _own_time(timeline)
-    busy = np.flatnonzero((spent > 0) & (host.kind != HostKind.OVERHEAD))
-    one = np.ones(len(busy), dtype=np.int64)
-    parts.append((host.start[busy], busy, _inherited(timeline, state)[busy], spent[busy], one, 0 * one))
+    from_, spent, busy = host_time(timeline, part_of)
+    first = np.zeros(len(busy), dtype=np.int64)
+    first[np.unique(busy, return_index=True)[1]] = 1
+    parts.append((from_, busy, _inherited(timeline, state)[busy], spent, first, 0 * first))
 
     began, row, kind, time, count, blocks = (np.concatenate(column) for column in zip(*parts, strict=True))
     steps = run.steps
@@ -293,13 +284,60 @@ def _costs(run: Run, calls: Calls, comm: Bool, places: _Places) -> Costs:
     return _added_up(step[keep], stretch[keep], place, kind[keep], time[keep], count[keep], blocks[keep])
 
 
-def _own_time(timeline: Timeline) -> I64:
-    """Returns, for each host event, its time without that of the events within it."""
+def host_time(timeline: Timeline, part_of: I32) -> tuple[I64, I64, I64]:
+    """Splits the host's time among its events: at any time, the one that began last is at work.
+
+    Threads that take turns, such as autograd's and its caller's, share their time: while one works, the other waits.
+
+    Args:
+        timeline: The run.
+        part_of: By thread: its thread in the program, which is the same for threads that take turns; -1 for none.
+
+    Returns:
+        (start, time, row): spans in ns, sorted by start for each part, and the host row that each belongs to.
+    """
     host = timeline.host
-    length = (host.end - host.start).astype(np.int64)
-    within = host.parent >= 0
-    inner = np.bincount(host.parent[within], length[within], len(host)) if within.any() else np.zeros(len(host))
-    return np.maximum(length - inner.astype(np.int64), 0)
+    of_thread = dict(groups(np.where((host.end > host.start) & (host.kind != HostKind.OVERHEAD), host.thread, -1)))
+    found: list[tuple[I64, I64, I64]] = []
+    for part, threads in groups(part_of.astype(np.int64)):
+        alone = [[thread] for thread in threads.tolist()] if part < 0 else [threads.tolist()]
+        for each in alone:
+            found += _split(host, [of_thread[thread] for thread in each if thread in of_thread])
+    if not found:
+        none = np.zeros(0, dtype=np.int64)
+        return none, none, none
+    start, time, row = (np.concatenate(column) for column in zip(*found, strict=True))
+    return start, time, row
+
+
+def _split(host: Host, threads: list[I64]) -> list[tuple[I64, I64, I64]]:
+    """Returns the spans of the host rows of each of the threads, which share their time."""
+    if not threads:
+        return []
+    turns = [_innermost(host, rows) for rows in threads]
+    times = np.unique(np.concatenate([time for time, _ in turns]))
+    owner = np.full(len(times), -1, dtype=np.int64)
+    for time, row in turns:
+        at = np.searchsorted(time, times, side="right") - 1
+        other = np.where(at >= 0, row[np.maximum(at, 0)], -1)
+        begun = np.where(owner >= 0, host.start[np.maximum(owner, 0)], np.iinfo(np.int64).min)
+        owner = np.where((other >= 0) & (host.start[np.maximum(other, 0)] >= begun), other, owner)
+    changes = np.flatnonzero(np.diff(owner, prepend=-2) != 0)
+    length = np.diff(np.append(times[changes], times[-1]))
+    spent = np.flatnonzero((owner[changes] >= 0) & (length > 0))
+    return [(times[changes][spent], length[spent], owner[changes][spent])]
+
+
+def _innermost(host: Host, rows: I64) -> tuple[I64, I64]:
+    """Returns (time, row): from each time on, the innermost open event of one thread is `row`; -1 for none."""
+    time = np.concatenate((host.end[rows], host.start[rows]))
+    opens = np.repeat([0, 1], len(rows))
+    parent = host.parent[rows].astype(np.int64)
+    after = np.concatenate((parent, rows))
+    # At one time, events end first, inner ones before outer ones. A caller stands before its callees.
+    order = np.lexsort((np.concatenate((-rows, rows)), opens, time))
+    last = np.append(np.diff(time[order]) != 0, True)
+    return time[order][last], after[order][last]
 
 
 def _inherited(timeline: Timeline, state: I64) -> I64:

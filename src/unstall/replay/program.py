@@ -116,6 +116,12 @@ class Program:
         ends = self.instructions.ops
         return np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
 
+    def step_of(self, instructions: I64) -> I64:
+        """Returns the step that each of these instructions belongs to, or -1."""
+        step = np.searchsorted(self.step_starts, instructions, side="right") - 1
+        inside = (step >= 0) & (instructions <= self.step_ends[np.maximum(step, 0)])
+        return np.where(inside, step, -1)
+
     @property
     def ops_inside(self) -> Bool:
         """A mask of the ops that the steps launched."""
