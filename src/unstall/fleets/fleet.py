@@ -37,6 +37,7 @@ from unstall.what_if.edits import about, parse
 
 _NOTABLE = 0.05  # of a step: what gains less does not hold up the job
 _PLACE_LENGTH = 60
+_RESOLUTION_NS = 1_000  # of the times in most traces: ranks whose clocks agree better came together, if any did
 _FEW = 2  # ranks that are late in single steps and are still named one by one
 
 
@@ -192,7 +193,7 @@ def _own_notes(gathered: Gathered, job: Job, parts: int) -> tuple[str, ...]:
     if job.waiting.by_all:
         notes.append("sends and receives compare some of the clocks: they end less evenly than other collectives")
     residual, waits = job.waiting.clocks.residual_ns, job.waiting.blame
-    if residual and np.isfinite(residual) and len(waits) and residual > float(np.median(waits)):
+    if residual and np.isfinite(residual) and len(waits) and residual > max(float(np.median(waits)), _RESOLUTION_NS):
         late = int((waits <= residual).sum())
         notes.append(
             f"the clocks agree to {duration(round(residual))} only, so it cannot be told who came last in "

@@ -341,21 +341,27 @@ def _innermost(host: Host, rows: I64) -> tuple[I64, I64]:
 
 
 def _inherited(timeline: Timeline, state: I64) -> I64:
-    """Returns the state of each host event: its own, or that of the nearest event around it which is no plain HOST."""
+    """Returns the state of each host event: its own, or that of the nearest event around it which is no plain HOST.
+
+    All that a loader of data does is loading, also if it sleeps or waits for the device.
+    """
     host = timeline.host
     result = state.copy()
+    loading = state == Cost.LOADING
     # Parents come before their callees, so a few rounds carry a state down as many levels.
     at = np.arange(len(host))
     parent = host.parent.astype(np.int64)
     up = parent.copy()
     for _ in range(64):
-        open_ = (result[at] == Cost.HOST) & (up >= 0)
-        at = at[open_]
+        open_ = ~loading[at] & (up >= 0)
+        at, up = at[open_], up[open_]
         if not len(at):
             break
-        up = up[open_]
-        result[at] = state[up]
+        plain = result[at] == Cost.HOST
+        result[at[plain]] = state[up[plain]]
+        loading[at] = state[up] == Cost.LOADING
         up = parent[up]
+    result[loading] = Cost.LOADING
     return result
 
 

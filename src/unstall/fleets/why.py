@@ -20,6 +20,7 @@ _MOST_CAUSES = 3
 _NOTABLE = 0.1  # of what the rank is late by
 _EVEN = 0.25  # how far factors of lines may spread, of the factor itself less 1, to be one factor
 _LEAST_LINES = 2
+_COUNTS = 0.01  # of the kernels' time: lines with less do not tell whether all of them are slower
 _MORE = 1.02  # a count, or thread blocks, against the peers'
 
 
@@ -156,33 +157,43 @@ def _on_device(lines: Lines, index: int, peers: Sequence[int], rows: I64, over: 
     if len(shared) >= _LEAST_LINES and theirs[both].sum() > 0:
         weights = theirs[both]
         ratio = float(mine[both].sum() / weights.sum())
-        same_work = _grew(lines.blocks[rows, index][both], blocks[both]) <= _MORE
+        known = blocks[both].sum() > 0 < lines.blocks[rows, index][both].sum()
+        grew = _grew(lines.blocks[rows, index][both], blocks[both])
         same_count = _grew(lines.count[rows, index][both], counts[both]) <= _MORE
-        spread = float(np.sqrt(np.average((factor[both] - ratio) ** 2, weights=weights)))
+        off = np.abs(factor[both] - ratio)
+        # Longer input leaves some kernels as they are, such as the optimizer's; fewer clocks leave none. Where a trace
+        # does not tell the thread blocks, each line that counts must therefore have the factor.
+        notable = weights >= _COUNTS * weights.sum()
+        spread = float(np.sqrt(np.average(off**2, weights=weights))) if known else float(off[notable].max())
         of_shared = float(over[shared].sum())
-        if of_shared > 0.5 * total and spread <= _EVEN * max(ratio - 1, 0):
+        if of_shared > 0.5 * total and spread <= _EVEN * max(ratio - 1, 0) and same_count:
             top = Where() if len(lines.places) == 0 else lines.places[int(shared[over[shared].argmax()])]
-            if same_work and same_count:
-                text = f"all its kernels take {ratio:.3g} times as long for the same work"
-                return [Cause(kind="clocks", where=top, late_ns=round(total), text=text, factor=round(ratio, 4))]
-            if same_count:
-                text = f"its kernels have {_grew(lines.blocks[rows, index][both], blocks[both]):.3g} times the work"
+            if known and grew > _MORE:
+                text = f"its kernels have {grew:.3g} times the work"
                 return [Cause(kind="more work", where=top, late_ns=round(total), text=text, factor=round(ratio, 4))]
+            text = f"all its kernels take {ratio:.3g} times as long" + (" for the same work" if known else "")
+            return [Cause(kind="clocks", where=top, late_ns=round(total), text=text, factor=round(ratio, 4))]
     found: list[Cause] = []
     for at in np.argsort(-over[rows]).tolist():
         row = int(rows[at])
         if over[row] < _NOTABLE * late_ns or len(found) == _MOST_CAUSES:
             break
         kernels, usual = lines.count[row, index], counts[at]
+        grew = _grew(lines.blocks[row : row + 1, index], blocks[at : at + 1])
         if not usual:
             kind, text = "more work", "its peers launch nothing there"
         elif kernels / usual > _MORE:
             kind, text = "more work", f"it launches {kernels / usual:.3g} times as many kernels as its peers"
-        elif _grew(lines.blocks[row : row + 1, index], blocks[at : at + 1]) > _MORE:
-            grew = _grew(lines.blocks[row : row + 1, index], blocks[at : at + 1])
+            if factor[at] > _MORE * kernels / usual:
+                text += f", which take {factor[at]:.3g} times as long"
+        elif grew > _MORE:
             kind, text = "more work", f"its kernels have {grew:.3g} times the work of its peers'"
         else:
-            kind, text = "slow kernel", f"its kernels take {factor[at]:.3g} times as long for the same work"
+            kind, text = "slow kernel", f"its kernels take {factor[at]:.3g} times as long"
+            if blocks[at] > 0:
+                text += " for the same work"
+            else:
+                text += " (the trace does not tell whether they have more work)"
         found.append(Cause(kind=kind, where=lines.places[row], late_ns=round(float(over[row])), text=text))
     return found
 

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,14 +39,24 @@ class Rank:
 def job(program: str, ranks: int, folder: Path, *arguments: str) -> list[Rank]:
     """Runs `programs/PROGRAM.py` as so many ranks of a job. Each gets the file for its timeline, and the arguments."""
     folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / f"{rank}.timeline" for rank in range(ranks)]
+    printed = run(program, [[str(file), *arguments] for file in files])
+    return [
+        Rank(json.loads(told.splitlines()[-1]), load(file)) for told, file in zip(printed, files, strict=True)
+    ]
+
+
+def run(program: str, arguments: Sequence[Sequence[str]]) -> list[str]:
+    """Runs `programs/PROGRAM.py` as a job with a rank for each list of arguments. Returns what the ranks print."""
+    ranks = len(arguments)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": "1"}
     processes = []
-    for rank in range(ranks):
+    for rank, words in enumerate(arguments):
         own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
-        command = [sys.executable, str(PROGRAMS / f"{program}.py"), str(folder / f"{rank}.timeline"), *arguments]
+        command = [sys.executable, str(PROGRAMS / f"{program}.py"), *words]
         processes.append(
             subprocess.Popen(
                 command, env=os.environ | shared | own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -57,7 +68,4 @@ def job(program: str, ranks: int, folder: Path, *arguments: str) -> list[Rank]:
         for process in processes:
             process.kill()
     assert [process.returncode for process in processes] == [0] * ranks, "\n".join(said[-2000:] for _, said in printed)
-    return [
-        Rank(json.loads(told.splitlines()[-1]), load(folder / f"{rank}.timeline"))
-        for rank, (told, _) in enumerate(printed)
-    ]
+    return [told for told, _ in printed]

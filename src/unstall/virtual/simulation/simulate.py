@@ -22,7 +22,7 @@ from unstall.virtual.simulation.hand_overs import EventHandOvers, HandOvers
 from unstall.virtual.simulation.history import History
 from unstall.virtual.simulation.host_clock import HostClock
 from unstall.virtual.simulation.log_batch import LogBatch
-from unstall.virtual.simulation.recipes import PARTS
+from unstall.virtual.simulation.recipes import PARTS, EnginePart
 from unstall.virtual.simulation.requests import Requests
 from unstall.virtual.simulation.serve import Server
 from unstall.virtual.simulation.stream_rows import StreamRows
@@ -36,7 +36,14 @@ class Simulation:
     """
 
     def __init__(
-        self, costs: Costs, clock: HostClock, *, devices: int = 1, settings: str = "", warm: bool = False
+        self,
+        costs: Costs,
+        clock: HostClock,
+        *,
+        devices: int = 1,
+        settings: str = "",
+        warm: bool = False,
+        clocks: Iterable[tuple[int, float]] = (),
     ) -> None:
         """Begins an empty simulation.
 
@@ -46,10 +53,14 @@ class Simulation:
             devices: The number of devices.
             settings: The allocator's settings, in the format of PYTORCH_ALLOC_CONF.
             warm: If True, first uses cost no more than later uses.
+            clocks: (device, factor) of each device whose kernels take 1 / factor as long.
         """
         self.costs = costs
         self.clock = clock
         self.devices = devices
+        self._slowness = np.ones(devices)
+        for device, factor in clocks:
+            self._slowness[device] = 1 / factor
         self.actions = Actions(costs)
         self.streams = StreamRows(devices)
         self.history = History()
@@ -227,6 +238,7 @@ class Simulation:
         op_device = np.maximum(device[of_row[op_of]], 0)
         op_stream = self.streams.branches(stream_row[op_of], rows.branch[op])
         part = rows.part[op]
+        slowness = np.where(part == EnginePart.PROCESSORS, self._slowness[op_device], 1.0)
         before = self.history.ran.length
         after = np.where(rows.after[op] >= 0, before + first_op[op_of] + rows.after[op], -1)
         program = Program(
@@ -247,7 +259,7 @@ class Simulation:
                 engine=np.where(part >= 0, op_device * PARTS + part, -1).astype(np.int32),
                 share=rows.share[op],
                 after=after.astype(np.int32),
-                duration=rows.duration[op],
+                duration=np.rint(rows.duration[op] * slowness).astype(np.int64),
                 latency=rows.latency[op],
                 gap=rows.gap[op],
                 lag=np.zeros(len(op), np.int64),

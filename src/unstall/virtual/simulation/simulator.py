@@ -52,7 +52,12 @@ class Simulator:
         self.costs = costs if costs is not None else costs_of(options.gpu)
         clock = _clock(options, self.costs.host)
         self.simulation = Simulation(
-            self.costs, clock, devices=options.devices, settings=checked_settings_text(), warm=options.warm
+            self.costs,
+            clock,
+            devices=options.devices,
+            settings=checked_settings_text(),
+            warm=options.warm,
+            clocks=options.clocks,
         )
         self.names: list[str] = []
         self.stacks: list[Stack] = []
