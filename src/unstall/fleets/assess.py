@@ -46,15 +46,18 @@ class Assessed:
     ideal_ns: float  # no stragglers
     balanced_ns: float | None  # stages in balance; None if there are no stages
     silent_ns: float  # transfers take no time
-    error_ns: float  # how far the replay of the recorded steps is off
     stragglers: tuple[Straggler, ...]
+
+    @property
+    def error_ns(self) -> float:
+        """How far the replay is off."""
+        return abs(self.replayed_ns - self.recorded_ns)
 
 
 def assess(job: Job) -> Assessed:
     """Replays the job as recorded and with its edits, and names its stragglers."""
     recorded = recorded_step_ns(job)
     base = job.times.step_ns
-    error = abs(job.times.window_ns - recorded)
     silent = job.with_programs(job.programs, replace(job.meeting, transfer=np.zeros_like(job.meeting.transfer)))
     balanced = balance_stages(job).times.step_ns if job.roles.stages > 1 else None
     return Assessed(
@@ -63,8 +66,7 @@ def assess(job: Job) -> Assessed:
         no_stragglers(job).times.step_ns,
         balanced,
         silent.times.step_ns,
-        error,
-        _stragglers(job, base, error),
+        _stragglers(job, base, abs(base - recorded)),
     )
 
 
@@ -88,7 +90,7 @@ def recorded_step_ns(job: Job) -> float:
 
 def _stragglers(job: Job, base_ns: float, error_ns: float) -> tuple[Straggler, ...]:
     """Returns the ranks that are slower than their peers beyond chance, and that cost the job more than the error."""
-    own, roles = job.own, [members for members in job.roles.members() if len(members) > 1]
+    own, roles = job.usual, [members for members in job.roles.members() if len(members) > 1]
     waiting = job.waiting
     waited_for = _waited_for(job)
     every = lines_of(job)
@@ -108,7 +110,8 @@ def _stragglers(job: Job, base_ns: float, error_ns: float) -> tuple[Straggler, .
             rank, in_steps = int(members[at]), [step for step, _ in late_in]
             rest = [each for each in peers if each != rank]
             late = float((own[rank] - np.median(own[rest], axis=0))[in_steps].mean())
-            candidates.append((rank, tuple(in_steps), min(chance for _, chance in late_in), late, rest))
+            numbers = tuple(job.settled[step] for step in in_steps)
+            candidates.append((rank, numbers, min(chance for _, chance in late_in), late, rest))
     candidates.sort(key=lambda each: -each[3] * (len(each[1]) or job.steps))
     residual = waiting.clocks.residual_ns or 0.0
     found = []
@@ -170,7 +173,7 @@ def rank_rows(job: Job) -> tuple[RankRow, ...]:
                 machine=rank.summary.machine,
                 stage=int(job.roles.role[index]),
                 step_ns=rank.summary.mean_step_ns,
-                own_ns=round(float(own[index].mean())),
+                own_ns=round(float(job.usual[index].mean())),
                 transfer_ns=round(float(transfer[index].mean())),
                 waiting_ns=int(mean_waits[index]),
                 waited_for_ns=int(waited_for[index]),
@@ -274,7 +277,7 @@ def stages_of(job: Job) -> tuple[Stage, ...]:
     idle = np.maximum(waiting.waits - joined.of_members(job.ranks, "beside"), 0)
     waits = by_rank_and_step(np.where(piped, idle, 0), joined.rank, waiting.step, shape)
     bubble = np.minimum(waits, np.maximum(recorded_steps(job)[None, :] - job.own, 0)).mean(axis=1)
-    own = np.array([job.own[members].mean() for members in job.roles.members()])
+    own = np.array([job.usual[members].mean() for members in job.roles.members()])
     longest = int(own.argmax())
     peers = np.flatnonzero(job.roles.role != longest).tolist()
     late = float(own[longest] - np.delete(own, longest).mean())

@@ -131,7 +131,7 @@ def _donor(job: Job, shapes: _Shapes, members: Sequence[int]) -> tuple[int, list
     rows = {index: len(job.programs[index].instructions) for index in alike}
     common = Counter(rows.values()).most_common(1)[0][0]
     same = [index for index in alike if rows[index] == common]
-    own = job.own.mean(axis=1)
+    own = job.usual.mean(axis=1)
     middle = float(np.median(own[alike]))
     return min(same, key=lambda index: (abs(float(own[index]) - middle), index)), alike
 

@@ -155,7 +155,7 @@ def _result(
         steps=job.steps,
         step_ns=round(assessed.recorded_ns),
         step_spread=spread(recorded[1:] if len(recorded) > 1 else recorded),
-        own_spread=spread(job.own.mean(axis=1)),
+        own_spread=spread(job.usual.mean(axis=1)),
         replayed_step_ns=round(assessed.replayed_ns),
         error_ns=round(assessed.error_ns),
         clocks=clocks,
@@ -238,13 +238,23 @@ def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
             f"With stages in balance, {instead}."
         )
     elif most == "uneven work":
-        text = (
-            "No single rank makes the others wait: they take turns. If every operation took its median over the ranks, "
-            f"{instead}."
-        )
+        text = f"{_of_no_one(job)} If every operation took its median over the ranks, {instead}."
     else:
         text = f"The ranks wait for transfers, not for one another. If transfers took no time, {instead}."
     return FleetVerdict(bound_by=most, text=text)
+
+
+def _of_no_one(job: Job) -> str:
+    """Returns a sentence on ranks that differ, of which none is slower beyond chance."""
+    rows = sorted(rank_rows(job), key=lambda row: -row.waited_for_ns)
+    first, others = rows[0], sum(row.waited_for_ns for row in rows[1:])
+    if first.waited_for_ns <= 2 * others:
+        return "No single rank makes the others wait: they take turns."
+    steps = counted(len(job.settled), "step")
+    return (
+        f"Rank {first.rank} is waited for most, {duration(first.waited_for_ns)} {_over(job.ranks[0].summary.unit)}, but "
+        f"{steps} of {len(rows)} ranks cannot tell whether that is chance."
+    )
 
 
 def _of_turns(assessed: Assessed, unit: str, job: Job) -> str:

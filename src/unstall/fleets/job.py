@@ -45,13 +45,14 @@ class Times:
     def step_ns(self) -> float:
         """The mean length of a step, if the job goes on like this.
 
-        The recording begins with devices that are behind their hosts by what one rank made the others wait. While they
-        catch up, the slowest host determines how long a step takes; see `replay.steady`.
+        The recording begins with devices that are behind their hosts by what one rank made the others wait. Once a
+        device has caught up, its host determines how long a step takes.
         """
         hosts = self.host_ends
-        if hosts.shape[1] < 2:
+        caught_up = self.ends[:, -1] - hosts[:, -1] < self.window_ns / 2
+        if hosts.shape[1] < 2 or not caught_up.any():
             return self.window_ns
-        return max(self.window_ns, float((hosts[:, -1] - hosts[:, 0]).max()) / (hosts.shape[1] - 1))
+        return max(self.window_ns, float((hosts[:, -1] - hosts[:, 0])[caught_up].max()) / (hosts.shape[1] - 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +96,16 @@ class Job:
         no time, in ns. This is the rank's own work: what makes it late.
         """
         return np.stack([own_steps(rank, program, self.steps) for rank, program in self._pairs])
+
+    @cached_property
+    def settled(self) -> range:
+        """The steps that count: all but the first of several, which has what came before in it."""
+        return range(1 if self.steps > 1 else 0, self.steps)
+
+    @cached_property
+    def usual(self) -> _Reals:
+        """`own` in the steps that count."""
+        return self.own[:, self.settled.start :]
 
     @property
     def _pairs(self) -> list[tuple[Rank, Program]]:

@@ -36,8 +36,8 @@ class Lines:
 
 
 def lines_of(job: Job, steps: Sequence[int] | None = None) -> Lines:
-    """Adds up what each line costs on each rank, in the given steps or in all."""
-    chosen = np.arange(job.steps) if steps is None else np.array(list(steps), dtype=np.int64)
+    """Adds up what each line costs on each rank, in the given steps or in those that count."""
+    chosen = np.array(list(job.settled if steps is None else steps), dtype=np.int64)
     numbers: dict[tuple[tuple[object, ...], int], int] = {}
     places: list[Where] = []
     kinds: list[Cost] = []
