@@ -17,7 +17,7 @@ _TRACES = (".json", ".json.gz", ".unstall")
 _FILES = {
     **dict.fromkeys(("SCRIPT", "ENTRY"), (".py",)),
     "--entries": (".txt",),
-    **dict.fromkeys(("TRACE", "RESULT", "A", "B", "--against"), _TRACES),
+    **dict.fromkeys(("TRACE", "TRACES", "RESULT", "A", "B", "--against"), _TRACES),
     **dict.fromkeys(("--trace", "--save-trace", "recover TRACE"), (".json.gz", ".json")),
     "open FILE": (".html", *_TRACES),
     "--output": (".html", ".json", ".md", ".txt"),
@@ -70,6 +70,20 @@ def _edits() -> Iterator[str]:
             yield name
 
 
+def _fleet_edits() -> Iterator[str]:
+    """Yields the names of edits of a whole job, then those of single ranks."""
+    from unstall.fleets.edits import NAMES, parse_edit
+
+    for name in NAMES:
+        try:
+            parse_edit(name)
+        except UsageError:
+            yield f"{name}:"
+        else:
+            yield name
+    yield from _edits()
+
+
 def _findings() -> list[str]:
     """Returns the numbers of the findings that are listed at the end of a run."""
     from unstall.report.short import SHOWN
@@ -85,7 +99,9 @@ def _experiments() -> list[str]:
 
 _WORDS: dict[str, Callable[[], list[str] | Iterator[str]]] = {
     **dict.fromkeys(("--gpu", "gpus NAME"), _gpus),
+    "fleet --edit": _fleet_edits,
     "--edit": _edits,
+    "--on": lambda: ["ray"],
     "show N": _findings,
     "course EXPERIMENT": _experiments,
 }

@@ -1,23 +1,14 @@
 // torch's process group over NCCL, for ranks that each have a virtual GPU. It follows ProcessGroupNCCL.cpp: which stream
-// a collective runs on, what it waits for, and what waits for it.
-//
-// The values move at once, over gloo (peers.h), when the collective is launched: the host really waits for the other
-// ranks then, and no virtual time passes. The times are the simulator's. A collective's kernel begins when this rank is
-// ready for it, and ends when the last rank was ready and the bytes are there: the ranks tell each other when they are
-// ready, as virtual times. So the kernel's time is waiting and transfer, as on a real GPU.
+// a collective runs on, what it waits for, and what waits for it. Here are torch's calls, and the values that each moves;
+// nccl_launch.cpp launches them.
 #include "gil.h" // first: it includes Python.h
 
 #include "nccl.h"
 
 #include "collective_values.h"
-#include "kernels.h"
-#include "peers.h"
-#include "simulator.h"
+#include "nccl_launch.h"
 
 #include <ATen/ATen.h>
-#include <ATen/record_function.h>
-#include <c10/core/Event.h>
-#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
@@ -25,9 +16,6 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
-#include <atomic>
-#include <map>
-#include <tuple>
 
 namespace py = pybind11;
 
@@ -36,58 +24,6 @@ namespace {
 
 using c10d::OpType;
 using c10d::ReduceOp;
-using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-
-c10::Stream stream_of(int device, int64_t stream) {
-  return c10::Stream(c10::Stream::UNSAFE, c10::Device(c10::kCUDA, c10::DeviceIndex(device)), stream);
-}
-
-c10::Stream current_stream_of(int device) {
-  return stream_of(device, current_stream(device));
-}
-
-class NcclWork final : public c10d::Work {
- public:
-  NcclWork(int rank, OpType type, int device, Tensors outputs, Tensors kept, bool holds_host, uint64_t number)
-      : Work(rank, type), ended_(c10::kCUDA), device_(device), outputs_(std::move(outputs)), kept_(std::move(kept)),
-        holds_host_(holds_host), number_(number) {}
-
-  // The collective was launched on this stream.
-  void ends_on(c10::Stream stream) {
-    ended_.record(stream);
-    c10::StreamGuard on(stream);
-    future_ = c10::make_intrusive<c10::ivalue::Future>(
-        c10::ListType::create(c10::TensorType::get()), std::vector<c10::Device>{stream.device()});
-    future_->markCompleted(at::IValue(outputs_));
-  }
-
-  bool isCompleted() override { return ended_.query(); }
-  bool isSuccess() const override { return true; }
-  void synchronize() override { ended_.block(current_stream_of(device_)); }
-  bool wait(std::chrono::milliseconds) override {
-    synchronize();
-    if (holds_host_) sync_stream(device_, current_stream(device_));
-    std::lock_guard guard(mutex_);
-    kept_.clear(); // from now on, streams tell the allocator when memory may be used again
-    return true;
-  }
-  Tensors result() override { return outputs_; }
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
-  uint64_t getSequencenumber() const override { return number_; }
-
- private:
-  c10::Event ended_;
-  int device_;
-  Tensors outputs_, kept_;
-  bool holds_host_;
-  uint64_t number_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;
-};
-
-struct NcclOptions : c10d::Backend::Options {
-  explicit NcclOptions(bool high_priority = false) : Options("nccl"), is_high_priority_stream(high_priority) {}
-  bool is_high_priority_stream;
-};
 
 const char* word_of(const ReduceOp& op) {
   switch (op.op_) {
@@ -100,31 +36,11 @@ const char* word_of(const ReduceOp& op) {
   }
 }
 
-// One call of the program's. `move` moves the values of a collective, on tensors of the CPU.
-struct Call {
-  OpType type;
-  const char* name; // torch's, as in Kineto's traces
-  Tensors inputs, outputs;
-  std::function<void()> move = {};
-  const char* reduction = "";
-  int peer = -1; // of a message
-};
-
-int64_t bytes_of(const Tensors& tensors) {
-  int64_t bytes = 0;
-  for (const auto& tensor : tensors) bytes += int64_t(tensor.nbytes());
-  return bytes;
-}
-
-class VirtualNccl final : public c10d::Backend {
+class VirtualNccl final : public LaunchingNccl {
  public:
   VirtualNccl(
       const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::intrusive_ptr<NcclOptions> options)
-      : Backend(rank, size), options_(std::move(options)), peers_(store, rank, size), values_(peers_, rank, size) {
-    init();
-    // The ranks meet: their hosts wait for the latest.
-    join(together({host_ns()})[0]);
-  }
+      : LaunchingNccl(store, rank, size, std::move(options)), values_(peers_, rank, size) {}
 
   const std::string getBackendName() const override { return "nccl"; }
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
@@ -132,7 +48,6 @@ class VirtualNccl final : public c10d::Backend {
   bool supportsSplitting() const override { return true; }
   void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
   void setSequenceNumberForGroup() override {}
-  uint64_t getSequenceNumberForGroup() override { return collectives_; }
   c10d::ErrorType getError() override { return c10d::ErrorType::SUCCESS; }
   void waitForPendingWorks() override {}
   void enableCollectivesTiming() override {}
@@ -154,7 +69,6 @@ class VirtualNccl final : public c10d::Backend {
     return group;
   }
   int splits() const { return splits_; }
-  c10::intrusive_ptr<NcclOptions> options() const { return options_; }
 
   void startCoalescing() override {
     coalescing_ = true;
@@ -318,15 +232,6 @@ class VirtualNccl final : public c10d::Backend {
     return tensors[0];
   }
 
-  // What happens when.
-
-  // As ranks of the job.
-  std::vector<uint64_t> members() const {
-    auto members = options_->global_ranks_in_group; // none: the whole job
-    for (int rank = 0; members.size() < size_t(size_); rank++) members.push_back(uint64_t(rank));
-    return members;
-  }
-
   WorkPtr add(Call call, bool async) {
     if (!coalescing_) return run(call.type, {std::move(call)}, async);
     coalesced_async_ = coalesced_async_ || async;
@@ -334,137 +239,7 @@ class VirtualNccl final : public c10d::Backend {
     return nullptr;
   }
 
-  // Collectives have one stream of the group's, single messages one for each pair of ranks.
-  int64_t own_stream(int device, int peer) {
-    auto [found, is_new] = streams_.try_emplace({device, peer}, 0);
-    if (is_new) found->second = new_stream(device, options_->is_high_priority_stream ? -1 : 0);
-    return found->second;
-  }
-
-  std::vector<int64_t> together(const std::vector<int64_t>& values) {
-    return computed([&] { return peers_.largest(values); });
-  }
-
-  WorkPtr run(OpType type, std::vector<Call> calls, bool async, bool holds_host = false) {
-    Tensors inputs, outputs, all;
-    for (const auto& call : calls) {
-      inputs.insert(inputs.end(), call.inputs.begin(), call.inputs.end());
-      outputs.insert(outputs.end(), call.outputs.begin(), call.outputs.end());
-    }
-    all = inputs;
-    all.insert(all.end(), outputs.begin(), outputs.end());
-    TORCH_CHECK(!all.empty(), "a collective without tensors");
-    int device = device_number(all[0].device());
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        !capturing_here(device), "the virtual GPU captures no collectives of NCCL in CUDA graphs");
-    OnDevice on(device);
-    std::vector<c10::IValue> seen(inputs.begin(), inputs.end());
-    at::RecordFunction operation(at::RecordScope::FUNCTION);
-    if (operation.isActive())
-      operation.before("record_param_comms", c10::ArrayRef<const c10::IValue>(seen.data(), seen.size()));
-    bool is_message = calls.size() == 1 && calls[0].peer >= 0;
-    int64_t stream = async ? own_stream(device, is_message ? calls[0].peer : -1) : current_stream(device);
-    if (async) {
-      c10::Event ready(c10::kCUDA);
-      ready.record(current_stream_of(device));
-      ready.block(stream_of(device, stream));
-    }
-    uint64_t number = is_message ? ++messages_ : ++collectives_;
-    write({.code = Code::COLLECTIVE_CALL, .device = device, .stream = stream});
-    int64_t ready_ns = can_start_ns(device, stream);
-    auto [latest_ns, latest_sender_ns] = computed([&] { return meet(calls, ready_ns); });
-    log(device, stream, calls, number, ready_ns, latest_ns, latest_sender_ns);
-    auto work = c10::make_intrusive<NcclWork>(rank_, type, device, outputs, all, holds_host, number);
-    work->ends_on(stream_of(device, stream));
-    return async || holds_host ? work : nullptr;
-  }
-
-  // Moves the values. Returns when the last rank is ready for the collectives, and when the last one is that sends this
-  // rank a message.
-  std::tuple<int64_t, int64_t> meet(const std::vector<Call>& calls, int64_t ready_ns) {
-    int64_t latest_ns = ready_ns, latest_sender_ns = ready_ns;
-    bool are_known = true, any = false;
-    for (const auto& call : calls) {
-      any = any || call.peer < 0;
-      for (const auto& tensor : call.inputs) are_known = are_known && known(tensor);
-    }
-    if (any) {
-      auto largest = peers_.largest({ready_ns, !are_known});
-      latest_ns = largest[0];
-      are_known = !largest[1];
-    }
-    for (const auto& call : calls)
-      if (call.type == OpType::SEND) send_values(flat_or_none(call.inputs[0]), call.peer, ready_ns);
-    for (const auto& call : calls) {
-      if (call.type == OpType::RECV) {
-        Tensor head = at::empty({2}, at::kLong);
-        peers_.receive(head, call.peer);
-        latest_sender_ns = std::max(latest_sender_ns, head[0].item<int64_t>());
-        bool come = head[1].item<int64_t>();
-        if (come) peers_.receive(flat(call.outputs[0]), call.peer);
-        set_known(call.outputs[0], come);
-      } else if (call.move) {
-        if (are_known) call.move();
-        for (const auto& tensor : call.outputs) set_known(tensor, are_known);
-      }
-    }
-    return {latest_ns, latest_sender_ns};
-  }
-
-  static Tensor flat_or_none(const Tensor& tensor) { return known(tensor) ? flat(tensor) : Tensor(); }
-
-  void send_values(const Tensor& values, int to, int64_t ready_ns) {
-    peers_.send(at::tensor({ready_ns, int64_t(values.defined())}, at::kLong), to);
-    if (values.defined()) peers_.send(values.clone(), to);
-  }
-
-  void log(
-      int device, int64_t stream, const std::vector<Call>& calls, uint64_t number, int64_t ready_ns, int64_t latest_ns,
-      int64_t latest_sender_ns) {
-    int64_t collective = ask_simulator("collective", [&] {
-      py::list parts;
-      for (const auto& call : calls) {
-        const Tensor& any = call.inputs.empty() ? call.outputs[0] : call.inputs[0];
-        parts.append(py::make_tuple(
-            call.name, dtype_name(any.scalar_type()), call.reduction, bytes_of(call.inputs), bytes_of(call.outputs),
-            call.peer));
-      }
-      auto group = py::make_tuple(options_->group_name, pg_desc_, rank_, py::tuple(py::cast(members())));
-      auto meeting = py::make_tuple(ready_ns, latest_ns, latest_sender_ns);
-      return py::make_tuple(parts, group, number, meeting).release().ptr();
-    });
-    std::vector<Use> uses;
-    auto use = [&](const Tensors& tensors, bool written) {
-      for (const auto& tensor : tensors) {
-        Use one = use_of(tensor, written);
-        if (one.allocation) uses.push_back(one);
-      }
-    };
-    for (const auto& call : calls) {
-      use(call.inputs, false);
-      use(call.outputs, true);
-    }
-    write({.code = Code::COLLECTIVE, .device = device, .stream = stream, .a = collective, .uses = uses.data(),
-           .use_count = uses.size()});
-  }
-
-  static int64_t host_ns() {
-    return ask_simulator("here_ns", [] { return PyTuple_New(0); });
-  }
-
-  void join(int64_t at_ns) {
-    ask_simulator("join_group", [&] { return Py_BuildValue("(Lii)", static_cast<long long>(at_ns), rank_, size_); });
-  }
-
-  static int64_t can_start_ns(int device, int64_t stream) {
-    return ask_simulator("can_start_ns", [&] { return Py_BuildValue("(iL)", device, static_cast<long long>(stream)); });
-  }
-
-  c10::intrusive_ptr<NcclOptions> options_;
-  Peers peers_;
   Values values_;
-  std::map<std::pair<int, int>, int64_t> streams_;
-  std::atomic<uint64_t> collectives_{0}, messages_{0};
   int splits_ = 0;
   bool coalescing_ = false, coalesced_async_ = false;
   std::vector<Call> coalesced_;
