@@ -194,6 +194,32 @@ def test_a_residual_that_is_too_large_is_said(tmp_path: Path) -> None:
     assert any(note.startswith("the clocks agree to ") and "cannot be told" in note for note in found.notes)
 
 
+def test_what_steps_are_too_few_to_tell_is_not_told(tmp_path: Path) -> None:
+    jittered(partial(train_ddp, slow=1, cause="item", steps=2), tmp_path, ranks=2)
+    found = explained(tmp_path)
+    assert found.stragglers == ()
+    assert found.verdict.text.startswith("Rank 1 is waited for most")
+    assert "1 step of 2 ranks cannot tell whether that is chance" in found.verdict.text
+
+
+def test_a_rank_that_costs_the_job_next_to_nothing_is_no_straggler(tmp_path: Path) -> None:
+    def train(rank: RankTrace) -> Iterator[Arrival]:
+        rank.kernel_factor = 1.005 if rank.rank == 2 else 1.0
+        yield from train_ddp(rank)
+
+    job(train, tmp_path)
+    assert explained(tmp_path).stragglers == ()
+
+
+def test_the_recorder_s_overhead_is_told(tmp_path: Path) -> None:
+    for path in jittered(train_ddp, tmp_path, ranks=2):
+        document = msgspec.json.decode(path.read_bytes())
+        document["unstall"] = {"version": 1, "plain_step_ns": 15_000_000}
+        path.write_bytes(msgspec.json.encode(document))
+    (note,) = (note for note in explained(tmp_path).notes if "without the recorder" in note)
+    assert note.startswith("a step takes 15.0 ms without the recorder, as measured on 2 ranks.")
+
+
 def test_edits_of_single_ranks_change_all_ranks_or_one(tmp_path: Path) -> None:
     jittered(partial(train_ddp, slow=3, cause="item"), tmp_path)
     every = explained(tmp_path, "remove-syncs:model.py:40").edits[0]

@@ -40,7 +40,12 @@ _WARMUP = Settings("").warmup
 
 def add_virtual_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("a virtual GPU, in place of a real one")
-    group.add_argument("--gpu", metavar="NAME[:N]", help="run on a virtual GPU, such as h200, or on N of them: h200:2")
+    group.add_argument(
+        "--gpu",
+        metavar="NAME[:N]",
+        help="run on a virtual GPU, such as h200, or on N of them: h200:2; h200:2,1@0.8 gives device 1 only 0.8 of its "
+        "clocks",
+    )
     add_simulation_options(group)
 
 

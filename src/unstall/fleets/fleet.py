@@ -36,6 +36,7 @@ from unstall.fleets.waiting import waiting
 from unstall.what_if.edits import about, parse
 
 _NOTABLE = 0.05  # of a step: what gains less does not hold up the job
+_OVERHEAD = 0.01  # of a step: less that the recorder adds is not told
 _PLACE_LENGTH = 60
 _RESOLUTION_NS = 1_000  # of the times in most traces: ranks whose clocks agree better came together, if any did
 _FEW = 2  # ranks that are late in single steps and are still named one by one
@@ -172,7 +173,7 @@ def _result(
         paper_slowdown=round(slowdown(job), 4) if len(job.joined) else None,
         edits=edits,
         moments=moments_of(job),
-        notes=(*_own_notes(gathered, job, clocks.parts), *notes_of(gathered)),
+        notes=(*_own_notes(gathered, job, clocks.parts), *_recorder_note(job, assessed), *notes_of(gathered)),
     )
 
 
@@ -200,6 +201,22 @@ def _own_notes(gathered: Gathered, job: Job, parts: int) -> tuple[str, ...]:
             f"{counted(late, 'operation')} of {len(waits):,}"
         )
     return tuple(notes)
+
+
+def _recorder_note(job: Job, assessed: Assessed) -> list[str]:
+    """Returns a sentence on how much longer the recorder made the steps, if it measured them without recording too."""
+    plain = [each for rank in job.ranks if (each := rank.summary.plain_step_ns) is not None]
+    if not plain:
+        return []
+    usual = float(np.median(plain))
+    over = assessed.recorded_ns / max(usual, 1) - 1
+    if abs(over) < _OVERHEAD:
+        return []
+    return [
+        f"{job.ranks[0].summary.unit} takes {duration(round(usual))} without the recorder, as measured on "
+        f"{counted(len(plain), 'rank')}. The times here are as recorded, {abs(over):.1%} "
+        f"{'longer' if over > 0 else 'shorter'}".replace("%", " %")
+    ]
 
 
 def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
@@ -250,10 +267,10 @@ def _of_no_one(job: Job) -> str:
     first, others = rows[0], sum(row.waited_for_ns for row in rows[1:])
     if first.waited_for_ns <= 2 * others:
         return "No single rank makes the others wait: they take turns."
-    steps = counted(len(job.settled), "step")
+    steps, waited = counted(len(job.settled), "step"), duration(first.waited_for_ns)
     return (
-        f"Rank {first.rank} is waited for most, {duration(first.waited_for_ns)} {_over(job.ranks[0].summary.unit)}, but "
-        f"{steps} of {len(rows)} ranks cannot tell whether that is chance."
+        f"Rank {first.rank} is waited for most, {waited} {_over(job.ranks[0].summary.unit)}, but {steps} of "
+        f"{len(rows)} ranks cannot tell whether that is chance."
     )
 
 

@@ -52,7 +52,8 @@ class Times:
         caught_up = self.ends[:, -1] - hosts[:, -1] < self.window_ns / 2
         if hosts.shape[1] < 2 or not caught_up.any():
             return self.window_ns
-        return max(self.window_ns, float((hosts[:, -1] - hosts[:, 0])[caught_up].max()) / (hosts.shape[1] - 1))
+        slowest: float = float((hosts[:, -1] - hosts[:, 0])[caught_up].max()) / (hosts.shape[1] - 1)
+        return max(self.window_ns, slowest)
 
 
 @dataclass(frozen=True, eq=False)

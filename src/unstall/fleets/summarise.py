@@ -103,6 +103,7 @@ def _summary(path: Path, run: Run, edits: Sequence[str]) -> Summary:
         step_end=pack(ends),
         mean_step_ns=run.per_step(run.wall),
         replay_step_ns=round(times.mean_step_ns(program)),
+        plain_step_ns=timeline.meta.plain_step_ns,
         accounts=run.accounts,
         findings=tuple(msgspec.structs.replace(finding, spans=()) for finding in findings),
         groups=tuple(told.groups),

@@ -115,6 +115,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         accounts: Busy and idle time of the rank's own device.
         findings: What the rules found in this rank, without gains.
         replay_step_ns: The step time of a replay of the rank alone.
+        plain_step_ns: The step time that the recorder measured without recording; None if it did not.
         comm_factors: The factor of each collective's length that the edits made, in thousandths, by row of `calls`.
     """
 
@@ -138,6 +139,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     step_end: Packed  # when both the host and the device have finished it
     mean_step_ns: int
     replay_step_ns: int
+    plain_step_ns: int | None = None
     accounts: Accounts
     findings: tuple[Finding, ...]
     groups: tuple[Group, ...]

@@ -122,7 +122,8 @@ def virtual_gpu(
     process ends. A later block uses the same virtual GPU, and has its own timeline.
 
     Args:
-        gpu: The name of a GPU, or a .json file of `unstall calibrate`; "h200:2" for two devices.
+        gpu: The name of a GPU, or a .json file of `unstall calibrate`; "h200:2" for two devices;
+            "h200:2,1@0.8" for two devices, of which device 1 has only 0.8 of its clocks.
         numerics: "real" computes all values as the CPU does. "skip" computes the values of small tensors. Of large
             tensors, it computes only the shapes. "device" computes values that deviate from the CPU's values as a GPU's
             values do: it adds up sums and products in a different order, and rounds factors to TF32 if torch's settings

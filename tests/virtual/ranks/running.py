@@ -41,9 +41,7 @@ def job(program: str, ranks: int, folder: Path, *arguments: str) -> list[Rank]:
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / f"{rank}.timeline" for rank in range(ranks)]
     printed = run(program, [[str(file), *arguments] for file in files])
-    return [
-        Rank(json.loads(told.splitlines()[-1]), load(file)) for told, file in zip(printed, files, strict=True)
-    ]
+    return [Rank(json.loads(told.splitlines()[-1]), load(file)) for told, file in zip(printed, files, strict=True)]
 
 
 def run(program: str, arguments: Sequence[Sequence[str]]) -> list[str]:

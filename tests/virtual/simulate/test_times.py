@@ -263,3 +263,11 @@ def test_a_read_that_a_launch_includes_is_simulated_once() -> None:
     assert (simulator.call_facts(0), ops) == ((0, True), 1)
     assert simulator.simulation.history.ran.length == ops
     assert simulator.simulation.now(0) == before
+
+
+def test_kernels_take_longer_on_a_device_whose_clocks_are_lower() -> None:
+    log, simulator = begin(devices=2, clocks=((1, 0.5),))
+    for device in range(2):
+        log.launch(100_000, device=device)
+    simulator.drain()
+    assert [end - start for _, start, end in ops(simulator.timeline())] == [100_000, 200_000]

@@ -1,0 +1,72 @@
+"""What the summary of a rank counts, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from fleets.jobs import Arrival, RankTrace, job
+from traces import TraceBuilder
+
+from unstall.fleets.summarise import host_time, summarise
+from unstall.fleets.summary import decode
+
+
+def _runs_ahead(rank: RankTrace) -> Iterator[Arrival]:
+    """A host that launches all steps long before the device runs them."""
+    for _ in range(6):
+        with rank.step(), rank.frame("train.py", 10, "train"):
+            for _ in range(2):
+                rank.kernels(2, 1_000)
+                yield rank.collective("allreduce", range(2), us=500)
+            rank.wait_for_comm()
+            with rank.optimizer():
+                rank.kernels(1, 50)
+
+
+def test_a_collective_launched_before_the_recording_is_of_no_step(tmp_path: Path) -> None:
+    path = job(_runs_ahead, tmp_path, ranks=2)[0]
+    document = msgspec.json.decode(path.read_bytes())
+    steps = sorted(e["ts"] for e in document["traceEvents"] if e["name"].startswith("ProfilerStep"))
+    on_device = ("kernel", "gpu_memcpy", "gpu_memset")
+    document["traceEvents"] = [
+        e for e in document["traceEvents"] if e.get("cat") in on_device or e["ph"] != "X" or e["ts"] >= steps[2]
+    ]
+    path.write_bytes(msgspec.json.encode(document))
+    rank = decode(summarise(path))
+    assert rank.steps == 4
+    assert rank.calls.step.tolist() == [-1] * 4 + [0, 0, 1, 1, 2, 2, 3, 3]
+    assert rank.calls.started[3] > rank.calls.enqueued[4]  # it ran while the host was in a step
+    assert (np.diff(rank.calls.enqueued) >= 0).all()
+
+
+def test_threads_that_take_turns_share_their_time() -> None:
+    trace = TraceBuilder(stacks=True)
+    with trace.frame("train.py", 1, "main"):
+        trace.work(10)
+        # Autograd's thread is within a frame all the time, as in virtual traces, and works for a part of it.
+        with trace.on_thread(2, wait=False), trace.frame("train.py", 7, "backward"):
+            trace.work(5)
+            with trace.op("aten::mm"):
+                trace.work(20)
+            trace.work(500)
+        trace.work(30)
+        with trace.frame("train.py", 3, "load"):
+            trace.work(100)
+        trace.work(40)
+    timeline = trace.timeline()
+    host = timeline.host
+    names = [timeline.text(name) for name in host.name]
+    together = np.zeros(len(timeline.threads), dtype=np.int32)
+    start, time, row = host_time(timeline, together)
+    order = np.argsort(start)
+    assert (start[order][1:] >= (start + time)[order][:-1]).all()
+    assert time.sum() == host.end.max() - host.start.min()
+    for name in ("train.py(3): load", "aten::mm"):
+        number = names.index(name)
+        assert time[row == number].sum() == host.end[number] - host.start[number] > 0
+    # Threads of their own have all their time.
+    apart = host_time(timeline, np.arange(len(timeline.threads), dtype=np.int32))[1].sum()
+    assert apart > time.sum() + 100_000
