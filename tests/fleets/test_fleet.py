@@ -236,7 +236,7 @@ def test_edits_of_single_ranks_change_all_ranks_or_one(tmp_path: Path) -> None:
         ("rank-like:1:99", "there is no trace of rank 99"),
         ("balance-stages", "the traces show no pipeline"),
         ("no-such-edit", "for a whole job also: no-stragglers, rank-like, balance-stages"),
-        ("0/no-stragglers", "is about the whole job"),
+        ("0/no-stragglers", "changes the whole job"),
     ],
 )
 def test_edits_that_cannot_be_made_are_refused(tmp_path: Path, edit: str, said: str) -> None:
@@ -262,7 +262,7 @@ def test_files_that_cannot_be_used_are_named_and_the_rest_goes_on(tmp_path: Path
     why = {Path(each.path).name: each.why for each in found.not_read}
     assert set(why) == {"rank1.json", "zz.json", "rank4.json", "rank9.json"}
     assert why["zz.json"] == f"it is the same file as {paths[2]}"
-    assert why["rank4.json"] == "it is of another job: its world has 64 ranks, that of most files 8"
+    assert why["rank4.json"] == "it is from another job: its job has 64 ranks, and that of most files has 8"
     assert [each.rank for each in found.stragglers] == [3]
 
 
@@ -275,7 +275,7 @@ def test_a_trace_of_another_time_is_left_out(tmp_path: Path) -> None:
     paths[4].write_bytes(msgspec.json.encode(document))
     found = explained(tmp_path)
     assert [Path(each.path).name for each in found.not_read] == ["rank4.json"]
-    assert "of another time" in found.not_read[0].why
+    assert "from another time" in found.not_read[0].why
     assert len(found.ranks) == 7
 
 

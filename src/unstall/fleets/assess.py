@@ -71,7 +71,7 @@ def assess(job: Job) -> Assessed:
 
 
 def recorded_steps(job: Job) -> I64:
-    """Returns the length of each step of the job as recorded, by the aligned clocks: from the end of the one before."""
+    """Returns the length of each recorded step of the job, by the aligned clocks. Each begins as the last one ends."""
     waiting, steps = job.waiting, job.steps
     clock, zero = waiting.clock_of, waiting.zero
     ends = np.stack([rank.step_end[:steps] + zero[index] for index, rank in enumerate(job.ranks)])
@@ -83,7 +83,7 @@ def recorded_steps(job: Job) -> I64:
 
 
 def recorded_step_ns(job: Job) -> float:
-    """Returns the job's mean step as recorded, in ns. Like the replay's, it leaves out the first of several."""
+    """Returns the job's mean step as recorded, in ns. Of several steps, the first is left out, as in the replay."""
     steps = recorded_steps(job)
     return float(steps[1:].mean()) if len(steps) > 1 else float(steps.mean())
 
@@ -136,7 +136,7 @@ def _stragglers(job: Job, base_ns: float, error_ns: float) -> tuple[Straggler, .
 
 
 def _waited_for(job: Job) -> I64:
-    """Returns how long others waited for each rank alone, in ns a step."""
+    """Returns how long the others waited for each rank and for no other rank, in ns a step."""
     waiting, first = job.waiting, job.joined.first[:-1]
     last = waiting.last if len(job.joined) else first
     begin = np.where(waiting.blamed >= 0, last - waiting.blame, last)
@@ -144,7 +144,7 @@ def _waited_for(job: Job) -> I64:
 
 
 def _a_step(job: Job, start: I64, end: I64, rank: I64, step: I64) -> I64:
-    """Returns the mean over steps of the time that spans cover, by rank. Spans of several steps may overlap."""
+    """Returns the time that spans cover in each rank, as a mean over the steps. Spans of several steps may overlap."""
     inside = np.where((step >= 0) & (step < job.steps), 0, -1)
     return np.rint(covered(start, end, rank, inside, (len(job.ranks), 1))[:, 0] / job.steps).astype(np.int64)
 
@@ -324,7 +324,9 @@ def fleet_lines(job: Job, lines: Lines | None = None) -> tuple[FleetLine, ...]:
 
 
 def moments_of(job: Job) -> tuple[Moment, ...]:
-    """Returns the operations in which the ranks waited longest: the longest of each place in a step, first by time."""
+    """Returns the operations in which the ranks waited longest. Of operations at one place in a step, returns only the
+    one with the longest waiting.
+    """
     joined, waiting = job.joined, job.waiting
     if not len(joined):
         return ()
@@ -371,7 +373,7 @@ def _moment(job: Job, operation: int, waited: int, step: int) -> Moment:
 
 
 def _free_since(job: Job, member: int) -> int:
-    """Returns the end of the collective before a member's, on its rank, or else the start of its step; job's clock."""
+    """Returns when the rank's previous collective ended, on the job's clock. If there is none, when the step began."""
     index = int(job.joined.rank[member])
     rank, row = job.ranks[index], int(job.joined.row[member])
     calls = rank.calls
@@ -386,7 +388,7 @@ def _free_since(job: Job, member: int) -> int:
 
 
 def _doing(job: Job, member: int) -> Where | None:
-    """Returns the line that a rank spent most of the stretch before an operation in."""
+    """Returns the line at which a rank spent most of the stretch before an operation."""
     rank = job.ranks[int(job.joined.rank[member])]
     row = int(job.joined.row[member])
     costs, calls = rank.costs, rank.calls

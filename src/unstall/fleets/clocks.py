@@ -2,10 +2,10 @@
 
 All members of an all-reduce, an all-gather, a reduce-scatter or a barrier finish it nearly together. So each such
 operation compares the clocks of its members. A clock differs from the job's time by an offset and a drift. Both are
-fitted to all operations at once, by robust regression (Huber's weights, then Tukey's): an operation that ends late on
-one rank does not move that rank's clock. The drift has a prior of 50 ppm, the tolerance of common quartz oscillators.
+fitted to all operations at once, by robust regression (Huber's weights, then Tukey's). So if an operation ends late on
+one rank, that rank's clock is not shifted. The drift has a prior of 50 ppm, the tolerance of common quartz oscillators.
 
-What remains after the fit is the residual. Nothing finer than the residual can be told of different clocks.
+What remains after the fit is the residual. Times of different clocks cannot be compared more finely than the residual.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def align(operation: I64, clock: I64, time: I64, clocks: int) -> Clocks:
 
     Args:
         operation: For each end, the operation that ended; in ascending order.
-        clock: For each end, whose clock tells its time.
+        clock: For each end, the index of the clock that measured its time.
         time: For each end, its time on that clock, in ns.
         clocks: The number of clocks.
     """
@@ -126,7 +126,7 @@ def _solve(
 ) -> tuple[_Reals, _Reals]:
     """Solves the weighted least squares by conjugate gradients; the times of the operations are eliminated.
 
-    Returns the offsets and the slopes over `u`. The mean of each is 0: only differences of clocks can be told.
+    Returns the offsets and the slopes over `u`. The mean of each is 0: only differences between clocks are known.
     """
     operation, count = operations
     clock, number = clocks

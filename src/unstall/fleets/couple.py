@@ -1,9 +1,9 @@
 """Couples the programs of all ranks at their joint operations: one `Program` that one replay runs.
 
 A collective of N ranks becomes four instructions of each rank. ARRIVE launches an op of no length, which starts when
-the rank's part of the collective would. A RECORD marks it. The stream then waits for the marks of all members, and a
-second op lasts as long as the transfer. One member, the leader, collects the marks of the others and passes on one
-mark, so that N ranks need 2 N instructions to wait, not N squared.
+the rank's part of the collective would start. A RECORD marks that op. The stream then waits for the marks of all
+members, and a second op lasts as long as the transfer. One member, the leader, collects the marks of the others and
+passes on one mark, so that N ranks need 2 N instructions to wait, not N squared.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Meeting:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Coupled:
-    """All ranks as one program. Rows and ops of each rank's own program are found again by the maps."""
+    """All ranks as one program. Maps lead from the rows and ops of each rank's own program to those of this one."""
 
     program: Program
     row_of: tuple[I64, ...]  # by rank: instruction of its program → instruction here
@@ -125,7 +125,7 @@ class _Part:
 
     @property
     def is_last(self) -> Bool:
-        """By new row: whether it is the last piece of its instruction."""
+        """By new row: whether the row is the last piece of its instruction."""
         return np.append(self.row[1:] != self.row[:-1], True)[: len(self.row)]
 
     @classmethod
@@ -169,8 +169,8 @@ class _Part:
 def _order(parts: Sequence[_Part], meeting: Meeting) -> tuple[list[tuple[int, int]], I64]:
     """Finds an order of the ranks' chunks in which each comes after what it depends on.
 
-    Returns (order, stuck). The order has (rank, chunk), and (-1, operation) where all members have arrived. `stuck` has
-    the operations at which ranks wait for each other in a circle.
+    Returns (order, stuck). The order has (rank, chunk), and (-1, operation) as soon as all members have arrived.
+    `stuck` has the operations at which ranks wait for each other in a circle.
     """
     sizes = np.diff(meeting.first).tolist()
     members = np.split(meeting.rank, meeting.first[1:-1]) if len(meeting) else []

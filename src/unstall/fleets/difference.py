@@ -28,7 +28,7 @@ class JobSide(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StragglerChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank that makes the others wait in one of the jobs, or in both. A time is None where it does not."""
+    """A rank that makes the others wait in one of the jobs, or in both. If it does not in a job, that time is None."""
 
     rank: int
     status: Literal["new", "gone", "still"]
@@ -59,7 +59,7 @@ class FleetDifference(msgspec.Struct, frozen=True, kw_only=True):
         version: The version of unstall.
         a: The job before.
         b: The job after.
-        promised_ns: The step that A's report promised without its first straggler; None if A has none.
+        promised_ns: The step time that A's report promised without A's first straggler; None if A has no straggler.
         caveats: What limits the comparison, one sentence each.
         stragglers: Ranks that make the others wait in A or in B.
         uses: Communication by use.

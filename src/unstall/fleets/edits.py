@@ -22,7 +22,7 @@ _Reals = NDArray[np.float64]
 _OF_ONE_RANK = re.compile(r"(?P<rank>\d{1,6})/(?P<edit>.+)$")
 NAMES = ("no-stragglers", "rank-like", "balance-stages")
 ABOUT = {
-    "no-stragglers": "Every operation takes its median over the ranks that do the same.",
+    "no-stragglers": "Every operation takes its median time over the ranks that do the same.",
     "rank-like": "One rank's work is replaced by that of another.",
     "balance-stages": "Every stage of the pipeline computes for the same time.",
 }
@@ -37,7 +37,7 @@ class FleetEdit:
         name: Its name.
         argument: The text after the name.
         rank: The only rank that a single-rank edit is for; None for all.
-        of_job: Whether it is an edit of the job; else `unstall whatif` has it for a single rank.
+        of_job: Whether the edit changes the whole job. If not, it is an edit of `unstall whatif` for a single rank.
     """
 
     text: str
@@ -58,7 +58,7 @@ def parse_edit(text: str) -> FleetEdit:
     name, colon, argument = rest.partition(":")
     if name in NAMES:
         if found:
-            raise UsageError(f"{text}: {name} is about the whole job: write {rest}")
+            raise UsageError(f"{text}: {name} changes the whole job: write {rest}")
         if name == "rank-like":
             if not re.fullmatch(r"\d{1,6}:\d{1,6}", argument):
                 raise UsageError(f"{text}: write rank-like:R:S, to give rank R the work of rank S")
@@ -92,7 +92,7 @@ def apply_edit(job: Job, edit: FleetEdit) -> Job:
 
 
 class _Shapes:
-    """The buckets of all ranks of a job, and which collectives stand where."""
+    """The buckets of all ranks of a job, and which collective stands at which place of a step."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -102,14 +102,14 @@ class _Shapes:
         self.positions = [_positions(rank, self.stretches) for rank in job.ranks]
 
     def shape(self, index: int) -> tuple[int, ...]:
-        """What the programs of ranks that can stand in for one another have in common: collectives in each step."""
+        """The collectives in each step of a program. Ranks with the same collectives can stand in for one another."""
         calls = self.job.ranks[index].calls
         step = calls.step[(calls.op >= 0) & (calls.step >= 0)]
         return tuple(np.bincount(step, minlength=self.job.steps)[: self.job.steps].tolist())
 
 
 def _positions(rank: Rank, stretches: int) -> tuple[I64, I64]:
-    """Returns (where each of a rank's ops stands, the op at each place); -1 for no place or no op."""
+    """Returns (the place of each of a rank's ops, the op at each place). -1 stands for no place and for no op."""
     calls, program = rank.calls, rank.program
     place = np.full(len(program.ops), -1, dtype=np.int64)
     inside = (calls.op >= 0) & (calls.step >= 0)
@@ -123,7 +123,7 @@ def _positions(rank: Rank, stretches: int) -> tuple[I64, I64]:
 def _donor(job: Job, shapes: _Shapes, members: Sequence[int]) -> tuple[int, list[int]]:
     """Returns the rank whose program stands for its role, and the ranks that it can stand for.
 
-    It has the structure that most ranks have, and of these the time nearest to the median.
+    It is one of the ranks with the most common structure: the one whose time is nearest to the median.
     """
     shape = {index: shapes.shape(index) for index in members}
     usual = Counter(shape.values()).most_common(1)[0][0]
@@ -137,14 +137,14 @@ def _donor(job: Job, shapes: _Shapes, members: Sequence[int]) -> tuple[int, list
 
 
 def _with_donors(job: Job, shapes: _Shapes, donors: dict[int, int], made: dict[int, Program], notes: list[str]) -> Job:
-    """Gives ranks the programs of their donors: the op at each place of a step stands for the rank's own.
+    """Gives ranks the programs of their donors: the donor's op at each place of a step replaces the rank's own op.
 
     Args:
         job: The job.
         shapes: Its buckets.
         donors: By rank, the rank whose program it gets.
         made: By donor, the program that it gives.
-        notes: What to say about it.
+        notes: Notes to add to those of the job.
     """
     programs = list(job.programs)
     op = job.meeting.op.copy()
@@ -176,9 +176,9 @@ def rank_like(job: Job, one: int, other: int) -> Job:
 
 
 def no_stragglers(job: Job, only: Sequence[int] | None = None) -> Job:
-    """Returns the job in which every operation takes its median over the ranks of the same role.
+    """Returns the job in which every operation takes its median time over the ranks of the same role.
 
-    `only` has the indices of the ranks that change; None for all. Then transfers take their medians too.
+    `only` has the indices of the ranks that change; None for all. If all change, transfers take their medians too.
     """
     shapes = _Shapes(job)
     donors: dict[int, int] = {}
@@ -218,7 +218,7 @@ def _median_program(donor: Rank, own: Buckets, peers: Sequence[Buckets]) -> Prog
 def _usual_transfers(job: Job) -> I64:
     """Returns, for each member of the job's meeting, the median transfer of the operations at its place of a step.
 
-    Operations of one kind, of groups with the same use and size, at the same position of a step, are alike.
+    Operations are alike if they have the same kind and position in the step, and groups of the same use and size.
     """
     inside = members_inside(job)
     joined, ranks = job.joined, job.ranks
@@ -276,8 +276,8 @@ def balance_stages(job: Job) -> Job:
 def slowdown(job: Job) -> float:
     """Returns the slowdown S of "Understanding Stragglers in Large Model Training Using What-if Analysis" (Eq. 1).
 
-    It is the step time of the device's operations alone, without the host's delays, over that of an ideal job: each
-    operation takes its mean over all ranks, stages and steps (compute), or its median (transfers).
+    S is the step time divided by that of an ideal job. Both count the device's operations only, without the host's
+    delays. In the ideal job, a computation takes its mean time over all ranks, stages and steps; a transfer its median.
     """
     recorded = job.with_programs([host_free(program) for program in job.programs])
     shapes = _Shapes(job)

@@ -18,7 +18,7 @@ from unstall.errors import UsageError
 from unstall.fleets.mapping import Mapped, Task, map_file
 from unstall.fleets.worker import receive, send
 
-_SMALL_BYTES = 4 << 20  # less than that in all is read here: processes would take longer to start
+_SMALL_BYTES = 4 << 20  # files of fewer bytes together are read here: processes would take longer to start
 _TIMES_MEMORY = 12  # bytes that reading takes for each byte of JSON text, measured by benchmarks/fleets.py
 _EXPANSION = 12  # of a compressed trace
 _LEAST_BYTES = 200 << 20
@@ -26,7 +26,7 @@ _TRIES = 2  # a worker that was killed is tried once more, alone
 
 
 class Executor(Protocol):
-    """Runs the map. Yields what came of each task as soon as it is known, in any order."""
+    """Runs the map. Yields the outcome of each task as soon as it is known, in any order."""
 
     def run(self, tasks: Sequence[Task]) -> Iterator[Mapped]: ...
 
@@ -150,11 +150,11 @@ def executor_of(on: str | None) -> Executor:
         from unstall.fleets.on_ray import Ray
 
         return Ray(on)
-    raise UsageError(f"--on {on}: it can be ray, or ray://ADDRESS:PORT")
+    raise UsageError(f"--on {on}: write ray, or ray://ADDRESS:PORT")
 
 
 def all_of(executor: Executor, tasks: Sequence[Task], progress: Callable[[int, int], None] | None) -> list[Mapped]:
-    """Runs all tasks. Returns what came of them, in their order."""
+    """Runs all tasks. Returns their outcomes, in the order of the tasks."""
     place = {task.path: number for number, task in enumerate(tasks)}
     found: dict[int, Mapped] = {}
     for mapped in _counted(executor.run(tasks), len(tasks), progress):

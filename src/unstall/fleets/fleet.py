@@ -95,7 +95,7 @@ def _edited(
     edits: Sequence[FleetEdit],
     again: Callable[[Sequence[str], frozenset[str] | None], Gathered],
 ) -> list[FleetEditStep]:
-    """Makes the edits one after the other. Those of single ranks are made where the ranks' traces are, and first."""
+    """Makes the edits one after the other. Edits of single ranks come first: they are made in the map."""
     path_of = {rank.number: rank.summary.path for rank in gathered.ranks}
     made: list[FleetEditStep] = []
     of_all: list[str] = []
@@ -180,7 +180,7 @@ def _result(
 def _own_notes(gathered: Gathered, job: Job, parts: int) -> tuple[str, ...]:
     notes = [*gathered.joined.notes, *gathered.notes]
     if gathered.ranks_by != "distributedInfo":
-        notes.append("the names of the files tell the ranks: the traces have no distributedInfo")
+        notes.append("the ranks are taken from the files' names, because the traces have no distributedInfo")
     lengths = {rank.steps for rank in job.ranks}
     if len(lengths) > 1:
         notes.append(f"the ranks have {min(lengths)} to {max(lengths)} steps: only the first {job.steps} are compared")
@@ -190,9 +190,13 @@ def _own_notes(gathered: Gathered, job: Job, parts: int) -> tuple[str, ...]:
             "different orders"
         )
     if parts > 1:
-        notes.append(f"no common collective connects {parts} parts of the job: times of different parts do not compare")
+        notes.append(
+            f"no common collective connects {parts} parts of the job: times of different parts cannot be compared"
+        )
     if job.waiting.by_all:
-        notes.append("sends and receives compare some of the clocks: they end less evenly than other collectives")
+        notes.append(
+            "some of the clocks are compared by sends and receives, which end less evenly than other collectives"
+        )
     residual, waits = job.waiting.clocks.residual_ns, job.waiting.blame
     if residual and np.isfinite(residual) and len(waits) and residual > max(float(np.median(waits)), _RESOLUTION_NS):
         late = int((waits <= residual).sum())
@@ -225,7 +229,7 @@ def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
     if not len(job.joined):
         return FleetVerdict(
             bound_by="own work",
-            text="The traces tell no collective that the ranks share, so it cannot be told who waits for whom.",
+            text="The traces show no collective that the ranks share, so they cannot show which rank waits for which.",
         )
     stragglers = assessed.stragglers
     if len(stragglers) > _FEW and all(each.steps for each in stragglers):

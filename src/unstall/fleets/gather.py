@@ -1,4 +1,4 @@
-"""Finds the traces of a job and reads them to ranks; what cannot be used is named, and the rest goes on."""
+"""Finds the traces of a job, and reads each as a rank. Names the files that cannot be used, and uses the rest."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Gathered:
 
 
 def find_traces(source: str | Path | Iterable[str | Path], find: Callable[[str], list[str]] | None = None) -> list[str]:
-    """Returns the files of a folder, a glob, or a list of these.
+    """Returns the files of a folder, of a glob, or of a list of files, folders and globs.
 
     Args:
         source: What the user gave.
@@ -95,7 +95,7 @@ def gather(tasks: Sequence[Task], executor: Executor, progress: Callable[[int, i
         if len(parts) < len(ranks):
             for index, rank in enumerate(ranks):
                 if index not in parts and len(rank.calls):
-                    why = "it shares no operation with the others: it is of another job, or of another time"
+                    why = "it shares no operation with the other files: it is from another job, or from another time"
                     not_read.append(NotRead(path=rank.summary.path, why=why))
             ranks = [rank for index, rank in enumerate(ranks) if index in parts or not len(rank.calls)]
             joined = join(ranks)
@@ -120,11 +120,11 @@ def _distinct(mapped: Sequence[Mapped], not_read: list[NotRead]) -> tuple[list[R
         by_digest[each.digest] = each.path
         rank = decode(each.data)
         if rank.number < 0:
-            why = "nothing tells its rank: neither distributedInfo nor the file's name (such as rank-3.json)"
+            why = "its rank is unknown: the trace has no distributedInfo, and its name no rank (such as rank-3.json)"
             not_read.append(NotRead(path=each.path, why=why))
         elif rank.number in by_rank:
             other = by_rank[rank.number].summary.path
-            not_read.append(NotRead(path=each.path, why=f"rank {rank.number} is in {other} already"))
+            not_read.append(NotRead(path=each.path, why=f"{other} is already the file of rank {rank.number}"))
         else:
             by_rank[rank.number] = rank
             told[rank.summary.rank_by] += 1
@@ -142,7 +142,7 @@ def _of_one_world(ranks: list[Rank], not_read: list[NotRead]) -> list[Rank]:
     for rank in ranks:
         size = rank.summary.world_size
         if size is not None and size != usual:
-            why = f"it is of another job: its world has {size:,} ranks, that of most files {usual:,}"
+            why = f"it is from another job: its job has {size:,} ranks, and that of most files has {usual:,}"
             not_read.append(NotRead(path=rank.summary.path, why=why))
         else:
             kept.append(rank)
@@ -150,7 +150,7 @@ def _of_one_world(ranks: list[Rank], not_read: list[NotRead]) -> list[Rank]:
 
 
 def _whole(ranks: list[Rank], not_read: list[NotRead]) -> list[Rank]:
-    """Leaves out traces with less than half of the steps that the others have: only the steps of all are compared."""
+    """Leaves out traces with less than half of the others' steps, since only steps that all ranks have are compared."""
     usual = sorted(rank.steps for rank in ranks)[len(ranks) // 2] if ranks else 0
     kept = []
     for rank in ranks:
@@ -164,7 +164,7 @@ def _whole(ranks: list[Rank], not_read: list[NotRead]) -> list[Rank]:
 
 
 def notes_of(gathered: Gathered) -> tuple[str, ...]:
-    """Returns what the ranks' own traces note; the same note of several ranks once."""
+    """Returns the notes of the ranks' own traces. Several ranks may have the same note: it is returned once."""
     said: dict[str, list[int]] = {}
     for rank in gathered.ranks:
         for note in rank.summary.notes:

@@ -1,4 +1,4 @@
-"""Tells which rank of a job a trace is of, and on which machine it ran."""
+"""Finds out which rank of a job a trace belongs to, and on which machine that rank ran."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BY_HANDLER = re.compile(r"^(?P<host>[\w.-]+?)_(?P<pid>\d+)\.\d{9,}\.pt\.trace\.
 
 
 class Identity(NamedTuple):
-    """The global rank, what told it, and the machine's name if it is known. The rank is -1 if nothing tells it."""
+    """The global rank, its source, and the machine's name if it is known. The rank is -1 if it is unknown."""
 
     rank: int
     by: str
@@ -24,7 +24,7 @@ class Identity(NamedTuple):
 
 
 def identify(timeline: Timeline, path: Path) -> Identity:
-    """Returns which rank a trace is of: by what the trace says, or else by the file's name, or its folder's."""
+    """Returns the rank of a trace: from the trace itself, or else from the name of the file or of its folder."""
     handler = _BY_HANDLER.match(path.name)
     machine = handler["host"] if handler and not _RANK.search(handler["host"]) else None
     if timeline.meta.rank is not None and timeline.meta.rank >= 0:

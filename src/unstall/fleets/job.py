@@ -31,7 +31,7 @@ class Times:
 
     @property
     def steps(self) -> I64:
-        """The length of each step of the job, from the end of the one before it: all ranks have finished."""
+        """The length of each step of the job. A step ends when all ranks have finished it, and then the next begins."""
         lengths: I64 = np.diff(self.ends.max(axis=0), prepend=self.begins[:, 0].min())
         return lengths
 
@@ -120,7 +120,7 @@ def times_of(coupled: Coupled) -> Times:
 
 
 def make_job(ranks: Sequence[Rank], joined: Joined, waiting: Waiting, roles: Roles) -> Job:
-    """Makes the job as recorded: each joint operation lasts from its last arrival to each member's end."""
+    """Makes the job as recorded. The transfer of a joint operation lasts from the last arrival to the member's end."""
     op = joined.of_members(ranks, "op")
     factor = joined.of_rows([rank.comm_factors for rank in ranks])
     transfer = waiting.transfer * factor // 1000
@@ -139,7 +139,7 @@ def make_job(ranks: Sequence[Rank], joined: Joined, waiting: Waiting, roles: Rol
 
 
 def _meeting(joined: Joined, op: I64, transfer: I64) -> Meeting:
-    """Returns the operations all of whose members are in their programs."""
+    """Returns the operations that every member has in its program."""
     inside = op >= 0
     whole = np.bincount(joined.operation, ~inside, len(joined)) == 0 if len(joined) else np.zeros(0, np.bool_)
     members = whole[joined.operation]
@@ -224,7 +224,7 @@ def with_ops(program: Program, **columns: np.ndarray) -> Program:
 
 
 def host_free(program: Program) -> Program:
-    """Returns the program with a host that takes no time: only the device's work and the waits for it are left."""
+    """Returns the program with a host that takes no time. Only the device's work and the waits for it are left."""
     do = program.instructions
     none = np.zeros_like(do.work)
     latency = np.where(do.code == Code.STREAM_WAIT, do.latency, 0)

@@ -58,7 +58,7 @@ class Joined:
 
 
 def join(ranks: Sequence[Rank]) -> Joined:
-    """Joins the collectives of the ranks. Calls that no other rank has a part in are left out, and noted."""
+    """Joins the collectives of the ranks. Leaves out calls in which no other rank takes part, and notes them."""
     groups, number_of = _groups(ranks)
     keys = [_keys(rank, number_of[index], groups) for index, rank in enumerate(ranks)]
     rank_of = np.concatenate([np.full(len(key[0]), index) for index, key in enumerate(keys)])
@@ -102,11 +102,11 @@ def _groups(ranks: Sequence[Rank]) -> tuple[list[Group], list[I64]]:
 
 
 def _keys(rank: Rank, number_of: I64, groups: list[Group]) -> tuple[I64, ...]:
-    """Returns (row, kind, time, …): the calls that can be joined, and what calls of one operation have in common."""
+    """Returns (row, kind, time, …): the calls that can be joined, and the values that calls of one operation share."""
     calls = rank.calls
     group = number_of[calls.group] if len(calls) else calls.group
     paired = (calls.kind == _SEND_RECEIVE) & (calls.source >= 0) & (calls.target >= 0)
-    # Each rank counts its own sends and receives, so their numbers do not tell which belong together.
+    # Each rank numbers its own sends and receives, so equal numbers do not mean the same operation.
     alone = (calls.kind == _SEND_RECEIVE) & ~paired
     several = np.array([each.size > 2 for each in groups], dtype=np.bool_)[group] if len(calls) else alone
     numbered = (calls.sequence >= 0) & ~paired & ~alone
@@ -139,7 +139,7 @@ def _notes(
     found: tuple[I64, I64, np.ndarray],
     rows: tuple[I64, I64, I64, I64, I64],
 ) -> tuple[str, ...]:
-    """Returns a sentence for each group whose calls do not match, and for groups that the traces do not tell."""
+    """Returns a sentence for each group whose calls do not match, and one for groups whose ranks are unknown."""
     group, sizes, alike = found
     first, order, rank_of, kind, row = rows
     loaded = {rank.number: index for index, rank in enumerate(ranks)}
@@ -178,12 +178,12 @@ def _notes(
     unknown = sum(int(((calls.kind == _SEND_RECEIVE) & (calls.source < 0)).sum()) for calls in kinds)
     if unknown:
         notes.append(
-            f"{unknown:,} sends and receives of unknown peers: joined by their order if their group has two "
-            "ranks, else replayed as recorded"
+            f"{unknown:,} sends and receives have an unknown peer: they are joined by their order if their group has "
+            "two ranks, or else replayed as recorded"
         )
     if any(not each.ranks for each in groups):
         notes.append(
-            "some traces do not tell the ranks of a group: its operations are matched by their order in each step"
+            "some traces do not say which ranks a group has: its operations are matched by their order in each step"
         )
     return tuple(notes)
 

@@ -1,4 +1,4 @@
-"""Maps one file to a rank's summary, by the cache if it has the same content. Runs on the machine that has the file."""
+"""Maps one file to a rank's summary, on the machine that has the file. Summaries are cached by the file's content."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mapped(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a task.
+    """The outcome of a task.
 
     Attributes:
         path: The file.
         digest: A digest of its content; "" if it could not be read.
         data: The encoded summary; None if the file cannot be used.
-        why: Then, why not.
-        usage: Whether the reason lies in the question, not in the file.
+        why: Why the file cannot be used; "" if it can.
+        usage: Whether the user's question is the reason, not the file.
     """
 
     path: str
@@ -68,7 +68,7 @@ def map_file(task: Task) -> Mapped:
         return Mapped(path=task.path, digest=digest, why=_plain(str(error), task.path))
     except MemoryError:
         return Mapped(path=task.path, digest=digest, why="there is not enough memory to read it")
-    except Exception as error:  # what a hostile file may still cause ends this rank, not the job
+    except Exception as error:  # an error that a hostile file may still cause ends this rank, not the job
         return Mapped(path=task.path, digest=digest, why=f"it cannot be read ({type(error).__name__}: {error})")
 
 
@@ -100,7 +100,7 @@ def cache_folder() -> Path:
 
 
 def _entry(task: Task, digest: str) -> Path:
-    # The name is part of the summary, and may tell the rank.
+    # The summary contains the file's name, and its rank may come from the name.
     asked = msgspec.json.encode([SCHEMA, __version__, digest, task.path, task.step, task.user, task.edits])
     return cache_folder() / f"{hashlib.blake2b(asked, digest_size=20).hexdigest()}.rank"
 

@@ -38,10 +38,10 @@ class Ray:
             try:
                 ray.init(address=address, ignore_reinit_error=True, logging_level="ERROR", log_to_driver=False)
             except (ConnectionError, RuntimeError, ValueError) as error:
-                raise UsageError(f"--on {on}: there is no Ray cluster to be reached there ({error})") from None
+                raise UsageError(f"--on {on}: no Ray cluster can be reached there ({error})") from None
 
     def run(self, tasks: Sequence[Task]) -> Iterator[Mapped]:
-        """Yields what came of each task. A task whose worker died is tried again, also on another node."""
+        """Yields the outcome of each task. If a worker dies, its task is tried again, possibly on another node."""
         ray = self._ray
         nodes = self._nodes()
         holders = self._holders(tasks, nodes)

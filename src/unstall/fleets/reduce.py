@@ -1,7 +1,7 @@
 """Reduces a `Program` to what a job's replay needs: what the host and the streams do between collectives.
 
-Instructions and ops that nothing else depends on are merged. The reduced program replays to the same times: at each
-op that is kept, and at each instruction that is kept, which includes the boundaries of steps. If launch queues fill,
+Instructions and ops that nothing else depends on are merged. Each op and each instruction that is kept has the same
+times in a replay of the reduced program. The boundaries of steps are kept. If launch queues fill in the recording,
 launches are not merged. If they fill only because the rank waits for others, a merged launch takes one place.
 
 The mathematics: on one thread and one stream, the end of a run of launches is max(t + A, r + B). Here t is the thread's
@@ -28,7 +28,7 @@ _OF_TARGET = (Code.STREAM_WAIT, Code.SYNC_EVENT, Code.JOIN)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Arrivals:
-    """For each op of a reduced program, the constraints that decide when it ends. One row each.
+    """For each op of a reduced program, the constraints that decide when it ends. Each op has one row.
 
     A merged op ends no earlier than `clock + host + device`, for each of its pairs (host, device). The clock is that of
     the thread when the merged launch begins. A run of launches has one pair for each op: the host's time until the op
@@ -40,7 +40,7 @@ class Arrivals:
     device: I64  # shape (ops, 3), in ns
 
     def ends(self, host: np.ndarray, device: np.ndarray) -> I64:
-        """Returns, for each op, the latest of its constraints, if all times are multiplied by the given factors."""
+        """Returns, for each op, its latest constraint after all times are multiplied by the given factors."""
         ends = np.rint(self.host * host[:, None] + self.device * device[:, None]).max(axis=1)
         latest: I64 = ends.astype(np.int64)
         return latest
@@ -48,7 +48,7 @@ class Arrivals:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Reduced:
-    """A reduced program, and where its rows come from.
+    """A reduced program, and the rows of the original program that its rows come from.
 
     `Instructions.host` and `Ops.device` of the program are those of the last instruction or op of each merged run.
     """
@@ -60,10 +60,10 @@ class Reduced:
 
 
 def reduce(program: Program, keep: Bool) -> Reduced:
-    """Merges all that no collective, no boundary of a step and no other thread or stream depends on.
+    """Merges everything on which no collective, no boundary of a step and no other thread or stream depends.
 
     Args:
-        program: The program. What comes after its last step is left out.
+        program: The program. Everything after its last step is left out.
         keep: A mask of the ops that must stay as they are: the collectives.
     """
     program, keep = _until_last_step(program, keep)
@@ -112,7 +112,7 @@ def _rows(table: _Table, rows: slice | I64) -> _Table:
 
 
 def _with_folded(do: Instructions, folds: Bool) -> I64:
-    """Returns the work before each instruction, with the whole time of the calls before it that are folded into it."""
+    """Returns the work before each instruction. If earlier calls are merged into the instruction, their time counts."""
     work = do.work.copy()
     for _, mine in groups(do.thread):
         stays = np.flatnonzero(~folds[mine])
@@ -137,11 +137,11 @@ def _touches(program: Program, folds: Bool) -> tuple[I64, I64]:
 
 
 def _runs(program: Program, folds: Bool, ends_run: Bool, keep: Bool) -> I64:
-    """Returns, for each instruction, the number of its run of launches that become one; -1 for all others."""
+    """Returns, for each instruction, the number of its run. The launches of a run become one launch. -1 for no run."""
     do, ops, launcher = program.instructions, program.ops, program.launcher
     plain = (do.code == Code.LAUNCH) & (np.diff(do.ops, prepend=0) > 0)
     special = keep | (ops.engine >= 0) | (ops.share > 0) | (ops.stream != do.stream[launcher])
-    # An op that follows an op of another stream must be the first of its run; one that is followed, the last.
+    # If an op waits for an op of another stream, it must be the first of its run. If it is waited for, the last.
     first_of_launch = np.diff(launcher, prepend=-1) != 0
     last_of_launch = np.append(launcher[1:] != launcher[:-1], True)[: len(ops)]
     followed = np.zeros(len(ops), dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""The result of `fleet` as data: the JSON contract `unstall.fleet/1`. Times are ns, and per step if not said."""
+"""The result of `fleet` as data: the JSON contract `unstall.fleet/1`. Times are in ns, per step unless stated."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         kind: "data loading", "wait", "sleep", "host", "clocks", "more work" or "slow kernel".
         where: The line.
-        late_ns: How much more time this takes than on the rank's peers.
+        late_ns: How much more time the rank spends on this than its peers.
         text: The evidence.
-        count_times: How many times as often as on its peers it happens; None if they never do it.
-        factor: The one factor by which all kernels take longer; None if there is none.
+        count_times: How often this happens on the rank, divided by how often on its peers; None if never on the peers.
+        factor: The factor by which all kernels take longer; None if there is no common factor.
         rule: The rule of the rank's own finding there.
         fix: What to do, from that finding.
     """
@@ -34,14 +34,14 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Straggler(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank that makes the others wait, beyond chance.
+    """A rank that makes the others wait, by more than chance explains.
 
     Attributes:
         rank: The rank.
         steps: The steps in which it was late, from 1 on; empty if it is late in all.
-        late_ns: How much longer its own work takes than its peers'. Of single steps: in these steps.
+        late_ns: How much longer its own work takes than its peers'. If `steps` is not empty, in these steps.
         waited_for_ns: How long the job waited for it alone, per step, by the joined clocks.
-        chance: How likely chance alone is to make one rank of the job so slow.
+        chance: The probability that chance alone makes one rank of the job so slow.
         gain_ns: How much shorter a step is if this rank works as its peers do, by the replay of all ranks.
         causes: Why, the largest cause first; empty if the traces do not tell.
     """
@@ -64,9 +64,9 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
         machine: Its host, if known.
         stage: Its stage of the pipeline.
         step_ns: Its mean step.
-        own_ns: Its own work, if it waited for nobody and collectives took no time.
+        own_ns: Its own work: its step, if it waited for nobody and collectives took no time.
         transfer_ns: Its time in transfers.
-        waiting_ns: Its time in waiting for other ranks.
+        waiting_ns: Its time spent waiting for other ranks.
         waited_for_ns: How long the job waited for it.
         waits_by_step: Its waiting in each step.
         blames_by_step: The rank that it waited for most in each step; -1 for none.
@@ -103,7 +103,7 @@ class ClockFit(msgspec.Struct, frozen=True, kw_only=True):
         residual_ns: What remains after the fit; None if there is one clock. Nothing finer is claimed.
         most_offset_ns: The largest offset that was removed.
         most_drift_ppm: The largest drift that was removed.
-        parts: The number of parts that no symmetric collective connects; each has a time of its own.
+        parts: The number of parts of the job that no symmetric collective connects. Each part has its own zero time.
     """
 
     clocks: int
@@ -115,11 +115,11 @@ class ClockFit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupUse(msgspec.Struct, frozen=True, kw_only=True):
-    """All groups with one use. Times are per rank and step.
+    """Communication in all groups of the same use. Times are per rank and step.
 
     Attributes:
         use: "data", "tensor", "pipeline", "expert", "sequence" or "other".
-        told_by: "name" or "pattern".
+        told_by: How the use was found: by the groups' "name", or by the "pattern" of their operations.
         groups: How many groups.
         ranks: How many ranks each has.
         operations: How many operations a rank has in a step.
@@ -128,8 +128,8 @@ class GroupUse(msgspec.Struct, frozen=True, kw_only=True):
         waiting_ns: Time in waiting for other ranks.
         exposed_ns: Time in which nothing else ran on the device.
         hidden_ns: Time in which the device also computed.
-        imbalance: Of exchanges (all-to-all): the bytes that the fullest rank receives over the mean; else None.
-        imbalanced_rank: That rank.
+        imbalance: Of exchanges (all-to-all): the most bytes that a rank receives, divided by the mean; else None.
+        imbalanced_rank: The rank that receives the most bytes.
     """
 
     use: str
@@ -172,7 +172,7 @@ class FleetLine(msgspec.Struct, frozen=True, kw_only=True):
         device_ns: Device time, mean of all ranks.
         host_ns: The host's own time and its waits, mean of all ranks.
         most_rank: The rank on which it costs most.
-        most_ns: What it costs there.
+        most_ns: What the line costs on this rank.
     """
 
     where: Where
@@ -183,7 +183,7 @@ class FleetLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetEditStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One edit, with the step time after it and all edits before it."""
+    """One edit, with the step time after this edit and all edits before it."""
 
     edit: str
     about: str
@@ -193,9 +193,10 @@ class FleetEditStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank around one operation, in ns from the moment's begin.
+    """One rank around one operation, in ns from the beginning of the `Moment`.
 
-    `free` is the end of the rank's collective before it. `doing` is the line at which it spent most of its time since.
+    `free` is when the rank's previous collective ended. `doing` is the line at which the rank spent most of its time
+    since then.
     """
 
     rank: int
@@ -206,13 +207,13 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """The ranks around one operation that many waited in.
+    """The ranks around one operation in which they waited long.
 
     Attributes:
         kind: What the operation is.
         group: Its group.
         step: The step, from 1 on.
-        waited_ns: How long its members waited, all together.
+        waited_ns: The sum of the waiting of all members.
         for_rank: The rank that came last; None if the clocks cannot tell.
         members: The ranks, in order of their arrival.
     """
@@ -244,32 +245,32 @@ class FleetResult(msgspec.Struct, frozen=True, kw_only=True):
         schema: Name and version of the JSON form.
         version: The version of unstall.
         source: What was read: a folder, a glob or files.
-        world_size: How many ranks the job has; None if no trace tells.
+        world_size: How many ranks the job has; None if no trace says.
         missing: Ranks of the job that have no trace.
         not_read: Files that were left out, and why.
-        ranks_by: What told the ranks: "distributedInfo", "file name", or both.
+        ranks_by: Where the ranks' numbers come from: "distributedInfo", "file name", or both.
         unit: "a step", or "the run" if no steps were found.
         steps: The number of steps that all ranks have.
         step_ns: The mean step of the job, as recorded.
-        step_spread: The standard deviation of the job's steps over their mean.
-        own_spread: The standard deviation of the ranks' own work over its mean.
-        replayed_step_ns: The step of a replay of all ranks.
+        step_spread: The standard deviation of the job's steps, divided by their mean.
+        own_spread: The standard deviation of the ranks' own work, divided by its mean.
+        replayed_step_ns: The mean step in a replay of all ranks.
         error_ns: How far the replay is off.
         clocks: How well the clocks agree.
         verdict: What holds up the job.
         transfer_ns: Time in transfers, per rank and step.
-        waiting_ns: Time in waiting for other ranks, per rank and step.
+        waiting_ns: Time spent waiting for other ranks, per rank and step.
         ranks: The ranks.
-        stragglers: Ranks that make the others wait, beyond chance. The one that costs most is first.
+        stragglers: Ranks that make the others wait, by more than chance explains. The costliest is first.
         groups: Communication by the use of groups.
         stages: The stages of the pipeline; empty if there is none.
         lines: Cost by line over all ranks, the costliest first.
-        ideal_step_ns: A step with `no-stragglers`.
-        slowdown: The step over the ideal step, by the replay.
+        ideal_step_ns: The step after the edit `no-stragglers`.
+        slowdown: The replayed step, divided by the ideal step.
         paper_slowdown: The slowdown S of "Understanding Stragglers in Large Model Training Using What-if Analysis".
         edits: The edits that were asked about, in order.
         moments: Operations in which the ranks waited longest.
-        notes: What is missing, was repaired or may mislead.
+        notes: Sentences on what is missing, what was repaired, and what may mislead.
     """
 
     schema: str = SCHEMA

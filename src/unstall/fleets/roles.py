@@ -1,4 +1,4 @@
-"""Tells what a group is for (data, tensor, pipeline, expert or sequence parallel), and which ranks do the same."""
+"""Finds the use of each group (data, tensor, pipeline, expert or sequence parallelism), and which ranks do the same."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _TENSOR_TIMES = 2  # calls in a step, against those of the groups beside it
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Roles:
-    """What groups and ranks are for.
+    """The use of each group, and the role of each rank.
 
     Ranks of one role do the same work on different data, so they can be compared. A role is a stage of the pipeline; if
     there is no pipeline, all ranks have role 0.
     """
 
     use: tuple[str, ...]  # by group
-    by_name: tuple[bool, ...]  # by group: its name told its use; else the pattern of its operations
+    by_name: tuple[bool, ...]  # by group: whether its name told its use; if not, the pattern of its operations did
     role: I64  # by rank
     stages: int
 
@@ -80,7 +80,7 @@ def _calls_of_groups(ranks: Sequence[Rank], joined: Joined) -> tuple[list[float]
 
 
 def _is_innermost(number: int, joined: Joined, calls: list[float]) -> bool:
-    """Returns whether a group is of neighbouring ranks that communicate far more often than the groups around them.
+    """Returns whether a group has neighbouring ranks, and communicates far more often than the groups around it.
 
     Frameworks give tensor parallelism the innermost dimension, since its collectives run in every layer.
     """
@@ -98,8 +98,8 @@ def _is_innermost(number: int, joined: Joined, calls: list[float]) -> bool:
 def _stages(ranks: Sequence[Rank], pipelines: list[int], joined: Joined) -> I64:
     """Returns the pipeline stage of each rank.
 
-    The first call of a step tells: a rank whose first call is a send is at the head; any other comes after the rank
-    from which it first receives. Without senders and receivers, the order of the ranks in their group decides.
+    The first call of a step decides. If it is a send, the rank is in the first stage. If not, the rank comes after the
+    rank from which it first receives. If senders and receivers are unknown, the order of ranks in their group decides.
     """
     numbers = {rank.number: index for index, rank in enumerate(ranks)}
     before: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Pairs the steps of ranks whose recorders did not begin at the same step, by the operations that they share."""
+"""Pairs the steps of ranks by the operations that they share, since their recorders may begin at different steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unstall.timeline.columns import I64
 def paired_steps(ranks: Sequence[Rank], joined: Joined) -> tuple[list[Rank], list[str]]:
     """Returns the ranks without the steps that come before the first common one, and a note for each that began later.
 
-    Only operations that are matched by sequence number can tell: others were matched by the step itself.
+    Only operations that were matched by sequence number are used: all others were matched by the step itself.
     """
     later = _later(ranks, joined)
     first = int(later.max(initial=0))

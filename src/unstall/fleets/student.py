@@ -1,10 +1,10 @@
 """Tests of a rank against its peers: is it slower than chance explains?
 
-The peers tell: is the rank further from them than they are from one another (Grubbs' test, repeated for several
-outliers as Rosner's generalised ESD)? A fleet of GPUs whose clocks all differ a little has no outlier. With fewer than
-four ranks the steps must tell: is the rank slower than its peers in so many steps, and so evenly, that chance does not
-explain it (Student's paired test)? A rank that is late in few steps is no straggler of all steps: `outlying_steps`
-names these steps.
+With four ranks or more, the rank is compared with its peers: is it further from them than they are from one another
+(Grubbs' test, repeated for several outliers as Rosner's generalised ESD)? A fleet of GPUs whose clocks all differ a
+little has no outlier. With fewer than four ranks, the steps are compared: is the rank slower than its peers in so many
+steps, and so evenly, that chance does not explain it (Student's paired test)? A rank that is late in only a few steps
+is not slow in all: `outlying_steps` names these steps.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _beta(x: float, a: float, b: float) -> float:
 
 
 def slower_than_peers(times: _Reals, families: int = 1) -> dict[int, float]:
-    """Returns the rows that are slower than their peers, each with the chance that this is chance.
+    """Returns the rows that are slower than their peers, each with the probability that chance alone explains it.
 
     Args:
         times: One row for each rank, one column for each step, in any unit.
@@ -82,7 +82,7 @@ def slower_than_peers(times: _Reals, families: int = 1) -> dict[int, float]:
     if count == 2:
         worst = int(means.argmax())
         chances = [(worst, _over_steps(times, worst, [1 - worst], steps))]
-    # As in the generalised ESD, all that are further off than the last significant one are outliers too.
+    # As in the generalised ESD, every row that is further off than the last significant row is an outlier too.
     last = max((at for at, (_, chance) in enumerate(chances) if chance * count < level), default=-1)
     for row, chance in chances[: last + 1]:
         found[row] = min(chance * count, 1.0)
@@ -117,10 +117,10 @@ def _t_test(over: float, error: float, freedom: int, scale: float) -> float:
 
 
 def outlying_steps(times: _Reals, families: int = 1) -> list[tuple[int, int, float]]:
-    """Returns (row, step, chance) where a rank was slower than all its peers, once, beyond chance.
+    """Returns (row, step, chance) for each single step in which a rank was slower than chance explains.
 
     Args:
-        times: As in `slower_than_peers`. There must be at least four rows, or nothing can be told of one step.
+        times: As in `slower_than_peers`. With fewer than four rows, one step shows nothing, so the list is empty.
         families: How many such tables are tested together.
     """
     count, steps = times.shape

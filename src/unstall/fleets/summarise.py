@@ -1,4 +1,4 @@
-"""The map: a rank's trace → its `Summary`. It runs where the trace lies, and keeps nothing else."""
+"""The map: a rank's trace → its `Summary`. It runs on the machine that has the trace, and keeps only the summary."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from unstall.what_if.subject import Subject
 KINDS = tuple(Kind)
 _CODE = {kind: code for code, kind in enumerate(KINDS)}
 _MOST_MEMBERS = 1 << 17
-_WORTH = 1000  # ns: what a line costs in a stretch, if it is less, is not told apart
+_WORTH = 1000  # ns: if a line costs less in a stretch, the cost is not kept by line
 
 
 def summarise(
@@ -128,7 +128,7 @@ def _summary(path: Path, run: Run, edits: Sequence[str]) -> Summary:
 
 
 class _Places:
-    """Numbers the places of a run's lines in the order in which they are first asked for."""
+    """Numbers the places of a run's lines, in the order in which they are first used."""
 
     def __init__(self, run: Run) -> None:
         self.found: list[Where] = []
@@ -136,7 +136,7 @@ class _Places:
         self._number: dict[int, int] = {}
 
     def of(self, host_rows: I64) -> I64:
-        """Returns the number of the place of each host row; -1 for the row -1 and for unknown places."""
+        """Returns the number of the place of each host row. It is -1 for the row -1, and for unknown places."""
         places = self._run.places
         known = host_rows >= 0
         place = np.full(len(host_rows), -1, dtype=np.int64)
@@ -153,7 +153,7 @@ class _Places:
 
 
 class _Told:
-    """What torch says of the collectives of a trace, by device row."""
+    """What torch recorded about the collectives of a trace, by device row."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.groups: list[Group] = []
@@ -195,7 +195,7 @@ class _Told:
 
 
 def ranks_in(text: str) -> tuple[int, ...]:
-    """Returns the ranks in a text such as "[0, 1, 2, 3]"; nothing if it is shortened, or no such list."""
+    """Returns the ranks in a text such as "[0, 1, 2, 3]". Returns none if the text is shortened or is no such list."""
     if not text.startswith("[") or len(text) > 16 * _MOST_MEMBERS:
         return ()
     try:

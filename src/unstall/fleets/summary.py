@@ -1,4 +1,4 @@
-"""What one rank's trace says, as far as the job needs it: about 1 MB of plain data, which can be sent and cached.
+"""What the job needs from one rank's trace: about 1 MB of plain data, which can be sent and cached.
 
 A summary is a zlib-compressed msgpack of the struct `Summary`. Columns of numbers are bytes with a type. Nothing is
 pickled, and every column is checked when a summary is decoded.
@@ -48,7 +48,7 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Cost(IntEnum):
-    """What a row of `Costs` counts. HOST is the host's own time: neither of the others, and no wait for the device."""
+    """What a row of `Costs` counts. HOST is the host's own time: it neither waits nor loads nor sleeps."""
 
     KERNEL = 0
     COPY = 1
@@ -108,9 +108,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """One rank. Times without a note are in ns of the rank's own clock, from `zero_ns` on.
 
     Attributes:
-        rank: The global rank; -1 if nothing tells it.
-        rank_by: What told the rank: "distributedInfo", "file name" or "nothing".
-        machine: The host's name, if the file's name has it.
+        rank: The global rank; -1 if it is unknown.
+        rank_by: Where the rank comes from: "distributedInfo", "file name" or "nothing".
+        machine: The host's name, if the file's name contains it.
         edits: The edits that were made to the program, as `unstall whatif` takes them.
         accounts: Busy and idle time of the rank's own device.
         findings: What the rules found in this rank, without gains.

@@ -1,4 +1,4 @@
-"""Splits the time in collectives into transfer and waiting, on the job's common clock, and says who is waited for."""
+"""Splits the time in collectives into transfer and waiting, on the job's common clock. Says who is waited for."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Waiting:
     transfer: I64  # from the last arrival to its own end
     step: I64
     blamed: I64  # by operation: the rank that arrived last, as an index; -1 if the clocks cannot tell
-    blame: I64  # by operation: how much earlier it would have begun if that rank had come with the one before it
+    blame: I64  # by operation: how much earlier it would have begun if that rank had arrived with the rank before it
     clocks: Clocks
     clock_of: I64  # by rank
     zero: I64  # by rank: the local time 0, in ns, from the earliest of all
     machines: bool  # whether a clock is a machine's; else each rank counts as a machine
-    by_all: bool  # whether the clocks were compared by sends and receives too, which end less evenly
+    by_all: bool  # whether sends and receives, which end less evenly, were also used to compare the clocks
 
 
 def waiting(ranks: Sequence[Rank], joined: Joined) -> Waiting:
@@ -62,7 +62,7 @@ def waiting(ranks: Sequence[Rank], joined: Joined) -> Waiting:
     latest = _latest(start, operation, first)
     others = np.where(np.arange(len(start)) == latest[operation], np.iinfo(np.int64).min, start)
     second = np.maximum.reduceat(others, first)
-    # An operation cannot begin its transfer after a member has ended: then the clocks are off by that much.
+    # A transfer cannot begin after a member has ended. If it seems to, the clocks are off by the difference.
     until = np.minimum(last, np.minimum.reduceat(end, first))
     waits = np.clip(until[operation] - start, 0, None)
     transfer = np.maximum(end - np.maximum(start, until[operation]), 0)
@@ -77,7 +77,7 @@ def waiting(ranks: Sequence[Rank], joined: Joined) -> Waiting:
 
 
 def _fitted(symmetric: Bool, operation: I64, clock: I64, end: I64, clock_of: I64) -> tuple[Clocks, bool]:
-    """Returns the fitted clocks, and whether all operations were needed to connect them, not the symmetric ones only.
+    """Returns the fitted clocks, and whether operations other than symmetric ones were needed to connect them.
 
     The stages of a pipeline have sends and receives in common, and often nothing else.
     """
@@ -111,7 +111,7 @@ def covered(start: I64, end: I64, rank: I64, step: I64, shape: tuple[int, int]) 
     inside = inside[np.lexsort((start[inside], step[inside], rank[inside]))]
     cell = rank[inside] * shape[1] + step[inside]
     begin, until = start[inside], end[inside]
-    # Spans of later cells begin later than all of earlier ones, so that one running maximum serves all.
+    # All spans of a later cell begin after those of earlier cells, so one running maximum serves all cells.
     far = (int(until.max(initial=0)) - int(begin.min(initial=0)) + 1) if len(inside) else 1
     _, nth = np.unique(cell, return_inverse=True)
     begin, until = begin + nth * far, until + nth * far

@@ -1,4 +1,4 @@
-"""Why a rank is late: what it does that its peers do not, or does for longer, by line."""
+"""Why a rank is late: by line, what the rank does and its peers do not, or what takes it longer than them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unstall.timeline.columns import I64
 _Reals = NDArray[np.float64]
 _MOST_CAUSES = 3
 _NOTABLE = 0.1  # of what the rank is late by
-_EVEN = 0.25  # how far factors of lines may spread, of the factor itself less 1, to be one factor
+_EVEN = 0.25  # lines have a common factor if their factors spread by less than this share of (the factor - 1)
 _LEAST_LINES = 2
 _COUNTS = 0.01  # of the kernels' time: lines with less do not tell whether all of them are slower
 _MORE = 1.02  # a count, or thread blocks, against the peers'
@@ -94,7 +94,7 @@ def causes_of(job: Job, index: int, peers: Sequence[int], lines: Lines, late_ns:
 
 
 def _without_echoes(causes: list[Cause], device_over: float) -> list[Cause]:
-    """Leaves out waits for the device that are longer only since the device works for longer."""
+    """Leaves out waits for the device that are longer only because the device works longer."""
     if device_over <= 0:
         return causes
     return [cause for cause in causes if cause.kind != "wait" or _is_oftener(cause) or cause.late_ns > 2 * device_over]
@@ -105,9 +105,9 @@ def _is_oftener(cause: Cause) -> bool:
 
 
 def _by_line(causes: list[Cause]) -> list[Cause]:
-    """Joins the host's own time at a line with the waits there that its peers have less often.
+    """Adds to the host's own time at a line the waits at this line that its peers have less often.
 
-    Such a wait makes the host late: behind it, the device has nothing to do until the host has gone on.
+    Such a wait makes the host late: after the wait, the device has nothing to do until the host launches more work.
     """
     joined: list[Cause] = []
     for cause in causes:
@@ -145,7 +145,7 @@ def _on_host(lines: Lines, row: int, index: int, peers: Sequence[int], over: flo
 
 
 def _on_device(lines: Lines, index: int, peers: Sequence[int], rows: I64, over: _Reals, late_ns: float) -> list[Cause]:
-    """Tells more work, fewer clocks and single slow kernels apart."""
+    """Distinguishes more work, a lower clock rate, and single slow kernels."""
     mine = lines.time[rows, index]
     theirs, counts, blocks = (
         np.median(table[rows][:, list(peers)], axis=1) for table in (lines.time, lines.count, lines.blocks)
@@ -203,7 +203,7 @@ def _grew(mine: _Reals, theirs: _Reals) -> float:
 
 
 def _with_finding(rank: Rank, cause: Cause) -> Cause:
-    """Adds what to do, from the rank's own finding at the line."""
+    """Adds the advice of the rank's own finding at the line."""
     finding = next((each for each in rank.summary.findings if _is_about(each, cause)), None)
     if finding is None:
         return cause

@@ -1,6 +1,6 @@
-"""A process that summarises ranks: reads tasks from stdin and writes what came of them to stdout.
+"""A process that summarises ranks: reads tasks from stdin and writes their outcomes to stdout.
 
-Each message is its length in 8 bytes, little-endian, and msgpack.
+A message consists of its length in 8 bytes, little-endian, and of msgpack data.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def receive(file: IO[bytes]) -> bytes | None:
 
 
 def main() -> None:
-    # What a library prints must not get between the messages.
+    # Output of libraries must not get between the messages.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     while (message := receive(sys.stdin.buffer)) is not None:
