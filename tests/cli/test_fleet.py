@@ -100,7 +100,7 @@ def test_paths_are_shortened_if_asked(unstall: Cli, jobs: tuple[Path, Path]) -> 
 
 def test_an_unknown_executor_is_refused(unstall: Cli, jobs: tuple[Path, Path]) -> None:
     outcome = unstall("fleet", jobs[0], "--on", "slurm")
-    assert (outcome.code, "it can be ray, or ray://ADDRESS:PORT" in outcome.err) == (2, True)
+    assert (outcome.code, "write ray, or ray://ADDRESS:PORT" in outcome.err) == (2, True)
 
 
 def test_two_jobs_are_compared(unstall: Cli, jobs: tuple[Path, Path], tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_two_jobs_are_compared(unstall: Cli, jobs: tuple[Path, Path], tmp_path: 
 
 def test_a_job_and_a_run_are_not_compared(unstall: Cli, jobs: tuple[Path, Path]) -> None:
     outcome = unstall("diff", jobs[0], jobs[0] / "rank0.json")
-    assert (outcome.code, "is a job of many ranks, and the other is not" in outcome.err) == (2, True)
+    assert (outcome.code, "is a job of many ranks, and the other input is not" in outcome.err) == (2, True)
 
 
 def test_the_function_gives_what_the_verb_prints(unstall: Cli, jobs: tuple[Path, Path]) -> None:

@@ -100,7 +100,7 @@ def test_a_recording_of_an_idle_device_gives_way_to_that_of_the_first_steps(unst
 def test_what_failed_in_a_recording_is_said(unstall: Cli, temporary: Path) -> None:
     recording = _left(temporary)
     recording.journal.write("failed", why="the disk is full")
-    assert unstall("recover", recording.path).err.startswith("unstall: the recording is not whole: the disk is full\n")
+    assert unstall("recover", recording.path).err.startswith("unstall: the recording is incomplete: the disk is full\n")
 
 
 def test_what_torch_had_recorded_is_lost_with_a_program_that_was_killed_in_its_window(
@@ -245,7 +245,7 @@ _BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "a huge journal": (_huge_journal, "journal.jsonl in it has 3,221,225,472 bytes, more than 67,108,864"),
     "a huge file": (_huge_file, "calls.bin in it has 21,474,836,480 bytes, more than 1,073,741,824"),
     "a pipe within": (_pipe_within, f"{FIRST_STEPS}/calls.bin in it is no regular file"),
-    "others may write": (_open_to_others, "others may write to it"),
+    "others may write": (_open_to_others, "other users may write to it"),
     "too many files": (_many_files, "it has more than 1,000 files"),
 }
 
@@ -261,7 +261,7 @@ def test_a_folder_that_must_not_be_read_is_named_and_hides_no_other(unstall: Cli
     assert [line.split()[0] for line in outcome.out.splitlines()] == [str(good)]
     assert outcome.err.splitlines()[0] == f"unstall: {bad} is left out: {why}"
     refused = unstall("recover", bad)
-    assert (refused.code, refused.err) == (2, f"unstall: {bad}: {why}; so nothing of it is read\n")
+    assert (refused.code, refused.err) == (2, f"unstall: {bad}: {why}; so the folder is not read\n")
 
 
 @pytest.mark.parametrize(

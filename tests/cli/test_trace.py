@@ -124,7 +124,7 @@ def test_on_a_full_disk_the_run_is_explained_and_its_recording_kept(
     said = capsys.readouterr().err
     assert said == (
         f"unstall: {full}/t.json: cannot be written: No space left on device. Choose another place for the output\n"
-        f"unstall: what was recorded is kept in {folder}; unstall recover {folder} writes its trace\n"
+        f"unstall: the recording is kept in {folder}; unstall recover {folder} writes its trace\n"
     )
     assert unstall("recover", folder, "t.json").code == 0
     assert len(load("t.json").device) == 1

@@ -71,7 +71,7 @@ def test_an_old_table_does_not_say_whether_cpp_helps() -> None:
     row = TableRow("conv2d", 9, 5 * MS, 6 * MS, None, 7 * MS)
     found = result(row, host=5 * MS, device=7 * MS)
     assert said(found, "Would C++ help?").kind == "unknown"
-    assert any("count the calls within a call again" in note for note in found.notes)
+    assert any("count the device's time of a nested call twice" in note for note in found.notes)
 
 
 def test_waits_pageable_copies_and_data_loading_are_named() -> None:

@@ -418,7 +418,7 @@ def test_what_was_lost_is_noted(made: Folder) -> None:
         "not all was recorded: there was no room for it",
         "records of CUPTI are not as they should be: kind and size [10, 224]",
         "of 4,200,000 changes of line the first 5,696 were dropped",
-        "the recording is not whole: the disk is full",
+        "the recording is incomplete: the disk is full",
     ]
 
 

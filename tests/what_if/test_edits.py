@@ -161,7 +161,7 @@ def test_if_uses_are_not_known_the_next_kernel_is_assumed_to_use_the_copy_and_th
 
 def test_second_buffers_are_told() -> None:
     subject = edited(with_uses(run(copies_then_kernels), [0, 0, 0, 0] * 4), "overlap-copies")
-    assert subject.notes == ("it takes 977 KiB more memory of the device, for second buffers",)
+    assert subject.notes == ("second buffers take 977 KiB more device memory",)
 
 
 def test_a_download_that_is_waited_for_stays_a_wait() -> None:

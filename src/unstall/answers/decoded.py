@@ -40,9 +40,13 @@ def decoded(path: str | Path, types: Mapping[str, type[msgspec.Struct]]) -> Any:
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
     if len(data) > MOST_RESULT_BYTES:
-        raise TraceError(f"{path}: larger than {MOST_RESULT_BYTES >> 20} MiB, so no result of `unstall explain --json`")
+        raise TraceError(
+            f"{path}: it is larger than {MOST_RESULT_BYTES >> 20} MiB, so it is no result of `unstall explain --json`"
+        )
     if _has_huge_numbers(data):
-        raise TraceError(f"{path}: it has a number of 21 digits or more, as no result of `unstall explain --json` has")
+        raise TraceError(
+            f"{path}: it has a number of 21 digits or more, so it is no result of `unstall explain --json`"
+        )
     try:
         schema = msgspec.json.decode(data, type=_Schema).schema
         if schema in types:

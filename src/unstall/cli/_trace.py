@@ -1,4 +1,4 @@
-"""The trace of a run: its name, how it is published under this name, and how it is made.
+"""The trace of a run: how it is named, made, and published under its name.
 
 The trace is made in the folder of the recording, and the report is made from that file or from memory. So the report
 never depends on what lies under the trace's name: a parallel run, a pipe or a device may be there.
@@ -77,7 +77,7 @@ class TraceTarget:
                 continue
             except OSError as error:
                 reason = error.strerror or str(error)
-                raise UsageError(f"{path}: cannot be written: {reason}. Choose another place by --trace") from error
+                raise UsageError(f"{path}: cannot be written: {reason}. Choose another place with --trace") from error
             return path
         raise AssertionError("numbers do not end")
 
@@ -120,7 +120,7 @@ def check_folders(targets: Sequence[Path]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What became of a recording.
+    """The outcome of a recording.
 
     Attributes:
         file: The trace, or another file that has the run. None if there is none.
@@ -151,7 +151,7 @@ def keep_recording(
         with working("writing the trace", quiet=quiet):
             source, trace, shortfall = _made(folder, target, missing)
         if not shortfall and (failed := failure(events)):
-            say(f"the recording is not whole: {failed}")
+            say(f"the recording is incomplete: {failed}")
         if trace is None:
             trace = published(target, lambda path: _copy(source, path))
         if trace and not quiet:
@@ -217,5 +217,5 @@ def _read(file: Path, name: str, *, quiet: bool) -> Timeline:
 
 
 def kept_in(folder: Path) -> str:
-    """Returns a sentence that says where a recording is whose trace could not be written."""
-    return f"what was recorded is kept in {folder}; unstall recover {folder} writes its trace"
+    """Returns a sentence that says where a recording is kept. Its trace could not be written."""
+    return f"the recording is kept in {folder}; unstall recover {folder} writes its trace"

@@ -226,8 +226,8 @@ def keep_virtual_run(
     place: RunPlace, target: TraceTarget, options: MachineOptions, ended: Exit, args: argparse.Namespace
 ) -> Kept:
     """Writes the trace of a run on the virtual GPU, and removes the run's folder. If the trace cannot be written,
-    prints the reason, and the folder stays if it has the run. The timeline of the result is the part of the run that
-    the trace contains.
+    prints the reason, and keeps the folder if it has the run. The timeline of the result has the same part of the run
+    as the trace.
     """
     folder = Path(place.folder)
     lost = True
@@ -251,7 +251,7 @@ def keep_virtual_run(
         say(kept_in(folder))
     else:
         if trace is None:
-            say("there is no room for the run, so only its report is left")
+            say("there is no room to keep the run, so only its report is shown")
         shutil.rmtree(folder, ignore_errors=True)
     from unstall.virtual.profiler.frames import with_frames
 
@@ -261,8 +261,8 @@ def keep_virtual_run(
 
 
 def read_run(place: RunPlace, ended: Exit) -> Timeline | None:
-    """Returns the program's run on the virtual GPU, or prints a reason and returns None if there is no such run. Raises
-    TraceError if there was a run, and it could not be kept.
+    """Returns the program's run on the virtual GPU. If there is no such run, prints a reason and returns None. Raises
+    TraceError if there was a run that could not be kept.
     """
     from unstall.read import load
 

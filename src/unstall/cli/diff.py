@@ -59,7 +59,7 @@ def _are_jobs(a: str, b: str) -> bool:
 
     jobs = [path for path in (a, b) if is_fleet(path)]
     if len(jobs) == 1:
-        raise UsageError(f"{jobs[0]} is a job of many ranks, and the other is not: give two jobs, or two runs")
+        raise UsageError(f"{jobs[0]} is a job of many ranks, and the other input is not: give two jobs, or two runs")
     return bool(jobs)
 
 

@@ -77,6 +77,6 @@ def _explain_table(file: Path, args: argparse.Namespace) -> int:
     }
     for option, given in options.items():
         if given:
-            raise UsageError(f"{name_of(args.trace)}: is a profiler's table, without a timeline, which {option} needs")
+            raise UsageError(f"{name_of(args.trace)}: this is a profiler's table, and {option} needs a timeline")
     deliver(table_answer(file, name_of(args.trace)), args)
     return 0

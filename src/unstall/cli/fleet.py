@@ -4,8 +4,8 @@
     unstall fleet 'traces/rank*.json.gz' --edit no-stragglers -o fleet.html
     unstall fleet traces/ --on ray
 
-TRACES are a folder, a glob, or the files of the ranks, as torch.profiler or unstall run wrote them. The report says how
-long a step would take if the rank worked as its peers do, by one replay of all ranks.
+TRACES are a folder, a glob, or the files of the ranks, as torch.profiler or unstall run wrote them. The report replays
+all ranks together, and says how long a step would take if the slow rank worked as its peers do.
 
 Edits, for the whole job:
 
@@ -13,8 +13,8 @@ Edits, for the whole job:
 
 Every edit of unstall whatif works too: for all ranks (comm-speed:2), or for one (3/remove-syncs:train.py:41).
 
-With --on ray, each trace is read on a node of the cluster whose disk has it. Summaries of ranks are kept in
-~/.cache/unstall, so that a second question takes less time.
+With --on ray, each trace is read on a node of the cluster that has it on its disk. Summaries of ranks are kept in
+~/.cache/unstall, so a second question takes less time.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help="a change to make (see above); may be repeated",
     )
     parser.add_argument("--on", metavar="WHERE", help="where to read the traces: ray, or ray://ADDRESS:PORT")
-    parser.add_argument("--no-cache", action="store_true", help="neither use nor keep summaries of ranks")
+    parser.add_argument("--no-cache", action="store_true", help="do not read or write the cache of summaries")
     add_place_options(parser)
-    add_output_options(parser, it="the report", largest="ranks and lines that cost most")
+    add_output_options(parser, it="the report", largest="how many ranks and lines to show, the costliest first")
 
 
 def run(args: argparse.Namespace) -> int:

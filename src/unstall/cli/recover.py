@@ -4,9 +4,9 @@
     unstall recover FOLDER
     unstall recover FOLDER train.trace.json.gz
 
-If `unstall run` is killed, or fails while it writes the trace, what it recorded stays in a temporary folder. Without
-FOLDER, such folders of yours are listed. FOLDER itself is not changed. You may remove it afterwards. The trace of a run
-on a virtual GPU has the whole run.
+If `unstall run` is killed, or fails while it writes the trace, the recording stays in a temporary folder. Without
+FOLDER, your folders of this kind are listed. FOLDER itself is not changed. You may remove it afterwards. The trace of a
+run on a virtual GPU has the whole run.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
             check_folder(folder.resolve())
             events = read(folder)
         except (TraceError, OSError) as error:
-            raise UsageError(f"{folder}: {error}; so nothing of it is read") from error
+            raise UsageError(f"{folder}: {error}; so the folder is not read") from error
     if not events:
         raise UsageError(f"{folder}: this is no folder that unstall recorded to; `unstall recover` lists those")
     target = trace_target(args.trace, folder.resolve().name)
@@ -89,7 +89,7 @@ def _recover(folder: Path, events: Sequence[Event], target: TraceTarget) -> Path
     shortfalls: list[str | None] = []
     trace = target.publish(lambda path: shortfalls.append(make_trace(folder, path, missing)))
     if shortfalls == [None] and (failed := failure(events)):
-        say(f"the recording is not whole: {failed}")
+        say(f"the recording is incomplete: {failed}")
     return trace
 
 
@@ -108,8 +108,8 @@ def _recover_virtual(folder: Path, event: Event, target: TraceTarget) -> Path:
 
 
 def _list(places: Sequence[Path]) -> int:
-    """Prints the recordings of this user that are still in some folders, the newest last, and how to recover each
-    recording. Names what cannot be read. Returns the exit code.
+    """Prints the recordings of this user that are still in `places`, the newest last, and how to recover each
+    recording. Names the folders that cannot be read. Returns the exit code.
 
     Leaves out recordings of programs that are still running.
     """
@@ -137,8 +137,8 @@ def _list(places: Sequence[Path]) -> int:
 
 def _found(folder: Path) -> tuple[float, Path, str, bool] | None:
     """Returns (time of the last change, folder, text about the program, whether anything was recorded) of a recording.
-    Returns None if the folder is another user's, has no recording, or its program still runs. Raises TraceError or
-    OSError if the folder must not or cannot be read.
+    Returns None if the folder belongs to another user, has no recording, or if its program still runs. Raises
+    TraceError if the folder must not be read, and OSError if it cannot be read.
     """
     from unstall.recording.journal import NAME, read
     from unstall.recording.left import check_folder

@@ -6,11 +6,11 @@
     unstall show train.py:41
     unstall show train.py:41 --chain
 
-N is the finding's number in the report. Bugs have numbers of their own (b1, b2), and so has what is good to know (g1).
-A finding without a number is named by its line. With --chain, any line that launches work can be named: its calls are
-shown link by link, from Python over torch's operators to the device, with their times. RESULT is a trace or a saved
-result; by default, that of the last run in this folder. Source is read from .py files below this folder, and below
---source DIR.
+N is the finding's number in the report. Bugs have numbers of their own (b1, b2), and so do the findings under "Good to
+know" (g1). If a finding has no number, name it by its line. With --chain, you can name any line that launches work: the
+line's calls are shown link by link, from Python through torch's operators to the device, with their times. RESULT is a
+trace or a saved result. By default, it is that of the last run in this folder. Source is read from .py files below this
+folder, and below --source DIR.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ from unstall.errors import UsageError
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "number", metavar="N", help="the finding's number in the report: 1, 2, …, b1 for a bug, g1, or FILE:LINE"
+        "number",
+        metavar="N",
+        help='the finding\'s number in the report (1, 2, …; b1 for a bug; g1 for "Good to know"), or FILE:LINE',
     )
     parser.add_argument(
         "result", metavar="RESULT", nargs="?", help="a trace or a saved result; - for stdin (default: the last run's)"

@@ -63,11 +63,12 @@ class Row:
         author: What the author saw; None if no figures of an author are known.
         checks: The phenomenon.
         learn: What to learn from the experiment, in two or three sentences.
-        missed: For labels of author's figures that we miss, why.
+        missed: For each label at which our figure is far from the author's: why.
         numerics: What the virtual GPU computes. "skip" leaves out the values of large tensors, which is much faster.
         host: How the virtual GPU times the host's own work. "mixed" is for rows about work on the CPU.
         gpus: How many GPUs the script needs.
-        then: Further commands, for the trace that `unstall course NAME --explain` leaves: (command, what it shows).
+        then: Further commands for the trace that `unstall course NAME --explain` leaves: pairs of (command, what it
+            shows).
         needs: A package that the script imports, besides PyTorch; "" if none. `unstall[course]` has it.
     """
 

@@ -27,10 +27,10 @@ _LOADER = re.compile(r"enumerate\(DataLoader\)")
 _STEP = re.compile(r"ProfilerStep")
 
 _SLOW_LAUNCH_NS = 100_000
-"""A launch takes 2 to 20 µs, so a mean above this is that of something else. See `virtual/gpus` for measured ones."""
+"""A launch takes 2 to 20 µs, so a longer mean has another cause. See `virtual/gpus` for measured launches."""
 _MUCH = 0.2  # of the host's time
 _SOME = 0.05
-_IDLE = 0.1  # the device's time over the host's: far less, and the device idles whatever ran at the same time
+_IDLE = 0.1  # the device's time over the host's: if it is far less, the device idles, whatever ran at the same time
 _MISSING = 0.98  # of the total: the rows shown have less, so some are left out
 _SHORT_KERNEL_NS = 10_000  # launching one takes about as long
 _MOST = 5  # rows of the device that are named
@@ -41,7 +41,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         kind: "cause": what takes the time, and why. "figure": what the figures mean. "unknown": what cannot be said.
-        title: It, in a sentence.
+        title: The cause, figure or unknown, in a sentence.
         saw: The figures that show it.
         fix: What to do; "" if there is nothing to do.
     """
@@ -56,10 +56,10 @@ class TableTotals(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over the rows of a table, in ns. None if the table has no such times.
 
     Attributes:
-        host_ns: The host's time, of all rows.
-        runtime_ns: Its part in calls of CUDA or HIP.
-        launch_ns: Its part in calls that launch kernels.
-        wait_ns: Its part in calls that wait for the device.
+        host_ns: The host's time in all rows.
+        runtime_ns: The host's time in calls of CUDA or HIP.
+        launch_ns: The host's time in calls that launch kernels.
+        wait_ns: The host's time in calls that wait for the device.
         device_ns: The device's time.
         launches: Number of launches; None if the table has no rows of launches.
     """
@@ -83,7 +83,7 @@ class TableResult(msgspec.Struct, frozen=True, kw_only=True):
         rows: Number of rows that were read.
         summary: What the table says first, in one or two sentences.
         totals: Sums over the rows.
-        said: What it says, and what it cannot say.
+        said: What the table says, and what it cannot say.
         notes: What was not read.
     """
 
@@ -139,7 +139,7 @@ class _Facts:
 
     @property
     def on_device(self) -> list[TableRow]:
-        """The rows of the device's own work, or those of operators if the table has only those, longest first."""
+        """The rows of the device's own work, the longest first. If the table has none, the rows of operators."""
         found = [row for row in self.rows if row.self_device_ns and not row.host_ns]
         found = found or [row for row in self.rows if row.self_device_ns]
         return sorted(found, key=lambda row: -(row.self_device_ns or 0))
@@ -179,9 +179,9 @@ def _causes(facts: _Facts) -> Iterator[Said]:
         yield Said(
             kind="cause",
             title="The host waits for the device",
-            saw=f"{names}: {share(waits, host)} of the host's time. A wait costs the device nothing while it has work; "
-            "whether it had, a table does not say",
-            fix="a timeline says which line waits, and what the device idles because of it",
+            saw=f"{names}: {share(waits, host)} of the host's time. A wait costs nothing while the device has work; "
+            "a table does not say whether it had",
+            fix="a timeline shows which line waits, and how long the device idles because of the wait",
         )
     device = facts.totals.device_ns or 0
     pageable = facts.named(_PAGEABLE)
@@ -220,16 +220,16 @@ def _slow_launches(facts: _Facts, host: int) -> Iterator[Said]:
     if device is not None and launch > 2 * device:
         yield Said(
             kind="cause",
-            title="Kernels are used for the first time: their modules are loaded, which is not the cost of launching",
+            title="Kernels are used for the first time: the time goes to loading their modules, not to launching",
             saw=f"{saw}. The device was busy for {duration(device)} in all, so the launches did not wait for it",
             fix=_WARM_UP,
         )
         return
     yield Said(
         kind="cause",
-        title="Launches take far longer than launching: first use, or a full launch queue",
+        title="Launch calls take far longer than a launch needs: first use, or a full launch queue",
         saw=f"{saw}. Either modules of kernels are loaded at their first use, or the host is so far ahead that it "
-        "waits for the device, which is no problem; a table does not say which",
+        "waits for the device, which is no problem. A table does not say which of the two it is",
         fix=f"{_WARM_UP}; what remains is the queue",
     )
 
@@ -256,7 +256,7 @@ def _figures(facts: _Facts) -> Iterator[Said]:
         if totals.launches and device / totals.launches < _SHORT_KERNEL_NS:
             yield Said(
                 kind="figure",
-                title="Kernels are about as short as launching them takes",
+                title="Launching a kernel takes about as long as the kernel runs",
                 saw=f"{counted(totals.launches, 'launch')} for {duration(device)} of the device's time: "
                 f"{duration(round(device / totals.launches))} each",
                 fix="if a timeline shows that the device waits for launches: a larger batch, torch.compile, or a CUDA "
@@ -271,7 +271,7 @@ def _would_cpp_help(facts: _Facts) -> Said:
         return Said(
             kind="unknown",
             title=f"{title} Not known",
-            saw="the table has no rows of CUDA's calls, so their time, which is the same from C++, is within the "
+            saw="the table has no rows for calls of CUDA. Their time, which is the same from C++, is part of the "
             "operators' time",
         )
     rest = max(host - runtime, 0)
@@ -279,7 +279,7 @@ def _would_cpp_help(facts: _Facts) -> Said:
     return Said(
         kind="figure",
         title=f"{title} {answer}: it could save {share(rest, host)} of the host's time in the table, at most",
-        saw=f"{duration(runtime)} ({share(runtime, host)}) are in calls of CUDA, which take as long from C++; "
+        saw=f"{duration(runtime)} ({share(runtime, host)}) are in calls of CUDA, which take as long from C++, and "
         f"{duration(rest)} in operators and annotations. Python between them is not in a table",
     )
 
@@ -304,12 +304,12 @@ def _unknown(facts: _Facts) -> Iterator[Said]:
             kind="unknown",
             title="Whether the host or the device sets the pace",
             saw=f"the host's {duration(host or 0)} and the device's {duration(device)} are sums: what ran at the same "
-            "time, and who waited for whom, is not in a table",
+            "time, and whether the host or the device waited, is not in a table",
         )
     yield Said(
         kind="unknown",
         title="Which source lines, which steps, and what a change gains",
-        saw="a timeline says so",
+        saw="a timeline shows them",
         fix="unstall run your.py; or prof.export_chrome_trace('trace.json'), then unstall explain trace.json",
     )
 
@@ -327,14 +327,14 @@ def _notes(table: ProfilerTable, facts: _Facts) -> Iterator[str]:
     if table.more:
         yield f"only the first table was read: {table.more} more in the file"
     if table.host_total_ns is None:
-        yield "the sums below the table are missing, so those of the rows are used"
+        yield "the totals below the table are missing, so the sums of its rows are used"
     elif facts.shown_host_ns is not None and facts.shown_host_ns < _MISSING * table.host_total_ns:
         left = round(table.host_total_ns - facts.shown_host_ns)
         yield f"rows with {duration(left)} of the host's time are not in the table (row_limit)"
     if table.device is not None and not any(row.self_device_ns for row in table.rows):
         yield (
-            "the device's times count the calls within a call again (older versions of torch), so their sum is more "
-            "than the device worked"
+            "older versions of torch count the device's time of a nested call twice, so the sum is more "
+            "than the time that the device worked"
         )
 
 

@@ -298,7 +298,7 @@ class Graph(msgspec.Struct, frozen=True):
 
 
 class HeatMap(msgspec.Struct, frozen=True, kw_only=True):
-    """A table of values as shades: one row for each thing, one column for each time.
+    """A table that shows values as shades. It has one row for each thing, and one column for each time.
 
     Attributes:
         title: The title.
@@ -320,7 +320,7 @@ class HeatMap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """A part of a lane, from `start` to `end` in ns. `key` selects its style: "work", "wait" or "transfer"."""
+    """A part of a lane, from `start` to `end` in ns. `key` selects the style: "work", "wait" or "transfer"."""
 
     key: Literal["work", "wait", "transfer"]
     start: int
@@ -333,7 +333,7 @@ class Lanes(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         title: The title.
-        about: A sentence on it.
+        about: A sentence about the lanes.
         lanes: The lanes, each as (name, stretches).
     """
 
@@ -343,9 +343,9 @@ class Lanes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaneSets(msgspec.Struct, frozen=True, kw_only=True):
-    """Several sets of lanes, of which the reader picks one. Where nothing can be picked, the first is shown.
+    """Several sets of lanes. The reader picks one; formats in which nothing can be picked show the first.
 
-    `legend` has what each key of a stretch means, in the order in which to list them.
+    `legend` has the meaning of each key of a stretch, in the order in which to list the keys.
     """
 
     title: Words

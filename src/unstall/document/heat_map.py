@@ -1,6 +1,6 @@
 """Draws heat maps and lanes: as lines of characters, and as SVG. The page around the SVG sets the colours.
 
-A glyph, a number or a text shows all that a colour shows.
+Whatever a colour shows, a glyph, a number or a text shows too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def map_lines(block: HeatMap, width: int) -> list[Words]:
 
 
 def map_drawing(block: HeatMap) -> str:
-    """Returns a heat map as SVG, with a sentence on each cell under the pointer."""
+    """Returns a heat map as SVG. A pointer over a cell shows a sentence about the cell."""
     if not block.rows or not block.columns:
         return ""
     cell = min((_WIDTH - _LEFT) / len(block.columns), _WIDEST_CELL)
@@ -114,7 +114,7 @@ def lane_lines(block: LaneSets, width: int) -> list[Words]:
 
 
 def lane_drawings(block: LaneSets) -> str:
-    """Returns all sets of lanes as HTML. The reader opens one; that closes the others."""
+    """Returns all sets of lanes as HTML. If the reader opens one, the others close."""
     parts = []
     for number, lanes in enumerate(block.sets):
         opened = " open" if number == 0 else ""

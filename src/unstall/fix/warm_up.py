@@ -99,7 +99,7 @@ def warm_up(fn: Callable[..., object], *largest_inputs: object) -> WarmUpStats:
         states.put_back()
     total = accelerator.total_bytes()
     with_it, peak = replay_reserved(traces, total)
-    # The smallest first is the order of what the calls took, also if the inputs do not show which is the largest.
+    # "Smallest first" is the order of the memory that calls took, even if the inputs do not show which is the largest.
     taken = [_most_allocated(trace) for trace in traces]
     rising = sorted(range(len(traces)), key=lambda call: (taken[call], -call))
     without, _ = replay_reserved([traces[call] for call in rising], total)
@@ -131,15 +131,15 @@ def replay_reserved(traces: list[Trace], total_bytes: int) -> tuple[int | None, 
 
 
 def _note(ordered: list[object], taken: list[int]) -> str:
-    """Returns a note for inputs that do not show what the order saves. `taken` has the most bytes that each call held
-    at a time, in the order of the calls."""
+    """Returns a note if the inputs do not show what the order saves, and else "". `taken` has, for each call in order,
+    the most bytes that it held at a time."""
     if len(ordered) == 1:
-        return "give it smaller inputs too, and it can say what that saves"
+        return "pass smaller inputs too, and warm_up() can say what this order saves"
     most = max(range(len(taken)), key=lambda call: (taken[call], -call))
     if taken[most] <= taken[0]:
         return ""
     return (
-        f"call {most + 1} took {size(taken[most])}, more than the first call ({size(taken[0])}), so smaller ones ran "
+        f"call {most + 1} took {size(taken[most])}, more than the first call ({size(taken[0])}), so smaller calls ran "
         "before it: call warm_up() with its input alone"
     )
 

@@ -13,7 +13,7 @@ import sys
 import threading
 from typing import NoReturn
 
-# A prototype of our own: the attributes of ctypes.pythonapi belong to all libraries, which may set other types.
+# A prototype of our own: all libraries share the attributes of ctypes.pythonapi, and may set other types on them.
 _raise_in_thread = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.py_object)(
     ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
 )

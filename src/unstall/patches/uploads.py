@@ -20,8 +20,10 @@ _BEFORE_PIN_MEMORY = 7  # parameters of DataLoader that stand before it
 _MAKES = (*_FACTORIES, *_RANDOM, "torch.tensor", "torch.as_tensor", "torch.arange", "torch.from_numpy")
 _KEPT = "do not write to {} before its copy has ended"
 _LOADS_PINNED = "the loader pins its batches, so the copies do not make the host wait"
-_NO_WORKERS = ". Without workers, the loop's own thread pins each batch: set num_workers to 1 or more, too"
-_IF_PINNED = "it only helps if the memory is pinned. Do not write to pinned memory before its copy has ended"
+_NO_WORKERS = ". Without workers, the loop's own thread pins each batch, so also set num_workers to 1 or more"
+_IF_PINNED = (
+    "non_blocking=True only helps if the memory is pinned. Do not write to pinned memory before its copy has ended"
+)
 _UNKNOWN_SOURCE = (
     "non_blocking=True alone changes nothing, because the memory is not pinned. Pin the tensor where it is made "
     "(.pin_memory() once, or DataLoader(pin_memory=True)), and then copy it with non_blocking=True"
@@ -39,8 +41,8 @@ def uploaded(module: Module, line: int) -> tuple[list[Edit], str] | str:
 
 
 def perhaps_pinned(module: Module, line: int) -> tuple[list[Edit], str] | str:
-    """Like `uploaded`, for tensors that may be pinned already: if it is not known where to pin them, the edited line
-    only does not wait.
+    """Like `uploaded`, for tensors that may be pinned already. If it is not known where to pin them, the edited line
+    only copies without waiting.
     """
 
     def pin(module: Module, moves: list[ast.Call]) -> tuple[list[Edit], str]:

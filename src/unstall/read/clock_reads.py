@@ -39,7 +39,7 @@ class DescribesReads(Struct):
 def clock_reads_of(
     told: DescribedReads, zero_ns: int, lines: Lines, text: Callable[[str], int]
 ) -> tuple[Lines, ClockReads]:
-    """Returns (lines, reads): the lines with those that read the clock, and the table of the reads.
+    """Returns (lines, reads): the lines, with the lines that read the clock added, and the table of the reads.
 
     Leaves out reads at an unknown place. `zero_ns` is time 0 of the timeline on the clock of the file. `text` returns
     the index of a text in the timeline's strings.
@@ -55,7 +55,7 @@ def clock_reads_of(
 
 
 def with_lines(lines: Lines, places: list[tuple[int, int, int]]) -> tuple[Lines, I64]:
-    """Returns (lines, rows): the lines with the places that are not among them, and the row of each place.
+    """Returns (lines, rows): the lines, with the missing places added, and the row of each place.
 
     A place is (file, line, function), with the texts as indices into the timeline's strings.
     """

@@ -1,7 +1,7 @@
-"""Reads the table that `key_averages().table()` of torch's profiler prints, as people paste it: indented, quoted, with
-`|` between its columns, or with its lines wrapped.
+"""Reads the table that `key_averages().table()` of torch's profiler prints. People paste it indented, quoted, with `|`
+between its columns, or with its lines wrapped.
 
-The columns differ between versions of torch. They are found by their titles, and values by their form.
+The columns differ between versions of torch. Columns are found by their titles, and values by their form.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ProfilerTable:
         device: The device's name in the titles, such as "CUDA"; None if the table has no times of a device.
         rows: The rows, in their order.
         host_total_ns: The sum of the host's time below the table; None if it is missing.
-        device_total_ns: The same for the device.
+        device_total_ns: The sum of the device's time below the table; None if it is missing.
         unread: The number of lines among the rows that could not be read.
         more: The number of further tables in the file, which are not read.
     """
@@ -108,12 +108,12 @@ def read_profiler_table(path: Path) -> ProfilerTable:
         raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
     if len(text) > MOST_BYTES:
         raise TraceError(
-            f"{path}: longer than {MOST_BYTES >> 20} MiB, as no profiler's table is: paste the table alone"
+            f"{path}: longer than {MOST_BYTES >> 20} MiB, which no profiler's table is: paste only the table"
         )
     lines = _lines(text)
     heads = list(_heads(lines))
     if not heads:
-        raise TraceError(f"{path}: has no head of a profiler's table (Name, Self CPU %, …, # of Calls)")
+        raise TraceError(f"{path}: this has no head of a profiler's table (Name, Self CPU %, …, # of Calls)")
     first = heads[0]
     until = heads[1] if len(heads) > 1 else len(lines)
     begin = _head_end(lines, first)
@@ -145,7 +145,7 @@ def _lines(text: bytes) -> list[str]:
 
 
 def _heads(lines: list[str]) -> Iterator[int]:
-    """Yields the indices of the lines that are the head of a table, which may go on in the next lines."""
+    """Yields the index of the first line of each table's head. A head may go on in the next lines."""
     for number, line in enumerate(lines):
         joined = " ".join(lines[number : number + _MOST_WRAPPED])
         if line.startswith("Name") and _HEAD.match(joined) and len(_titles(joined)[0]) >= _FEWEST_TITLES:
@@ -153,7 +153,7 @@ def _heads(lines: list[str]) -> Iterator[int]:
 
 
 def _titles(line: str) -> tuple[list[re.Match[str]], str]:
-    """Returns (titles, rest): the titles at the start of a line, and what comes after them."""
+    """Returns (titles, rest): the titles at the start of a line, and the text after them."""
     found: list[re.Match[str]] = []
     at = 0
     while (title := _TITLE.match(line, at)) is not None:
@@ -197,7 +197,7 @@ def _device_of(titles: list[re.Match[str]]) -> str | None:
 
 
 def _rows(lines: list[str], columns: list[_Column]) -> tuple[list[TableRow], int]:
-    """Returns (rows, unread): the rows that can be read, and the number of lines that belong to none."""
+    """Returns (rows, unread): the rows that can be read, and the number of lines that belong to no row."""
     figures = [column for column in columns if column.kind != "text"]
     leading = "overload" if columns and columns[0].kind == "text" else ""
     values = "".join(_BETWEEN + _VALUE[column.kind] for column in figures)

@@ -32,7 +32,7 @@ class DescribesUploads(Struct):
 def uploads_of(told: list[DescribedUpload], kind: I8, correlation: I64, external: I64) -> Uploads:
     """Returns a table of the uploads that a trace describes. Replaces ids of calls by rows of the timeline.
 
-    Leaves out uploads whose call is unknown, and uploads one of whose uses is unknown. `kind`, `correlation` and
+    Leaves out an upload if its call or one of its uses is unknown. `kind`, `correlation` and
     `external` are columns of the host events.
     """
     if not told:

@@ -68,8 +68,8 @@ def read(folder: str | Path) -> list[Event]:
 
 
 def _parse(line: bytes) -> Event | None:
-    """Returns the event of one line. Returns None if the line is incomplete, because the program was killed while it
-    wrote, or if it is no event.
+    """Returns the event of one line. Returns None if the line is no event, or if it is incomplete because the program
+    was killed while it wrote.
     """
     try:
         event = json.loads(line)

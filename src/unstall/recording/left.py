@@ -1,4 +1,4 @@
-"""Folders of recordings that `unstall run` left behind: whether they may be read, and whether their programs still run.
+"""Folders of recordings that `unstall run` left behind: whether unstall may read them, and whether their programs run.
 
 The folder for temporary files is shared with other users and programs, so such a folder may hold anything.
 """
@@ -13,13 +13,13 @@ from unstall.errors import TraceError
 from unstall.recording.journal import NAME
 from unstall.timeline.limits import MOST_JOURNAL_BYTES, MOST_LEFT_BYTES, MOST_LEFT_FILES, MOST_LEFT_LEVELS
 
-_START_SLACK_S = 2.0  # the journal is begun later than the process, and clocks are set
+_START_SLACK_S = 2.0  # the journal begins later than the process, and users may set the clock
 _ENDED = ("Z", "X")
 
 
 def check_folder(folder: Path) -> None:
-    """Raises TraceError unless the folder and all that it has are folders and regular files of this user, no links, and
-    of bounded size and number. Raises OSError if it cannot be read.
+    """Raises TraceError unless the folder holds only folders and regular files of this user, without links, of bounded
+    size and number. Raises OSError if the folder cannot be read.
     """
     about = folder.lstat()
     if not stat.S_ISDIR(about.st_mode):
@@ -27,7 +27,7 @@ def check_folder(folder: Path) -> None:
     if about.st_uid != os.geteuid():
         raise TraceError(f"it belongs to user {about.st_uid}")
     if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise TraceError("others may write to it")
+        raise TraceError("other users may write to it")
     count, waiting = 0, [(folder, 1)]
     while waiting:
         place, level = waiting.pop()

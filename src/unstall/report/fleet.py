@@ -85,13 +85,18 @@ def _entry(straggler: Straggler, result: FleetResult) -> Entry:
     if fix := next((cause.fix for cause in straggler.causes if cause.fix), None):
         details.append(("do", words(plain(fix))))
     if not straggler.causes:
-        details.append(("why", words("its trace does not tell: no line takes longer than on its peers")))
+        details.append(("why", words("unknown: in its trace, no line takes longer than on its peers")))
     others = counted(len(result.ranks) - 1, "rank")
-    waits = f"in {duration(straggler.waited_for_ns)} {_over(result)} it alone is what the job waits for"
+    waits = f"the job waits for this rank alone for {duration(straggler.waited_for_ns)} {_over(result)}"
     if straggler.steps:
         waits += f"; late in step {', '.join(map(str, straggler.steps[:8]))} only"
     details.append(
-        ("saw", words(f"{waits}; chance explains that with {_chance(straggler.chance)} ({others} beside it)"))
+        (
+            "saw",
+            words(
+                f"{waits}; probability of such a delay by chance: {_chance(straggler.chance)} (compared with {others})"
+            ),
+        )
     )
     return Entry(
         words(Span(f"rank {straggler.rank}", "subject")),
@@ -160,7 +165,7 @@ def _map(result: FleetResult) -> HeatMap | None:
             tuple(_fact(each, step, who, waits) for step, (who, waits) in enumerate(_of_steps(each)))
             for each in result.ranks
         ),
-        legend=f"a shade is the time in waiting, up to {duration(most)}; a number is the rank that it waits for most",
+        legend=f"shade: time spent waiting, up to {duration(most)}; number: the rank for which this rank waits most",
     )
 
 
@@ -192,7 +197,7 @@ def _communication(result: FleetResult) -> Table | None:
 
 def _of_group(group: GroupUse) -> Iterator[str]:
     sent = f", {size(group.sent_bytes)} sent" if group.sent_bytes else ""
-    told = "" if group.told_by == "name" else "; told by the pattern of its operations"
+    told = "" if group.told_by == "name" else "; this use is inferred from the pattern of operations"
     members = f" of {counted(group.ranks, 'rank')}" if group.ranks > 0 else ""
     yield f"{counted(group.groups, 'group')}{members}: {_often(group.operations)}{sent}{told}"
     if group.imbalance is not None and group.imbalance > _UNEVEN:
@@ -296,7 +301,7 @@ def _notes(result: FleetResult) -> Bullets | None:
         items.append(
             words(
                 f"the clocks of {counted(clocks.clocks, clocks.of)} were up to {duration(clocks.most_offset_ns)} apart "
-                f"and drifted by up to {clocks.most_drift_ppm:g} ppm: this is taken out"
+                f"and drifted by up to {clocks.most_drift_ppm:g} ppm; the report corrects both"
             )
         )
     items += [words(plain(note)) for note in result.notes[:_MOST_NOTES]]

@@ -34,7 +34,7 @@ def conclusion(result: FleetDifference) -> str:
     """Returns a sentence on the steps of both jobs, and on what A's report promised."""
     before, after = result.a.step_ns, result.b.step_ns
     if not result.beyond_noise:
-        said = f"No change beyond noise: a step takes {duration(before)} in A and {duration(after)} in B."
+        said = f"No change beyond noise: a step takes {duration(before)} in A, and {duration(after)} in B."
     else:
         word = "shorter" if after < before else "longer"
         changed = share(abs(after - before), before)

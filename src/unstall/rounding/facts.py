@@ -113,13 +113,15 @@ class _Recurrent:
     bidirectional: int | None = None  # None: it runs one direction
 
     def forward(self, args: tuple[Any, ...]) -> int:
-        """Returns the terms of a gate, which sums over inputs and hidden values, or those of a cell: one each step."""
+        """Returns the larger number of terms: of a gate, which sums over inputs and hidden values, or of a cell, which
+        has one term for each step.
+        """
         steps = len(args[self.batch_sizes]) or _size(args[0], int(args[self.batch_first]))
         return max(steps, *(_size(one, 1) + _size(next_, 1) for one, next_ in pairwise(self._matrices(args))))
 
     def backward(self, args: tuple[Any, ...]) -> int:
-        """Returns the terms of a weight's gradient, one for each step and sequence, or of an input's, one for each
-        gate.
+        """Returns the larger number of terms: of a weight's gradient, which has one for each step and sequence, or of
+        an input's gradient, which has one for each gate.
         """
         directions = 2 if self.bidirectional is not None and args[self.bidirectional] else 1
         rows = int(args[0].numel()) // _last(args)

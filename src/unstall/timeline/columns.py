@@ -359,17 +359,17 @@ class Collectives:
 class Uploads:
     """The data of copies from the host to a device, if the recorder knows which memory the device's work uses.
 
-    Each row is one copy, in the order of the calls. A copy without a row is one whose data are not known. A graph
-    launch uses all memory that its ops use.
+    Each row is one copy, in the order of the calls. If a copy has no row, its data are unknown. A graph launch uses all
+    memory that its ops use.
     """
 
     call: I32  # host row of the copy call
     content: I32  # a number for the copied bytes: the same for equal bytes; 0 if unknown
-    previous: I32  # row of Uploads: the last copy before it that wrote the same memory; -1 if none
-    used_before: I32  # host row of the last call before it whose work uses the memory that it writes; -1 if none
-    first_use: I32  # host row of the first call after it whose work uses what it wrote; -1 if none
-    last_use: I32  # host row of the last such call, before other data are copied there; -1 if none
-    alone: Bool  # all of these calls use its own stream, and no copy wrote a part of its memory only
+    previous: I32  # row of Uploads: the last earlier copy that wrote the same memory; -1 if none
+    used_before: I32  # host row of the last earlier call whose work uses the memory that the copy writes; -1 if none
+    first_use: I32  # host row of the first later call whose work uses the copied data; -1 if none
+    last_use: I32  # host row of the last such call before other data are copied to this memory; -1 if none
+    alone: Bool  # whether all of these calls use the copy's stream, and no copy wrote only a part of its memory
 
     def __len__(self) -> int:
         return len(self.call)

@@ -1,12 +1,12 @@
-"""The limits on what is read from files. A file may have been made to exhaust the memory or the time of who reads it.
+"""The limits on what is read from files. Somebody may have made a file to exhaust the memory or the time of its reader.
 
 The cost of reading and explaining a file grows linearly with its size. Each limit is far above what profilers write.
 """
 
 MOST_TRACE_EXPANSION = 250
-"""How many times as long as a compressed trace its text may be. Kineto's text compresses 10 to 50 times."""
+"""The largest ratio of a trace's text to its compressed file. Kineto's text compresses 10 to 50 times."""
 ALWAYS_UNPACKED_BYTES = 8 << 20
-"""The text to which any compressed trace may unpack."""
+"""The size of text to which a compressed trace may always unpack, whatever the ratio."""
 MOST_EVENT_BYTES = 16 << 20
 """The size of one event of a trace, and of the text before the events."""
 MOST_TEXT = 512 << 20
@@ -14,7 +14,7 @@ MOST_TEXT = 512 << 20
 MOST_NAMED_DEVICES = 1024
 """The devices of a trace whose names are kept."""
 MOST_RACES, MOST_FAULTS, MOST_HELD = 10_000, 1_024, 10_000
-"""The races, the faults, and the parts of memory in use that a trace may describe. More are left out."""
+"""The number of races, of faults, and of parts of memory in use that a trace may describe. More are left out."""
 MOST_UPLOADS, MOST_READS, MOST_DEPENDENCIES = 100_000, 100_000, 500_000
 """The uploads, the reads of a clock, and the dependencies between operators that a trace may describe."""
 MOST_GROUPS, MOST_RANKS = 4096, 1 << 17
@@ -27,23 +27,23 @@ MOST_GLOBS, LONGEST_NAME = 64, 400
 MOST_TIMELINE_BYTES = 16 << 30
 """The size to which a saved timeline may unpack."""
 MOST_TIMELINE_EXPANSION = 100
-"""How many times as large as its file a saved timeline may be. Large files pack to a sixth."""
+"""The largest ratio of an unpacked timeline to its file. Large files pack to a sixth."""
 ALWAYS_UNPACKED_TIMELINE_BYTES = 64 << 20
-"""The size to which any saved timeline may unpack."""
+"""The size to which a saved timeline may always unpack, whatever the ratio."""
 MOST_HEADER_EXPANSION = 16
-"""How many times as large as its file the names of a saved timeline may be. Those of profilers are about as large as
-the file. A name of two bytes takes 60 in memory."""
+"""The largest ratio of a saved timeline's names to its file. Profilers' names are about as large as the file. A name of
+two bytes takes 60 bytes in memory."""
 ALWAYS_UNPACKED_HEADER_BYTES = 4 << 20
-"""The size to which the names of any saved timeline may unpack."""
+"""The size to which the names of a saved timeline may always unpack, whatever the ratio."""
 
 MOST_RESULT_BYTES = 64 << 20
-"""The size of a saved result. A span of six bytes takes 64 in memory."""
+"""The size of a saved result. A span of six bytes takes 64 bytes in memory."""
 
 MOST_DEVICES = 64
-"""The devices that are explained one by one. One process drives no more: 8 MI300X in 8 parts each."""
+"""The number of devices that are explained one by one. One process drives no more: 8 MI300X in 8 parts each."""
 
 MOST_LEFT_FILES, MOST_LEFT_LEVELS = 1_000, 3
-"""The files of a recording's folder that was left behind, and its nested folders."""
+"""The number of files in a recording's folder that was left behind, and the depth of its nested folders."""
 MOST_LEFT_BYTES = 1 << 30
 """The size of a file in such a folder."""
 MOST_JOURNAL_BYTES = 64 << 20

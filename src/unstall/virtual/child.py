@@ -20,7 +20,7 @@ _pythons_own = sys.__excepthook__
 
 
 def arm(place: str | None) -> None:
-    """Gives this process a virtual GPU, and writes the run of this process to a place.
+    """Gives this process a virtual GPU, and writes the run of this process to `place`.
 
     `place` is a `RunPlace` as JSON. If it is None, as in child processes, no run is written.
     """

@@ -1,4 +1,4 @@
-"""The reads of the virtual clock by lines of the program, so that reports can say what a reading left out."""
+"""The reads of the virtual clock by lines of the program. With these, reports say what a measured time leaves out."""
 
 from __future__ import annotations
 

@@ -233,8 +233,8 @@ def machine(options: MachineOptions, *, checked: bool = False) -> Machine:
     `checked` says that the GPU of `options` is known to exist. If it is False, its file is read now, which imports
     NumPy.
 
-    Raises UsageError in four cases: this process has a machine with options other than `options`, torch was imported
-    first, the GPU is unknown, or torch would refuse the allocator's settings.
+    Raises UsageError in four cases: this process has a machine with options other than `options`, torch is already
+    imported, the GPU is unknown, or torch would refuse the allocator's settings.
     """
     if not _machines:
         if "torch" in sys.modules:

@@ -131,7 +131,7 @@ class ProgramClock:
         return self._offsets[1] + (self._read() if self._clock else self._time_ns())
 
     def _read(self) -> int:
-        """Returns the calling thread's virtual time in ns, and keeps that the program read it."""
+        """Returns the calling thread's virtual time in ns, and logs that the program read it."""
         asked = not getattr(self._within, "asking", False)
         now = self._virtual()
         if asked:

@@ -59,8 +59,8 @@ class RunFolder:
             remember_interrupt()
 
     def _at_termination(self) -> None:
-        """Writes the timeline while a signal is about to end the process. Waits if it is being written already. Other
-        threads of the program go on meanwhile, but what they do is no longer in the timeline.
+        """Writes the timeline before a signal ends the process. If another thread is writing it already, waits for
+        that. Other threads of the program go on meanwhile, but their further work is not in the timeline.
         """
         self.write()
         with self._writing:

@@ -30,7 +30,10 @@ def test_two_kernels_that_fill_the_device_gain_nothing_by_streams(in_turn: bool)
     assert finding.harmless
     assert finding.explains
     assert (finding.count, finding.exposed_ns, finding.wait_ns) == (5, 0, 0)
-    assert "each gemm takes 50.0 µs alone and uses 100 % of the device, so there is no room beside it" in finding.saw
+    assert (
+        "each gemm takes 50.0 µs alone and uses 100 % of the device, so there is no room for another kernel"
+        in finding.saw
+    )
 
 
 def test_kernels_that_leave_room_or_whose_shares_are_not_known_make_no_claim() -> None:

@@ -36,7 +36,7 @@ def test_idle_time_between_them_is_what_they_cost() -> None:
 def test_the_gain_is_said_to_be_that_of_the_function_whose_graph_is_replayed() -> None:
     finding = only(unfused(200, 2), "tiny-kernels")
     assert finding.edit == "graph:sgd.py:update"
-    assert finding.fix.endswith("The gain is that of a CUDA graph of all that update launches, not of this line alone")
+    assert finding.fix.endswith("The gain is for a CUDA graph of all that update launches, not of this line alone")
 
 
 @pytest.mark.parametrize(

@@ -491,6 +491,6 @@ for thread in threads:
 for thread in threads:
     thread.join()
 assert sorted(taken) == [float(number) for number in range(400)], len(taken)
-assert all(error.startswith("two threads ask one iterator of a prefetch") for error in errors), errors
+assert all(error.startswith("two threads ask the same iterator of a prefetch") for error in errors), errors
 print("CLEAR", len(errors))
 """

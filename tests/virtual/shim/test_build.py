@@ -184,7 +184,7 @@ def test_what_others_may_write_is_not_loaded(small: Torch, above: int, mode: int
     made = build(small)
     where = (made, *made.parents)[above]
     where.chmod(mode)
-    with pytest.raises(VirtualGpuError, match=f"not loaded from {where}: others may write to it"):
+    with pytest.raises(VirtualGpuError, match=f"not loaded from {where}: other users may write to it"):
         build(small)
 
 
@@ -320,7 +320,7 @@ def test_a_damaged_prebuilt_library_is_said_and_another_one_made(
     prebuilt = prebuild(small)
     prebuilt.write_bytes(prebuilt.read_bytes()[:100])
     assert build(small) == names_of(small).cached
-    said = f"unstall: the virtual GPU that came with unstall is damaged, and another one is made: {prebuilt.name}\n"
+    said = f"unstall: the virtual GPU that came with unstall is damaged, so it is compiled again: {prebuilt.name}\n"
     assert said in capsys.readouterr().err
 
 
@@ -407,7 +407,7 @@ def test_who_waits_for_the_compilers_of_another_is_told_so(
     def told() -> bool:
         nonlocal heard
         heard += capfd.readouterr().err
-        return "unstall: another process compiles the virtual GPU; this one waits for it\n" in heard
+        return "unstall: another process is compiling the virtual GPU; this process waits for it\n" in heard
 
     _until(told)
     for pid in (second, first):

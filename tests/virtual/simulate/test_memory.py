@@ -181,7 +181,7 @@ def test_a_failure_that_the_program_learns_of_late_is_noted() -> None:
     simulator.drain()
     assert [type(error).__name__ for error in log.raised] == [OutOfMemoryError.__name__]
     notes = simulator.timeline().meta.notes
-    assert "1 request for memory failed, and the program got the error at a later call than on a GPU" in notes
+    assert "1 request for memory failed. The program got the error at a later call than it would on a GPU" in notes
 
 
 @examples(200)

@@ -1,4 +1,4 @@
-"""The program reads a clock while the device is still at work, so the reading leaves that work out."""
+"""The program reads a clock while the device is still at work, so the measured time leaves out some of the work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unstall.result import Finding, Where
 from unstall.timeline.columns import I64
 from unstall.timeline.grouping import groups
 
-_APART = 0.1  # of the longer one: the reading, and how long the work took
+_APART = 0.1  # of the longer time: the measured one, or the one that the work took
 _LEAST_NS = 20_000  # a device that is behind by less has just been given its last op
 
 
@@ -19,7 +19,8 @@ def early_clock_read(run: Run) -> list[Finding]:
     """Returns one finding for each line that reads a clock before the device has done what was launched since the
     previous reading.
 
-    A reading that is as long as the work took is no finding, even if the device is behind: the launch queue was full.
+    If the time between two readings is as long as the work took, there is no finding, even if the device is behind: the
+    launch queue was full.
     There are findings only if the reads of the clock are known, as on the virtual GPU.
     """
     reads = run.timeline.clock_reads

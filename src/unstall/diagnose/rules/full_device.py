@@ -16,10 +16,11 @@ _LONGEST_NAME = 72  # characters of a kernel's name that are printed
 
 
 def full_device(run: Run) -> list[Finding]:
-    """Returns at most one finding for each device, on work of other streams beside which there is no room.
+    """Returns at most one finding for each device, about streams that leave no room for the work of other streams.
 
-    The kernels of the stream and those of all others fill the device; or either do, and the two never overlap. The
-    finding is always harmless. There are findings only if the shares of kernels are known, as on the virtual GPU.
+    Either the kernels of a stream and those of all other streams fill the device. Or only one of the two fills it, and
+    the two never overlap. The finding is always harmless. There are findings only if the shares of kernels are known,
+    as on the virtual GPU.
     """
     device = run.timeline.device
     findings = []
@@ -64,9 +65,9 @@ def _finding(run: Run, ops: I64) -> Finding:
         title="A kernel fills the device, so a second stream cannot help",
         saw=f"{counted(len(ops), 'op')} on other streams; each {name[:_LONGEST_NAME]} takes "
         f"{duration(int(length[alone]))} alone and uses {share(int(device.share[alone]), WHOLE)} of the device, so "
-        "there is no room beside it: side by side, two take as long as one after the other",
-        fix="nothing is lost by it, and nothing to gain: use one stream; streams help copies, and kernels that leave "
-        "room",
+        "there is no room for another kernel: two side by side take as long as one after the other",
+        fix="the second stream loses nothing and gains nothing: use one stream. Streams help copies, and kernels that "
+        "leave room",
         safe_if="—",
         count=len(ops),
         total_exposed_ns=0,

@@ -1,5 +1,5 @@
-"""Device memory is reserved in growing steps: each larger shape takes new memory, and what smaller shapes had stays
-reserved."""
+"""Device memory is reserved in growing steps: each larger shape takes new memory, and the memory of smaller shapes
+stays reserved."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def _remedy(source: CopySource, *, small: bool, once: bool) -> tuple[str, str, s
         return (
             "pass non_blocking=True: .to(device, non_blocking=True). A copy of up to 64 KiB needs no pinned memory: "
             "the driver takes the data at once, and the host goes on",
-            "no clock of the host relies on this wait",
+            "the program measures no time by this wait",
             "pin-copies",
         )
     return PAGEABLE_UPLOAD.fix, PAGEABLE_UPLOAD.safe_if, "pin-copies"

@@ -12,7 +12,7 @@ from unstall.what_if.edits.keep_on_device import repeated
 
 
 def repeated_upload(run: Run) -> list[Finding]:
-    """Returns one finding for each line that copies bytes to the device which were copied there before.
+    """Returns one finding for each line that copies bytes to the device again.
 
     The finding's exposed time is the time in which these copies ran and no kernel ran. Waits for these copies are left
     to the rules on pageable and pinned copies. There are findings only if the recorder knows the bytes, as the virtual

@@ -14,7 +14,7 @@ _WORTH = 0.01  # of the window
 
 
 def _of_data(run: Run, copies: I64) -> str:
-    """Returns a text that says what is known of the data of the device ops `copies`, or "" if all is usual.
+    """Returns a text on the data of the device ops `copies`. Returns "" if all of their data are used, as is usual.
 
     If it is not known which kernels use the data of an upload, the gain rests on an assumption, and the text says so.
     """

@@ -14,7 +14,7 @@ def tiny_kernels(run: Run, function: int | None = None) -> list[Finding]:
 
     `function` is the function that launch_bound reports, as a row of `timeline.stacks`. If None, launch_bound finds it.
     The finding's exposed time is the part of the idle time between these kernels that is due to launches and latency.
-    The finding's gain is that of a CUDA graph, which also captures what other lines launch. So the advice says so.
+    The finding's gain is that of a CUDA graph, which also captures launches of other lines. The advice says so.
     """
     between = run.lost_to("launch", "latency")
     found = [
@@ -40,9 +40,9 @@ def tiny_kernels(run: Run, function: int | None = None) -> list[Finding]:
 
 
 def _whose_gain(finding: Finding) -> str:
-    """Returns a sentence that says what the gain of a finding belongs to. Returns "" if the finding has no edit."""
+    """Returns a sentence that says which change gives a finding's gain. Returns "" if the finding has no edit."""
     if finding.edit is None:
         return ""
     function = finding.edit.partition(":")[2].rpartition(":")[2]
     whole = f"all that {function} launches" if function else "the whole step"
-    return f". The gain is that of a CUDA graph of {whole}, not of this line alone"
+    return f". The gain is for a CUDA graph of {whole}, not of this line alone"

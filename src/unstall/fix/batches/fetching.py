@@ -21,8 +21,8 @@ from unstall.guest.rng import drawn_from, random_states
 from unstall.guest.steps import HandedOn
 
 _WATCHED = 16  # RNG use is checked for the first 16 batches, then for every 16th
-_SHARE = 0.5  # of the memory that the program never needed, what batches may take
-_ASKED = 16  # for every 16th batch, that memory is read again
+_SHARE = 0.5  # the share that batches may take of the memory that the program never needed
+_ASKED = 16  # the memory is read again for every 16th batch
 
 
 class NoRoomAheadError(Exception):
@@ -53,8 +53,7 @@ class FetchedBatch:
 
 
 class Room:
-    """Limits the device memory that batches may take: to a share of the memory that was free even when the program's
-    memory use was at its peak.
+    """Limits the device memory that batches may take to a share of the memory that the program left free at its peak.
 
     A batch is in use from the moment when the program receives the batch until the device has finished with the batch.
     If the program needs more memory later, torch's allocator waits for the batches in use that the program has dropped,

@@ -95,8 +95,8 @@ class Iteration:
     def __next__(self) -> object:
         if not self._one_thread.acquire(blocking=False):
             raise UsageError(
-                "two threads ask one iterator of a prefetch for batches at the same time. Take the batches in one "
-                "thread and hand them on, or give each thread a loader and a prefetch of its own"
+                "two threads ask the same iterator of a prefetch for a batch at the same time. Take the batches in one "
+                "thread and pass them on, or give each thread its own loader and its own prefetch"
             )
         try:
             return self._next()

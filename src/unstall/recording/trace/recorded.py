@@ -356,7 +356,7 @@ class _Story:
             notes.append("the recording was cut short: the program ended within it")
         if self._last("over").get("why") == "profiler":
             notes.append("the recording ended as the program's own torch.profiler began")
-        notes += [f"the recording is not whole: {event['why']}" for event in self.all("failed")]
+        notes += [f"the recording is incomplete: {event['why']}" for event in self.all("failed")]
         return notes
 
     def all(self, name: str) -> list[Event]:

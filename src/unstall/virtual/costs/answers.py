@@ -66,7 +66,7 @@ def _total_ns(kernels: tuple[Kernel, ...]) -> int:
 
 
 def _lasting(kernels: tuple[Kernel, ...], least_ns: int) -> tuple[Kernel, ...]:
-    """Returns the kernels, scaled so that they take at least this time together."""
+    """Returns the kernels. If they take less than this time together, they are scaled up to it."""
     scale = max(1.0, least_ns / _total_ns(kernels))
     return tuple(replace(kernel, duration_ns=round(kernel.duration_ns * scale)) for kernel in kernels)
 
@@ -176,7 +176,7 @@ class MeasuredCosts:
         temporaries: list[tuple[int, ...]] = []
         held: tuple[int, ...] = ()  # bytes that the next pass takes over
         workspaces: dict[str, int] = {}
-        known: dict[int, _PieceCost] = {}  # a piece may come many times
+        known: dict[int, _PieceCost] = {}  # the same piece may occur many times
         for piece in split:
             if piece.ns is not None:
                 known[id(piece)] = (self._kernel(f"{name}_kernel", piece.ns),), ()
@@ -239,8 +239,8 @@ class MeasuredCosts:
     def _without_workspace(self, signature: Signature) -> _PieceCost:
         """Returns (kernels, allocations) of a piece if the device has no room for the workspace of a convolution.
 
-        cuDNN then tries its other algorithms, down to those without a workspace. Such an algorithm is not faster, or
-        cuDNN would have chosen it first.
+        cuDNN then tries its other algorithms, at last those without a workspace. None of these is faster than the
+        first: otherwise, cuDNN would have chosen it first.
         """
         kernels, allocations = self._piece(signature)
         if signature.name not in convolutions.OPERATORS or not allocations:
@@ -302,9 +302,9 @@ class MeasuredCosts:
         return kernels, (temporaries,) if temporaries else ()
 
     def _read_once(self, signature: Signature, family: Family, shape: CallShape, answer: Estimate) -> Estimate:
-        """Returns the estimate without the reads of arguments that have the memory of earlier arguments.
+        """Returns the estimate without reads of memory that an earlier argument has too.
 
-        Measured calls have arguments with memory of their own.
+        In measured calls, each argument has its own memory.
         """
         if not signature.repeated_bytes:
             return answer

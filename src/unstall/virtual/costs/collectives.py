@@ -22,9 +22,10 @@ class Links(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         kind: "NVLink" or "PCIe".
-        bytes_per_ns: What a ring of the GPUs moves at once, in each direction, as NCCL counts it: its bandwidth per
-            link (src/graph/topo.h) times the links, rounded down to what its search of rings reaches (search.cc).
-        switch_adds: Whether a switch between the GPUs adds up (NVLink SHARP).
+        bytes_per_ns: The rate at which a ring of the GPUs moves bytes in each direction, as NCCL counts it: NCCL's
+            bandwidth per link (src/graph/topo.h), times the links, rounded down to a rate that its search of rings
+            tries (search.cc).
+        switch_adds: Whether a switch between the GPUs computes sums (NVLink SHARP).
     """
 
     kind: Literal["NVLink", "PCIe"]
@@ -52,18 +53,19 @@ _TREE_FACTORS = {
         *(0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9),
     ),
 }
-"""The share of a tree's bandwidth that it reaches, by the size: from 64 bytes on, for each power of two."""
+"""The share of its bandwidth that a tree reaches. There is one share for each size: 64 bytes, and each further power of
+two."""
 _SWITCH_EFFICIENCY = 0.85
 _SWITCH_RATES = (60.0, 50.0, 40.0, 30.0, 24.0, 20.0, 15.0, 12.0, 11.0, 6.0, 3.0)
 """The rates, in bytes per ns, that NCCL tries for the part of a switch that each rank uses (search.cc)."""
 _MESSAGE_EFFICIENCY = 0.81
-"""The share of `bytes_per_ns` that a message reaches: 195 GB/s of 240 between A100s, by sendrecv_perf of nccl-tests
+"""The share of `bytes_per_ns` that a message reaches. sendrecv_perf of nccl-tests reached 195 of 240 GB/s between A100s
 (li-plus/playground, cuda/nccl.md). tuning.cc does not model messages.
 """
 
 
 class _Generation(NamedTuple):
-    """Limits of one generation of GPUs, in bytes per ns: of the protocol LL, and of a tree for each channel."""
+    """Limits of one generation of GPUs, in bytes per ns: that of the protocol LL, and that of one channel of a tree."""
 
     ll: float
     tree: float
@@ -76,7 +78,7 @@ def _generation(capability: tuple[int, int]) -> _Generation:
 
 
 _CHANNELS = 12
-"""The channels of trees. With these, only `bytes_per_ns` limits a tree between NVLink GPUs."""
+"""The number of channels of a tree. With so many, only `bytes_per_ns` limits a tree between NVLink GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ def ways(operation: Operation, links: Links, capability: tuple[int, int], ranks:
 
 
 def chosen_way(operation: Operation, size_bytes: int, links: Links, capability: tuple[int, int], ranks: int) -> Way:
-    """Returns the way that NCCL takes: the fastest.
+    """Returns the way that NCCL chooses, which is the fastest by its model.
 
     Args:
         operation: NCCL's operation.
@@ -146,7 +148,7 @@ def chosen_way(operation: Operation, size_bytes: int, links: Links, capability: 
 
 
 class Transfer(NamedTuple):
-    """An operation of NCCL: how long it takes from the time at which all ranks are ready, and its algorithm."""
+    """An operation of NCCL: its algorithm, and how long it takes once all ranks are ready."""
 
     ns: int
     algorithm: str

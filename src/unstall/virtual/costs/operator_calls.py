@@ -35,8 +35,8 @@ class OperatorCall(NamedTuple):
         allocations: How many blocks the call allocates.
         is_bound: Whether the operator was called by one of torch's bindings, such as `torch.add`. If not, it was called
             through `torch.ops`.
-        read_ns: If the call reads a value from the device: how long the device takes to copy it, and for the kernel
-            before that. Otherwise 0.
+        read_ns: If the call reads a value from the device: the device's time for the copy of the value, and for the
+            kernel before this copy. Otherwise 0.
     """
 
     ns: int

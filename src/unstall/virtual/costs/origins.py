@@ -33,7 +33,7 @@ Part = Literal[
 - "kernel times": `tables`, and `floor_ns`.
 - "kernel names": `kernels`.
 - "latencies": `limits`.
-- "links": `links`, and NCCL's model of them.
+- "links": `links`, and NCCL's model of the links.
 - "CPU operators": `cores`, the CPU rates and `page` of `host`.
 - "host calls": the other fields of `host`, and `operators_host_ns`.
 - "first uses": `startup`.

@@ -29,8 +29,8 @@ class Roofline:
 
     @property
     def tf32_flops_per_ns(self) -> float:
-        """For float32 that is rounded to TF32, on tensor cores: half of the rate of half precision, in NVIDIA's data
-        sheets of all GPUs that have TF32.
+        """The rate for TF32 on tensor cores. NVIDIA's data sheets of all GPUs with TF32 say half of the rate of half
+        precision.
         """
         return self.half_flops_per_ns / 2
 

@@ -110,8 +110,8 @@ class Signature:
 
     @property
     def repeated_bytes(self) -> int:
-        """The bytes that kernels find in a cache, because an earlier argument has the same memory: in `mul(x, x)`,
-        those of one x.
+        """The bytes that kernels find in a cache, because an earlier argument has the same memory. In `mul(x, x)`,
+        these are the bytes of one x.
         """
         return sum(tensor.distinct_bytes for tensor in self.tensors if tensor.repeated)
 

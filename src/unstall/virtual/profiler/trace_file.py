@@ -325,8 +325,8 @@ def _device(timeline: Timeline, text: Text) -> Iterator[str]:
 
 
 def _collectives(timeline: Timeline) -> dict[int, str]:
-    """Returns what Kineto tells of each collective, by the row of its kernel. The amounts are bytes, as elements of the
-    type Byte.
+    """Returns the fields that Kineto writes for each collective, by the row of its kernel. Amounts of data are counted
+    in elements of the type Byte.
     """
     told, strings = timeline.collectives, timeline.strings
     texts = _lists(told.op, told.name, told.group, told.members)

@@ -28,7 +28,7 @@ _NEVER = chosen(
     *(LogCode.ASSERT, LogCode.NOTICE, LogCode.COLLECTIVE_CALL),
 )
 _ENOUGH_PARTS = 256
-"""The number of parts of the log that are compressed together. They are small if the program often reads its clock."""
+"""The number of parts of the log that are compressed together. A part is small if the program often reads its clock."""
 
 
 class RaceLog:

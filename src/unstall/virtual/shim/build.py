@@ -82,7 +82,7 @@ def build(torch: Torch) -> Path:
     if is_sealed(names.prebuilt):
         return names.prebuilt
     if names.prebuilt.exists():
-        _say(f"the virtual GPU that came with unstall is damaged, and another one is made: {names.prebuilt.name}")
+        _say(f"the virtual GPU that came with unstall is damaged, so it is compiled again: {names.prebuilt.name}")
     return compiled(torch)
 
 
@@ -269,7 +269,7 @@ def _refuse_foreign(path: Path) -> None:
     others = stat.S_IMODE(about.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
     _refuse_foreign_owner(path)
     if others:
-        raise _foreign(path, "others may write to it")
+        raise _foreign(path, "other users may write to it")
 
 
 def _refuse_foreign_owner(path: Path) -> None:
@@ -305,7 +305,7 @@ def _locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _say("another process compiles the virtual GPU; this one waits for it")
+            _say("another process is compiling the virtual GPU; this process waits for it")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

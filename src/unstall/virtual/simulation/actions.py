@@ -65,7 +65,7 @@ class Actions:
         self.collectives: list[Collective] = []
         """The collectives, in the order in which the rank met the other ranks for them."""
         self.job: tuple[int, int] | None = None
-        """This process's rank in its job, and the number of ranks, if it is one of a job over NCCL."""
+        """This process's rank in its job, and the number of ranks, if the process belongs to a job over NCCL."""
         self._on_host: dict[int, Signature] = {}
         self._of_signature = Column(np.int64)
         self._needs_memory = Column(np.bool_)
@@ -130,8 +130,8 @@ class Actions:
         return number
 
     def instead(self, signature: int, ran: OperatorCost | None) -> int:
-        """Returns the number of the recipe of a call for whose memory the device has no room. `ran` is the cost of its
-        fallback, or None if the call fails: then nothing is launched.
+        """Returns the number of the recipe of a call that needs more memory than the device has. `ran` is the cost of
+        the call's fallback, or None if the call fails and launches nothing.
         """
         key = ("instead", signature, ran is None)
         found = self.recipes.find(key)

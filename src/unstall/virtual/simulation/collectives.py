@@ -1,4 +1,4 @@
-"""The collectives of NCCL that a rank took part in: what they are called, what they move, and when they end."""
+"""The collectives of NCCL in which a rank took part: their names, the data that they move, and when they end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Call(NamedTuple):
         dtype: The type of the elements, such as "float32".
         reduction: "sum", "avg", "product", "min", "max", "premul_sum", or "" if nothing is added up.
         sent: The bytes that the call reads on this rank.
-        received: The bytes that it writes.
+        received: The bytes that the call writes on this rank.
         peer: The other rank of a message within the group, or -1.
     """
 
@@ -31,7 +31,7 @@ class Call(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A process group: its name, its description, this rank's number in it, and the ranks of the job that are in it."""
+    """A process group: its name, its description, this rank's number in it, and its ranks as ranks of the job."""
 
     name: str
     description: str
@@ -43,9 +43,9 @@ class Meeting(NamedTuple):
     """When an operation could begin, in ns of the virtual time that all ranks share.
 
     Attributes:
-        ready: This rank is ready.
-        all_ready: The last rank is ready.
-        sender_ready: The last rank that sends this rank a message is ready.
+        ready: When this rank is ready.
+        all_ready: When all ranks are ready.
+        sender_ready: When all ranks that send a message to this rank are ready.
     """
 
     ready: int
@@ -83,8 +83,8 @@ class Collective:
         return (own, other) if self.calls[0].name == "send" else (other, own)
 
     def kernel(self, costs: Costs) -> str:
-        """Returns the name of the kernel. NCCL compiles kernels of sums with the protocol LL. They serve the other
-        reductions and protocols, too (`best_kernel` of src/device/generate.py).
+        """Returns the name of the kernel. NCCL compiles kernels for sums with the protocol LL, and uses these
+        kernels for other reductions and protocols too (`best_kernel` of src/device/generate.py).
         """
         call = self.calls[0]
         operation = _OPERATIONS[call.name]
@@ -103,7 +103,7 @@ class Collective:
             return meeting.ready
         moved: dict[tuple[str, int, Operation], int] = {}
         for call in self.calls:
-            lane = call.name if call.peer >= 0 else ""  # links carry what is sent beside what is received
+            lane = call.name if call.peer >= 0 else ""  # links carry both directions at the same time
             key = lane, _begins(call, meeting), _OPERATIONS[call.name]
             moved[key] = moved.get(key, 0) + _bytes(call, self.group)
         ends: dict[tuple[str, int], int] = {}
@@ -134,8 +134,8 @@ _TYPES = {
 
 
 def _begins(call: Call, meeting: Meeting) -> int:
-    """Returns from when on the bytes of a call move. A message that is sent waits for nobody, since the receiver has
-    room for it.
+    """Returns when the bytes of a call begin to move. A send waits for nobody, since the receiver has room for the
+    message.
     """
     if call.name == "send":
         return meeting.ready
@@ -143,8 +143,8 @@ def _begins(call: Call, meeting: Meeting) -> int:
 
 
 def _bytes(call: Call, group: Group) -> int:
-    """Returns the bytes of a call as the model of its operation counts them. A rank keeps its own part of what all send
-    to all.
+    """Returns the bytes of a call as the model of its operation counts them. In a gather, a scatter and an all-to-all,
+    the part that a rank keeps does not count.
     """
     others = (len(group.members) - 1) / len(group.members)
     if call.name in ("gather", "scatter", "all_to_all", "all_to_allv"):

@@ -217,7 +217,7 @@ class Simulation:
         work = np.zeros(len(step), np.int64)
         usual = steps.work[self.actions.recipes.first[recipe[own]]]
         own_work = self.clock.work(records, usual, woken)
-        own_work[records["code"] == LogCode.COLLECTIVE] = 0  # the ranks met since the record before
+        own_work[records["code"] == LogCode.COLLECTIVE] = 0  # the ranks met after the previous record
         work[position[own] - base] = own_work + self._pay(thread)
         instruction_thread = thread[row[of_row] - first].astype(np.int32)
         target = np.full(len(step), -1, np.int64)

@@ -217,8 +217,8 @@ class Simulator:
             return self.simulation.now(self._spend(0))
 
     def join_group(self, at_ns: int, rank: int, ranks: int) -> int:
-        """Has the calling thread wait until `at_ns` of its virtual clock, when the last of the ranks joins a process
-        group. Returns how long it waits, in ns. The first group is the job's.
+        """Lets the calling thread wait until `at_ns` of its virtual clock, when the last rank joins a process group.
+        Returns how long the thread waits, in ns. The first group is the job's.
         """
         with self._lock:
             actions = self.simulation.actions
@@ -229,7 +229,7 @@ class Simulator:
             return waits
 
     def can_start_ns(self, device: int, stream: int) -> int:
-        """Returns when the kernel of a collective can start on a stream, in ns, if only this rank is asked. The last
+        """Returns when the kernel of a collective can start on a stream, in ns, whatever the other ranks do. The last
         record of the calling thread is the COLLECTIVE_CALL.
         """
         with self._lock:
@@ -253,9 +253,9 @@ class Simulator:
     def call_facts(self, signature: int) -> tuple[int, bool]:
         """Returns (growth, reads) of an operator's call.
 
-        `growth` is by how many bytes the call's temporary memory can increase the reserved memory at most (see
-        `Requests.headroom`). Workspaces count as one byte: the headroom already leaves room for them. It is -1 if this
-        is not known yet. `reads` is whether the call's kernels include a copy to the host.
+        `growth` is the largest number of bytes by which the call's temporary memory can increase the reserved memory
+        (see `Requests.headroom`), or -1 if it is not known yet. Workspaces count as one byte: the headroom already
+        leaves room for them. `reads` is whether the call's kernels include a copy to the host.
         """
         with self._lock:
             if self._forked or self._draining:

@@ -193,7 +193,7 @@ def _uploads(race_log: RaceLog, records: int, done: Done, ran: Ran, row_of: I32)
 
 
 def _clock_reads(clock: ClockLog, lines: Lines, folder: str, text: Callable[[str], int]) -> tuple[Lines, ClockReads]:
-    """Returns (lines, reads): the lines with those that read the clock, and the table of the reads."""
+    """Returns (lines, reads): the lines, with the lines that read the clock added, and the table of the reads."""
     reads, short = clock.whole(), Shortened(folder)
     places = [(text(short[code.co_filename]), line, text(code.co_qualname)) for code, line in clock.places]
     if not len(reads):
@@ -237,7 +237,7 @@ def _notes(simulation: Simulation, *first: str | None) -> tuple[str, ...]:
     notes = [note for note in first if note]
     if simulation.requests.refused:
         failed = counted(simulation.requests.refused, "request")
-        notes.append(f"{failed} for memory failed, and the program got the error at a later call than on a GPU")
+        notes.append(f"{failed} for memory failed. The program got the error at a later call than it would on a GPU")
     guessed = sorted(simulation.actions.guessed)
     if guessed:
         more = f" and {len(guessed) - _NAMED} more" if len(guessed) > _NAMED else ""

@@ -192,7 +192,7 @@ def _with_the_rest(done: Done, calls: I64) -> I64:
 
 
 def _continued(done: Done) -> I64:
-    """Returns, for each instruction, the last call of its thread up to it. Returns -1 if the thread made no call."""
+    """Returns, for each instruction, its thread's last call so far. Returns -1 if the thread made no call yet."""
     order = np.argsort(done.thread, kind="stable")
     call = np.where(done.what[order] > RuntimeCall.REST, order, -1)
     latest = np.maximum.accumulate(np.where(call >= 0, np.arange(len(order)), -1)) if len(order) else order

@@ -1,8 +1,8 @@
 """Finds the data of copies to devices in a log: which bytes are copied, and which calls use the memory that they are
 copied to.
 
-The memory of an allocation is told by the allocation's number, not by its address: the allocator may give the memory of
-a freed allocation to the next one, and would give a copy on another stream other memory.
+Memory is identified by the number of its allocation, not by its address. The allocator may give the memory of a freed
+allocation to the next one; if the copy ran on another stream, the allocator would give it other memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from unstall.virtual.races.shared import record_of_use
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Calls:
-    """The first and the last call of each log record that put work on a device, as host rows; -1 if it made none."""
+    """The first and the last call by which each log record put work on a device, as host rows; -1 if there is none."""
 
     first: I32
     last: I32

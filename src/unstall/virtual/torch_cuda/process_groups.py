@@ -23,7 +23,7 @@ class NcclShim(Protocol):
 
 
 def process_group_names(runtime: Runtime) -> dict[str, object]:
-    """Maps the name in `torch._C` that makes the bindings of torch.distributed to a function that adds NCCL to them."""
+    """Maps a name in `torch._C` to a function that makes the bindings of torch.distributed, with NCCL."""
     make: Callable[[], bool] | None = getattr(runtime.torch_c, "_c10d_init", None)
     if make is None:
         return {}
@@ -42,6 +42,6 @@ def _add_nccl(c10d: ModuleType, shim: NcclShim) -> None:
     shim.define_nccl(c10d)
     atexit.register(shim.finish_messages)
     options = c10d.ProcessGroupNCCL.Options
-    # What programs set in ncclConfig_t changes nothing here.
+    # Fields of ncclConfig_t that programs set have no effect here.
     options.config = property(lambda self: vars(self).setdefault("_config", SimpleNamespace()))
     c10d._DEFAULT_PG_NCCL_TIMEOUT = _TIMEOUT  # type: ignore[attr-defined]

@@ -14,7 +14,9 @@ from unstall.what_if.place import EditPlace, parse_line
 from unstall.what_if.rewrites import on_streams
 from unstall.what_if.subject import Subject
 
-ASSUMED = "the file does not say which kernels use which copy: the next kernel on its stream is assumed to"
+ASSUMED = (
+    "the file does not say which kernels use which copy: the next kernel on the copy's stream is assumed to use it"
+)
 
 
 def prepare(text: str | None) -> EditPlace | None:
@@ -54,7 +56,7 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
         notes.append(ASSUMED)
     extra = data.second_buffers(np.flatnonzero(chosen & data.known))
     if extra:
-        notes.append(f"it takes {size(extra)} more memory of the device, for second buffers")
+        notes.append(f"second buffers take {size(extra)} more device memory")
     step = np.searchsorted(program.step_starts, program.launcher, side="right")
     stream, after, lag = ops.stream.astype(np.int64), ops.after.astype(np.int64), ops.lag.copy()
     device_of_stream = program.device_of_stream.tolist()
