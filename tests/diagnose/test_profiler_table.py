@@ -55,7 +55,7 @@ def test_cpp_does_not_help_what_is_in_calls_of_cuda() -> None:
 def test_launches_beside_a_busy_device_may_wait_for_a_full_queue() -> None:
     found = result(host_row("cudaLaunchKernel", 100, 900), kernel("gemm", 100, 890), host=905 * MS, device=890 * MS)
     assert "first use, or a full launch queue" in found.said[0].title
-    assert "a table does not say which" in found.said[0].saw
+    assert "A table does not say which" in found.said[0].saw
 
 
 def test_usual_launches_are_no_cause_and_host_or_device_is_not_known() -> None:
@@ -101,4 +101,4 @@ def test_what_was_not_read_is_told() -> None:
     assert "4 lines among the rows could not be read" in found.notes
     assert "only the first table was read: 2 more in the file" in found.notes
     assert any("27.0 ms of the host's time are not in the table" in note for note in found.notes)
-    assert "the sums below the table are missing" in " ".join(result(host_row("aten::mm", 5, 3)).notes)
+    assert "the totals below the table are missing" in " ".join(result(host_row("aten::mm", 5, 3)).notes)

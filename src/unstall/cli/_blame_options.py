@@ -34,7 +34,7 @@ def add_blame_options(parser: argparse.ArgumentParser) -> None:
         help="if the error does not say which kernel failed, run the program again for a core dump of the GPU, which "
         "names the kernel and its instruction",
     )
-    add_value(group, "--core-dump-to", "FILE", parse_file, "the same, and keep the core dump as FILE")
+    add_value(group, "--core-dump-to", "FILE", parse_file, "like --core-dump, and keep the core dump as FILE")
     add_value(
         group,
         "--hang-after",

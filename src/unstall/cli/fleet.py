@@ -38,7 +38,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--on", metavar="WHERE", help="where to read the traces: ray, or ray://ADDRESS:PORT")
     parser.add_argument("--no-cache", action="store_true", help="do not read or write the cache of summaries")
     add_place_options(parser)
-    add_output_options(parser, it="the report", largest="how many ranks and lines to show, the costliest first")
+    add_output_options(parser, it="the report", largest="costliest ranks and lines")
 
 
 def run(args: argparse.Namespace) -> int:

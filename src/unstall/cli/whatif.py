@@ -8,6 +8,7 @@ These edits can be limited to a place, by :FILE:LINE, :FILE:LINE:OP or :OP after
 
     remove-syncs    pin-copies      reuse-pinned    make-on-device
     read-later      overlap-copies  keep-cache      load-ahead
+    keep-on-device
 
 These make something K times as fast; K can be inf:
 
