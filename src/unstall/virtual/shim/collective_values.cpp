@@ -7,13 +7,13 @@ namespace {
 
 using c10d::ReduceOp;
 
-// Halves are added up in float32 and rounded once.
+// float16 and bfloat16 are added up in float32 and rounded once.
 Tensor adding(const Tensor& values) {
   auto type = values.scalar_type();
   return type == at::kHalf || type == at::kBFloat16 ? values.to(at::kFloat) : values;
 }
 
-// PREMUL_SUM: each rank multiplies before all add up.
+// PREMUL_SUM: each rank multiplies its values before they are added up.
 Tensor multiplied(const Tensor& values, const ReduceOp& op) {
   if (op.op_ != ReduceOp::PREMUL_SUM) return values;
   const auto& by = static_cast<const c10d::PreMulSumSupplement&>(*op.supplement_);
@@ -61,7 +61,7 @@ Tensors Values::one(int rank, const Tensor& tensor) const {
   return all;
 }
 
-// Every rank's values for this one: `mine` is its own part, `to` what it sends.
+// Returns the values that each rank has for this rank. `mine` is this rank's part for itself, `to` what it sends.
 Tensors Values::from_all(const Tensor& mine, const Tensors& to) {
   Tensors from;
   for (int rank = 0; rank < size_; rank++) from.push_back(rank == rank_ ? mine : at::empty_like(mine));
@@ -74,7 +74,7 @@ void Values::receive_all(const Tensor& mine, const Tensors& into, const Tensors&
   into[size_t(rank_)].copy_(mine);
 }
 
-// Each rank adds up one part of the elements for all.
+// Each rank adds up one part of the elements for all ranks.
 void Values::all_reduce(const Tensor& tensor, const ReduceOp& op) {
   Tensors parts = flat(tensor).tensor_split(size_), to;
   for (const auto& part : parts) to.push_back(multiplied(part, op));

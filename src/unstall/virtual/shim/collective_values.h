@@ -13,7 +13,7 @@ using Tensors = std::vector<Tensor>;
 Tensor flat(const Tensor& tensor);
 Tensors flattened(const Tensors& tensors);
 
-// Sums are in the order of the ranks, so they are the same in each run, and on each rank.
+// Sums add up the ranks in order, so they are the same in each run, and on each rank.
 class Values {
  public:
   Values(Peers& peers, int rank, int size) : peers_(peers), rank_(rank), size_(size) {}
@@ -24,11 +24,11 @@ class Values {
   void gather(const Tensor& input, const Tensors& outputs, int root);
   void scatter(const Tensor& output, const Tensors& inputs, int root);
 
-  // A part of each rank's, as flat().
+  // Each list has one part for each rank, as flat() returns it.
   void all_gather(const Tensor& input, const Tensors& outputs);
   void reduce_scatter(Tensors inputs, const Tensor& output, const c10d::ReduceOp& op);
   void all_to_all(const Tensors& inputs, const Tensors& outputs);
-  // So many rows for each rank, or as many for each if `rows` is empty.
+  // Each rank gets as many rows as `rows` says, or all get equally many if `rows` is empty.
   Tensors split(const Tensor& tensor, const std::vector<int64_t>& rows) const;
 
  private:

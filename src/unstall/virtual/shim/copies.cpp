@@ -71,8 +71,8 @@ uint64_t hash_of(const uint8_t* bytes, size_t count) {
   return whole;
 }
 
-// A number for the bytes of a tensor on the host, the same for the same bytes; 0 if they were not computed. The tensor
-// has no gaps.
+// Returns a number for the bytes of a tensor on the host. Equal bytes have equal numbers; 0 stands for bytes that were
+// not computed. The tensor must have no gaps.
 int32_t content_of(const Tensor& from) {
   if (!logging() || !from.numel() || (settings().skip && !known(from))) return 0;
   uint64_t hash = computed([&] { return hash_of(static_cast<const uint8_t*>(from.const_data_ptr()), from.nbytes()); });

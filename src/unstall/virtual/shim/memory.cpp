@@ -45,7 +45,7 @@ int64_t worst_growth(int64_t bytes) {
   return (rounded + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
 }
 
-// Whether reserved memory can surely grow by this; then that room is taken.
+// Returns whether it is certain that reserved memory can grow by this much. If so, takes that room.
 bool takes_room(int device, int64_t growth) {
   auto& left = headroom.bytes[size_t(device)];
   if (growth == 0 || left.load(std::memory_order_relaxed) == std::numeric_limits<int64_t>::max()) return true;

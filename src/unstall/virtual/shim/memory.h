@@ -54,7 +54,7 @@ void use_on_stream(const c10::DataPtr& data, int64_t stream);
 void set_headroom(int device, int64_t bytes);
 
 // Writes the LAUNCH of an operator whose own memory, beside its results, can make reserved memory grow by `growth`.
-// Raises c10::OutOfMemoryError if the device is too full for it.
+// Raises c10::OutOfMemoryError if the device has no room for that memory.
 void log_launch(Entry entry, int64_t growth);
 
 // Pinned host memory. Its ranges have negative numbers in the log.

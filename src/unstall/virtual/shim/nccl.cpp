@@ -52,7 +52,7 @@ class VirtualNccl final : public LaunchingNccl {
   void waitForPendingWorks() override {}
   void enableCollectivesTiming() override {}
 
-  // The ranks of this group that are in a new one; they meet in it.
+  // Makes a group of some ranks of this group. The ranks meet when it is made.
   c10::intrusive_ptr<Backend> split(
       const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
       const c10::intrusive_ptr<Options>& options) override {
@@ -198,7 +198,7 @@ class VirtualNccl final : public LaunchingNccl {
     return add({OpType::RECV, "recv", {}, {only(tensors)}, {}, "", from}, true);
   }
 
-  // As torch does it: an all-reduce of one element, which the host waits for.
+  // As in torch: an all-reduce of one element, for which the host waits.
   WorkPtr barrier(const c10d::BarrierOptions& opts) override {
     int device = opts.device ? device_number(*opts.device)
         : !opts.device_ids.empty() ? int(opts.device_ids[0])
@@ -210,7 +210,7 @@ class VirtualNccl final : public LaunchingNccl {
   }
 
  private:
-  // Calls that are made in several ways.
+  // Calls that several functions of torch make.
 
   Call gather_into(const char* name, OpType type, const Tensor& output, const Tensor& input) {
     TORCH_CHECK(input.numel() * size_ == output.numel(),
@@ -257,7 +257,7 @@ void define_nccl(py::module_ c10d) {
       .def_readwrite("is_high_priority_stream", &NcclOptions::is_high_priority_stream)
       .def("__copy__", copied)
       .def("__deepcopy__", [copied](const NcclOptions& options, const py::dict&) { return copied(options); });
-  // What NCCL's communicators do beside collectives has no effect here.
+  // Functions of NCCL's communicators other than collectives have no effect here.
   group
       .def(py::init<const c10::intrusive_ptr<c10d::Store>&, int, int, c10::intrusive_ptr<NcclOptions>>(),
            py::call_guard<py::gil_scoped_release>(), py::arg("store"), py::arg("rank"), py::arg("size"),

@@ -9,7 +9,7 @@
 namespace unstall {
 namespace {
 
-// A mean or a sum keeps the bytes of the losses that it is made of, which torch's function of shapes does not tell.
+// A mean or a sum holds the memory of the losses that it is made of. torch's function of shapes does not say so.
 Tensor cross_entropy_of_two(
     const Tensor& self, const Tensor& target, const OptionalTensor& weight, int64_t reduction) {
   Tensor loss = at::binary_cross_entropy(self, target, weight, reduction);

@@ -1,4 +1,4 @@
-// Bytes from rank to rank of a process group, over gloo. No virtual time passes for them.
+// Moves bytes between the ranks of a process group, over gloo. No virtual time passes meanwhile.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -19,16 +19,16 @@ class Peers {
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
 
-  // Sends to[i] to rank i and receives from[i] from it, at the same time. Tensors without elements are not moved, and
-  // the own rank's are left alone. All ranks must call it in the same order.
+  // Sends to[i] to rank i and receives from[i] from rank i, at the same time. Tensors without elements are not moved,
+  // nor are those of this rank for itself. All ranks must make their calls of exchange() in the same order.
   void exchange(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from);
-  // The largest of all ranks' values, one by one.
+  // Returns, for each position in `values`, the largest value of all ranks.
   std::vector<int64_t> largest(const std::vector<int64_t>& values);
 
-  // Messages, apart from those of exchange(). send() does not wait for the receiver: it keeps `tensor`.
+  // Single messages, separate from exchange(). send() does not wait for the receiver: it keeps `tensor`.
   void send(const at::Tensor& tensor, int to);
   void receive(const at::Tensor& tensor, int from);
-  // Waits until the messages have been received, or one of them has not within this time.
+  // Waits until the messages have been received. Gives up as soon as one message takes longer than this time.
   void finish(std::chrono::milliseconds within);
 
  private:
@@ -39,7 +39,7 @@ class Peers {
   std::deque<c10::intrusive_ptr<c10d::Work>> sent_;
 };
 
-// finish() of all groups: for the end of the process, with which the messages would be lost.
+// Calls finish() of all groups. Call it before the process ends: messages that are not received by then are lost.
 void finish_messages();
 
 } // namespace unstall

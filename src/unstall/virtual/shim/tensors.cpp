@@ -110,7 +110,7 @@ Tensor from_meta(const Tensor& meta, int device) {
   if (!meta.defined() || !meta.is_meta()) return meta;
   OnDevice on_device(device);
   size_t bytes = at::detail::computeStorageNbytes(meta.sizes(), meta.strides(), meta.itemsize());
-  // A kernel that shrinks its result keeps the result's bytes, as mse_loss does.
+  // If a kernel shrinks its result, as mse_loss does, the memory of the larger result stays.
   const c10::Storage& storage = meta.storage();
   if (storage.use_count() == 1) bytes = std::max(bytes, storage.nbytes());
   auto held = c10::make_intrusive<c10::StorageImpl>(

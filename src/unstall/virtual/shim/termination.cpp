@@ -14,7 +14,7 @@
 namespace unstall {
 namespace {
 
-constexpr int64_t TWICE_NS = 1'000'000'000; // to a whole process group, `unstall run` sends it a second time
+constexpr int64_t TWICE_NS = 1'000'000'000; // a signal to the process group comes twice: `unstall run` passes it on
 constexpr int GIL_WITHIN_S = 5; // code that never releases the GIL would keep the process alive
 constexpr int ENDED_BY[] = {SIGTERM, SIGHUP};
 
@@ -49,7 +49,7 @@ void handle(int number) {
     asked_ns = now();
     sem_post(&wake);
   } else if (now() - asked_ns > TWICE_NS) {
-    end_by(number); // who asks again means it
+    end_by(number); // a second request after this time ends the process at once
   }
   errno = error;
 }
@@ -83,7 +83,7 @@ void* wait_for_end(void*) {
 bool start_waiting() {
   sigset_t all, before;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before); // the program's signals are for its own threads
+  pthread_sigmask(SIG_SETMASK, &all, &before); // only the program's own threads take its signals
   pthread_t thread;
   int failed = pthread_create(&thread, nullptr, wait_for_end, nullptr);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
