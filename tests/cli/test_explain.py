@@ -291,7 +291,7 @@ def test_a_profilers_table_has_no_timeline(unstall: Cli, pasted: Path, tmp_path:
     for option in (["--max-idle", "5%"], ["--step", "x"], ["--save-timeline", str(tmp_path / "x.unstall")]):
         outcome = unstall("explain", pasted, *option)
         assert outcome.code == 2
-        assert "is a profiler's table, without a timeline" in outcome.err
+        assert "this is a profiler's table, and" in outcome.err
 
 
 def test_the_head_of_a_table_alone_exits_3(unstall: Cli, pasted: Path) -> None:
