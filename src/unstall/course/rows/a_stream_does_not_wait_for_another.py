@@ -21,11 +21,11 @@ ROW = Row(
             at_least=1,
         ),
         Check("unstall finds the race, with both lines.", "without a wait, races", equal=1),
-        Check("With wait_stream there is none.", "with wait_stream, races", equal=0),
+        Check("With wait_stream, there is no race.", "with wait_stream, races", equal=0),
     ),
     learn=(
         "Streams do not wait for each other unless they are told to. Call wait_stream before a stream reads what "
-        "another writes, and again before the first uses the result. A right result does not prove that there is no "
+        "another stream writes, and again before that other stream uses the result. A right result does not prove that there is no "
         "race."
     ),
 )

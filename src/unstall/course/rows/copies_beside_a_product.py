@@ -6,7 +6,7 @@ ROW = Row(
     number=12,
     topic="Copies",
     related=(10, 13),
-    question="How much time do copies take that run beside the computation?",
+    question="How much time do copies take if they run beside the computation?",
     author=Author(
         "Tesla T4",
         {"one stream": "1.03 s", "two streams": "0.551 s"},

@@ -16,7 +16,7 @@ ROW = Row(
         Check("stream_map bounds its memory, too.", "stream_map, memory", "one stream, memory", at_most=12),
     ),
     learn=(
-        "In both strategies, copies in, copies out and kernels run side by side. A is simpler: the order of a stream "
-        "bounds its memory. stream_map can do both, measures which is faster, and keeps memory bounded, too."
+        "In both strategies, copies in, copies out and kernels run side by side. A is simpler: the items of a stream "
+        "follow each other, so few are in memory at once. stream_map can do both, measures which is faster, and keeps memory bounded, too."
     ),
 )
