@@ -20,8 +20,9 @@ ROW = Row(
         Check("graphed gives the same bits.", "graphed, results that are equal", equal=1),
     ),
     learn=(
-        "If kernels are tiny, launching them takes longer than they do. A graph launches all of them by one call. whatif says "
-        "what a graph would gain before it is written, and graphed captures it and proves that results are the same."
+        "If kernels are tiny, launching them takes longer than they do. A graph launches all of them by one call. "
+        "whatif says what a graph would gain before it is written, and graphed captures it and proves that results "
+        "are the same."
     ),
     numerics="real",
 )

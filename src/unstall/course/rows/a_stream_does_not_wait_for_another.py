@@ -25,7 +25,7 @@ ROW = Row(
     ),
     learn=(
         "Streams do not wait for each other unless they are told to. Call wait_stream before a stream reads what "
-        "another stream writes, and again before that other stream uses the result. A right result does not prove that there is no "
-        "race."
+        "another stream writes, and again before that other stream uses the result. A right result does not prove "
+        "that there is no race."
     ),
 )

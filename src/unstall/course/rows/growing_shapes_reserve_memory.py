@@ -30,8 +30,8 @@ ROW = Row(
         ),
     ),
     learn=(
-        "A segment that is too small for the next input stays reserved, and a larger one is added. In the worst case, the "
-        "reserved memory grows with the square of the steps. One step with the largest shape first avoids it."
+        "A segment that is too small for the next input stays reserved, and a larger one is added. In the worst case, "
+        "the reserved memory grows with the square of the steps. One step with the largest shape first avoids it."
     ),
     then=(("unstall open", "memory over time, by line"),),
 )

@@ -17,6 +17,7 @@ ROW = Row(
     ),
     learn=(
         "In both strategies, copies in, copies out and kernels run side by side. A is simpler: the items of a stream "
-        "follow each other, so few are in memory at once. stream_map can do both, measures which is faster, and keeps memory bounded, too."
+        "follow each other, so few are in memory at once. stream_map can do both, measures which is faster, and keeps "
+        "memory bounded, too."
     ),
 )
