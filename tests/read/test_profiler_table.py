@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from unstall.errors import TraceError
-from unstall.read.profiler_table import MOST_BYTES, ProfilerTable, TableRow, is_profiler_table, read_profiler_table
+from unstall.read.profiler_table import ProfilerTable, TableRow, is_profiler_table, read_profiler_table
+from unstall.timeline.limits import MOST_TABLE_BYTES
 
 HEAD = ("Name", "Self CPU %", "Self CPU", "CPU total %", "CPU total", "CPU time avg")
 DEVICE = ("Self CUDA", "Self CUDA %", "CUDA total", "CUDA time avg")
@@ -126,7 +127,7 @@ def test_lines_that_are_no_rows_are_counted_and_a_second_table_is_told(tmp_path:
     ("text", "why"),
     [
         ("\n".join(table().splitlines()[:3]), "none of its rows can be read"),
-        ((table() + "x" * MOST_BYTES), "longer than 4 MiB"),
+        ((table() + "x" * MOST_TABLE_BYTES), "longer than 4 MiB"),
     ],
 )
 def test_what_cannot_be_read_is_refused(tmp_path: Path, text: str, why: str) -> None:

@@ -15,11 +15,10 @@ from typing import Protocol
 from unstall.errors import TraceError
 from unstall.read.list_items import Items
 from unstall.read.text_window import TextWindow
+from unstall.timeline.limits import MOST_EVENT_BYTES, MOST_UNREADABLE_EVENTS
 
 PIECE_BYTES = 1 << 20
-_MOST_EVENT_BYTES = 16 << 20
 _MOST_TRIES = 64  # to find a gap, or an event in broken text
-_MOST_UNREADABLE = 10_000  # events before the first readable one
 
 _GAP = re.compile(rb"\}\s*,\s*(?=\{)")
 _COMMA = re.compile(rb"\s*,\s*(?=\{)")
@@ -78,14 +77,14 @@ class Cutter:
             else:
                 raise TraceError(
                     f"{self._path}: the event at byte {window.start + 1:,} is longer than "
-                    f"{_MOST_EVENT_BYTES >> 20} MiB; no recorder writes such, so this is not read"
+                    f"{MOST_EVENT_BYTES >> 20} MiB; no recorder writes such, so this is not read"
                 )
         if self.unreadable and not self._any_taken:
             raise self._no_events()
 
     @property
     def _may_grow(self) -> bool:
-        return not self._window.ended and len(self._window) <= _MOST_EVENT_BYTES
+        return not self._window.ended and len(self._window) <= MOST_EVENT_BYTES
 
     def _by_gaps(self) -> bool:
         """Sends the events in the window, cut at gaps `}, {`. Returns False if the sink finds that a part is
@@ -249,7 +248,7 @@ class Cutter:
         if not self.unreadable:
             self.first_unreadable = self._window.start + where
         self.unreadable += 1
-        if self.unreadable >= _MOST_UNREADABLE and not self._any_taken:
+        if self.unreadable >= MOST_UNREADABLE_EVENTS and not self._any_taken:
             raise self._no_events()
 
     def _no_events(self) -> TraceError:

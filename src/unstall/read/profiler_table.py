@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unstall.errors import TraceError
+from unstall.timeline.limits import LONGEST_TABLE_LINE, MOST_TABLE_BYTES, MOST_TABLE_ROWS
 
-MOST_BYTES = 4 << 20
-_MOST_ROWS = 20_000
-_LONGEST_LINE = 4_000  # characters; torch cuts names and shapes off
 _FEWEST_TITLES = 3
 _MOST_WRAPPED = 6  # lines of one row
 _UNIT_NS = {"ns": 1.0, "us": 1e3, "μs": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
@@ -89,7 +87,7 @@ def is_profiler_table(path: Path) -> bool:
     """Returns whether a file has the head of a profiler's table in its first 4 MiB."""
     try:
         with path.open("rb") as file:
-            text = file.read(MOST_BYTES)
+            text = file.read(MOST_TABLE_BYTES)
     except OSError:
         return False
     return b"\0" not in text and any(True for _ in _heads(_lines(text)))
@@ -103,12 +101,12 @@ def read_profiler_table(path: Path) -> ProfilerTable:
     """
     try:
         with path.open("rb") as file:
-            text = file.read(MOST_BYTES + 1)
+            text = file.read(MOST_TABLE_BYTES + 1)
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if len(text) > MOST_BYTES:
+    if len(text) > MOST_TABLE_BYTES:
         raise TraceError(
-            f"{path}: longer than {MOST_BYTES >> 20} MiB, which no profiler's table is: paste only the table"
+            f"{path}: longer than {MOST_TABLE_BYTES >> 20} MiB, which no profiler's table is: paste only the table"
         )
     lines = _lines(text)
     heads = list(_heads(lines))
@@ -140,7 +138,9 @@ def read_profiler_table(path: Path) -> ProfilerTable:
 def _lines(text: bytes) -> list[str]:
     """Returns the lines without what quotes or indents them, and without lines that are too long."""
     lines = text.decode("utf-8", "replace").replace("\r", "").split("\n")
-    cleaned = ("".join(c for c in line if c.isprintable() or c == "\t") for line in lines if len(line) <= _LONGEST_LINE)
+    cleaned = (
+        "".join(c for c in line if c.isprintable() or c == "\t") for line in lines if len(line) <= LONGEST_TABLE_LINE
+    )
     return [line[_LINE_START.match(line).end() :].rstrip(" |") for line in cleaned]  # type: ignore[union-attr]
 
 
@@ -208,7 +208,7 @@ def _rows(lines: list[str], columns: list[_Column]) -> tuple[list[TableRow], int
     for line in lines:
         if _RULE.fullmatch(line):
             continue
-        if _TOTAL.search(line) or len(rows) >= _MOST_ROWS:
+        if _TOTAL.search(line) or len(rows) >= MOST_TABLE_ROWS:
             break
         for tried in (line, " ".join([*pending, line])):
             found = pattern.fullmatch(tried)

@@ -9,6 +9,8 @@ ALWAYS_UNPACKED_BYTES = 8 << 20
 """The size of text to which a compressed trace may always unpack, whatever the ratio."""
 MOST_EVENT_BYTES = 16 << 20
 """The size of one event of a trace, and of the text before the events."""
+MOST_UNREADABLE_EVENTS = 10_000
+"""The broken events before the first event of a trace that can be read."""
 MOST_TEXT = 512 << 20
 """The characters of all distinct strings of a trace."""
 MOST_NAMED_DEVICES = 1024
@@ -23,6 +25,9 @@ MOST_NOTES, LONGEST_NOTE = 16, 400
 """The notes of a trace, and their characters."""
 MOST_GLOBS, LONGEST_NAME = 64, 400
 """The globs of the user's files that a trace may set, and their characters."""
+
+MOST_TABLE_BYTES, MOST_TABLE_ROWS, LONGEST_TABLE_LINE = 4 << 20, 20_000, 4_000
+"""The bytes and the rows of a profiler's table, and the characters of its lines. torch cuts names and shapes off."""
 
 MOST_TIMELINE_BYTES = 16 << 30
 """The size to which a saved timeline may unpack."""
