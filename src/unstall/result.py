@@ -432,6 +432,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One problem: its place, its cost per step, and the way to fix it.
 
+    Several threads may read it at the same time.
+
     Attributes:
         rule: Name of the rule that found the problem.
         title: What happens, in a sentence.

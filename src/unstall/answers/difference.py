@@ -103,6 +103,8 @@ def diff(
     """Compare two runs. The result says what changed. If the first run's report has a plan of changes, the result also
     says whether the second run reached the step time that the plan promised.
 
+    Several threads may call it at the same time.
+
     Args:
         before: the first run: a trace file, a saved timeline, a `Timeline`, a profile, or a `Report`. If it is a report
             that was saved as .json, only step times and the plan are compared.

@@ -27,6 +27,8 @@ def explain(
     The profiler also accepts `explain` as its `on_trace_ready`. In this case `explain` prints the report, because the
     profiler ignores the value that `on_trace_ready` returns.
 
+    Several threads may call it at the same time.
+
     Args:
         source: a trace file, a saved timeline, a `Timeline`, or a `torch.profiler.profile` that has stopped.
         step: the name (or glob) of the annotation around one step. By default, steps are detected.

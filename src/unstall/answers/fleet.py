@@ -110,6 +110,8 @@ def fleet(
 ) -> Fleet:
     """Explain a training job of many ranks as one: who makes the others wait, at which lines, and why.
 
+    Several threads may call it at the same time.
+
     Args:
         source: a folder, a glob or a list of the ranks' traces, as torch.profiler or unstall wrote them.
         edits: changes to replay, such as "no-stragglers", "rank-like:3:0", "balance-stages", an edit of `whatif` for

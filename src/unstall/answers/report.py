@@ -16,7 +16,10 @@ from unstall.result import SCHEMA, Result
 
 
 class Report(Shown, Diagnosis):
-    """The result of `explain`. `print` shows it. `save` writes it to a file as .html, .json, .md or .txt."""
+    """The result of `explain`. `print` shows it. `save` writes it to a file as .html, .json, .md or .txt.
+
+    Several threads may read it at the same time.
+    """
 
     def document(self, *, scrub_paths: bool = False) -> Document:
         """Returns the report as a document. If `scrub_paths` is set, file paths are shortened."""

@@ -41,6 +41,8 @@ def whatif(
 ) -> Answer:
     """Predict how changes would alter the step time of a recorded run.
 
+    Several threads may call it at the same time.
+
     Args:
         source: a trace that `torch.profiler` wrote, a saved timeline, a `Timeline`, or a `torch.profiler.profile` that
             has stopped.

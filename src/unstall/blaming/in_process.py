@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,8 @@ def blame(*, races: bool = False) -> Blaming:
     """Names the line whose GPU work failed, if a CUDA error is raised in a `with` block.
 
     The line is added to the exception as a note. The exception is not suppressed. Nothing is printed.
+
+    Only one thread at a time may be in such a block. If another block is active, entering raises UsageError.
 
     Args:
         races: Also look for races between streams, and between device and host. This slows down each operator on the
@@ -63,6 +66,8 @@ class Blaming:
             self._undo = start(folder, races=self._races)
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
+            if error.errno == errno.EBUSY:
+                raise UsageError("another block of blame() is active in this process: end it first") from error
             raise UsageError(f"blame() cannot begin: {error.strerror or error}") from error
         self._folder = folder
         return self

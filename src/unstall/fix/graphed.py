@@ -41,6 +41,8 @@ def graphed(
     and the line. A graph that is not faster than eager execution is not kept. Without a CUDA device, all calls run
     eagerly.
 
+    Several threads may call one graphed function at the same time. They take turns.
+
     Args:
         fn: The function or module. If None, a decorator with the other arguments is returned.
         streams: How many streams a graph uses. 1: the graph does not fork. "auto": the number that is measured to be

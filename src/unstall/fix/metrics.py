@@ -109,6 +109,8 @@ class MetricBuffer:
     when the interpreter exits. If the process ends by `os._exit` or a fatal signal, pending values are lost. A forked
     process starts without pending values.
 
+    Several threads may add to one buffer at the same time.
+
     Args:
         deliver: A function that `add`, `take` and `flush` call with each `MetricRow`. If None, `take` returns the rows.
         max_lag: The largest number of steps between `add` and delivery.

@@ -3,6 +3,7 @@ different items."""
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -57,6 +58,8 @@ def stream_map(
     `fn` is called in the caller's thread, once for each item, in order. Up to `in_flight` items are in flight: `fn` was
     called with them, and the program has not taken their results. If device memory runs out, the number of items in
     flight is reduced. The call that ran out of memory is then repeated with the same random state.
+
+    One iterator is for one thread. If two ask it at the same time, one of them gets a UsageError, and nothing is lost.
 
     Args:
         fn: The function. It takes an item whose tensors are on the device, and returns tensors.
@@ -133,6 +136,7 @@ class StreamMap(Generic[Result]):
         self._made: torch.Event | None = None  # event after the observed calls
         self._alone = False  # whether items run one by one from now on
         self._idle = 0  # items in a row for which the device was idle
+        self._one_thread = threading.Lock()
         self._blocked = False  # whether the host waited for the last item's copy; then an idle device shows nothing
         self._spans: list[tuple[torch.Event, torch.Event]] = []  # around one item's copy in, computation and copy out
         self._counters = StreamMapCounters()
@@ -150,8 +154,16 @@ class StreamMap(Generic[Result]):
         return self
 
     def __next__(self) -> Result:
-        loop = self._loop
-        result = next(loop) if loop is not None else self._next()
+        if not self._one_thread.acquire(blocking=False):
+            raise UsageError(
+                "two threads ask the same stream_map for a result at the same time. Take the results in one thread and "
+                "pass them on, or give each thread a stream_map of its own"
+            )
+        try:
+            loop = self._loop
+            result = next(loop) if loop is not None else self._next()
+        finally:
+            self._one_thread.release()
         item_handed_on(self._fn)
         return result
 

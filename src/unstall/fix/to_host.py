@@ -93,6 +93,8 @@ def to_host(value: Nest) -> HostFuture[Nest]:
         ...  # launch the next step
         print(loss_on_host.result().item())
 
+    Several threads may call it at the same time.
+
     Args:
         value: A tensor of any shape and dtype, or nested tuples, lists, mappings and dataclasses of tensors.
 

@@ -63,6 +63,8 @@ def warm_up(fn: Callable[..., object], *largest_inputs: object) -> WarmUpStats:
     the largest product of its whole numbers. So `warm_up(step, 8, 16, 64)` calls `step(64)` first. If a later call took
     more memory than the first, the statistics say so.
 
+    Several threads may call it at the same time, but then each counts the others' memory, too.
+
     Args:
         fn: The function to call.
         *largest_inputs: One input for each call of `fn`. A tuple has all positional arguments; any other object is the

@@ -81,6 +81,8 @@ class no_sync(_Block, Guard):  # noqa: N801 - used like a function
     it is suspended at a `yield`. If a `with` block in a generator contains a `yield`, it also guards the code that uses
     the yielded values.
 
+    Several threads may use guards at the same time, each one of its own.
+
     Args:
         mode: "error" raises SyncError before the wait. "warn" issues a SyncWarning at the line that waits. The warning
             says how long the wait took. "count" only collects waits.
@@ -120,6 +122,8 @@ class allow_sync(_Block):  # noqa: N801 - used like a function
 
     Like `no_sync`, `allow_sync` is a context manager and a decorator. A `no_sync` block inside an `allow_sync` block
     guards again.
+
+    Several threads may use it at the same time. It allows waits in its own thread only.
 
     Args:
         reason: Why the wait is acceptable. The reason is for readers of the code; it has no effect.

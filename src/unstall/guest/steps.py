@@ -59,6 +59,8 @@ def step() -> None:
 
     Call this function once per step, after the step's work. If a program calls `unstall.step()`, only these calls end
     the program's steps. If the program is not being recorded, the call does nothing.
+
+    Several threads may call it at the same time.
     """
     if steps_are_ignored():
         return

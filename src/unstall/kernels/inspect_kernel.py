@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import numbers
+import threading
 from types import FunctionType
 from typing import Any
 
@@ -17,6 +18,7 @@ from unstall.kernels.report import KernelReport
 from unstall.kernels.traffic import count
 
 _MOST_THREADS = 1024
+_turn = threading.RLock()
 
 
 def inspect_kernel(
@@ -35,6 +37,9 @@ def inspect_kernel(
 
     Races are found even if the results are right: two accesses race if no barrier orders them. The report is only about
     this launch. With other arguments, the kernel may take other branches.
+
+    Several threads may call it at the same time. One thread waits for the other, because Numba's
+    simulator belongs to the process.
 
     Args:
         kernel: A function decorated with `cuda.jit`.
@@ -78,7 +83,8 @@ def inspect_kernel(
         given.append((name, plain))
         if hasattr(value, "copy_to_device"):
             on_device.append((value, plain))
-    accesses = run(function, blocks, threads, shared_bytes, given)
+    with _turn:
+        accesses = run(function, blocks, threads, shared_bytes, given)
     for device_array, plain in on_device:
         device_array.copy_to_device(plain)
     traffic = count(accesses)

@@ -35,6 +35,8 @@ SCHEMA = "unstall.kernel/1"
 class KernelReport(Shown):
     """What one launch of a kernel did to memory, and a model of its time.
 
+    Several threads may read it at the same time.
+
     Attributes:
         kernel: The name of the kernel.
         file: The file of the kernel.

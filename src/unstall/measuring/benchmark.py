@@ -108,6 +108,8 @@ def bench(
 
         print(unstall.bench(torch.mm, x, y, flops="2GFLOP"))
 
+    Several threads may call it at the same time, but then each measures the others' work, too.
+
     Args:
         fn: The function. Its arguments, closure and results may contain arrays of torch, CuPy, JAX or NumPy, of any
             shape and dtype.

@@ -92,6 +92,8 @@ def compare(
     function is SAME. Otherwise, it is FAST if the interval lies below 1, and SLOW if the interval lies above 1. If the
     interval contains 1 when the time limit is reached, the function is UNCLEAR.
 
+    Several threads may call it at the same time, but then each measures the others' work, too.
+
     Args:
         functions: A mapping from names to functions. The first function is the reference.
         *args: Positional arguments of every call. They may be arrays of torch, CuPy, JAX or NumPy, of any shape and

@@ -30,6 +30,8 @@ class Stopwatch:
                 y = x @ x
         print(watch.seconds)
 
+    Several threads may use stopwatches at the same time, each one of its own.
+
     Args:
         description: The beginning of the printed line.
         show: Whether to print a line at the end of the block.

@@ -50,6 +50,8 @@ class Timer:
 
         print(unstall.Timer("x @ x", globals={"x": x}).blocked_autorange())
 
+    Several threads may use timers at the same time, but then each measures the others' work, too.
+
     Args:
         stmt: The statement.
         setup: Code that runs before each block of runs.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +26,8 @@ from unstall.rounding.judge import RUNS, Compared, Judge
 from unstall.rounding.noise import Noise
 from unstall.rounding.samples import Ran
 
+_turn = threading.RLock()
+
 
 def compare_numbers(
     fn: Function, *inputs: object, across: Sequence[str | Callable[..., object]] = ("repeat", "float64")
@@ -39,6 +42,9 @@ def compare_numbers(
     These random errors are as large as the operator's rounding errors (Monte Carlo arithmetic, see `noise.py`). A
     difference is more than rounding if it exceeds the effect of the random errors by Student's factor. The confidence
     is 99.9 % for all tensors of a way together.
+
+    Several threads may call it at the same time. One thread waits for the other, because random
+    states belong to the process.
 
     Args:
         fn: A function, a module, or a method of a module. Modules that the function uses must be among `inputs`,
@@ -70,7 +76,7 @@ def compare_numbers(
         raise UsageError('`across` is a list of ways, such as across=["float64"]')
     for which in across:
         check(which)
-    with _kept_random_states():
+    with _turn, _kept_random_states():
         streams = Streams()
         before = as_it_is = run(as_given(fn, inputs), streams=streams, outside=Outside())
         if not before.ends:

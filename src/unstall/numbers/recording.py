@@ -35,6 +35,8 @@ def recording_numbers(path: str | os.PathLike[str], most: int = MOST) -> Iterato
     One of the two files must come from `unstall numbers --record`, which also measures the effect of rounding. If
     the program has `recording_numbers` blocks, this command records only these blocks, and does not write `path`.
 
+    Several threads may record at the same time, each to a file of its own.
+
     Args:
         path: The file. Its name ends in `.numbers`. An earlier recording is replaced. On every rank except rank 0, the
             rank's number is added to the name.

@@ -18,6 +18,8 @@ def load(path: str | Path, *, progress: Callable[[int, int], None] | None = None
 
     The kind of the file is found from its content, not from its name.
 
+    Several threads may call it at the same time.
+
     Args:
         path: The file: Chrome trace JSON, plain or compressed (gzip, zstd), or a file that `Timeline.save` wrote.
         progress: Called with (bytes of the file read so far, its size in bytes) while a trace is read.

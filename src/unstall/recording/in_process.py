@@ -35,6 +35,8 @@ def record(
 
     The block itself never fails because of the recording.
 
+    Only one thread at a time may record. If another recording is active, entering raises UsageError.
+
     Args:
         steps: How many steps to record. Before these steps come `warmup` steps, and then steps that are only timed, for
             at least 0.3 s, as in `unstall run`. None records the whole block.

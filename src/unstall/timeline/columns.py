@@ -463,6 +463,8 @@ class Meta:
 class Timeline:
     """One recorded run, as tables of numpy columns. The docstring of this module explains the conventions.
 
+    Several threads may read it at the same time.
+
     Attributes:
         strings: Each distinct text, once. Columns of texts have indices into `strings`.
         host: Events of the host's threads: operators, calls of CUDA, Python frames, annotations.
