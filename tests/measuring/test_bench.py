@@ -23,10 +23,17 @@ QUICK: dict[str, Any] = {"max_seconds": 0.15}
 
 
 def test_a_sleep_takes_as_long_as_it_says() -> None:
-    measured = unstall.bench(time.sleep, 0.002, **QUICK)
+    took = []
+
+    def sleep() -> None:
+        began = time.perf_counter_ns()
+        time.sleep(0.002)
+        took.append(time.perf_counter_ns() - began)
+
+    measured = unstall.bench(sleep, **QUICK)
     assert measured.method == "host"
     assert measured.device is None
-    assert 2.0e6 <= measured.wall.median < 4.0e6
+    assert 2.0e6 <= measured.wall.median <= 1.1 * max(took)  # a busy machine wakes it late
     assert measured.cache == "hot"
     assert measured.best is measured.wall
 
