@@ -96,3 +96,25 @@ def test_the_constraints_of_a_merged_op_give_its_end_as_recorded() -> None:
     reduced = reduce(made, np.zeros(9, dtype=np.bool_))
     one = np.ones(1)
     assert replay(reduced.program).op_end.tolist() == reduced.arrivals.ends(one, one).tolist()
+
+
+def test_launches_become_few_also_where_their_queue_fills() -> None:
+    launch = Do(Code.LAUNCH, stream=0, work=3, call=5, ops=[Op(20, latency=2)])
+    made = program(Do(Code.CALL), *[launch] * 5_000, Do(Code.SYNC_STREAM, stream=0), Do(Code.CALL), capacity=1_000)
+    assert replay(made).end[-3] > 5_000 * 8  # the last launch waited for room
+    keep = np.arange(5_000) % 2_500 == 2_499
+    reduced = reduce(made, keep)
+    assert len(reduced.program.instructions) < 30
+    assert_same_times(made, keep)
+
+
+def test_launches_stay_where_the_queue_decides() -> None:
+    """Another stream gets its work as soon as the full queue has room: in pieces, it would get it at another time."""
+    launch = Do(Code.LAUNCH, stream=0, work=3, call=5, ops=[Op(20, latency=2)])
+    other = Do(Code.LAUNCH, stream=1, work=3, call=5, ops=[Op(7, latency=2)])
+    made = program(
+        Do(Code.CALL), *[launch] * 50, other, *[launch] * 50, other, Do(Code.CALL), devices=(0, 0), capacity=10
+    )
+    keep = made.ops.stream == 1
+    assert len(reduce(made, keep).program.instructions) > 100
+    assert_same_times(made, keep)

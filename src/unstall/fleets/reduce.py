@@ -1,8 +1,10 @@
 """Reduces a `Program` to what a job's replay needs: what the host and the streams do between collectives.
 
 Instructions and ops that nothing else depends on are merged. Each op and each instruction that is kept has the same
-times in a replay of the reduced program. The boundaries of steps are kept. If launch queues fill in the recording,
-launches are not merged. If they fill only because the rank waits for others, a merged launch takes one place.
+times in a replay of the reduced program. The boundaries of steps are kept. A merged launch takes one place in a launch
+queue. If queues fill in the recording, at most N launches become one, and a queue has 1/N of its places. N is the
+largest of 256, 64, 16 and 4 with which collectives, steps and waits keep their times exactly. If none does, launches
+are not merged. While a queue is full, the time of a single launch may differ.
 
 The mathematics: on one thread and one stream, the end of a run of launches is max(t + A, r + B). Here t is the thread's
 clock, r the time when the stream is free. The constants A and B follow from the run's instructions (max-plus algebra),
@@ -17,12 +19,14 @@ from typing import TypeVar
 import numpy as np
 
 from unstall.replay.engine import replay
-from unstall.replay.program import Code, Instructions, Ops, Program
+from unstall.replay.program import Code, Instructions, Ops, Program, Replayed
 from unstall.timeline.columns import I64, Bool
 from unstall.timeline.grouping import groups
 
 _Table = TypeVar("_Table", Instructions, Ops)
 _ON_STREAM = (Code.LAUNCH, Code.RECORD, Code.STREAM_WAIT, Code.SYNC_STREAM)
+_PIECES = (256, 64, 16, 4)  # launches that become one where queues fill
+_WAITS = (Code.SYNC_STREAM, Code.SYNC_DEVICE, Code.SYNC_EVENT, Code.JOIN)
 _OF_TARGET = (Code.STREAM_WAIT, Code.SYNC_EVENT, Code.JOIN)
 
 
@@ -82,9 +86,40 @@ def reduce(program: Program, keep: Bool) -> Reduced:
     program = replace(program, instructions=do)
 
     run = _runs(program, folds, joined | marked, keep)
-    if _fills_queues(program):
-        run[:] = -1
-    return _merged(program, run, folds)
+    if not _fills_queues(program):
+        return _merged(program, run, folds)
+    recorded = replay(program)
+    for length in _PIECES:
+        fewer = replace(program, capacity=max(program.capacity // length, 1))
+        reduced = _merged(fewer, _cut(run, length), folds)
+        if _keeps_times(program, recorded, reduced, keep):
+            return reduced
+    return _merged(program, np.full_like(run, -1), folds)
+
+
+def _cut(run: I64, length: int) -> I64:
+    """Cuts runs into pieces of at most `length` launches. Returns, for each instruction, the number of its piece."""
+    rows = np.flatnonzero(run >= 0)
+    order = rows[np.argsort(run[rows], kind="stable")]
+    begins = np.diff(run[order], prepend=-1) != 0
+    within = np.arange(len(order)) - np.flatnonzero(begins)[np.cumsum(begins) - 1]
+    piece = np.full_like(run, -1)
+    piece[order] = np.cumsum(within % length == 0) - 1
+    return piece
+
+
+def _keeps_times(program: Program, recorded: Replayed, reduced: Reduced, keep: Bool) -> bool:
+    """Returns whether the ops `keep`, steps and the host's waits have the same times in a replay of both programs."""
+    times = replay(reduced.program)
+    ops = reduced.op_of[keep]
+    marks = np.concatenate(
+        [program.step_starts, program.step_ends, np.flatnonzero(np.isin(program.instructions.code, _WAITS))]
+    )
+    return (
+        np.array_equal(recorded.op_start[keep], times.op_start[ops])
+        and np.array_equal(recorded.op_end[keep], times.op_end[ops])
+        and np.array_equal(recorded.end[marks], times.end[reduced.row_of[marks]])
+    )
 
 
 def _fills_queues(program: Program) -> bool:
