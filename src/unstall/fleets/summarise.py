@@ -316,7 +316,7 @@ def _split(host: Host, threads: list[I64]) -> list[tuple[I64, I64, I64]]:
     if not threads:
         return []
     turns = [_innermost(host, rows) for rows in threads]
-    times = np.unique(np.concatenate([time for time, _ in turns]))
+    times = turns[0][0] if len(turns) == 1 else np.unique(np.concatenate([time for time, _ in turns]))
     owner = np.full(len(times), -1, dtype=np.int64)
     for time, row in turns:
         at = np.searchsorted(time, times, side="right") - 1
