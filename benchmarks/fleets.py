@@ -3,19 +3,21 @@
 Usage: python -m benchmarks.fleets [--ranks 8,64,256] [--megabytes 50] [--folder FOLDER] [--out FILE] [--ray NODES]
 
 Writes the trace of each rank (a data-parallel training with one slow rank), explains the job, and prints for each
-number of ranks: the time, the largest memory of this process and of all together, and the size of the summaries.
-`--ray NODES` explains it again on a local Ray cluster of so many nodes, kills a worker in the middle, and compares the
-answers. Traces are removed afterwards.
+number of ranks: the time of the map and of the join, the largest memory of all processes together, and the size of a
+summary. `--ray NODES` explains it again on a local Ray cluster of so many nodes, kills a worker once half of
+the ranks are read, and compares the answers. Traces are removed afterwards.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
+import multiprocessing
 import os
-import resource
+import platform
 import shutil
-import subprocess
+import signal
 import tempfile
 import threading
 import time
@@ -24,13 +26,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from unstall._version import __version__
 from unstall.fleets.executors import Processes
 from unstall.fleets.fleet import explain_fleet
 from unstall.fleets.result import FleetResult
 from unstall.fleets.summarise import summarise
 
 _STEPS, _COLLECTIVES = 6, 24
-_BYTES_OF_KERNEL = 900  # of text for one operator, launch and kernel
+_TRIAL_KERNELS = 40 * _COLLECTIVES  # of a step whose text tells how many kernels a file of a given size has
 _SLOW_RANK, _SLOWER = 3, 1.2
 _NAMES = "gemm", "softmax", "norm", "add"
 
@@ -108,7 +113,8 @@ def _events(rank: int, ranks: int, kernels: int, latest: Callable[[int], Callabl
 
 def write_job(folder: Path, ranks: int, megabytes: float) -> None:
     """Writes the traces of a job. One rank computes a fifth more slowly, so the others wait for it."""
-    kernels = max(_COLLECTIVES, round(megabytes * 1e6 / _BYTES_OF_KERNEL / _STEPS))
+    trial = _events(0, ranks, _TRIAL_KERNELS, lambda sequence: lambda start: start)
+    kernels = max(_COLLECTIVES, round(megabytes * 1e6 / sum(len(event) + 2 for event in trial) * _TRIAL_KERNELS))
     arrivals: dict[int, float] = {}
 
     def noting(sequence: int) -> Callable[[float], float]:
@@ -127,6 +133,15 @@ def write_job(folder: Path, ranks: int, megabytes: float) -> None:
         (folder / f"rank{rank}.json").write_text(head + ",\n".join(events) + "\n]}")
 
 
+def write_apart(folder: Path, ranks: int, megabytes: float) -> None:
+    """Writes the traces in another process, so that its memory is not counted."""
+    writer = multiprocessing.get_context("spawn").Process(target=write_job, args=(folder, ranks, megabytes))
+    writer.start()
+    writer.join()
+    if writer.exitcode:
+        raise SystemExit(f"the traces cannot be written (exit code {writer.exitcode})")
+
+
 class _Memory:
     """The most memory that this process and its children had at one time, by the kernel's proportional share."""
 
@@ -142,7 +157,12 @@ class _Memory:
 
     def _look(self) -> None:
         while not self._over.wait(0.2):
-            self.most_bytes = max(self.most_bytes, sum(map(_share_of, _family(os.getpid()))))
+            self.most_bytes = max(self.most_bytes, memory_of(os.getpid()))
+
+
+def memory_of(root: int) -> int:
+    """Returns the bytes of memory that a process and its descendants have, by the kernel's proportional share."""
+    return sum(map(_share_of, _family(root)))
 
 
 def _family(root: int) -> Iterator[int]:
@@ -166,52 +186,78 @@ def _share_of(process: int) -> int:
     return 0
 
 
-def measured(folder: Path, ranks: int, megabytes: float) -> tuple[dict[str, Any], FleetResult]:
-    """Explains a job, and returns what that took."""
+class _Progress:
+    """Notes when the last rank was read, and calls `halfway` once half of them are."""
+
+    def __init__(self, halfway: Callable[[], None] | None = None) -> None:
+        self._halfway, self.read = halfway, 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        self.read = time.perf_counter()
+        if self._halfway is not None and done == total // 2:
+            threading.Thread(target=self._halfway, daemon=True).start()
+
+
+def measured(folder: Path, ranks: int) -> tuple[dict[str, Any], FleetResult]:
+    """Explains a job, and returns how much time and memory it took, and the answer."""
     sizes = [path.stat().st_size for path in folder.iterdir()]
+    progress = _Progress()
     begin = time.perf_counter()
     with _Memory() as memory:
-        result = explain_fleet(folder, cache=False, on=Processes())
-    seconds = time.perf_counter() - begin
+        result = explain_fleet(folder, cache=False, on=Processes(), progress=progress)
+    end = time.perf_counter()
     return {
         "ranks": ranks,
         "megabytes_each": round(sum(sizes) / len(sizes) / 1e6, 1),
-        "seconds": round(seconds, 2),
-        "seconds_a_rank": round(seconds / ranks, 3),
+        "seconds": round(end - begin, 2),
+        "map_seconds": round(progress.read - begin, 2),
+        "join_seconds": round(end - progress.read, 2),
+        "seconds_a_rank": round((end - begin) / ranks, 3),
         "most_memory_mb": round(memory.most_bytes / 1e6),
-        "parent_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3),
         "summary_kb": round(len(summarise(folder / "rank0.json")) / 1e3, 1),
         "stragglers": [each.rank for each in result.stragglers],
-        "processors": len(os.sched_getaffinity(0)),
     }, result
 
 
-def on_ray(folder: Path, nodes: int) -> tuple[float, FleetResult]:
-    """Explains a job on a local Ray cluster, and kills a worker in the middle."""
+def on_ray(folder: Path, nodes: int) -> tuple[float, bool, FleetResult]:
+    """Explains a job on a local Ray cluster, and kills a worker when half of the ranks are read.
+
+    Returns:
+        The time in seconds, whether a worker was killed while it read a rank, and the answer.
+    """
     from unstall.fleets.on_ray import Ray
 
     ray = import_module("ray")
     cluster = import_module("ray.cluster_utils").Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    for _ in range(nodes - 1):
-        cluster.add_node(num_cpus=1)
-    ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
-    threading.Thread(target=_kill_one_worker, daemon=True).start()
-    begin = time.perf_counter()
-    result = explain_fleet(folder, cache=False, on=Ray("ray", ray))
-    seconds = time.perf_counter() - begin
-    ray.shutdown()
-    cluster.shutdown()
-    return seconds, result
+    try:
+        for _ in range(nodes - 1):
+            cluster.add_node(num_cpus=1)
+        ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
+        killed: list[int] = []
+        begin = time.perf_counter()
+        progress = _Progress(lambda: _kill_one_worker(killed))
+        result = explain_fleet(folder, cache=False, on=Ray("ray", ray), progress=progress)
+        return time.perf_counter() - begin, bool(killed), result
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
 
 
-def _kill_one_worker() -> None:
-    until = time.monotonic() + 120
+def _kill_one_worker(killed: list[int]) -> None:
+    """Kills one of the cluster's processes that reads a rank. The cluster's processes are descendants of this one."""
+    until = time.monotonic() + 60
     while time.monotonic() < until:
-        for line in subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True).stdout.splitlines():
-            if "ray::_map_encoded" in line:
-                os.kill(int(line.split()[0]), 9)
+        for process in _family(os.getpid()):
+            try:
+                busy = b"ray::_map_encoded" in Path(f"/proc/{process}/cmdline").read_bytes()
+                if busy:
+                    os.kill(process, signal.SIGKILL)
+            except OSError:
+                continue
+            if busy:
+                killed.append(process)
                 return
-        time.sleep(0.05)
+        time.sleep(0.02)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -226,17 +272,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for ranks in map(int, args.ranks.split(",")):
         folder = Path(tempfile.mkdtemp(prefix="unstall-fleet-", dir=args.folder))
         try:
-            write_job(folder, ranks, args.megabytes)
-            row, result = measured(folder, ranks, args.megabytes)
+            write_apart(folder, ranks, args.megabytes)
+            row, result = measured(folder, ranks)
             if args.ray:
-                seconds, other = on_ray(folder, args.ray)
-                row |= {"ray_nodes": args.ray, "ray_seconds": round(seconds, 2), "ray_same": other == result}
+                seconds, killed, other = on_ray(folder, args.ray)
+                row |= {"ray_nodes": args.ray, "ray_seconds": round(seconds, 2), "ray_worker_killed": killed}
+                row["ray_same"] = other == result
         finally:
             shutil.rmtree(folder)
         print(json.dumps(row), flush=True)
         rows.append(row)
-    if args.out:
-        args.out.write_text(json.dumps(rows, indent=1) + "\n")
+        if args.out:
+            args.out.write_text(json.dumps({**_about(bool(args.ray)), "rows": rows}, indent=1) + "\n")
+
+
+def _about(ray: bool) -> dict[str, Any]:
+    versions = {"unstall": __version__, "python": platform.python_version(), "numpy": np.__version__}
+    if ray:
+        versions["ray"] = import_module("ray").__version__
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return {"date": today, "versions": versions, "processors": len(os.sched_getaffinity(0))}
 
 
 if __name__ == "__main__":
