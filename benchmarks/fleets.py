@@ -128,7 +128,7 @@ def write_job(folder: Path, ranks: int, megabytes: float) -> None:
     fast = _events(0, ranks, kernels, lambda sequence: lambda start: arrivals[sequence])
     for rank in range(ranks):
         events = slow if rank == _SLOW_RANK else fast
-        head = f'{{"schemaVersion":1,"baseTimeNanoseconds":0,"distributedInfo":{{"backend":"nccl","rank":{rank},'
+        head = f'{{"schemaVersion":1,"baseTimeNanoseconds":0,"distributedInfo": {{"backend": "nccl", "rank": {rank},'
         head += f'"world_size":{ranks}}},"deviceProperties":[{{"id":0,"name":"NVIDIA H200"}}],"traceEvents":[\n'
         (folder / f"rank{rank}.json").write_text(head + ",\n".join(events) + "\n]}")
 
