@@ -13,6 +13,8 @@ import msgspec
 
 from unstall.blaming.child import RING, look, start
 from unstall.blaming.document import Blame
+from unstall.blaming.fault_sources import FaultsOf, begin_block
+from unstall.blaming.result import BlameResult
 from unstall.blaming.ring import read_ring
 from unstall.blaming.supervise import make_folder, with_races
 from unstall.blaming.tensors import tensors_of
@@ -49,6 +51,7 @@ class Blaming:
         self._races = races
         self.report: Blame | None = None
         self._folder: Path | None = None
+        self._faults: FaultsOf | None = None  # who knows of faults instead of the driver
         self._undo: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
@@ -70,6 +73,7 @@ class Blaming:
                 raise UsageError("another block of blame() is active in this process: end it first") from error
             raise UsageError(f"blame() cannot begin: {error.strerror or error}") from error
         self._folder = folder
+        self._faults = begin_block()
         return self
 
     def __exit__(
@@ -78,9 +82,7 @@ class Blaming:
         """Sets `report`. If a fault was seen, adds a note to the exception of the block."""
         assert self._folder is not None
         try:
-            if error is not None:
-                look()
-            result = verdict(read_ring(self._folder / RING))
+            result = self._verdict(self._folder, failed=error is not None)
             self._undo()
             if self._races:
                 result = with_races(result, self._folder)
@@ -93,3 +95,10 @@ class Blaming:
         self.report = Blame(result)
         if error is not None and result.error:
             error.add_note(f"unstall: {self.report.document().summary}")
+
+    def _verdict(self, folder: Path, *, failed: bool) -> BlameResult:
+        if self._faults is not None:
+            return self._faults() if failed else BlameResult()
+        if failed:
+            look()
+        return verdict(read_ring(folder / RING))

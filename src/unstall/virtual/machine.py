@@ -195,7 +195,7 @@ class Machine:
 
     def _power_on(self) -> None:
         """Starts the machine. Called right before torch is imported."""
-        from unstall.virtual.guarded_waits import connect
+        from unstall.virtual import blamed_faults, guarded_waits
         from unstall.virtual.shim.load import load
         from unstall.virtual.simulation.simulator import Simulator
         from unstall.virtual.torch_cuda.runtime import attach
@@ -207,7 +207,8 @@ class Machine:
         has_tf32 = properties[0].major >= FIRST_WITH_TF32 and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
         self._shim.configure(options.devices, options.numerics, self.simulator, has_tf32)
         attach(self.simulator, properties)
-        connect(self._shim, self.simulator)
+        guarded_waits.connect(self._shim, self.simulator)
+        blamed_faults.connect(self.simulator)
 
     def _torch_is_there(self) -> None:
         from unstall.virtual.profiler import patch

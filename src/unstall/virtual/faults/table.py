@@ -90,8 +90,8 @@ def _failed(log: FaultLog, happened: Happened) -> list[_Row]:
     return [
         _Row(
             kind=_kind(fault.raw),
-            call=_captured(fault, happened) if fault.node else fault.record,
-            replay=_replay(fault, happened) if fault.node else -1,
+            call=captured_at(fault, happened) if fault.node else fault.record,
+            replay=replayed_at(fault, happened) if fault.node else -1,
             noticed=fault.noticed,
             device=fault.device,
             stream=fault.stream,
@@ -113,13 +113,13 @@ def _refused(log: FaultLog) -> list[_Row]:
     return [_Row(FaultKind.MEMORY, refusal.record, -1, -1, refusal.device, -1, ended=True, details=details)]
 
 
-def _captured(fault: FaultRecord, happened: Happened) -> int:
+def captured_at(fault: FaultRecord, happened: Happened) -> int:
     """Returns the number of the captured launch's log record. Returns -1 if the log does not have this record."""
     found = np.flatnonzero((happened.code == LogCode.LAUNCH) & (happened.a == fault.node))
     return int(found[0]) if len(found) else -1
 
 
-def _replay(fault: FaultRecord, happened: Happened) -> int:
+def replayed_at(fault: FaultRecord, happened: Happened) -> int:
     """Returns the number of the log record of the graph launch in which the captured work fails. Returns -1 if the log
     does not have this record.
     """

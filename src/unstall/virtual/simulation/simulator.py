@@ -21,6 +21,7 @@ from unstall.virtual.clock_log import ClockLog
 from unstall.virtual.costs.answers import costs_of
 from unstall.virtual.costs.model import Costs, HostCosts
 from unstall.virtual.faults.fault_log import FaultLog, of_error
+from unstall.virtual.faults.places import FailedAt, failures
 from unstall.virtual.log import LogCode, LogSource, Stack, records_of, uses_of
 from unstall.virtual.options import MachineOptions
 from unstall.virtual.own_place import own_place
@@ -157,6 +158,16 @@ class Simulator:
         information.
         """
         self.faults.ended = of_error(error, _torch_error())
+
+    def failures(self) -> list[FailedAt]:
+        """Returns the assertions that failed in kernels so far, in order of time."""
+        with self._lock:
+            self._up_to_date()
+            return (
+                failures(self.faults, self.simulation.history.happened.whole(), self.stacks)
+                if self.faults.known
+                else []
+            )
 
     def forked(self) -> None:
         """Called in a forked child process. After this call, nothing is logged, and the clock does not advance."""
