@@ -33,7 +33,8 @@ def test_a_program_prints_what_it_would_and_its_steps_are_explained(tmp_path: Pa
     assert "training.py:1" in done.stderr
     timeline = load(tmp_path / "training.trace.json.gz")
     assert timeline.meta.recorder == "virtual"
-    assert (timeline.device.launch >= 0).all()
+    launch = timeline.device.launch
+    assert (launch[1:] >= 0).all()  # the last kernel of the step before the window may start within it
 
 
 @slow

@@ -132,7 +132,7 @@ class Simulator:
         self.stacks += [_without(is_left_out_of_stacks, stack) for stack in stacks]
         self.names += self._source.names(len(self.names))
         # The costs of Python calls were measured with our frames in place of torch's, so only ours are left out.
-        self.simulation.know(signatures, [_without(_is_ours, stack) for stack in stacks])
+        self.simulation.know(signatures, [_outside_annotations(_without(_is_ours, stack)) for stack in stacks])
 
     def _refuse(self, request: int, error: OutOfMemoryError) -> None:
         """Reports to the program that a request failed. If `make_room` is simulating this request, `make_room` raises
@@ -491,6 +491,17 @@ def _without(left_out: Callable[[str], bool], stack: Stack) -> Stack:
     if not any(left_out(code.co_filename) for code, _ in stack):
         return stack
     return [(code, offset) for code, offset in stack if not left_out(code.co_filename)]
+
+
+def _outside_annotations(stack: Stack) -> Stack:
+    """Returns the frames that called torch's code for annotations. The cost of an annotation was measured with this
+    Python code, so the frames of this code must not cost time again.
+    """
+    within = [at for at, (code, _) in enumerate(stack) if code.co_filename.endswith(_OF_ANNOTATIONS)]
+    return stack[within[-1] + 1 :] if within else stack
+
+
+_OF_ANNOTATIONS = ("torch/autograd/profiler.py", "torch/cuda/nvtx.py")
 
 
 def _is_ours(file: str) -> bool:
