@@ -9,7 +9,10 @@ from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_st
 
 sizes = st.lists(st.integers(1, 5), max_size=4).map(tuple)
 tensors = st.builds(
-    lambda shape, repeated: TensorSpec("float32", shape, contiguous_strides(shape), repeated), sizes, st.booleans()
+    lambda shape, *where: TensorSpec("float32", shape, contiguous_strides(shape), *where),
+    sizes,
+    st.booleans(),
+    st.booleans(),
 )
 values = st.one_of(
     st.none(), st.booleans(), st.integers(0, 9), tensors, st.lists(tensors, min_size=1, max_size=3).map(tuple)

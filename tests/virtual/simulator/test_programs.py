@@ -109,3 +109,12 @@ def test_a_range_costs_its_two_ends_and_the_frames_of_the_program_itself(kind: s
     expected = 2 * told["host"]["mark"] + own_frames * told["host"]["frame"]
 
     assert expected <= told["ns"][kind] < expected + told["host"]["frame"]  # and some bytecode
+
+
+@pytest.mark.slow
+def test_a_kernel_reads_memory_of_the_host_at_the_rate_of_a_copy() -> None:
+    told = facts("mapped")
+
+    assert told["value"] == 7
+    assert told["mapped ns"] == pytest.approx(told["copy ns"], rel=0.05)
+    assert told["mapped ns"] > 10 * told["own ns"]

@@ -193,7 +193,21 @@ class MeasuredCosts:
         if held:
             temporaries.append(held)
         host_ns = self._measured.file.operators_host_ns.get(timed_as(signature), self._usual_host_ns)
-        return OperatorCost(tuple(kernels), host_ns, tuple(temporaries), tuple(workspaces.items()))
+        lasting = _lasting(tuple(kernels), self._link_ns(signature)) if kernels else ()
+        return OperatorCost(lasting, host_ns, tuple(temporaries), tuple(workspaces.items()))
+
+    def _link_ns(self, signature: Signature) -> int:
+        """Returns how long a call's kernels read and write memory of the host over the link, in ns.
+
+        Both directions run at the same time, each at the rate of copies from or to pinned memory.
+        """
+        directions = CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST
+        ns = [
+            self.copy_ns(each, way, pinned=True)
+            for each, way in zip(signature.host_bytes, directions, strict=True)
+            if each
+        ]
+        return max(ns, default=0)
 
     def guess(self, signature: Signature) -> OperatorCost:
         """Returns the cost of one kernel that moves the bytes of all tensors once, at the GPU's peak rate."""

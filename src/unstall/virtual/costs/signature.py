@@ -1,9 +1,9 @@
 """The signature of an operator call in the virtual GPU's log: its name, arguments and outputs, without tensor values.
 
 In a raw signature, a tensor is `("t", dtype, sizes, strides)`, or `("t", dtype, sizes, strides, True)` if it has the
-memory of an earlier argument. A list of tensors is `("l", (tensor, …))`. A Scalar or float is `("s", nonzero)`:
-`nonzero` tells whether the value is nonzero. If the value is unknown, it is `("s",)`. None, bools, ints, strings and
-tuples of ints are unchanged.
+memory of an earlier argument, or `("t", dtype, sizes, strides, repeated, True)` if it has memory of the host. A list of
+tensors is `("l", (tensor, …))`. A Scalar or float is `("s", nonzero)`: `nonzero` tells whether the value is nonzero. If
+the value is unknown, it is `("s",)`. None, bools, ints, strings and tuples of ints are unchanged.
 """
 
 from __future__ import annotations
@@ -41,13 +41,15 @@ ITEM_BYTES = {
 class TensorSpec:
     """A tensor's dtype, sizes and strides. Strides are in elements.
 
-    `repeated` tells whether an earlier argument of the call has the same memory.
+    `repeated` tells whether an earlier argument of the call has the same memory. `in_host_memory` tells whether a
+    tensor of the device has pinned memory of the host, which kernels read and write over the link.
     """
 
     dtype: str
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     repeated: bool = False
+    in_host_memory: bool = False
 
     @property
     def numel(self) -> int:
@@ -115,6 +117,12 @@ class Signature:
         """
         return sum(tensor.distinct_bytes for tensor in self.tensors if tensor.repeated)
 
+    @property
+    def host_bytes(self) -> tuple[int, int]:
+        """(bytes read, bytes written) in memory of the host."""
+        read = sum(each.distinct_bytes for each in self.tensors if each.in_host_memory and not each.repeated)
+        return read, sum(each.distinct_bytes for each in self.results if each.in_host_memory)
+
     def tensor(self, position: int) -> TensorSpec | None:
         """Returns the argument at `position`, or None if it is missing or not a tensor."""
         value = self.inputs[position] if position < len(self.inputs) else None
@@ -152,7 +160,7 @@ def _argument(raw: object) -> object:
             case "t":
                 sizes = tuple(raw[2])
                 strides = tuple(raw[3]) if len(raw) > 3 else contiguous_strides(sizes)
-                return TensorSpec(raw[1], sizes, strides, len(raw) > 4)
+                return TensorSpec(raw[1], sizes, strides, len(raw) > 4 and bool(raw[4]), len(raw) > 5)
             case "l":
                 return tuple(map(_argument, raw[1]))
             case "s":
@@ -162,7 +170,8 @@ def _argument(raw: object) -> object:
 
 def _raw(value: object) -> object:
     if isinstance(value, TensorSpec):
-        return ("t", value.dtype, value.sizes, value.strides, *((True,) if value.repeated else ()))
+        last = (value.repeated, True) if value.in_host_memory else (True,) if value.repeated else ()
+        return ("t", value.dtype, value.sizes, value.strides, *last)
     if isinstance(value, tuple) and any(isinstance(part, TensorSpec) for part in value):
         return ("l", tuple(map(_raw, value)))
     return value

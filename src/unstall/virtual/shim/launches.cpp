@@ -20,7 +20,14 @@ namespace {
 
 enum Tag : int64_t { NONE, TENSOR, LIST, INT, BOOL, INTS, BOOLS, STRING, SCALAR, OUTPUTS, PRECISION };
 
-constexpr int REPEATED_BIT = 32; // of a TENSOR's small values
+constexpr int REPEATED_BIT = 32, IN_HOST_MEMORY_BIT = 33; // of a TENSOR's small values
+
+// Whether a tensor of a device has pinned memory of the host, which kernels read and write over the link.
+bool is_mapped(const at::Tensor& tensor) {
+  if (!tensor.is_cuda() || !tensor.has_storage()) return false;
+  auto* storage = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  return !block_of(*storage) && is_pinned(storage->data());
+}
 
 int64_t tagged(Tag tag, int64_t small) {
   return int64_t(tag) | small << 8;
@@ -74,7 +81,9 @@ void Signature::add(const at::Tensor& tensor) {
   }
   auto sizes = tensor.sizes();
   int64_t repeated = is_repeated(tensor);
-  key_.push_back(tagged(TENSOR, int64_t(tensor.scalar_type()) | int64_t(sizes.size()) << 16 | repeated << REPEATED_BIT));
+  int64_t mapped = is_mapped(tensor);
+  key_.push_back(tagged(TENSOR, int64_t(tensor.scalar_type()) | int64_t(sizes.size()) << 16 |
+                                repeated << REPEATED_BIT | mapped << IN_HOST_MEMORY_BIT));
   key_.append(sizes.begin(), sizes.end());
   auto strides = tensor.strides();
   key_.append(strides.begin(), strides.end());
@@ -174,7 +183,10 @@ PyObject* value_at(const int64_t*& at) {
       PyObject* sizes = numbers_at(at, dims);
       PyObject* strides = numbers_at(at, dims);
       auto name = dtype_name(c10::ScalarType(small & 0xFFFF));
-      if (small >> REPEATED_BIT & 1) return Py_BuildValue("(ssNNO)", "t", name.c_str(), sizes, strides, Py_True);
+      auto* repeated = small >> REPEATED_BIT & 1 ? Py_True : Py_False;
+      if (small >> IN_HOST_MEMORY_BIT & 1)
+        return Py_BuildValue("(ssNNOO)", "t", name.c_str(), sizes, strides, repeated, Py_True);
+      if (small >> REPEATED_BIT & 1) return Py_BuildValue("(ssNNO)", "t", name.c_str(), sizes, strides, repeated);
       return Py_BuildValue("(ssNN)", "t", name.c_str(), sizes, strides);
     }
     case LIST: {
