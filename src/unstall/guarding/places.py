@@ -34,7 +34,7 @@ class Place:
             user's code. Otherwise "".
         code: The source text of the call that the frame of the wait makes. "" if the text is not known.
         frames: The frames between the frame of the wait and the wait itself, one "FILE: FUNCTION" per line, innermost
-            frame first. An additional first line names the function that the innermost of these frames calls. An
+            frame first. Before these lines, one line names the function that the innermost frame calls. An
             additional last line names the function that the frame of the wait calls. Both lines have the form in which
             a profiler writes built-in functions: "<built-in method NAME>". A line is missing if its function has no
             known name.

@@ -102,7 +102,7 @@ class EditPlace:
         return chosen
 
     def _itself(self, places: Places) -> Bool:
-        """Returns a mask of the rows of `timeline.stacks` that are frames of the function."""
+        """Returns a mask of the rows of `timeline.stacks` that are frames of this place's function."""
         timeline, lines = places.timeline, places.timeline.lines
         wanted = _is(lines.file, timeline, self.file) & _is(lines.function, timeline, self.function)
         itself: Bool = wanted[timeline.stacks.line]

@@ -1,4 +1,4 @@
-"""Convolve a vector with a few weights. A block loads its elements and those that follow it.
+"""Convolve a vector with a few weights. A block loads its own elements and the first few of the next block.
 
 All threads read all weights, so these are in shared memory too.
 """
