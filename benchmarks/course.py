@@ -192,8 +192,10 @@ def _figures(name: str, row: Row) -> Iterator[str]:
     for gpu, of in recorded().items():
         for each in against_author(row, of.device, of.figures.get(name, {})):
             if each.missed:
-                why = f": {each.why}" if each.why else ", and it is not known why."
-                yield f"Missed: {each.label} on the virtual {gpu.upper()} is {each.ratio:.2f} of the author's{why}"
+                figure = (
+                    f"The virtual {gpu.upper()}'s figure for `{each.label}` is {each.ratio:.2f} times the author's."
+                )
+                yield f"{figure} {each.why[:1].upper()}{each.why[1:] or 'It is not known why.'}"
                 yield ""
         for problem in of.problems.get(name, []):
             yield f"On {heading(gpu, of)}: {problem}"

@@ -20,7 +20,7 @@ ROW = Row(
     checks=(
         Check("Without a wait, the clock sees launches only.", "no synchronize", "synchronize after each", at_most=0.5),
         Check(
-            "One wait at the end is enough: the time per call is nearly that with a wait each.",
+            "One wait at the end is enough: a call takes nearly as long as with a wait after each call.",
             "synchronize once",
             "synchronize after each",
             0.5,
@@ -38,7 +38,7 @@ ROW = Row(
         "waits for room, which is no fault: the GPU always has work. Wait once, after many calls, to measure a call."
     ),
     missed={
-        "no synchronize": "the virtual T4 launches a call in a fifth of that. The author's host is not known, nor "
+        "no synchronize": "the author's host is not known, nor "
         "whether the first call, which loads cuBLAS, was among the timed ones."
     },
 )
