@@ -121,7 +121,8 @@ def virtual_gpu(
     and Python processes that the block starts also have a virtual GPU. A process keeps its virtual GPU until the
     process ends. A later block uses the same virtual GPU, and has its own timeline.
 
-    Only one thread at a time may be in such a block. If another block is active, entering raises UsageError.
+    Only one thread at a time may enter or leave such a block: nothing checks this yet. Blocks that are active at the
+    same time share one virtual GPU.
 
     Args:
         gpu: The name of a GPU, or a .json file of `unstall calibrate`; "h200:2" for two devices;
