@@ -1,8 +1,9 @@
-"""Runs callbacks before and after the program imports a module. Does not import the module itself."""
+"""Runs callbacks before and after the program imports a module."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
@@ -18,16 +19,20 @@ Cancel = Callable[[], None]
 
 
 def when_imported(name: str, act: Callable[[], None]) -> Cancel:
-    """Calls `act` after the code of the module `name` has run, or immediately if the module is already imported.
+    """Calls `act` once the code of the module `name` has run: immediately if the module is already imported. If another
+    thread is importing the module, waits for that import first.
 
     Returns a function that cancels the callback. If the import fails, the import raises its exception as usual, and the
     callback is cancelled.
     """
-    if name in sys.modules:
-        act()
-        return lambda: None
     finder = _Finder(name, act)
-    sys.meta_path.insert(0, finder)
+    if name not in sys.modules:
+        sys.meta_path.insert(0, finder)
+    if name in sys.modules:  # asked again: an import in another thread may have begun before the finder was there
+        with contextlib.suppress(Exception):  # if the import fails, the program sees that where it imports the module
+            importlib.import_module(name)  # waits for the other thread, and imports nothing unless that one fails
+        if name in sys.modules:
+            finder.act()
     return finder.remove
 
 
@@ -82,6 +87,12 @@ class _Finder:
         with contextlib.suppress(ValueError):
             sys.meta_path.remove(self)
 
+    def act(self) -> None:
+        """Calls `act` unless it was called before."""
+        self.remove()
+        act, self._act = self._act, lambda: None
+        act()
+
     def listen(self, spec: ModuleSpec) -> None:
         """Makes the loader call `act` after the loader has run the code of the module. `spec` is the spec of the
         module."""
@@ -101,7 +112,7 @@ class _Finder:
 
         def executed(_module: ModuleType) -> None:
             if waiting:
-                self._act()
+                self.act()
 
         loader.exec_module = in_turn(leave, execute, executed)  # type: ignore[method-assign]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,50 @@ def test_two_may_wait_for_one_import(name: str, story: list[str]) -> None:
         when_imported(name, lambda who=who: story.append(who))  # type: ignore[misc]
     importlib.import_module(name)
     assert sorted(story) == ["first", "runs", "second"]
+
+
+def test_who_asks_while_another_thread_imports_is_told_after_the_import(
+    name: str, tmp_path: Path, story: list[str]
+) -> None:
+    """The module is in `sys.modules` before its code has run."""
+    imported_half, asked = threading.Event(), threading.Event()
+    sys.modules["heavy_events"] = (imported_half, asked)  # type: ignore[assignment]
+    (tmp_path / "heavy_module.py").write_text(
+        "import sys\n"
+        "half, asked = sys.modules.pop('heavy_events')\n"
+        "half.set()\n"
+        "asked.wait(0.2)\n"
+        "sys.modules['heavy_story'].append('runs')\n"
+    )
+    importing = threading.Thread(target=importlib.import_module, args=(name,))
+    importing.start()
+    imported_half.wait(60)
+    assert name in sys.modules
+    when_imported(name, lambda: story.append("told"))
+    asked.set()
+    importing.join(60)
+    assert story == ["runs", "told"]
+
+
+def test_who_asks_while_an_import_fails_in_another_thread_hears_nothing(
+    name: str, tmp_path: Path, story: list[str]
+) -> None:
+    imported_half = threading.Event()
+    sys.modules["heavy_events"] = imported_half  # type: ignore[assignment]
+    (tmp_path / "heavy_module.py").write_text(
+        "import sys, time\nsys.modules.pop('heavy_events').set()\ntime.sleep(0.2)\nraise ImportError('no such library')\n"
+    )
+    failed: list[str] = []
+
+    def import_it() -> None:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            failed.append(str(error))
+
+    importing = threading.Thread(target=import_it)
+    importing.start()
+    imported_half.wait(60)
+    when_imported(name, lambda: story.append("told"))
+    importing.join(60)
+    assert (story, failed) == ([], ["no such library"])
