@@ -1,8 +1,10 @@
-"""What several threads may do with the public functions: each says so, and what it says is true."""
+"""What several threads may do with the public functions: each says so, and what it says is true, on the CPU and on a
+virtual GPU."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 import threading
@@ -16,12 +18,15 @@ import numpy as np
 import pytest
 import torch
 from fleets.jobs import job, train_ddp
+from processes import succeeded
 
 import unstall
 from unstall.errors import UsageError
+from unstall.numbers import files
 
 _SAID = re.compile(r"Several threads may \w+|Only one thread at a time may|One iterator is for one thread")
 _ROUNDS = 3
+THREADS = 4
 SMALL_TRACE = Path(__file__).parents[1] / "examples" / "traces" / "decode_item.json.gz"
 X = torch.randn(32, 32, generator=torch.Generator().manual_seed(0))
 
@@ -85,10 +90,10 @@ def _metrics() -> list[float]:
     return [row.values["loss"] for row in rows]
 
 
-def _stopwatch() -> str:
-    with unstall.Stopwatch("product") as watch:
+def _stopwatch() -> tuple[str, bool]:
+    with unstall.Stopwatch("product", show=False) as watch:
         X @ X
-    return type(watch).__name__
+    return watch.description, watch.seconds is not None and 0 < watch.seconds < 60
 
 
 def _allowed() -> int:
@@ -104,8 +109,33 @@ def _steps() -> None:
         unstall.step()
 
 
-def _timer() -> str:
-    return type(unstall.Timer("x @ x", globals={"x": X}).timeit(3)).__name__
+def _timer() -> tuple[int, int, bool]:
+    """The statement runs in this thread only: a list that another thread also fills would be longer."""
+    ran: list[int] = []
+    timing = unstall.Timer("ran.append(threading.get_ident())", "import threading", globals={"ran": ran}).timeit(30)
+    return timing.number_per_run, len(ran), set(ran) == {threading.get_ident()}
+
+
+def _bench() -> tuple[str, bool, bool]:
+    callers: set[int] = set()
+
+    def product() -> torch.Tensor:
+        callers.add(threading.get_ident())
+        return X @ X
+
+    result = unstall.bench(product, max_seconds=0.05)
+    assert result.wall is not None
+    return result.label, 0 < result.wall.median < 60e9, callers == {threading.get_ident()}
+
+
+def _compare() -> list[tuple[str, bool]]:
+    compared = unstall.compare({"a": torch.matmul, "b": torch.mm}, X, X, max_seconds=0.05)
+    return [(each.name, each.agreement is None or each.agreement.agrees) for each in compared.candidates]
+
+
+def _warmed() -> tuple[int, int]:
+    warmed = unstall.warm_up(torch.relu, X)
+    return warmed.calls, warmed.largest_bytes
 
 
 _numbers = count()
@@ -115,8 +145,8 @@ SAFE: dict[str, Callable[[Path], Any]] = {
     "Stopwatch": lambda path: _stopwatch(),
     "Timer": lambda path: _timer(),
     "allow_sync": lambda path: _allowed(),
-    "bench": lambda path: type(unstall.bench(lambda: X @ X, max_seconds=0.05)).__name__,
-    "compare": lambda path: len(unstall.compare({"a": torch.matmul, "b": torch.mm}, X, X, max_seconds=0.05).candidates),
+    "bench": lambda path: _bench(),
+    "compare": lambda path: _compare(),
     "compare_numbers": lambda path: str(unstall.compare_numbers(lambda x: (x @ x).sum(), X, across=["float64"])),
     "diff": lambda path: str(unstall.diff(SMALL_TRACE, SMALL_TRACE)),
     "explain": lambda path: str(unstall.explain(SMALL_TRACE)),
@@ -126,22 +156,24 @@ SAFE: dict[str, Callable[[Path], Any]] = {
     "recording_numbers": lambda path: _recorded(path / f"{next(_numbers)}.numbers"),
     "step": lambda path: _steps(),
     "to_host": lambda path: [copy.sum().item() for copy in unstall.to_host([X, X]).result()],
-    "warm_up": lambda path: type(unstall.warm_up(torch.relu, X)).__name__,
+    "virtual_gpu": lambda path: None,  # in a process of its own, below
+    "warm_up": lambda path: _warmed(),
     "whatif": lambda path: str(unstall.whatif(SMALL_TRACE, ["host-speed:2"])),
 }
 
 
-def _recorded(path: Path) -> int:
+def _recorded(path: Path) -> list[tuple[str, list[float]]]:
+    """The operators of this thread only, with a sample of their values."""
     with unstall.recording_numbers(path):
-        X @ X
-    return path.stat().st_size
+        (X @ X).relu().sum().item()
+    return [(seen.name, seen.values.tolist()) for seen in files.read(path).ran.operators]
 
 
 @pytest.mark.parametrize("name", sorted(SAFE))
 def test_threads_get_what_one_thread_gets(name: str, tmp_path: Path) -> None:
     alone = SAFE[name](tmp_path)
     for _ in range(_ROUNDS):
-        assert together(*[lambda: SAFE[name](tmp_path)] * 2) == [alone, alone]
+        assert together(*[lambda: SAFE[name](tmp_path)] * THREADS) == [alone] * THREADS
 
 
 @pytest.mark.parametrize("block", [unstall.record, unstall.blame])
@@ -170,6 +202,56 @@ def test_a_second_block_is_refused_and_the_first_goes_on(block: Callable[[], Any
     assert re.search(r"under way|is active", str(other))
     with block():
         X @ X
+
+
+def test_one_buffer_gets_the_metrics_of_all_threads() -> None:
+    rows: list[Any] = []
+    with unstall.MetricBuffer(rows.append) as metrics:
+        together(*[lambda: [metrics.add(loss=torch.tensor(float(value))) for value in range(200)]] * THREADS)
+    assert sorted(row.values["loss"] for row in rows) == sorted([float(value) for value in range(200)] * THREADS)
+    assert [row.step for row in rows] == list(range(200 * THREADS))
+
+
+def test_helpers_on_one_virtual_gpu_give_each_thread_what_one_thread_gets() -> None:
+    """Four threads begin the virtual GPU and import torch, too."""
+    program = Path(__file__).parent / "virtual" / "entry" / "programs" / "threads.py"
+    done = json.loads(succeeded([sys.executable, str(program)], timeout=240).stdout)
+    assert done["errors"] == []
+    for name, (together_got, alone) in done["results"].items():
+        assert all(got == alone for got in together_got), name
+
+
+def test_threads_may_take_public_names_and_guard_while_another_imports_torch() -> None:
+    program = """
+import sys, threading
+import unstall
+
+def take(names):
+    barrier.wait()
+    taken.append([getattr(unstall, name) for name in names])
+
+def guard():
+    barrier.wait()
+    while "torch" not in sys.modules:
+        pass
+    with unstall.no_sync("count") as guard, unstall.allow_sync("it is tested"):
+        import torch
+        torch.ones(3).sum().item()
+    counts.append(guard.count)
+
+def load():
+    barrier.wait()
+    import torch
+
+names, taken, counts = sorted(unstall.__all__), [], []
+calls = [load, guard, guard, *[lambda: take(names)] * 2, *[lambda: take(names[::-1])] * 2]
+barrier = threading.Barrier(len(calls))
+threads = [threading.Thread(target=call) for call in calls]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print(counts, len(taken), all(sorted(map(id, each)) == sorted(map(id, taken[0])) for each in taken))
+"""
+    assert succeeded([sys.executable, "-c", program], timeout=120).stdout == "[0, 0] 4 True\n"
 
 
 def test_an_iterator_of_stream_map_that_threads_share_loses_nothing() -> None:

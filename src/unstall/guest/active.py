@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 from typing import Protocol
 
 from unstall.errors import UsageError
@@ -39,6 +40,7 @@ class _Slot:
     fork callbacks."""
 
     def __init__(self) -> None:
+        self.turn = threading.Lock()  # held while a recording becomes active
         self.recording: Active | None = None
         self.refusal: str | None = None
         self._watches_forks = False
@@ -49,6 +51,7 @@ class _Slot:
             self._watches_forks = True
 
     def forked(self) -> None:
+        self.turn = threading.Lock()  # another thread may have held it
         recording, self.recording = self.recording, None
         if recording is not None:
             atexit.unregister(_exit)
@@ -64,9 +67,10 @@ def activate(recording: Active) -> None:
     Raises:
         UsageError: Another recording is active.
     """
-    if _slot.recording is not None:
-        raise UsageError(_slot.recording.under_way)
-    _slot.recording = recording
+    with _slot.turn:
+        if _slot.recording is not None:
+            raise UsageError(_slot.recording.under_way)
+        _slot.recording = recording
     _slot.watch_forks()
     atexit.register(_exit)
 

@@ -121,8 +121,8 @@ def virtual_gpu(
     and Python processes that the block starts also have a virtual GPU. A process keeps its virtual GPU until the
     process ends. A later block uses the same virtual GPU, and has its own timeline.
 
-    Only one thread at a time may enter or leave such a block: nothing checks this yet. Blocks that are active at the
-    same time share one virtual GPU.
+    Several threads may be in such blocks at the same time. The blocks share one virtual GPU, and each has its own
+    timeline, which includes what the other threads ran meanwhile.
 
     Args:
         gpu: The name of a GPU, or a .json file of `unstall calibrate`; "h200:2" for two devices;

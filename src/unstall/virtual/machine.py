@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -73,6 +74,7 @@ class Machine:
         self.options = options
         self.simulator: Simulator | None = None
         self._clock = ProgramClock()
+        self._turn = threading.RLock()  # held while a span begins or ends
         self._watches: list[WatchedSpan] = []
         self._watched = ExitStack()
         self._sees_steps = False
@@ -125,24 +127,19 @@ class Machine:
 
     def watch(self) -> WatchedSpan:
         """Begins a span. Raises UsageError while a recording is active."""
-        if not self._watches:
-            with ExitStack() as undo:
-                active.activate(self)
-                undo.callback(active.deactivate, self)
-                undo.enter_context(arming_children(ARMED_BY, {ENVIRONMENT: self.options.to_json()}))
-                self._clock.install()
-                undo.callback(self._clock.remove)
-                if self.simulator is not None:
-                    self._clock.start(self)
-                self._watched = undo.pop_all()
-        watch = WatchedSpan(self)
-        watch.start_ns, watch.start_race_mark = self.now_ns(), self.race_mark()
-        self._watches.append(watch)
-        return watch
+        with self._turn:
+            if not self._watches:
+                self._begin_watching()
+            watch = WatchedSpan(self)
+            watch.start_ns, watch.start_race_mark = self.now_ns(), self.race_mark()
+            self._watches.append(watch)
+            return watch
 
     def unwatch(self, watch: WatchedSpan) -> None:
         """Ends a span. Does nothing if the span has already ended."""
-        if watch in self._watches:
+        with self._turn:
+            if watch not in self._watches:
+                return
             with suppress(UnstallError):  # the timeline raises the error of a simulation that failed
                 if self.simulator is not None:
                     self.advance(0)  # a record: this thread goes on after autograd's, even if that one raised an error
@@ -151,19 +148,33 @@ class Machine:
             if not self._watches:
                 self._watched.close()
 
+    def _begin_watching(self) -> None:
+        with ExitStack() as undo:
+            active.activate(self)
+            undo.callback(active.deactivate, self)
+            undo.enter_context(arming_children(ARMED_BY, {ENVIRONMENT: self.options.to_json()}))
+            self._clock.install()
+            undo.callback(self._clock.remove)
+            if self.simulator is not None:
+                self._clock.start(self)
+            self._watched = undo.pop_all()
+
     # The same interface as a recording, for `unstall.step()`, the helpers of `unstall.fix`, and the end of the process.
 
     def step_boundary(self, kind: str, who: int = 0) -> None:
-        if kind in (OPTIMIZER, FORWARD) and self._watches and not self._sees_steps:
-            # From now on a graph serves calls of a function. Calls that run without the graph are step boundaries, too.
-            self._sees_steps = True
-            self._watched.callback(self._stop_seeing_steps, step_hooks.install(self._note_boundary))
+        if kind in (OPTIMIZER, FORWARD):
+            with self._turn:
+                if self._watches and not self._sees_steps:
+                    # From now on a graph serves calls of a function. Calls that run without the graph are step
+                    # boundaries, too.
+                    self._sees_steps = True
+                    self._watched.callback(self._stop_seeing_steps, step_hooks.install(self._note_boundary))
         self._note_boundary(kind, who)
         self.on_step(kind, who)
 
     def _note_boundary(self, kind: str, who: int) -> None:
         now = self.now_ns()
-        for watch in self._watches:
+        for watch in tuple(self._watches):
             watch.step_boundaries.append((StepSource(kind, who), now))
 
     def end(self, why: str) -> None:
@@ -183,6 +194,7 @@ class Machine:
 
     def forked(self) -> None:
         """Called in a forked child: makes the clock real and stops watching."""
+        self._turn = threading.RLock()  # another thread may have held it
         self._watches.clear()
         if self.simulator is not None:
             self._shim.set_logging(False)
@@ -221,6 +233,7 @@ class Machine:
 
 
 _machines: list[Machine] = []  # at most one in this process
+_turn = threading.Lock()  # held while a machine is looked for or created
 
 
 def current() -> Machine | None:
@@ -237,26 +250,31 @@ def machine(options: MachineOptions, *, checked: bool = False) -> Machine:
     Raises UsageError in four cases: this process has a machine with options other than `options`, torch is already
     imported, the GPU is unknown, or torch would refuse the allocator's settings.
     """
-    if not _machines:
-        if "torch" in sys.modules:
-            raise UsageError(
-                "torch was imported before the virtual GPU was there, and would not see it: begin the virtual GPU "
-                "first, or run the program by `unstall run --gpu` or `python -m unstall.virtual`"
-            )
-        if not checked:
-            from unstall.virtual.costs.gpu_file import gpu_named
-
-            gpu_named(options.gpu)
-        checked_settings_text()
-        _machines.append(Machine(options))
-        active.refuse_recordings(Machine.under_way)
-    found = _machines[0]
+    with _turn:
+        found = _machines[0] if _machines else _started(options, checked=checked)
     if found.options != options:
         raise UsageError(
             f"this process has a virtual GPU already: {found.options}; ask for the same one, or for "
             f"{options} in another process"
         )
     return found
+
+
+def _started(options: MachineOptions, *, checked: bool) -> Machine:
+    """Returns a new machine, which is this process's machine from now on. Raises UsageError as `machine` does."""
+    if "torch" in sys.modules:
+        raise UsageError(
+            "torch was imported before the virtual GPU was there, and would not see it: begin the virtual GPU "
+            "first, or run the program by `unstall run --gpu` or `python -m unstall.virtual`"
+        )
+    if not checked:
+        from unstall.virtual.costs.gpu_file import gpu_named
+
+        gpu_named(options.gpu)
+    checked_settings_text()
+    _machines.append(Machine(options))
+    active.refuse_recordings(Machine.under_way)
+    return _machines[0]
 
 
 def _properties(options: MachineOptions) -> list[DeviceProperties]:
