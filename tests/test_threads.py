@@ -204,10 +204,15 @@ def test_a_second_block_is_refused_and_the_first_goes_on(block: Callable[[], Any
         X @ X
 
 
+def _add(metrics: unstall.MetricBuffer) -> None:
+    for value in range(200):
+        metrics.add(loss=torch.tensor(float(value)))
+
+
 def test_one_buffer_gets_the_metrics_of_all_threads() -> None:
     rows: list[Any] = []
     with unstall.MetricBuffer(rows.append) as metrics:
-        together(*[lambda: [metrics.add(loss=torch.tensor(float(value))) for value in range(200)]] * THREADS)
+        together(*[partial(_add, metrics)] * THREADS)
     assert sorted(row.values["loss"] for row in rows) == sorted([float(value) for value in range(200)] * THREADS)
     assert [row.step for row in rows] == list(range(200 * THREADS))
 

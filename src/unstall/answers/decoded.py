@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from unstall.decoding import from_json
 from unstall.errors import TraceError
 from unstall.timeline.limits import MOST_RESULT_BYTES
 
@@ -48,9 +49,9 @@ def decoded(path: str | Path, types: Mapping[str, type[msgspec.Struct]]) -> Any:
             f"{path}: it has a number of 21 digits or more, so it is no result of `unstall explain --json`"
         )
     try:
-        schema = msgspec.json.decode(data, type=_Schema).schema
+        schema = from_json(data, _Schema).schema
         if schema in types:
-            return msgspec.json.decode(data, type=types[schema])
+            return from_json(data, types[schema])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TraceError(
             f"{path}: not a result that `unstall explain TRACE -o result.json` wrote: {error}. "

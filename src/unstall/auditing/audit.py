@@ -16,14 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-import msgspec
-
 from unstall._version import __version__
 from unstall.auditing.entries import CALL, Entry, Offer
 from unstall.auditing.figures_of import figures_of
 from unstall.auditing.processes import Ended, Job, run_side_by_side
 from unstall.auditing.reason import reason_of
 from unstall.auditing.result import Audit, Failure, Row
+from unstall.decoding import from_json
 from unstall.result import Result
 
 Tell: TypeAlias = Callable[[Row, int, int], None]
@@ -174,7 +173,7 @@ def _command(process: _Process, words: Sequence[str], settings: Settings) -> lis
 def _row(process: _Process, ended: Ended, settings: Settings) -> Row:
     if ended.code != 0 or not process.report.exists():
         return _failed(process, ended, settings)
-    result = msgspec.json.decode(process.report.read_bytes(), type=Result)
+    result = from_json(process.report.read_bytes(), Result)
     if not result.lines:
         return _failed(process, ended, settings, "nothing ran on the GPU")
     if not settings.keep:

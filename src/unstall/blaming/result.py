@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from unstall.blaming.core_dump.result import CoreDump
+from unstall.decoding import from_json
 from unstall.errors import TraceError
 
 _LARGEST_BYTES = 1 << 26
@@ -285,9 +286,9 @@ def read_result(path: Path) -> BlameResult:
     if len(content) > _LARGEST_BYTES:
         raise TraceError(f"{path}: too large for a result of `unstall run --blame`")
     try:
-        schema = msgspec.json.decode(content, type=_Schema).schema
+        schema = from_json(content, _Schema).schema
         if schema == BlameResult().schema:
-            return msgspec.json.decode(content, type=BlameResult)
+            return from_json(content, BlameResult)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TraceError(f"{path}: no result that `unstall run --blame -o fault.json` wrote: {error}") from error
     raise TraceError(f"{path}: its schema is {schema!r}, and this version of unstall reads {BlameResult().schema!r}")

@@ -22,6 +22,7 @@ from unstall.blaming.races.saved import read_races
 from unstall.blaming.result import BlameResult, Ending, Line
 from unstall.blaming.ring import Ring, read_ring
 from unstall.blaming.verdict import verdict
+from unstall.decoding import from_json
 from unstall.frameworks import is_users
 from unstall.launching.children import arming_children
 from unstall.launching.launch import Exit, launch
@@ -146,7 +147,7 @@ def _forward(folder: Path) -> tuple[Line, ...]:
 
 def _ending(folder: Path) -> Ending:
     try:
-        return msgspec.json.decode((folder / ENDING).read_bytes(), type=Ending)
+        return from_json((folder / ENDING).read_bytes(), Ending)
     except (OSError, msgspec.DecodeError):
         return Ending()
 

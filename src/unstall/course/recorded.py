@@ -6,6 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from unstall.decoding import from_json
+
 FILE = Path(__file__).with_name("recorded.json")
 
 
@@ -31,7 +33,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
 def recorded() -> dict[str, Recorded]:
     """Returns the recorded figures by the short name of the GPU: "t4", "h200", "h100"."""
-    return msgspec.json.decode(FILE.read_bytes(), type=dict[str, Recorded]) if FILE.exists() else {}
+    return from_json(FILE.read_bytes(), dict[str, Recorded]) if FILE.exists() else {}
 
 
 def heading(name: str, of: Recorded) -> str:

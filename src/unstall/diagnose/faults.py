@@ -9,6 +9,7 @@ from typing import cast
 import msgspec
 import numpy as np
 
+from unstall.decoding import converted
 from unstall.diagnose.run import Group, Run
 from unstall.result import Caller, Fault, FaultInput, Finding, HeldMemory, Where, WrongValue
 from unstall.result import FaultKind as KindName
@@ -68,7 +69,7 @@ def fault_at(run: Run, row: int) -> Fault:
         kernel=details.kernel,
         check=details.check,
         inputs=tuple(FaultInput(name=each.name, dtype=each.dtype, shape=each.shape) for each in details.inputs),
-        wrong=msgspec.convert(details.wrong, WrongValue, from_attributes=True) if details.wrong else None,
+        wrong=converted(details.wrong, WrongValue, from_attributes=True) if details.wrong else None,
         backward=call >= 0 and bool(host.forward[call] >= 0),
         device=int(faults.device[row]),
         stream=int(timeline.streams.stream[stream]) if stream >= 0 else None,

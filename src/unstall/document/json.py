@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from unstall.decoding import converted
 from unstall.document.document import Document
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
@@ -31,7 +32,7 @@ def encode(data: msgspec.Struct | Mapping[str, object]) -> str:
 
 def map_texts(data: Struct, change: Callable[[str], str]) -> Struct:
     """Returns the data with each text replaced by `change(text)`."""
-    return msgspec.convert(_mapped(msgspec.to_builtins(data), change), type(data))
+    return converted(_mapped(msgspec.to_builtins(data), change), type(data))
 
 
 def _mapped(raw: object, change: Callable[[str], str]) -> object:

@@ -12,8 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
-
+from unstall.decoding import from_msgpack
 from unstall.errors import UsageError
 from unstall.fleets.mapping import Mapped, Task, map_file
 from unstall.fleets.worker import receive, send
@@ -83,7 +82,7 @@ class _Worker:
             with suppress(OSError):
                 send(process.stdin, task)
                 if (message := receive(process.stdout)) is not None:
-                    return msgspec.msgpack.decode(message, type=Mapped)
+                    return from_msgpack(message, Mapped)
             self.close()
         return Mapped(path=task.path, why="the process that read it was killed: there may be too little memory")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from unstall.decoding import from_msgpack
 from unstall.errors import UsageError
 from unstall.fleets.mapping import Mapped, Task, files_of_glob, map_file
 
@@ -57,7 +58,7 @@ class Ray:
             (done,), _ = ray.wait(list(waiting), num_returns=1)
             task = waiting.pop(done)
             try:
-                yield msgspec.msgpack.decode(ray.get(done), type=Mapped)
+                yield from_msgpack(ray.get(done), Mapped)
             except Exception as error:  # Ray has its own tree of errors, for dead workers, nodes and objects
                 yield Mapped(path=task.path, why=f"its node or worker was lost ({type(error).__name__})")
 
@@ -90,7 +91,7 @@ class Ray:
 
 
 def _map_encoded(task: bytes) -> bytes:
-    return msgspec.msgpack.encode(map_file(msgspec.msgpack.decode(task, type=Task)))
+    return msgspec.msgpack.encode(map_file(from_msgpack(task, Task)))
 
 
 def _present(paths: list[str]) -> list[str]:

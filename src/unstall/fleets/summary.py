@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from unstall._version import __version__
+from unstall.decoding import from_msgpack
 from unstall.errors import TraceError
 from unstall.fleets.reduce import Arrivals
 from unstall.replay.program import Instructions, Ops, Program, Recorded
@@ -233,7 +234,7 @@ def decode(data: bytes) -> Rank:
     """
     try:
         opened = zlib.decompressobj()
-        summary = msgspec.msgpack.decode(opened.decompress(data, _MOST_BYTES), type=Summary)
+        summary = from_msgpack(opened.decompress(data, _MOST_BYTES), Summary)
         if summary.schema != SCHEMA or summary.version != __version__ or opened.unconsumed_tail:
             raise TraceError(f"a rank's summary of another version: {summary.version}")
         return _decoded(summary)

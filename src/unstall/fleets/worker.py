@@ -11,6 +11,7 @@ from typing import IO
 
 import msgspec
 
+from unstall.decoding import from_msgpack
 from unstall.fleets.mapping import Task, map_file
 
 _LENGTH = 8
@@ -38,7 +39,7 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     while (message := receive(sys.stdin.buffer)) is not None:
-        send(out, map_file(msgspec.msgpack.decode(message, type=Task)))
+        send(out, map_file(from_msgpack(message, Task)))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from unstall._version import __version__
+from unstall.decoding import from_json
 from unstall.errors import TraceError
 from unstall.files import write_atomically
 from unstall.measuring.statistics import Interval, Spread, ratio_interval
@@ -81,7 +82,7 @@ def entry(spread: Spread, *, by: str, cache: str, device: str) -> Entry:
 def read(path: str | Path) -> Baseline:
     """Reads a baseline file. Raises TraceError if the file is missing or is not a baseline."""
     try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=Baseline)
+        return from_json(Path(path).read_bytes(), Baseline)
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror}. Make a baseline with --save-baseline {path}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from unstall.decoding import from_json
 from unstall.errors import TraceError
 from unstall.measuring.measurement import KINDS, SCHEMA, Cache, Clocks, Measurement, Method, Rate, Verdict
 from unstall.measuring.statistics import Spread
@@ -113,7 +114,7 @@ def saved(measurement: Measurement) -> Saved:
 def read(text: str | bytes) -> Measurement:
     """Reads a measurement from a file's text. Raises TraceError if the text is not a measurement."""
     try:
-        found = msgspec.json.decode(text, type=Saved)
+        found = from_json(text, Saved)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise TraceError(f"not a measurement of unstall ({SCHEMA}): {error}") from error
     if found.schema != SCHEMA:

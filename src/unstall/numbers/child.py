@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from unstall.decoding import from_json
 from unstall.guest.imports import when_imported
 
 SEED = 20
@@ -41,7 +42,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 def arm(settings: str | None) -> None:
     """Records this process, from the moment when it imports torch. `settings` is a `Settings` as JSON."""
-    wanted = msgspec.json.decode(settings or "", type=Settings)
+    wanted = from_json(settings or "", Settings)
     random.seed(SEED)
     when_imported("numpy", lambda: sys.modules["numpy"].random.seed(SEED))
     when_imported("torch", lambda: _start(wanted))

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from unstall._version import __version__
+from unstall.decoding import from_json, json_decoder
 from unstall.errors import TraceError, UsageError
 from unstall.rounding.judge import Errors, Floats
 from unstall.rounding.operators import Place
@@ -190,7 +191,7 @@ def read(path: Path) -> Recorded:
     with path.open("rb") as file:
         lines = _lines(path, file)
         try:
-            header = msgspec.json.decode(next(lines, b""), type=Header)
+            header = from_json(next(lines, b""), Header)
         except ValueError as error:  # also msgspec's, and of text that is not UTF-8
             raise TraceError(f"{path}: is no recording of numbers: {error}") from error
         if header.schema != SCHEMA:
@@ -205,10 +206,10 @@ def _recorded(header: Header, lines: Iterator[bytes]) -> Recorded:
     operators: list[tuple[Seen, Floats | None]] = []
     ends: dict[tuple[str, str], tuple[Seen, Floats | None]] = {}
     ending = Ending(complete=False, device="")
-    decoder = msgspec.json.Decoder(Line)
+    decoder = json_decoder(Line)
     for line in lines:
         if line.startswith(b'{"complete"'):
-            ending = msgspec.json.decode(line, type=Ending)
+            ending = from_json(line, Ending)
             break
         if not line.endswith(b"\n"):  # the program was killed while it wrote this
             break

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from unstall.decoding import from_json
 from unstall.read.collectives import DESCRIBED, Described
 from unstall.read.decode import DecodedEvents
 from unstall.read.events import Events
@@ -95,7 +96,7 @@ class _Grids(dict[bytes, int]):
         if len(grid) > _LONGEST_GRID:
             return -1  # and is not kept
         try:
-            blocks = prod(msgspec.json.decode(grid, type=tuple[_Length, _Length, _Length]))
+            blocks = prod(from_json(grid, tuple[_Length, _Length, _Length]))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             blocks = -1
         self[grid] = blocks = min(blocks, _MOST_I32)

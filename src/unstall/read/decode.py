@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal
 from itertools import compress
 from types import GenericAlias
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 import numpy as np
 
+from unstall.decoding import json_decoder
 from unstall.read.repair import repair
 from unstall.read.schema import Arrow, ArrowEnd, Complete, Event, Instant, Label, event_type
 from unstall.timeline.columns import I64
@@ -194,6 +195,6 @@ def _exact_ns(us: Decimal | None) -> int:
 
 
 _NUMBERS: tuple[tuple[msgspec.json.Decoder[list[Event]], _ToNs], ...] = tuple(
-    (msgspec.json.Decoder(GenericAlias(list, (event_type(number),))), to_ns)
+    (json_decoder(cast("type[list[Event]]", GenericAlias(list, (event_type(number),)))), to_ns)
     for number, to_ns in ((int, _from_ints), (float, _from_floats), (Decimal, _from_decimals))
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from unstall.decoding import from_json
 from unstall.errors import TraceError
 from unstall.read import perfetto
 from unstall.read.list_items import Items
@@ -93,7 +94,7 @@ def _find_list(window: TextWindow, path: Path) -> tuple[int, int]:
 def _is_whole(window: TextWindow) -> bool:
     """Returns whether "{" and the window's text together are a complete and valid JSON object."""
     try:
-        msgspec.json.decode(b"{" + window.text, type=msgspec.Raw)
+        from_json(b"{" + window.text, msgspec.Raw)
     except (msgspec.DecodeError, RecursionError):
         return False
     return True

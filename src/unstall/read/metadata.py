@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
+from unstall.decoding import from_json
 from unstall.figures import MOST_NS
 from unstall.read.clock_reads import DescribedReads, DescribesReads
 from unstall.read.dependencies import DescribedDependencies, DescribesDependencies
@@ -283,7 +284,7 @@ def _members(before: bytes, after: bytes, end: int) -> tuple[dict[str, Raw], lis
 def _decoded(text: bytes) -> dict[str, Raw] | None:
     for attempt in (text, repaired(text)):
         try:
-            return msgspec.json.decode(attempt, type=dict[str, Raw])
+            return from_json(attempt, dict[str, Raw])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
     return None
@@ -291,7 +292,7 @@ def _decoded(text: bytes) -> dict[str, Raw] | None:
 
 def _value(members: dict[str, Raw], key: str, type_: type[_Value]) -> _Value | None:
     try:
-        return msgspec.json.decode(members[key], type=type_)
+        return from_json(members[key], type_)
     except (KeyError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 

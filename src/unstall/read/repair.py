@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from unstall.decoding import json_decoder
 from unstall.read.schema import Arrow, ArrowEnd, Complete, Event, Instant, Label, Other, event_type
 
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -25,8 +26,8 @@ _ESCAPE = re.compile(
     rb'|\\(?P<known>["\\/bfnrt]|u[0-9a-fA-F]{4})?'
 )
 _WHOLE = re.compile(r"-?[0-9]{1,20}")
-_STRICT = msgspec.json.Decoder(event_type(Decimal))
-_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
+_STRICT = json_decoder(event_type(Decimal))
+_MEMBERS = json_decoder(dict[str, Raw])
 _PHASES: dict[str, type[Any]] = {
     "X": Complete[Decimal],
     "s": Arrow[Decimal],
@@ -103,7 +104,7 @@ def _built(type_: Any, members: dict[str, Raw]) -> Any:
 def _fields(type_: Any) -> list[tuple[str, str, msgspec.json.Decoder[Any], Any]]:
     """Returns (JSON key, attribute, decoder, default) for each field of the type."""
     fields = msgspec.structs.fields(type_)
-    return [(field.encode_name, field.name, msgspec.json.Decoder(field.type), field.default) for field in fields]
+    return [(field.encode_name, field.name, json_decoder(field.type), field.default) for field in fields]
 
 
 def _fit(raw: Raw, decoder: msgspec.json.Decoder[Any], default: Any) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from unstall.decoding import from_json
+
 _LONGEST = 1 << 16  # bytes of JSON
 
 
@@ -62,6 +64,6 @@ def unpacked(text: str) -> FaultDetails | None:
     if len(text) > _LONGEST:
         return None
     try:
-        return msgspec.json.decode(text, type=FaultDetails)
+        return from_json(text, FaultDetails)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from unstall.decoding import from_json
 from unstall.errors import TraceError
 from unstall.figures import MOST_NS
 from unstall.files import write_atomically
@@ -194,7 +195,7 @@ def load(path: Path) -> Timeline:
     try:
         with zipfile.ZipFile(path) as archive:
             _check_size(archive, path)
-            header = msgspec.json.decode(archive.read(_HEADER), type=_Header)
+            header = from_json(archive.read(_HEADER), _Header)
             if header.schema != SCHEMA:
                 raise TraceError(f"{path}: a timeline of schema {header.schema!r}; this version reads {SCHEMA!r}")
             tables = {name: _table(archive, name, cls) for name, cls in _TABLES.items()}

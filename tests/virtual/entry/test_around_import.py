@@ -104,7 +104,10 @@ def test_who_asks_while_an_import_fails_in_another_thread_hears_nothing(
     imported_half = threading.Event()
     sys.modules["heavy_events"] = imported_half  # type: ignore[assignment]
     (tmp_path / "heavy_module.py").write_text(
-        "import sys, time\nsys.modules.pop('heavy_events').set()\ntime.sleep(0.2)\nraise ImportError('no such library')\n"
+        "import sys, time\n"
+        "sys.modules.pop('heavy_events').set()\n"
+        "time.sleep(0.2)\n"
+        "raise ImportError('no such library')\n"
     )
     failed: list[str] = []
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from unstall.blaming.hangs.child import WHO
+from unstall.decoding import from_json
 
 SHARED_MEMORY = Path("/dev/shm")
 PREFIX = "unstall-blame-"
@@ -149,7 +150,7 @@ def _is_private(folder: Path) -> bool:
 def _who(folder: Path) -> Who | None:
     try:
         with (folder / WHO).open("rb") as file:
-            return msgspec.json.decode(file.read(_MOST_BYTES), type=Who)
+            return from_json(file.read(_MOST_BYTES), Who)
     except (OSError, msgspec.DecodeError):
         return None
 

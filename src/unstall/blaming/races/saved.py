@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from unstall.blaming.result import Race
+from unstall.decoding import from_json
 from unstall.errors import UnstallError
 from unstall.guest.imports import when_imported
 
@@ -78,6 +79,6 @@ def keep_races(folder: Path) -> Callable[[], None]:
 def read_races(folder: Path) -> RacesSeen:
     """Reads the races that a program wrote to this folder."""
     try:
-        return msgspec.json.decode((folder / FILE).read_bytes(), type=RacesSeen)
+        return from_json((folder / FILE).read_bytes(), RacesSeen)
     except (OSError, msgspec.DecodeError):
         return RacesSeen(missing="the program did not import torch")

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from unstall.decoding import from_json
 from unstall.errors import TraceError
 from unstall.recording.torch_profiler import CLOCK, FILE
 from unstall.recording.trace.on_device import DeviceWork, on_device
@@ -55,10 +56,10 @@ class TorchProfile:
 def read_profile(folder: Path) -> TorchProfile:
     """Reads the profile in a recording's folder. Raises TraceError if the profile is missing or incomplete."""
     try:
-        head = msgspec.json.decode((folder / FILE).read_bytes(), type=dict[str, msgspec.Raw])
+        head = from_json((folder / FILE).read_bytes(), dict[str, msgspec.Raw])
         raw = head.pop("traceEvents")
-        texts = [bytes(event).decode() for event in msgspec.json.decode(raw, type=list[msgspec.Raw])]
-        events = msgspec.json.decode(raw, type=list[_Event])
+        texts = [bytes(event).decode() for event in from_json(raw, list[msgspec.Raw])]
+        events = from_json(raw, list[_Event])
     except (msgspec.MsgspecError, KeyError) as error:
         raise TraceError(
             f"nothing was recorded: the profile that torch's profiler left is not whole ({error})"

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from unstall.decoding import from_json
 from unstall.errors import UsageError
 from unstall.virtual.costs.collectives import PCIE, Links
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Limits, Startup
@@ -167,7 +168,7 @@ def decode(data: bytes, what: str) -> GpuFile:
     If the data is invalid, raises UsageError with a message that begins with `what`.
     """
     try:
-        file = msgspec.json.decode(data, type=GpuFile)
+        file = from_json(data, GpuFile)
         _check(file)
     except (msgspec.DecodeError, ValueError) as error:
         if _is_earlier(data):
@@ -180,7 +181,7 @@ def decode(data: bytes, what: str) -> GpuFile:
 
 def _is_earlier(data: bytes) -> bool:
     try:
-        return msgspec.json.decode(data, type=_Schema).schema == _EARLIER
+        return from_json(data, _Schema).schema == _EARLIER
     except (msgspec.DecodeError, ValueError):
         return False
 

@@ -26,6 +26,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from unstall.decoding import from_json
 from unstall.virtual.costs.families.products import CUBLAS
 from unstall.virtual.costs.model import LONG_NS, SecondCall, Startup
 
@@ -80,7 +81,7 @@ def measure_startup(orders: int, seconds: float) -> Startup:
     )
     if ran.returncode:
         raise RuntimeError(ran.stderr.strip().rpartition("\n")[2] or f"exit code {ran.returncode}")
-    return fit(msgspec.json.decode(ran.stdout, type=list[FirstCalls]))
+    return fit(from_json(ran.stdout, list[FirstCalls]))
 
 
 def fit(processes: Sequence[FirstCalls]) -> Startup:
