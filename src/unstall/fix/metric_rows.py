@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from unstall.fix.tensors.accelerator import Accelerator, accelerator_of
+from unstall.guest.instants import Instant, Span, TotalTime, instant
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,7 +71,7 @@ class MetricBatch:
     """Consecutive steps whose scalars are copied to the host together. They are copied when the batch has `limit`
     steps."""
 
-    __slots__ = ("_blocks", "_pool", "_read", "_streams", "behind", "first", "limit", "sent", "sent_ns", "unready_ns")
+    __slots__ = ("_blocks", "_pool", "_read", "_streams", "behind", "first", "limit", "sent", "sent_at", "unready")
 
     def __init__(self, pool: ScalarPool, first: int, limit: int, *, behind: bool) -> None:
         self._pool = pool
@@ -80,7 +81,8 @@ class MetricBatch:
         self.first, self.limit = first, limit
         self.behind = behind  # whether the device was not yet done with the batch before
         self.sent: list[torch.Event] | None = None  # the copies' ends; None: not sent yet
-        self.sent_ns = self.unready_ns = 0  # time of sending, and how long after that it was last seen pending
+        self.sent_at: Instant = 0
+        self.unready: Span | None = None  # from sending to the last time that it was seen pending
 
     def fits(self, accelerator: Accelerator, stream: torch.Stream) -> bool:
         """Returns whether all rows of this batch on `accelerator` were made on `stream`. Also returns True if the batch
@@ -108,7 +110,7 @@ class MetricBatch:
             event.record(stream)
             events.append(event)
         self.sent = events
-        self.sent_ns = time.perf_counter_ns()
+        self.sent_at = instant()
 
     def may_send(self) -> bool:
         """Returns whether no CUDA graph is being captured. During a capture, a copy would become part of the graph."""
@@ -123,9 +125,15 @@ class MetricBatch:
             return True
         for event in self.sent or ():
             if not event.query():
-                self.unready_ns = time.perf_counter_ns() - self.sent_ns
+                self.unready = Span(self.sent_at, instant())
                 return False
         return self.sent is not None
+
+    def add_unready(self, total: TotalTime) -> None:
+        """Adds, once, how long the values were on their way when they were last seen pending."""
+        if self.unready is not None:
+            total.add(self.unready)
+            self.unready = None
 
     def wait(self) -> None:
         for event in self.sent or ():

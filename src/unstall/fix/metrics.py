@@ -7,7 +7,6 @@ import math
 import os
 import sys
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from unstall.figures import counted, duration
 from unstall.fix.metric_rows import MetricBatch, ScalarKind, ScalarPool, read_ns
 from unstall.fix.tensors.accelerator import Accelerator, accelerator_of
 from unstall.fix.wrapped import Printed, wrapped
+from unstall.guest.instants import Span, TotalTime, instant
 
 _MOST_AT_ONCE = 8  # most steps whose values are copied together
 _TELLS = 0.05  # a smaller relative gain may be due to clocks and caches
@@ -141,7 +141,9 @@ class MetricBuffer:
         self._arrived: deque[MetricRow] = deque()
         self._nan: str | None = None
         self._steps = self._done = self._longest_lag = 0
-        self._add_ns = self._waited_ns = self._deliver_ns = self._spared_ns = 0
+        self._adding, self._waiting, self._sparing = TotalTime(), TotalTime(), TotalTime()
+        self._apart = TotalTime()  # in `add`, for waits and `deliver`
+        self._is_adding = False
         self._reads = 0  # of values that were on a device
         self._read_ns: int | None = None  # the time of one read
         _all.add(self)
@@ -157,43 +159,49 @@ class MetricBuffer:
             UsageError: A CUDA graph is being captured.
             FloatingPointError: `stop_on_nan` is True, and a NaN has arrived.
         """
-        start = time.perf_counter_ns()
+        start = instant()
         with self._lock:
-            elsewhere = self._waited_ns + self._deliver_ns
-            pending = _Pending(self._steps)
-            values = pending.values
-            groups: _Groups = {}
-            for name, value in metrics.items():
-                if not isinstance(value, torch.Tensor):
-                    values[name] = value.item() if hasattr(value, "item") else value
-                    continue
-                if value.dim():
-                    if value.numel() != 1:
-                        shape = tuple(value.shape)
-                        raise ValueError(f"{name} has the shape {shape}, where a metric has one element: add its mean")
-                    value = value.reshape(())
-                values[name] = math.nan  # its place in the row
-                kind = value.device, value.dtype
-                group = groups.get(kind)
-                if group is None:
-                    group = groups[kind] = ([], [])
-                group[0].append(name)
-                group[1].append(value)
-            if groups:
-                with torch.no_grad():
-                    self._put(pending, groups)
-            self._pending.append(pending)
-            self._steps += 1
-            if self._batch is not None and self._steps - self._batch.first >= self._batch.limit:
-                self._send()
-            self._look()
-            while len(self._pending) > self._max_lag:
-                self._deliver_next(wait=True)
-            if self._pending:
-                _open.add(self)
-            self._add_ns += time.perf_counter_ns() - start - (self._waited_ns + self._deliver_ns - elsewhere)
+            self._is_adding = True
+            try:
+                self._add(metrics)
+            finally:
+                self._is_adding = False
+            self._adding.add(Span(start, instant()))
             if self._nan is not None:
                 self._raise_on_nan()
+
+    def _add(self, metrics: Mapping[str, torch.Tensor | float]) -> None:
+        pending = _Pending(self._steps)
+        values = pending.values
+        groups: _Groups = {}
+        for name, value in metrics.items():
+            if not isinstance(value, torch.Tensor):
+                values[name] = value.item() if hasattr(value, "item") else value
+                continue
+            if value.dim():
+                if value.numel() != 1:
+                    shape = tuple(value.shape)
+                    raise ValueError(f"{name} has the shape {shape}, where a metric has one element: add its mean")
+                value = value.reshape(())
+            values[name] = math.nan  # its place in the row
+            kind = value.device, value.dtype
+            group = groups.get(kind)
+            if group is None:
+                group = groups[kind] = ([], [])
+            group[0].append(name)
+            group[1].append(value)
+        if groups:
+            with torch.no_grad():
+                self._put(pending, groups)
+        self._pending.append(pending)
+        self._steps += 1
+        if self._batch is not None and self._steps - self._batch.first >= self._batch.limit:
+            self._send()
+        self._look()
+        while len(self._pending) > self._max_lag:
+            self._deliver_next(wait=True)
+        if self._pending:
+            _open.add(self)
 
     def take(self) -> list[MetricRow]:
         """Returns the rows that have arrived since the last call of `take`. Returns no rows if the buffer has a
@@ -229,7 +237,14 @@ class MetricBuffer:
                 self._read_ns = read_ns(self._accelerator)
         calls = None if self._read_ns is None else self._reads * self._read_ns
         return MetricStats(
-            self._steps, self._done, self._longest_lag, self._add_ns, self._waited_ns, self._spared_ns, calls, note
+            steps=self._steps,
+            arrived=self._done,
+            longest_lag=self._longest_lag,
+            add_ns=self._adding.ns - self._apart.ns,
+            waited_ns=self._waiting.ns,
+            spared_ns=self._sparing.ns,
+            calls_ns=calls,
+            note=note,
         )
 
     def __repr__(self) -> str:
@@ -316,11 +331,11 @@ class MetricBuffer:
         if self._deliver is None:
             self._arrived.append(row)
             return
-        start = time.perf_counter_ns()
+        start = instant()
         try:
             self._deliver(row)
         finally:
-            self._deliver_ns += time.perf_counter_ns() - start
+            self._was_apart(Span(start, instant()))
 
     def _next_row(self, *, wait: bool) -> MetricRow:
         pending = self._pending[0]
@@ -329,8 +344,7 @@ class MetricBuffer:
             if wait:
                 self._wait_for(batch)
             if not batch.behind:  # a loop that reads at once would not be so far ahead
-                self._spared_ns += batch.unready_ns
-                batch.unready_ns = 0
+                batch.add_unready(self._sparing)
             for kind, row, names in pending.rows:
                 values.update(zip(names, batch.row(kind, row), strict=True))
         self._pending.popleft()
@@ -347,9 +361,16 @@ class MetricBuffer:
         if batch is self._batch:
             self._send()
         if not batch.is_there():
-            start = time.perf_counter_ns()
+            start = instant()
             batch.wait()
-            self._waited_ns += time.perf_counter_ns() - start
+            waited = Span(start, instant())
+            self._waiting.add(waited)
+            self._was_apart(waited)
+
+    def _was_apart(self, span: Span) -> None:
+        """Adds to the time that `add` did not spend on adding. Does nothing outside of `add`."""
+        if self._is_adding:
+            self._apart.add(span)
 
     def _raise_on_nan(self) -> None:
         if self._nan is not None:

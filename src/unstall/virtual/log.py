@@ -73,6 +73,7 @@ class LogCode(IntEnum):
     NOTICE = 27  # a: the fault whose error is raised, for the first time
     COLLECTIVE_CALL = 29  # the call that launches a collective on `stream`; the thread's next COLLECTIVE is its kernel
     COLLECTIVE = 30  # a: the number of the collective in the simulation
+    CLOCK = 31  # a: the number of a read of the clock, whose time is found when the record is simulated
     WORK = 28  # id: the signature of an operator that computed on the CPU; a: the threads that the program set, or 0
 
 
@@ -153,8 +154,8 @@ class LogSource(Protocol):
         count this time again.
         """
 
-    def append(self, code: int) -> None:
-        """Writes a record for the calling thread. The record has a code and no other fields."""
+    def append(self, code: int, device: int = -1, stream: int = 0, a: int = 0) -> None:
+        """Writes a record for the calling thread."""
 
     def hold_signals(self) -> None:
         """Delays signals that have Python handlers. Each call needs a call of `release_signals`."""

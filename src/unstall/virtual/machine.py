@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from unstall.errors import UnstallError, UsageError
 from unstall.guest import active, step_hooks
 from unstall.guest.imports import around_import
+from unstall.guest.instants import LateRead
 from unstall.guest.step_source import FORWARD, OPTIMIZER, StepSource
 from unstall.launching.children import arming_children
 from unstall.virtual.allocator.settings import checked_settings_text
@@ -37,7 +38,7 @@ class WatchedSpan:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.step_boundaries: list[tuple[StepSource, int]] = []  # ns of the machine's time
+        self.step_boundaries: list[tuple[StepSource, LateRead]] = []  # times of the machine
         self.start_ns = 0
         self.end_ns: int | None = None
         self.start_race_mark = 0
@@ -54,7 +55,7 @@ class WatchedSpan:
         last_race = self.machine.race_mark() if self.end_race_mark is None else self.end_race_mark
         whole = self.machine.timeline(range(self.start_race_mark, last_race))
         part = cut(whole, self.start_ns, until) if self.start_ns or self.end_ns is not None else whole
-        boundaries = [(source, at_ns - self.start_ns) for source, at_ns in self.step_boundaries]
+        boundaries = [(source, at.ns() - self.start_ns) for source, at in self.step_boundaries]
         return with_iterations(with_found_steps(part, boundaries))
 
 
@@ -94,6 +95,11 @@ class Machine:
     def now_ns(self) -> int:
         """Returns the calling thread's virtual clock in ns, or 0 before torch is imported."""
         return self.simulator.now_ns() if self.simulator is not None else 0
+
+    def read_late(self, offset_ns: int) -> LateRead:
+        """Reads the calling thread's virtual clock; see `Simulator.read_late`. Call it after torch was imported."""
+        assert self.simulator is not None
+        return self.simulator.read_late(offset_ns)
 
     def advance(self, ns: int) -> None:
         """Adds a sleep of `ns` to the calling thread."""
@@ -173,7 +179,9 @@ class Machine:
         self.on_step(kind, who)
 
     def _note_boundary(self, kind: str, who: int) -> None:
-        now = self.now_ns()
+        if self.simulator is None:
+            return  # nothing ran yet
+        now = self.read_late(0)
         for watch in tuple(self._watches):
             watch.step_boundaries.append((StepSource(kind, who), now))
 

@@ -17,6 +17,8 @@ from typing import Protocol
 
 from unstall.figures import duration
 from unstall.frameworks import OURS, is_framework
+from unstall.guest import instants
+from unstall.guest.instants import LateRead
 from unstall.guest.patching import followed
 from unstall.virtual.clock_log import ClockLog
 
@@ -31,6 +33,9 @@ class Clock(Protocol):
 
     def now_ns(self) -> int:
         """Returns the ns since the clock began. Never decreases."""
+
+    def read_late(self, offset_ns: int) -> LateRead:
+        """Reads this clock. Returns a read whose time plus `offset_ns` is found when it is asked for."""
 
     def advance(self, ns: int) -> None:
         """Adds `ns` to the calling thread's time."""
@@ -102,11 +107,13 @@ class ProgramClock:
         self._within.last = self._began = clock.now_ns()
         self._shift(-self._began, 1)
         self._clock = clock
+        instants.read_late = lambda: clock.read_late(self._offsets[0])
 
     def stop(self) -> None:
         """Switches to real time. The times continue from the current virtual time."""
         if self._clock is not None:
             last, self._clock = self._virtual(), None
+            instants.read_late = None
             self._shift(last, -1)
 
     def remove(self) -> None:
@@ -114,6 +121,8 @@ class ProgramClock:
         times.
         """
         self._undo.close()
+        if self._clock is not None:
+            instants.read_late = None
         self._clock, self._offsets = None, (0, 0)
 
     def _shift(self, virtual_ns: int, sign: int) -> None:

@@ -75,6 +75,50 @@ while seen < BATCHES:
 print("ALL", seen)
 """
 
+# Helpers that time themselves, and steps, do not make the virtual GPU simulate; what they take is right all the same.
+SIMULATIONS = """
+import sys
+import torch
+import unstall
+from unstall.virtual.machine import current
+
+simulations = 0
+simulate = type(current().simulator)._simulate
+
+
+def counting(self, *arguments):
+    global simulations
+    simulations += 1
+    return simulate(self, *arguments)
+
+
+type(current().simulator)._simulate = counting
+weights = torch.randn(256, 256, device="cuda")
+
+
+def simulated(batches, look):
+    global simulations
+    simulations = 0
+    for batch in batches:
+        (batch @ weights).relu()
+        look()
+    return simulations
+
+
+source = [torch.randn(64, 256) for _ in range(100)]
+steps = simulated([batch.cuda() for batch in source], unstall.step)
+loop = unstall.prefetch(source)
+in_place = simulated(loop, lambda: None)
+assert loop.stats().depth == 0
+data = torch.utils.data.TensorDataset(torch.randn(6400, 256))
+ahead = unstall.prefetch(torch.utils.data.DataLoader(data, 64), depth=2)
+beside = simulated((x for x, in ahead), lambda: None)
+stats = ahead.stats()
+assert stats.batches == 100 and stats.fetch_ns > 0 and stats.stage_ns > 0 and stats.waited_ns > 0, stats
+assert len(current()._clock.log.whole()) == 0  # the program reads no clock
+print("SIMULATED", steps, in_place, beside)
+"""
+
 ORDER = """
 import torch
 from torch.utils.data import DataLoader, Dataset

@@ -45,6 +45,15 @@ def test_batches_wait_for_memory_that_the_program_needs(tmp_path: Path) -> None:
     assert "FITS" in on_virtual_gpu(tmp_path, programs.GROWS)
 
 
+def test_helpers_that_time_themselves_hardly_make_the_virtual_gpu_simulate(tmp_path: Path) -> None:
+    """A simulation costs most of a millisecond. Each read of the clock was one: 6 to 7 a batch, and one a step."""
+    said = on_virtual_gpu(tmp_path, programs.SIMULATIONS)
+    steps, in_place, ahead = map(int, said.split("SIMULATED")[1].split()[:3])
+    assert steps <= 2
+    assert in_place <= 110  # one a batch: whether the batch was late decides what comes next
+    assert ahead <= 470  # what a batch asks of events
+
+
 @pytest.mark.slow
 def test_threads_that_share_an_iterator_are_told_so(tmp_path: Path) -> None:
     assert "CLEAR" in on_virtual_gpu(tmp_path, programs.SHARED)

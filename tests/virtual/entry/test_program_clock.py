@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from unstall.guest import instants
+from unstall.guest.instants import LateRead
 from unstall.virtual.program_clock import ProgramClock
 
 _MACHINES = (time.perf_counter, time.perf_counter_ns, time.time, time.time_ns, time.sleep, timeit.default_timer)
@@ -32,11 +34,24 @@ class Ticking:
         time.time()  # as a warning on the way would, or a log
         return self.ns
 
+    def read_late(self, offset_ns: int) -> LateRead:
+        return Later(self, offset_ns)
+
     def advance(self, ns: int) -> None:
         self.ns += ns
 
     def not_charged_ns(self) -> int:
         return self.not_charged
+
+
+class Later:
+    """A read that tells when it is asked."""
+
+    def __init__(self, clock: Ticking, offset_ns: int) -> None:
+        self._clock, self._offset_ns = clock, offset_ns
+
+    def ns(self) -> int:
+        return self._clock.ns + self._offset_ns
 
 
 @pytest.fixture
@@ -190,3 +205,15 @@ def test_work_before_the_first_read_is_not_told(
     virtual.not_charged = 460_000_000
     time.perf_counter()
     assert capsys.readouterr().err == ""
+
+
+def test_helpers_time_themselves_by_the_programs_clock_and_are_not_its_readers(
+    clock: ProgramClock, virtual: Ticking
+) -> None:
+    before = time.perf_counter_ns()
+    at = instants.instant()
+    assert not isinstance(at, int)
+    assert at.ns() == before
+    assert len(clock.log.whole()) == 1
+    clock.remove()
+    assert isinstance(instants.instant(), int)

@@ -138,8 +138,8 @@ class Log:
     def moment(self) -> tuple[int, int, int]:
         return self.stack, self.host_ns, 0
 
-    def append(self, code: int) -> None:
-        self.write(LogCode(code))
+    def append(self, code: int, device: int = -1, stream: int = 0, a: int = 0) -> None:
+        self.write(LogCode(code), a, device=device, stream=stream)
 
     def hold_signals(self) -> None:
         return

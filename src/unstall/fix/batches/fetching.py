@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import threading
-import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from torch.utils.data import DataLoader
 from unstall.fix.tensors.accelerator import Accelerator
 from unstall.fix.tensors.nesting import tensors_in
 from unstall.fix.tensors.staging import Sender, Sent
+from unstall.guest.instants import Span, instant
 from unstall.guest.rng import drawn_from, random_states
 from unstall.guest.steps import HandedOn
 
@@ -40,12 +40,12 @@ class StatefulLoader(Protocol):
 @dataclass(slots=True)
 class FetchedBatch:
     """A batch that was fetched from the loader. If the device had memory for the batch, the batch was also sent to the
-    device. Times are in ns."""
+    device."""
 
     value: object  # the loader's batch, if it is not sent yet
     sent: Sent[object] | None  # None: the device had no memory for it, or it was handed on
-    fetch_ns: int
-    stage_ns: int
+    fetching: Span
+    staging: Span
     rng_used: frozenset[str]  # global random generators that the fetch used
     on_device: bool  # whether the loader itself made tensors on the device
     state: Mapping[str, object] | None  # the loader's `state_dict()` after this batch
@@ -145,12 +145,12 @@ class Batches:
         if watch and not before:
             before = random_states()
         self._sender.wait_until_read()
-        start = time.perf_counter_ns()
+        start = instant()
         value = next(self.iterator)
         state = self.state() if self.has_state else None
-        fetch_ns = time.perf_counter_ns() - start
+        fetching = Span(start, instant())
         self._sender.wait_for_slot()
-        start = time.perf_counter_ns()
+        start = instant()
         sent: Sent[object] | None = None
         try:
             sent = self.send(value)
@@ -158,12 +158,12 @@ class Batches:
             if not self.ahead:
                 raise
             self._full = True
-        stage_ns = time.perf_counter_ns() - start
+        staging = Span(start, instant())
         on_device = sent is not None and any(tensor.device.type != "cpu" for tensor in tensors_in(value))
         after = random_states() if watch else {}
         drawn = drawn_from(before or {}, after) if watch else set()
         held = value if sent is None else None
-        return FetchedBatch(held, sent, fetch_ns, stage_ns, frozenset(drawn), on_device, state, after)
+        return FetchedBatch(held, sent, fetching, staging, frozenset(drawn), on_device, state, after)
 
     def send(self, value: object) -> Sent[object]:
         """Begins to copy a batch to the device. If device memory runs out, waits until the device has finished with

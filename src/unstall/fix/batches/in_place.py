@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from typing import Literal
 
 import torch
@@ -15,6 +14,7 @@ from unstall.fix.tensors.accelerator import Accelerator
 from unstall.fix.tensors.nesting import map_tensors, tensors_in
 from unstall.fix.tensors.parts import bytes_of
 from unstall.fix.tensors.staging import SMALL_BYTES
+from unstall.guest.instants import Instant, Span, instant
 
 ENDED = object()
 """The value that is returned instead of a batch if the loader has no more batches."""
@@ -52,24 +52,24 @@ class InPlace:
         self._prompt = 0  # +1 for each measured batch that came at once, up to 0; -_PAUSES for a late one
         self.news: News | None = None  # result of the last measurement; the caller clears it
 
-    def batch(self, batches: Batches, entered: int) -> object:
+    def batch(self, batches: Batches, entered: Instant) -> object:
         """Returns the next batch with its tensors on the device. Returns ENDED if the loader has no more batches.
-        `entered` is the time in ns when the program asked for the batch."""
+        `entered` is the time when the program asked for the batch."""
         self._unseen += 1
         looks = self._unseen >= self._apart
         asked = self._asked_now() if looks and self._from_workers else None
-        start = time.perf_counter_ns()
+        start = instant()
         value = next(batches.iterator, ENDED)
         if value is ENDED:
             return ENDED
-        fetch_ns = time.perf_counter_ns() - start
-        if looks or (fetch_ns >= HANDING_OVER_NS and self.in_haste):
-            self._look(value, fetch_ns, asked)
+        fetching = Span(start, instant())
+        if looks or (self.in_haste and fetching.ns >= HANDING_OVER_NS):
+            self._look(value, fetching, asked)
         moved = map_tensors(value, self._sent_from_pinned if self._from_workers else self._sent)
         counters = self._counters
         counters.batches += 1
-        counters.fetch_ns += fetch_ns
-        counters.waited_ns += time.perf_counter_ns() - entered
+        counters.fetching.add(fetching)
+        counters.waiting.add(Span(entered, instant()))
         return moved
 
     def note_dry(self, asked: torch.Event) -> None:
@@ -103,14 +103,14 @@ class InPlace:
         asked.record(self._accelerator.current())
         return asked
 
-    def _look(self, value: object, fetch_ns: int, asked: torch.Event | None) -> None:
+    def _look(self, value: object, fetching: Span, asked: torch.Event | None) -> None:
         if asked is not None:
             self.note_dry(asked)
             nothing_new = self._counters.dry > 0
             self.news = "fed" if self.is_fed() else "starved" if self.is_starved() else None
         else:
             largest_bytes = max(map(bytes_of, tensors_in(value)), default=0)
-            nothing_new = at_hand(largest_bytes, fetch_ns)
+            nothing_new = at_hand(largest_bytes, fetching.ns)
             self._prompt = min(self._prompt + 1, 0) if nothing_new else self._prompt - _PAUSES
             if self.in_haste and (self._prompt < -_PAUSES or largest_bytes > SMALL_BYTES):
                 self.news = "not at hand"

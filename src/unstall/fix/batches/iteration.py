@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterable
 from statistics import median
 from typing import Literal, NoReturn
@@ -22,6 +21,7 @@ from unstall.fix.tensors.accelerator import Accelerator
 from unstall.fix.tensors.parts import bytes_of
 from unstall.fix.tensors.staging import Sender, Sent
 from unstall.guest import batch_waits
+from unstall.guest.instants import Instant, Span, instant
 from unstall.guest.rng import drawn_from, random_states
 from unstall.guest.steps import item_handed_on
 
@@ -71,8 +71,8 @@ class Iteration:
         self._mode: _Mode = "look"
         self._judged = False
         self._seen: list[MeasuredBatch] = []
-        self._intervals: list[int] = []  # ns between batches in this mode
-        self._entered: int | None = None
+        self._intervals: list[Span] = []  # between batches in this mode
+        self._entered: Instant | None = None
         self._rng_beside: set[str] = set()  # generators that the program uses between batches
         self._states: dict[str, object] = {}
         self._given: int | None = None  # size in bytes of the batch that the program holds
@@ -107,14 +107,14 @@ class Iteration:
         if self._batches is None:
             raise StopIteration
         if self._mode == "plain":
-            return self._in_place(time.perf_counter_ns())
+            return self._in_place(instant())
         current = self._accelerator.current()
         asked = self._accelerator.event()
         asked.record(current)
-        entered = time.perf_counter_ns()
+        entered = instant()
         if self._entered is not None:
-            self._intervals.append(entered - self._entered)
-            self._count_interval(entered - self._entered)
+            self._intervals.append(Span(self._entered, entered))
+            self._count_interval(self._intervals[-1])
         self._entered = entered
         states = random_states() if self._states else None
         if states is not None:
@@ -127,13 +127,14 @@ class Iteration:
         batch, sent = self._next_batch(states)
         if sent.exposed:  # the program may write to the source next
             sent.late.synchronize()
-        needed = None if sent.end.query() else self._accelerator.event(timed=True)
+        needed = None if sent.has_ended() else self._accelerator.event(timed=True)
         if needed is not None:
             needed.record(current)
         sent.hand_over(current)
         self._given = sent.bytes
         self._count(batch, sent, entered)
-        self._place.note_dry(asked)
+        if self._follows_loader:
+            self._place.note_dry(asked)
         self._counters.note_copy(needed, sent.start, sent.end)
         self._states = batch.random if self._mode == "look" else {}
         item_handed_on(self._loader)
@@ -218,7 +219,7 @@ class Iteration:
         assert self._producer is not None
         made = self._producer.take()
         if isinstance(made, FetchedBatch) and made.sent is not None:
-            made.sent.end.query()  # on a virtual GPU, a thread waits for another one at an event of that
+            made.sent.has_ended()  # on a virtual GPU, a thread waits for another one at an event of that
         return made
 
     def _end_producer(self) -> None:
@@ -280,8 +281,8 @@ class Iteration:
         if self._depth != "auto":
             self._go_ahead(self._depth, "fetched ahead by a thread")
             return
-        fetch = median(seen.batch.fetch_ns for seen in later)
-        interval = min(self._intervals[1:], default=0)
+        fetch = median(seen.batch.fetching.ns for seen in later)
+        interval = min((span.ns for span in self._intervals[1:]), default=0)
         if all(seen.is_small() for seen in later) and fetch < _WORTH * interval:
             self._change("plain", _SMALL)
             return
@@ -290,7 +291,7 @@ class Iteration:
             part = hideable / interval
             self._change("beside", f"nothing fetched ahead: fetching and copying are {part:.1%} of a batch's time")
             return
-        uneven = max(seen.batch.fetch_ns for seen in later) > _JITTER * fetch
+        uneven = max(seen.batch.fetching.ns for seen in later) > _JITTER * fetch
         fitting = self._room.fitting(max(seen.bytes for seen in later))
         if fitting == 0:
             self._change("beside", "nothing fetched ahead: a batch more takes too much of the memory that is left")
@@ -322,37 +323,37 @@ class Iteration:
             self._passes.fetch_ahead(depth, why)
 
     def _slower(self) -> bool:
-        beside, ahead = self._counters.beside_ns, self._counters.ahead_ns
+        beside, ahead = self._counters.beside[-_AGAIN:], self._counters.ahead[-_TRIED:]
         if not beside or not ahead:
             return False
-        return median(ahead[-_TRIED:]) > (1 + _WORTH) * median(beside[-_AGAIN:])
+        return median(span.ns for span in ahead) > (1 + _WORTH) * median(span.ns for span in beside)
 
-    def _count_interval(self, interval: int) -> None:
+    def _count_interval(self, interval: Span) -> None:
         if len(self._intervals) < 2:  # the first interval after a change of mode belongs to both modes
             return
-        kept = self._counters.ahead_ns if self._mode == "ahead" else self._counters.beside_ns
+        kept = self._counters.ahead if self._mode == "ahead" else self._counters.beside
         if self._mode == "again" and self._producer is not None:
             return
         kept.append(interval)
-        del kept[:-1000]
+        del kept[:-_TRIED]
 
-    def _count(self, batch: FetchedBatch, sent: Sent[object], entered: int) -> None:
+    def _count(self, batch: FetchedBatch, sent: Sent[object], entered: Instant) -> None:
         counters = self._counters
         counters.batches += 1
         counters.bytes += sent.bytes
         counters.tensors += len(sent.tensors) + len(sent.there)
         if not sent.tensors and not sent.there:
             counters.empty = type(sent.value).__name__
-        counters.fetch_ns += batch.fetch_ns
-        counters.stage_ns += batch.stage_ns
-        counters.waited_ns += time.perf_counter_ns() - entered
+        counters.fetching.add(batch.fetching)
+        counters.staging.add(batch.staging)
+        counters.waiting.add(Span(entered, instant()))
         self._passes.state = batch.state
 
     def _note_if_short(self) -> None:
         if self._mode == "look" and not self._passes.depth:
             self._passes.fetch_ahead(0, "too few batches to fetch ahead: only copies overlapped")
 
-    def _in_place(self, entered: int) -> object:
+    def _in_place(self, entered: Instant) -> object:
         place, batches = self._place, self._batches
         assert batches is not None
         self._passes.state = None  # until the program has the batch, the loader's own state is right

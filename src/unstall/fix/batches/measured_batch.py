@@ -27,7 +27,7 @@ class MeasuredBatch:
 
     def stage_and_copy_ns(self) -> int:
         self.end.synchronize()
-        return self.batch.stage_ns + int(milliseconds(self.start, self.end) * 1e6)
+        return self.batch.staging.ns + int(milliseconds(self.start, self.end) * 1e6)
 
     def is_small(self) -> bool:
         """Returns whether all tensors of the batch are small and in pageable memory. The driver copies such tensors to
@@ -35,7 +35,7 @@ class MeasuredBatch:
         return self.largest_bytes <= SMALL_BYTES and not self.pinned
 
     def is_at_hand(self) -> bool:
-        return not self.pinned and at_hand(self.largest_bytes, self.batch.fetch_ns)
+        return not self.pinned and at_hand(self.largest_bytes, self.batch.fetching.ns)
 
 
 def at_hand(largest_bytes: int, fetch_ns: int) -> bool:

@@ -71,10 +71,10 @@ class Passes:
         return PrefetchStats(
             batches=counters.batches,
             bytes=counters.bytes,
-            fetch_ns=counters.fetch_ns,
-            stage_ns=counters.stage_ns,
+            fetch_ns=counters.fetching.ns,
+            stage_ns=counters.staging.ns,
             copy_ns=counters.copy_ns,
-            waited_ns=counters.waited_ns,
+            waited_ns=counters.waiting.ns,
             stalled_ns=counters.stalled_ns,
             depth=depth,
             note=note,

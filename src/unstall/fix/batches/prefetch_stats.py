@@ -10,6 +10,7 @@ import torch
 from unstall.figures import counted, duration, share, size
 from unstall.fix.tensors.accelerator import milliseconds
 from unstall.fix.wrapped import Printed
+from unstall.guest.instants import Span, TotalTime
 
 _LATE = 4  # pending copies that are kept before their events are queried
 
@@ -62,16 +63,16 @@ class PrefetchCounters:
 
     batches: int = 0
     bytes: int = 0
-    fetch_ns: int = 0
-    stage_ns: int = 0
+    fetching: TotalTime = field(default_factory=TotalTime)
+    staging: TotalTime = field(default_factory=TotalTime)
+    waiting: TotalTime = field(default_factory=TotalTime)
     copy_ns: int = 0
-    waited_ns: int = 0
     stalled_ns: int = 0
     tensors: int = 0  # in batches
     empty: str | None = None  # the type of a batch that had no tensors
     dry: int = 0  # batches in a row that the device waited for; if negative, batches in a row that it did not wait for
-    beside_ns: list[int] = field(default_factory=list)  # ns between batches fetched by the program's thread
-    ahead_ns: list[int] = field(default_factory=list)  # ns between batches fetched ahead
+    beside: list[Span] = field(default_factory=list)  # between batches fetched by the program's thread
+    ahead: list[Span] = field(default_factory=list)  # between batches fetched ahead
     _copies: deque[tuple[torch.Event | None, torch.Event, torch.Event]] = field(default_factory=deque)
 
     def note_copy(self, needed: torch.Event | None, start: torch.Event, end: torch.Event) -> None:

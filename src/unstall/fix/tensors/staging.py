@@ -38,6 +38,13 @@ class Sent(Generic[Nest]):
     exposed: bool  # whether the program may write to that memory right after this
     late: torch.Event  # like `end`, but a waiting host may sleep
 
+    known_to_have_ended: bool = False
+
+    def has_ended(self) -> bool:
+        """Returns whether the copy has ended. Call it in one thread only."""
+        self.known_to_have_ended = self.known_to_have_ended or bool(self.end.query())
+        return self.known_to_have_ended
+
     def hand_over(self, stream: torch.Stream) -> None:
         """Makes the stream wait for the copy. Prevents the caching allocator from reusing the memory of the copied
         tensors before the stream has finished with them."""

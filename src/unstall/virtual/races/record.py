@@ -25,7 +25,7 @@ _PLACED = np.dtype([("allocation", "<i8"), ("address", "<i8"), ("size", "<i8")])
 _OPERATORS = chosen(LogCode.OP_BEGIN, LogCode.OP_END)
 _NEVER = chosen(
     *(LogCode.MARK_BEGIN, LogCode.MARK_END, LogCode.PIN, LogCode.ADVANCE),
-    *(LogCode.ASSERT, LogCode.NOTICE, LogCode.COLLECTIVE_CALL),
+    *(LogCode.ASSERT, LogCode.NOTICE, LogCode.COLLECTIVE_CALL, LogCode.CLOCK),
 )
 _ENOUGH_PARTS = 256
 """The number of parts of the log that are compressed together. A part is small if the program often reads its clock."""

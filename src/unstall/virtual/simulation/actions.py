@@ -217,6 +217,7 @@ class Actions:
                 Do.SYNC_DEVICE, RuntimeCall.SYNC_DEVICE, call=host.synchronize_device, latency=wake
             ),
             LogCode.GRAPH_LAUNCH: RecipeStep(Do.CALL, RuntimeCall.GRAPH_LAUNCH, call=host.graph_launch),
+            LogCode.CLOCK: RecipeStep(Do.CALL, work=host.clock_read),
             LogCode.NOTICE: RecipeStep(Do.CALL, RuntimeCall.LAST_ERROR),
             LogCode.COLLECTIVE_CALL: RecipeStep(Do.LAUNCH, RuntimeCall.LAUNCH, call=host.launch),
         }

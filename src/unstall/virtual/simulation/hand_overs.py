@@ -22,6 +22,7 @@ from unstall.timeline.columns import I64, Bool
 from unstall.virtual.log import NO_PYTHON, LogCode, chosen
 from unstall.virtual.simulation.captures import Place
 
+_APART = chosen(LogCode.ADVANCE, LogCode.CLOCK)
 _OF_COLLECTIVES = chosen(LogCode.MARK_BEGIN, LogCode.SYNC_STREAM)
 
 
@@ -45,6 +46,7 @@ class HandOvers:
         self._waiting: dict[int, int] = {}  # by caller: the serving thread that it waits for
         self._last: dict[int, int] = {}  # last instruction of each thread
         self._latest = -1  # the thread of the last record
+        self._latest_is_apart = False
         self._turn = -1  # the thread of the last record outside process groups
         self._last_row: dict[int, int] = {}
         self._given: dict[Place, tuple[int, int]] = {}  # by stream that was made to wait: (thread, instruction)
@@ -65,7 +67,12 @@ class HandOvers:
         """
         thread = records["thread"]
         woken = np.zeros(len(records), np.bool_)
-        changes = np.flatnonzero(np.append(thread[0] != self._latest, thread[1:] != thread[:-1]))
+        apart = _APART[records["code"]]
+        changed = np.append(
+            thread[0] != self._latest or self._latest_is_apart, (thread[1:] != thread[:-1]) | apart[:-1]
+        )
+        changes = changed.nonzero()[0]
+        self._latest_is_apart = bool(apart[-1])
         found: list[Join] = []
         self._last_row = {}
         before = self._latest
@@ -111,7 +118,7 @@ class HandOvers:
         if new and _begins_a_collective(record):
             self._of_groups.add(current)
         before = self._turn
-        if current in self._of_groups or (_sleeps(record) and before >= 0 and current not in self._waiting):
+        if current in self._of_groups or (_is_apart(record) and before >= 0 and current not in self._waiting):
             return before if new else -1
         self._turn = current
         if before in (-1, current):
@@ -193,11 +200,11 @@ def _begins_a_collective(record: np.void) -> bool:
     return bool(record["stack"] == NO_PYTHON and record["code"] == LogCode.MARK_BEGIN)
 
 
-def _sleeps(record: np.void) -> bool:
-    """Returns whether the log record is a sleep. A thread that sleeps, for example to redraw a progress bar, does not
-    wake other threads.
+def _is_apart(record: np.void) -> bool:
+    """Returns whether the log record is a sleep or a read of the clock. A thread that sleeps, for example to redraw a
+    progress bar, or that times itself, does not wake other threads.
     """
-    return bool(record["code"] == LogCode.ADVANCE)
+    return bool(_APART[record["code"]])
 
 
 def _runs_no_python(record: np.void) -> bool:

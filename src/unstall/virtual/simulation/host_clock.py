@@ -105,7 +105,7 @@ class ModelledHost:
         begins = records["code"] == LogCode.OP_BEGIN
         nested, stack = self._nested(records), records["stack"].astype(np.int64)
         work: I64 = np.where(begins & nested, usual + self._costs.nested - self._costs.operator, usual)
-        work[begins & ~self._lately.did(records)] += self._costs.cold
+        work[self._lately.began_anew(records, begins)] += self._costs.cold
         of_autograd = (stack == NO_PYTHON) & (records["thread"] != _MAIN_THREAD)
         work[begins & ~nested & of_autograd] += self._costs.node
         before = _previous(records["thread"], stack, self._last, _UNKNOWN)
@@ -141,9 +141,8 @@ class ModelledHost:
         moved = np.flatnonzero((stack != before) & (stack >= 0) & (before >= -1))
         if not len(moved):
             return
-        pairs, which = np.unique((before[moved] + 1) << 32 | stack[moved], return_inverse=True)
-        cost = np.array([self._moved(pair) for pair in pairs.tolist()], np.int64)
-        work[moved] += cost[which]
+        pairs = ((before[moved] + 1) << 32 | stack[moved]).tolist()
+        work[moved] += np.array([self._moved(pair) for pair in pairs], np.int64)
 
     def _nested(self, records: np.ndarray) -> Bool:
         """Returns, for each log record, whether it is inside an operator of its thread."""
@@ -188,32 +187,31 @@ def passed(before: Stack, after: Stack) -> tuple[int, int]:
 
 
 class Lately:
-    """Finds, for each log record, whether one of the last `within` records of its thread had the same record code and
-    the same operator as this record. Records must come in the order of the log.
+    """Finds operators that their thread has not begun lately: not within its last `within` records. Records must come
+    in the order of the log.
     """
 
     def __init__(self, within: int) -> None:
         self._within = within
         self._done: dict[int, int] = {}  # by thread: the number of its records
-        self._last: dict[int, int] = {}  # by thread and kind of record: the last time, in records
+        self._last: dict[tuple[int, int], int] = {}  # by thread and operator: the number of the record that began it
 
-    def did(self, records: np.ndarray) -> Bool:
-        thread = records["thread"].astype(np.int64)
-        what = thread << 40 | records["code"].astype(np.int64) << 34 | (records["id"].astype(np.int64) + 1)
+    def began_anew(self, records: np.ndarray, begins: Bool) -> list[int]:
+        """Returns the rows of the records that begin such an operator. `begins` has the records that begin any."""
+        thread = records["thread"]
         place = np.zeros(len(records), np.int64)
         for number, mine in by_thread(thread):
             first = self._done.get(number, 0)
             place[mine] = first + np.arange(len(mine))
             self._done[number] = first + len(mine)
-        order = np.lexsort((place, what))
-        known, start = np.unique(what[order], return_index=True)
-        before = np.append(0, place[order][:-1])
-        before[start] = [self._last.get(key, -self._within - 1) for key in known.tolist()]
-        ends = np.append(start[1:], len(order)) - 1
-        self._last.update(zip(known.tolist(), place[order][ends].tolist(), strict=True))
-        result = np.empty(len(records), np.bool_)
-        result[order] = place[order] - before <= self._within
-        return result
+        rows = begins.nonzero()[0]
+        anew: list[int] = []
+        keys = zip(thread[rows].tolist(), records["id"][rows].tolist(), strict=True)
+        for row, key, at in zip(rows.tolist(), keys, place[rows].tolist(), strict=True):
+            if at - self._last.get(key, -self._within - 1) > self._within:
+                anew.append(row)
+            self._last[key] = at
+        return anew
 
 
 class MeasuredHost:

@@ -80,6 +80,7 @@ class Simulation:
         self._threads = 1
         self._simulated_threads = 0
         self._owed: dict[int, int] = {}
+        self._reads: list[tuple[int, int]] = []  # (number, ns) of CLOCK records
 
     @property
     def requests(self) -> Requests:
@@ -105,6 +106,11 @@ class Simulation:
         columns = self.requests.take_changes().T
         names = ("record", "device", "size", "reserved", "address")
         self.history.allocated.append(**dict(zip(names, columns, strict=True)))
+
+    def take_reads(self) -> list[tuple[int, int]]:
+        """Returns (number, time in ns) of each CLOCK record that was simulated since the last call."""
+        taken, self._reads = self._reads, []
+        return taken
 
     def clear_workspaces(self) -> None:
         """Frees the workspaces of cuBLAS after the last log record."""
@@ -278,6 +284,8 @@ class Simulation:
         batch.simulated = until
         for number, at in recorded.items():
             self.arrived[number] = int(replayed.end[at - base])
+        for at in np.flatnonzero(records["code"] == LogCode.CLOCK).tolist():
+            self._reads.append((int(records["a"][at]), int(replayed.end[ends_of_own[at] - 1 - base])))
         self._keep(batch, records, program, replayed, batch.number + row[of_row], steps.what[step], op_of, op)
 
     def _keep(

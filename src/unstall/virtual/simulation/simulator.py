@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -37,6 +38,26 @@ from unstall.virtual.simulation.this_host import host_scale, telling_ns
 if TYPE_CHECKING:
     from unstall.timeline.columns import Timeline
     from unstall.virtual.allocator.segments import TraceEntry
+
+
+class LateRead:
+    """A read of a virtual clock. `at_ns` is None until the read is simulated."""
+
+    __slots__ = ("__weakref__", "_latest_ns", "_offset_ns", "at_ns")
+
+    def __init__(self, latest_ns: Callable[[], int], offset_ns: int) -> None:
+        """`latest_ns` simulates the rest of the log and returns the calling thread's clock. `offset_ns` is added to the
+        read's time."""
+        self.at_ns: int | None = None
+        self._latest_ns = latest_ns
+        self._offset_ns = offset_ns
+
+    def ns(self) -> int:
+        """Returns the time in ns. Raises UnstallError if the simulation failed."""
+        latest = self._latest_ns() if self.at_ns is None else 0
+        if self.at_ns is None:  # in a forked process, where nothing more is simulated
+            self.at_ns = latest
+        return self.at_ns + self._offset_ns
 
 
 class Simulator:
@@ -74,6 +95,8 @@ class Simulator:
         self._failure: BaseException | None = None
         self._asked = 0  # the request that make_room() waits for; `_refusal` is its error, if any
         self._refusal: OutOfMemoryError | None = None
+        self._late_reads: WeakValueDictionary[int, LateRead] = WeakValueDictionary()  # by the number in their record
+        self._late_number = 0
         self._folder = os.getcwd()  # noqa: PTH109 - a str is needed
         self._digests = LineDigests(self._folder, time.time())
         self.cuda_begins()
@@ -113,6 +136,10 @@ class Simulator:
             self.races.add(records, uses)
             self.faults.add(records, self._source.faults(self.faults.known))
             self.simulation.feed(records)
+            for number, ns in self.simulation.take_reads():
+                read = self._late_reads.pop(number, None)
+                if read is not None:
+                    read.at_ns = ns
             requests = self.simulation.requests
             self.races.placed(requests.take_placed())
             for refusal in requests.take_refusals():
@@ -179,6 +206,25 @@ class Simulator:
         with self._lock:
             thread = self._spend(self.costs.host.clock_read)
             return self.simulation.now(thread)
+
+    def read_late(self, offset_ns: int) -> LateRead:
+        """Reads the calling thread's virtual clock, and simulates nothing for it. The read's time is known after the
+        next simulation. Costs as much virtual time as `now_ns`. `offset_ns` is added to the time.
+        """
+        with self._lock:
+            read = LateRead(self._latest_ns, offset_ns)
+            if self._forked or self._draining:
+                read.at_ns = self.now_ns()
+                return read
+            self._late_number += 1
+            self._late_reads[self._late_number] = read
+            self._source.append(int(LogCode.CLOCK), a=self._late_number)
+            return read
+
+    def _latest_ns(self) -> int:
+        with self._lock:
+            self._up_to_date()
+            return self.simulation.now(self._source.this_thread())
 
     def foresee_request(self, device: int, stream: int, size_bytes: int) -> Kind | None:
         """Returns the driver call that a memory request of the calling thread would need. Returns None if the

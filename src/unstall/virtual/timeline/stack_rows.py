@@ -77,7 +77,7 @@ def stack_of_records(happened: Happened, whole: I32, calling: I32) -> I32:
     lost = (stack == -1) & (happened.thread != 0)
     # If autograd nodes are written in Python, autograd's threads have stacks too, but these do not call backward().
     calls = (stack >= 0) & ~np.isin(happened.thread, np.unique(happened.thread[lost]))
-    calls &= happened.code != LogCode.ADVANCE  # any thread may sleep in between
+    calls &= (happened.code != LogCode.ADVANCE) & (happened.code != LogCode.CLOCK)  # of any thread, in between
     known = np.where(calls, np.arange(len(stack)), -1)
     last = np.maximum.accumulate(known) if len(known) else known
     caller = stack[np.maximum(last, 0)] if len(stack) else stack
