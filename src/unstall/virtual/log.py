@@ -89,6 +89,8 @@ NO_PYTHON = -1
 """The `stack` of a record whose thread runs no Python, as a thread of autograd."""
 ON_HOST = 1
 """Flag of an OP_BEGIN: the operator is a HOST_OPERATOR."""
+NVTX = 1
+"""Flag of a MARK_BEGIN and a MARK_END: the annotation is a range of NVTX."""
 CPU_PREFIX = "cpu "
 """The prefix of the operator names in signatures of WORK records. Example: "cpu aten::mul"."""
 

@@ -85,9 +85,10 @@ class HostCosts:
     warm_records: int = 64
     """The thread called an operator recently if the operator is among this many last records of the thread."""
     mark: int = 3_200
-    """The begin or the end of an annotation. An empty `record_function` took 6.5 us on an H100's host. NVTX ranges are
-    charged the same, but took only 0.3 us (push and pop) and 1.7 us (`nvtx.range`).
-    """
+    """The begin or the end of an annotation. An empty `record_function` took 6.5 us on an H100's host."""
+    nvtx: int = 150
+    """The begin or the end of an NVTX range, without a tool that listens. A push and a pop took 0.3 us on an H100's
+    host."""
     malloc: int = 900
     """An allocation that the caching allocator serves from its cache."""
     free: int = 300

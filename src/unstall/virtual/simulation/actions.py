@@ -13,7 +13,7 @@ from unstall.replay.program import Code as Do
 from unstall.timeline.columns import CopyDirection, DeviceKind, HostMemory
 from unstall.virtual.costs.model import Costs, Kernel, OperatorCost
 from unstall.virtual.costs.signature import Signature, parse
-from unstall.virtual.log import CPU_PREFIX, DIRECTION_BITS, CopyFlag, LogCode, RawSignature, chosen
+from unstall.virtual.log import CPU_PREFIX, DIRECTION_BITS, NVTX, CopyFlag, LogCode, RawSignature, chosen
 from unstall.virtual.simulation.collectives import Collective
 from unstall.virtual.simulation.recipes import Column, EnginePart, Op, Recipes, RecipeStep, RuntimeCall
 
@@ -33,6 +33,7 @@ _BY_WHAT_IT_HOLDS = chosen(
     *(LogCode.COPY, LogCode.SLEEP, LogCode.ADVANCE, LogCode.PIN),
     *(LogCode.GRAPH_LAUNCH, LogCode.WORK, LogCode.COLLECTIVE),
 )
+_MARKS = chosen(LogCode.MARK_BEGIN, LogCode.MARK_END)
 _MAY_BE_SIMULATED = chosen(LogCode.COPY, LogCode.SYNC_STREAM)
 _LARGE_BYTES = 1 << 28
 _MOST = 1 << 60
@@ -76,6 +77,7 @@ class Actions:
         self.captured = add("captured", [RecipeStep(Do.CALL, RuntimeCall.CAPTURE, call=host.capture)])
         self.join = add("join", [RecipeStep(Do.JOIN)])
         self._simulated = add("simulated", [RecipeStep(Do.CALL)])
+        self._nvtx = add("nvtx", [RecipeStep(Do.CALL, work=host.nvtx)])
         self.device_malloc = add("malloc", [RecipeStep(Do.CALL, RuntimeCall.MALLOC, call=host.device_malloc)])
         self.device_free = add(
             "free",
@@ -177,6 +179,7 @@ class Actions:
                 result[row] = self.recipes.find((kind, a)) or result[row]
             else:
                 result[row] = self.sized(kind, a, flags)
+        result[_MARKS[code] & (records["flags"] & NVTX > 0)] = self._nvtx
         result[_MAY_BE_SIMULATED[code] & (records["flags"] & CopyFlag.SIMULATED > 0)] = self._simulated
         return result
 

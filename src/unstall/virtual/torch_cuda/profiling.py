@@ -8,7 +8,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from types import ModuleType
 
-from unstall.virtual.log import LogCode
+from unstall.virtual.log import NVTX, LogCode
 from unstall.virtual.torch_cuda.cuda_errors import refusing
 from unstall.virtual.torch_cuda.runtime import Runtime
 
@@ -60,7 +60,7 @@ class Ranges:
 
     def push(self, message: str) -> int:
         depth: int = getattr(self._open, "depth", 0)
-        self._runtime.log(LogCode.MARK_BEGIN, name=str(message))
+        self._runtime.log(LogCode.MARK_BEGIN, name=str(message), flags=NVTX)
         self._open.depth = depth + 1
         return depth
 
@@ -68,13 +68,13 @@ class Ranges:
         depth: int = getattr(self._open, "depth", 0)
         if depth == 0:
             return NOTHING_TO_POP
-        self._runtime.log(LogCode.MARK_END)
+        self._runtime.log(LogCode.MARK_END, flags=NVTX)
         self._open.depth = depth - 1
         return depth - 1
 
     def mark(self, message: str) -> None:
-        self._runtime.log(LogCode.MARK_BEGIN, name=str(message))
-        self._runtime.log(LogCode.MARK_END)
+        self._runtime.log(LogCode.MARK_BEGIN, name=str(message), flags=NVTX)
+        self._runtime.log(LogCode.MARK_END, flags=NVTX)
 
     def start(self, message: str) -> int:
         handle = next(self._handles)

@@ -192,10 +192,10 @@ class Runtime:
         device = self.shim.current_device()
         return device, self.shim.current_stream(device)
 
-    def log(self, code: LogCode, *, a: int = 0, b: int = 0, name: str | None = None) -> None:
+    def log(self, code: LogCode, *, a: int = 0, b: int = 0, name: str | None = None, flags: int = 0) -> None:
         """Adds to the log a record for the current stream."""
         device, stream = self.current_stream()
-        self.shim.append(int(code), device, stream, a, b, name, 0)
+        self.shim.append(int(code), device, stream, a, b, name, flags)
 
     def cuda_begins(self) -> None:
         """Tells the attached simulator that the program initialises CUDA. Does nothing if no simulator is attached."""
