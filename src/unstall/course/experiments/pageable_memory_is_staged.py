@@ -1,13 +1,10 @@
-"""`non_blocking=True` lets the host go on only if its memory is pinned.
-
-A copy from or to pageable memory goes through a pinned buffer of the driver, piece by piece, and the host waits. Lines
-that wait end in `# waits`.
-"""
+"""`non_blocking=True` lets the host go on only if its memory is pinned. Lines that wait end in `# waits`."""
 
 import json
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 from torch.profiler import profile
@@ -18,17 +15,23 @@ there, result = torch.randn(2, 4096, 2048, device="cuda")
 side = torch.cuda.Stream()
 
 
-def measure(label, copy):
+def measure(label, run):
     torch.cuda.synchronize()  # waits
     begin = time.perf_counter()
-    copy()
+    run()
     returned = time.perf_counter() - begin
     torch.cuda.synchronize()  # waits
-    print(f"{label} returns after: {returned * 1e3:.3f} ms")
-    print(f"{label} is done after: {(time.perf_counter() - begin) * 1e3:.3f} ms")
+    done = time.perf_counter() - begin
+    print(f"{label} returns after: {returned * 1e3:.3f} ms\n{label} is done after: {done * 1e3:.3f} ms")
 
 
-# %% Pageable or pinned, with and without non_blocking, in both directions.
+def both():
+    there.copy_(pinned, non_blocking=True)
+    with torch.cuda.stream(side):
+        back.copy_(result, non_blocking=True)
+
+
+# %% Pageable memory goes through a pinned buffer of the driver, piece by piece, and the host waits for that.
 measure("warm-up", lambda: there.copy_(pinned, non_blocking=True))
 measure("upload, pageable", lambda: there.copy_(pageable))  # waits
 measure("upload, pageable and non_blocking", lambda: there.copy_(pageable, non_blocking=True))  # waits
@@ -36,17 +39,14 @@ measure("upload, pinned", lambda: there.copy_(pinned))  # waits
 measure("upload, pinned and non_blocking", lambda: there.copy_(pinned, non_blocking=True))
 measure("download, pageable and non_blocking", lambda: pageable.copy_(result, non_blocking=True))  # waits
 measure("download, pinned and non_blocking", lambda: pinned.copy_(result, non_blocking=True))
-
-
-# %% Each direction has a copy engine of its own. Copies of two streams use both at once.
-def both():
-    there.copy_(pinned, non_blocking=True)
-    with torch.cuda.stream(side):
-        back.copy_(result, non_blocking=True)
-
-
+# %% Each direction has a copy engine. Copies of two streams use both at once.
 measure("both directions", both)
-
+# %% A kernel may read pinned memory itself ("mapped"): over the link, at the speed of a copy, each time.
+where = {"shape": pinned.shape, "typestr": "<f4", "data": (pinned.data_ptr(), False), "version": 3}
+mapped = torch.as_tensor(SimpleNamespace(__cuda_array_interface__=where), device="cuda")
+there.sum(), there.sum()  # the first two calls load and choose kernels
+measure("sum of the GPU's memory", there.sum)
+measure("sum of mapped memory", mapped.sum)
 # %% Each copy moves its bytes once, on the current stream. (Uploads of up to 64 KiB do not wait, even if pageable.)
 with profile() as recorded:
     there[:8].copy_(pageable[:8], non_blocking=True)

@@ -31,13 +31,28 @@ ROW = Row(
             _DONE.format("upload, pinned and non_blocking"),
             at_most=1.8,
         ),
+        Check(
+            "A kernel that reads mapped memory takes several times as long as on the GPU's memory.",
+            _DONE.format("sum of mapped memory"),
+            _DONE.format("sum of the GPU's memory"),
+            at_least=3,
+        ),
+        Check(
+            "It takes about as long as a copy of the memory.",
+            _DONE.format("sum of mapped memory"),
+            _DONE.format("upload, pinned and non_blocking"),
+            at_least=0.7,
+            at_most=1.5,
+        ),
         Check("Two copies of 64 KiB move 128 KiB, and no more.", "bytes of two copies", equal=128 * 2**10),
         Check("Both copies are on the current stream.", "streams of two copies", equal=1),
     ),
     learn=(
         "Pinning makes the copy faster, and non_blocking=True lets the host go on: you need both. Pageable memory is "
         "staged by the driver while the host waits, and only uploads of up to 64 KiB with non_blocking=True return at "
-        "once. A copy moves its bytes once, on the current stream. Wait for a non_blocking download before you read it."
+        "once. A copy moves its bytes once, on the current stream. Wait for a non_blocking download before you read it. "
+        "A kernel may also read pinned memory itself (mapped memory), but over the link, each time: copy what is read "
+        "more than once."
     ),
     numerics="real",
 )
