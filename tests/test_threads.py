@@ -139,6 +139,7 @@ def _warmed() -> tuple[int, int]:
 
 
 _numbers = count()
+ON_DEVICE = X.to("cuda" if torch.cuda.is_available() else "cpu")
 GRAPHED: Callable[[torch.Tensor], torch.Tensor] = unstall.graphed(lambda x: x @ x)
 SAFE: dict[str, Callable[[Path], Any]] = {
     "MetricBuffer": lambda path: _metrics(),
@@ -150,7 +151,7 @@ SAFE: dict[str, Callable[[Path], Any]] = {
     "compare_numbers": lambda path: str(unstall.compare_numbers(lambda x: (x @ x).sum(), X, across=["float64"])),
     "diff": lambda path: str(unstall.diff(SMALL_TRACE, SMALL_TRACE)),
     "explain": lambda path: str(unstall.explain(SMALL_TRACE)),
-    "graphed": lambda path: GRAPHED(X).sum().item(),
+    "graphed": lambda path: GRAPHED(ON_DEVICE).sum().item(),
     "load": lambda path: len(unstall.load(SMALL_TRACE).host),
     "no_sync": lambda path: _allowed(),
     "recording_numbers": lambda path: _recorded(path / f"{next(_numbers)}.numbers"),

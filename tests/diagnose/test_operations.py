@@ -46,6 +46,15 @@ def test_each_wait_belongs_to_the_copy_before_it(trace: TraceBuilder) -> None:
     assert len(paired(trace)) == 2
 
 
+def test_a_guard_may_look_at_the_wait_between_the_copy_and_the_wait(trace: TraceBuilder) -> None:
+    """Seen on an H100: `.item()` under `no_sync("count")`, recorded, waited 0.3 to 2.1 ms after its copy."""
+    with trace.frame("train.py", 41, "step"):
+        trace.copy("DtoH", 1, size=4)
+        trace.work(2_100)
+        trace.sync()
+    assert paired(trace) == [("cudaMemcpyAsync", "cudaStreamSynchronize")]
+
+
 def python_between(trace: TraceBuilder) -> None:
     trace.copy("DtoH", 1)
     trace.work(30)

@@ -7,10 +7,11 @@ import numpy as np
 
 from unstall.timeline.columns import I32, HostKind, Timeline, WaitKind
 
-_AT_ONCE_NS = 20_000
+_AT_ONCE_NS, _IN_ONE_LINE_NS = 20_000, 10_000_000
 """The longest time in ns from the end of a copy call to the wait for the copy, if the same function of torch makes
-both. On an H200's host, this time is 0.2 to 9 us while recording. Two separate Python statements may be as close in
-time, but they are on different lines."""
+both: if their line is not known, and if they are in one line. Recorded on the hosts of an H200 and an H100, this time
+is 0.2 to 9 us, and up to 2.1 ms under `unstall.no_sync`, which looks at the wait before it begins. Two separate Python
+statements may be as close in time, but they are on different lines."""
 
 
 def has_operators(timeline: Timeline) -> bool:
@@ -46,7 +47,7 @@ def operations(timeline: Timeline, operator: I32) -> I32:
         & ((waited_on[wait] == copied_on[copy]) | (waited_on[wait] < 0))
         & (host.thread[copy] == host.thread[wait])
         & (host.stack[copy] == host.stack[wait])
-        & (host.start[wait] - host.end[copy] <= _AT_ONCE_NS)
+        & (host.start[wait] - host.end[copy] <= np.where(host.stack[copy] >= 0, _IN_ONE_LINE_NS, _AT_ONCE_NS))
     )
     found[copy[belong]] = found[wait[belong]] = copy[belong]
     return found
