@@ -7,7 +7,7 @@ import torch
 from unstall import SyncError, no_sync
 
 x = torch.randn(512, 512, device="cuda") / 23
-pageable, pinned = torch.randn(256, 256), torch.randn(256, 256).pin_memory()
+pageable, pinned = torch.randn(1024, 1024), torch.randn(1024, 1024).pin_memory()
 nowhere = io.StringIO()
 
 

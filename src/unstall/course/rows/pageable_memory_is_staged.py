@@ -48,11 +48,12 @@ ROW = Row(
         Check("Both copies are on the current stream.", "streams of two copies", equal=1),
     ),
     learn=(
-        "Pinning makes the copy faster, and non_blocking=True lets the host go on: you need both. Pageable memory is "
-        "staged by the driver while the host waits, and only uploads of up to 64 KiB with non_blocking=True return at "
-        "once. A copy moves its bytes once, on the current stream. Wait for a non_blocking download before you read it. "
-        "A kernel may also read pinned memory itself (mapped memory), but over the link, each time: copy what is read "
-        "more than once."
+        "Pinning makes the copy faster, and non_blocking=True lets the host go on: you need both (in a DataLoader, "
+        "pin_memory=True). The driver copies pageable memory through two pinned pieces of 1 MiB, and the host waits "
+        "for a free one; only uploads of up to 64 KiB never wait. A copy moves its bytes once, on the current "
+        "stream. After a non_blocking download, wait before you read the result: event.synchronize(), or "
+        "unstall.to_host. A kernel may also read pinned memory itself (mapped), but over the link, each time: copy "
+        "what is read more than once."
     ),
     numerics="real",
 )

@@ -16,6 +16,7 @@ from unstall.virtual.costs.signature import Signature, parse
 from unstall.virtual.log import CPU_PREFIX, DIRECTION_BITS, NVTX, CopyFlag, LogCode, RawSignature, chosen
 from unstall.virtual.simulation.collectives import Collective
 from unstall.virtual.simulation.recipes import Column, EnginePart, Op, Recipes, RecipeStep, RuntimeCall
+from unstall.virtual.simulation.staging import PIECES, pieces_of
 
 _DIRECTIONS = {
     0: CopyDirection.PEER_TO_PEER,
@@ -90,6 +91,10 @@ class Actions:
             "block record", [RecipeStep(Do.RECORD, RuntimeCall.EVENT_RECORD, call=host.event_record)]
         )
         self.block_query = add("block query", [RecipeStep(Do.CALL, RuntimeCall.EVENT_QUERY, call=host.event_query)])
+        self.first_staging_sync, self.staging_sync = (
+            add(("staging sync", call), [RecipeStep(Do.SYNC_EVENT, call, latency=limits.wake_latency)])
+            for call in (RuntimeCall.COPY, RuntimeCall.REST)
+        )
         self.block_sync = add(
             "block sync",
             [RecipeStep(Do.SYNC_EVENT, RuntimeCall.SYNC_EVENT, call=host.synchronize, latency=limits.wake_latency)],
@@ -197,6 +202,15 @@ class Actions:
         found = self.recipes.find(key)
         return self.add(key, self._sized(kind, a, more)) if found is None else found
 
+    def rest_of_copy(self, size_bytes: int, flags: int) -> int:
+        """Returns the number of the recipe of a copy whose call has begun with a wait for the driver's pieces."""
+        key = ("rest", size_bytes, flags)
+        found = self.recipes.find(key)
+        if found is not None:
+            return found
+        first, *others = self._copy(size_bytes, flags)
+        return self.add(key, [replace(first, what=RuntimeCall.REST), *others])
+
     def _plain(self, code: LogCode) -> list[RecipeStep]:
         """Returns the instructions for a log record whose duration depends only on its code."""
         host, limits = self.costs.host, self.costs.limits
@@ -274,8 +288,9 @@ class Actions:
 
     def _copy(self, size_bytes: int, flags: int) -> list[RecipeStep]:
         """Returns the instructions for a copy. The host waits for a copy from or to pageable memory, because the driver
-        stages the bytes of the copy. The host does not wait for a small host-to-device copy. If torch waits for a copy,
-        the log has a separate record of this wait.
+        stages the bytes of the copy. For a host-to-device copy that fits into the driver's pieces, the host waits only
+        until pieces are free: `Server` inserts this wait, and the copy ends with a record of an event. If torch waits
+        for a copy, the log has a separate record of this wait.
         """
         host, limits = self.costs.host, self.costs.limits
         direction = _DIRECTIONS[flags & DIRECTION_BITS]
@@ -283,11 +298,14 @@ class Actions:
         pinned = bool(flags & (CopyFlag.PINNED | CopyFlag.VALUE))  # torch reads a value into a pinned buffer
         duration = self.costs.copy_ns(size_bytes, direction, pinned)
         op = self._copy_op(_name_of_copy(direction, pinned), duration, direction, pinned, size_bytes)
-        steps = [RecipeStep(Do.LAUNCH, RuntimeCall.COPY, call=host.copy, ops=(op,))]
-        small = direction == CopyDirection.HOST_TO_DEVICE and size_bytes <= limits.staged_at_once_bytes
-        if with_host and not pinned and not small:
-            steps.append(RecipeStep(Do.SYNC_STREAM, RuntimeCall.REST, latency=limits.wake_latency))
-        return steps
+        launch = RecipeStep(Do.LAUNCH, RuntimeCall.COPY, call=host.copy, ops=(op,))
+        up = direction == CopyDirection.HOST_TO_DEVICE
+        if not with_host or pinned or (up and size_bytes <= limits.staged_at_once_bytes):
+            return [launch]
+        if up and pieces_of(size_bytes) <= PIECES:
+            staged = round(1_000 * size_bytes / host.staged_bytes_per_us)
+            return [replace(launch, call=host.copy + staged), RecipeStep(Do.RECORD, RuntimeCall.REST)]
+        return [launch, RecipeStep(Do.SYNC_STREAM, RuntimeCall.REST, latency=limits.wake_latency)]
 
     def _copy_op(self, name: str, duration: int, direction: CopyDirection, pinned: bool, size_bytes: int) -> Op:
         limits = self.costs.limits

@@ -37,7 +37,8 @@ class LogBatch:
         self.records = records
         self.number = number
         self.captured = np.zeros(len(records), np.bool_)  # part of a graph capture, so nothing runs
-        self.instead: dict[int, int] = {}  # by row: the recipe of a launch for whose memory there was no room
+        self.instead: dict[int, int] = {}  # by row: the recipe that replaces the usual one
+        self.events: dict[int, int] = {}  # by row: the event that a copy records at its end
         self.simulated = 0  # number of simulated rows
         self.insertions = Insertions()
 

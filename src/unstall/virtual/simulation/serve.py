@@ -9,14 +9,16 @@ from typing import Protocol
 
 import numpy as np
 
+from unstall.timeline.columns import Bool
 from unstall.virtual.allocator.blocks import PoolId, pool_of_number
 from unstall.virtual.costs.model import Costs, OperatorCost
-from unstall.virtual.log import LogCode, chosen
+from unstall.virtual.log import DIRECTION_BITS, CopyFlag, LogCode, chosen
 from unstall.virtual.simulation.actions import Actions
 from unstall.virtual.simulation.captures import Capture
 from unstall.virtual.simulation.cublas_handles import CublasHandles
 from unstall.virtual.simulation.log_batch import LogBatch
 from unstall.virtual.simulation.requests import Requests
+from unstall.virtual.simulation.staging import PIECES, Staging, pieces_of
 
 _ALWAYS = chosen(
     *(LogCode.MALLOC, LogCode.FREE, LogCode.USE_STREAM, LogCode.EMPTY_CACHE),
@@ -63,6 +65,7 @@ class Server:
         self._handles = CublasHandles()
         self._captures: dict[int, Capture] = {}
         self._pool_of: dict[int, tuple[int, PoolId]] = {}  # by graph: (device, pool)
+        self._staging: dict[int, Staging] = {}  # by device
 
     def serve(self, batch: LogBatch) -> None:
         self._batch = batch
@@ -72,6 +75,8 @@ class Server:
         wanted = _ALWAYS[code]
         launches = np.flatnonzero(code == LogCode.LAUNCH)
         wanted[launches] = self._simulation.actions.needs_memory[records["id"][launches]]
+        staged = self._is_staged(records)
+        wanted |= staged
         if self._captures or (code == LogCode.CAPTURE_BEGIN).any():
             wanted |= _ON_STREAMS[code]
         rows = np.flatnonzero(wanted)
@@ -89,6 +94,8 @@ class Server:
             elif code_ == LogCode.EMPTY_CACHE:
                 requests.empty_cache(number + row, device)
             elif on_streams[code_]:
+                if staged[row]:
+                    self._stage(device, stream, a, int(records["flags"][row]))
                 self._on_stream(code_, device, stream, a, b, id_)
             else:
                 self._graph(code_, device, stream, a, b)
@@ -130,6 +137,30 @@ class Server:
 
     def synchronize(self, event: int) -> None:
         self._insert(self._simulation.actions.block_sync, 0, 0, event)
+
+    def _is_staged(self, records: np.ndarray) -> Bool:
+        """Returns which records are copies through the driver's pinned pieces."""
+        flags = records["flags"]
+        staged: Bool = (
+            (records["code"] == LogCode.COPY)
+            & (flags & DIRECTION_BITS == CopyFlag.HOST_TO_DEVICE)
+            & (flags & (CopyFlag.PINNED | CopyFlag.VALUE | CopyFlag.SIMULATED) == 0)
+            & (records["a"] > self._simulation.costs.limits.staged_at_once_bytes)
+        )
+        return staged
+
+    def _stage(self, device: int, stream: int, size_bytes: int, flags: int) -> None:
+        """Inserts the waits of a copy from pageable memory for the driver's pinned pieces."""
+        actions, batch = self._simulation.actions, self._batch
+        staging, pieces = self._staging.setdefault(device, Staging()), pieces_of(size_bytes)
+        self._events -= 1
+        busy = staging.take(pieces, self._events) if pieces <= PIECES else staging.take_all()
+        for nth, event in enumerate(busy):
+            self._insert(actions.staging_sync if nth else actions.first_staging_sync, device, stream, event)
+        if busy:
+            batch.instead[self._row] = actions.rest_of_copy(size_bytes, flags)
+        if pieces <= PIECES:
+            batch.events[self._row] = self._events
 
     def _insert(self, recipe: int, device: int, stream: int = 0, event: int = 0) -> None:
         self._batch.insertions.add(self._row, recipe, device, stream, event)

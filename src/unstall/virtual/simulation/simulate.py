@@ -186,6 +186,9 @@ class Simulation:
         joins, woken = self._turns.joins(records)
         joins += self._handed.joins(records, event, self.events)
         joins.sort(key=attrgetter("row"))
+        for copy, number in batch.events.items():
+            if first <= copy < until:
+                event[copy - first] = number
         more = batch.take_insertions(until)
         thread = records["thread"]
         steps = self.actions.recipes.steps
@@ -227,7 +230,8 @@ class Simulation:
         work[position[own] - base] = own_work + self._pay(thread)
         instruction_thread = thread[row[of_row] - first].astype(np.int32)
         target = np.full(len(step), -1, np.int64)
-        recorded = self._resolve(event, position, code, steps.code[self.actions.recipes.first[recipe]], target, base)
+        last_step = self.actions.recipes.first[recipe] + count - 1
+        recorded = self._resolve(event, position + count - 1, code, steps.code[last_step], target, base)
         ends_of_own = (position + count)[own]
         if joins:
             target[position[recipe == self.actions.join] - base] = self._turns.targets(joins, ends_of_own)
@@ -328,10 +332,11 @@ class Simulation:
         return owed
 
     def _resolve(
-        self, event: I64, position: I64, code: np.ndarray, row_code: np.ndarray, target: I64, base: int
+        self, event: I64, last: I64, code: np.ndarray, last_code: np.ndarray, target: I64, base: int
     ) -> dict[int, int]:
         """Finds, for each wait for an event, the instruction that last recorded the event. Writes the number of this
         instruction to `target`. If the event was never recorded, changes the wait into a call that does not wait.
+        `last` has the last instruction of each row, which records the event or waits for it, and `last_code` its code.
 
         Returns:
             A dict with the events that the program recorded in this batch. The key is the event. The value is the
@@ -339,12 +344,12 @@ class Simulation:
         """
         now: dict[int, int] = {}
         for row in np.flatnonzero(event).tolist():
-            number, at = int(event[row]), int(position[row])
-            if row_code[row] == Do.RECORD:
+            number, at = int(event[row]), int(last[row])
+            if last_code[row] == Do.RECORD:
                 self.events[number] = at
                 if number > 0:
                     now[number] = at
-            elif row_code[row] in (Do.STREAM_WAIT, Do.SYNC_EVENT):
+            elif last_code[row] in (Do.STREAM_WAIT, Do.SYNC_EVENT):
                 recorded = self.events.get(number)
                 if recorded is None:
                     code[at - base] = Do.CALL
