@@ -72,12 +72,14 @@ class TraceTarget:
     def _claim(self) -> Path:
         for path in self._names():
             try:
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666))
+                claimed = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
             except FileExistsError:
                 continue
             except OSError as error:
                 reason = error.strerror or str(error)
                 raise UsageError(f"{path}: cannot be written: {reason}. Choose another place with --trace") from error
+            with suppress(OSError):  # the name is taken, and nothing was written
+                os.close(claimed)
             return path
         raise AssertionError("numbers do not end")
 

@@ -8,6 +8,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
+from pathlib import Path
+
+from unstall.cli._trace import check_folders
+from unstall.errors import UsageError
+from unstall.files import check_targets, write_atomically
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -25,14 +31,12 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from unstall.errors import UsageError
-    from unstall.files import check_targets, write_atomically
-
     if not args.output.endswith(".json"):
         raise UsageError(f"-o {args.output}: give it the ending .json, by which --gpu knows a file")
     if args.minutes <= 0:
         raise UsageError(f"--minutes {args.minutes:g}: give it some time")
     check_targets([args.output], [])
+    check_folders([Path(args.output)])
     try:
         from unstall.virtual.costs import calibrate
     except ModuleNotFoundError as error:
@@ -46,9 +50,22 @@ def run(args: argparse.Namespace) -> int:
     from unstall.virtual.costs.gpu_file import encode
 
     file = calibrate.calibrate(args.minutes, args.quick, _silent if args.quiet else _say)
-    write_atomically(args.output, encode(file))
+    try:
+        write_atomically(args.output, encode(file))
+    except UsageError as error:
+        raise UsageError(f"{error}. {_kept(encode(file), Path(args.output).name)}") from error
     print(f"{args.output}: {file.note} Use it with --gpu {args.output}")
     return 0
+
+
+def _kept(measured: bytes, name: str) -> str:
+    """Writes what was measured to a folder for temporary files. Returns a sentence that says where it is."""
+    try:
+        path = Path(tempfile.mkdtemp(prefix="unstall-gpu-")) / name
+        write_atomically(path, measured)
+    except (OSError, UsageError):
+        return "What was measured is lost"
+    return f"What was measured is kept in {path}"
 
 
 def _try(found: tuple[int, list[str]]) -> int:

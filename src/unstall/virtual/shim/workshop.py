@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -40,7 +41,10 @@ class Workshop:
         done = self._run([*command, "-o", str(partial)])
         if done.returncode:
             partial.unlink(missing_ok=True)
-            first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-500:])
+            first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-500:].strip())
+            if not first:
+                how = f"exit code {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
+                first = f"{command[0]} ended with {how}"
             raise VirtualGpuError(
                 f"compiling the virtual GPU failed (it is known to compile for torch {PROVED}): {first}"
             )
@@ -50,7 +54,10 @@ class Workshop:
             partial.replace(result)
 
     def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, capture_output=True, text=True, check=False, process_group=self._group)
+        environment = {**os.environ, "TMPDIR": str(self.folder)}  # a compiler that aborts leaves its temporary files
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, process_group=self._group, env=environment
+        )
 
 
 @contextmanager
