@@ -6,7 +6,6 @@ Each test prints its seed. UNSTALL_SEED sets it.
 from __future__ import annotations
 
 import os
-import random
 import re
 import signal
 import subprocess
@@ -15,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from faults.commands import random_of_seed
 
 from unstall.read import load
 from unstall.recording.left import is_running
@@ -127,9 +127,7 @@ def test_a_program_with_a_handler_of_its_own_is_left_to_it(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_at_any_moment_there_is_something_to_recover_or_nothing(tmp_path: Path, number: int) -> None:
-    seed = int(os.environ.get("UNSTALL_SEED", "0")) or random.randrange(1, 1 << 30)
-    print("seed", seed)
-    moments = random.Random(seed)
+    moments = random_of_seed()
     began = time.monotonic()
     whole = _Run(tmp_path, _PROGRAM)
     whole.ended()

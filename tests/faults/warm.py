@@ -4,7 +4,7 @@ import json
 import os
 import sys
 
-from faults.failing import waited
+from faults.commands import waited
 
 exec(sys.argv[1])
 for line in sys.stdin:
