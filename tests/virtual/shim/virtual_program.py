@@ -343,8 +343,8 @@ def out_of_memory() -> list[Any]:
     asked: list[int] = []
 
     class Full:
-        def make_room(self, device: int, size: int, allocation: int) -> None:
-            asked.append(size)
+        def make_room(self, device: int, request: int) -> None:
+            asked.append(device)
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 MiB.")
 
     shim.configure(2, sys.argv[1], Full())
@@ -363,6 +363,9 @@ def drained() -> bool:
         def drain(self) -> None:
             Drain.count += 1
             shim.take()
+
+        def call_facts(self, signature: int) -> tuple[int, bool]:
+            return 0, False
 
     x = torch.ones(3, device="cuda")
     shim.configure(2, sys.argv[1], Drain())
