@@ -19,8 +19,9 @@ from unstall.read.collectives import DESCRIBED, Described
 from unstall.read.decode import DecodedEvents
 from unstall.read.events import Events
 from unstall.read.names import SYNCS, copy_name, device_kind, host_kind, is_no_work, memset_name
+from unstall.read.scan import Numbers, Scanned
 from unstall.read.schema import NO_JSON, Args, ArrowEnd, Complete
-from unstall.timeline.columns import I32, I64, DeviceKind, HostKind, Meta
+from unstall.timeline.columns import I32, I64, Bool, DeviceKind, HostKind, Meta
 
 _UNKNOWN_U32 = 2**32 - 1  # CUPTI's value for an unknown stream or event
 _MOST_I32 = 2**31 - 1
@@ -167,6 +168,12 @@ class _Sparse:
         for name, figure in self._figures.items():
             self._columns[name].extend(map(figure, args), len(args))
 
+    def append(self, rows: I64, **values: I64) -> None:
+        """Adds values that are in columns already. `rows` has the row number of each event."""
+        self._row.append(rows)
+        for name, column in self._columns.items():
+            column.append(values[name])
+
     def rows(self) -> I64:
         return self._row.array()
 
@@ -200,7 +207,7 @@ class EventTable:
         self._lanes = _Lanes(text)
         self._lane, self._name = _Column(np.int32), _Column(np.int32)
         self._start, self._duration, self._external, self._correlation = (_Column() for _ in range(4))
-        grids = _Grids()
+        self._grids = grids = _Grids()
         self._device = _Sparse(
             device=attrgetter("device"),
             stream=_stream,
@@ -281,6 +288,46 @@ class EventTable:
             self._stack.extend(rows, args, [i for i, a in enumerate(args) if a.stack])
             self._shapes.extend(rows, args, shaped)
 
+    def add_scanned(self, found: Scanned) -> None:
+        """Adds the complete events of a piece."""
+        text, lanes, first = self.strings, self._lanes, len(self._start)
+        texts = Numbers(len(found.texts), lambda number: text[found.texts[number]])
+        jsons = Numbers(len(found.jsons), lambda number: text[found.jsons[number] if number >= 0 else b""])
+        grids = Numbers(len(found.jsons), lambda number: self._grids[found.jsons[number] if number >= 0 else b""])
+        lane_of = [lanes[tuple(found.texts[part] for part in lane)] for lane in found.lanes.tolist()]
+        lane = np.array(lane_of, np.int32)[found.lane]
+        self._lane.append(lane)
+        self._name.append(texts.of(found.name).astype(np.int32))
+        for column in ("start", "duration", "external", "correlation"):
+            getattr(self, f"_{column}").append(getattr(found, column))
+        category_of = lanes.columns[0]
+        category = np.array(category_of, np.int32)[lane]
+        for known in {category_of[i] for i in np.flatnonzero(np.bincount(lane)).tolist()}:
+            figures, mine = _carried(text.texts[known]), category == known
+            if figures & (_OF_DEVICE | _OF_OP):
+                row, *described = _among(found.collective, mine)
+                self._collective.append(
+                    row + first, **{name: jsons.of(each) for name, each in zip(DESCRIBED, described, strict=True)}
+                )
+            if figures & _OF_DEVICE:
+                row, device, stream, moved, grid, share = _among(found.device, mine)
+                share = np.where((share >= -1) & (share <= _WHOLE), share, -1)
+                self._device.append(
+                    row + first, device=device, stream=stream, bytes=moved, blocks=grids.of(grid), share=share
+                )
+            if figures & _OF_SYNC:
+                at = np.full(len(mine), -1, np.int64)
+                at[found.sync[:, 0]] = np.arange(len(found.sync))
+                sync = np.vstack((found.sync, np.full(4, -1)))[at[mine]].T
+                self._sync.append(np.flatnonzero(mine) + first, record=sync[1], event=sync[2], on_stream=sync[3])
+            if figures & _OF_OP:
+                row, sequence, thread = _among(found.autograd, mine)
+                self._autograd.append(row + first, sequence=sequence, thread=thread)
+                row, stack = _among(found.stack, mine)
+                self._stack.append(row + first, text=texts.of(stack))
+                row, shapes = _among(found.shapes, mine)
+                self._shapes.append(row + first, text=jsons.of(shapes))
+
     def _add_arrows(self, rows: DecodedEvents) -> None:
         count = len(rows.arrows)
         self._arrow_id.extend((e.id for e in rows.arrows), count)
@@ -351,6 +398,11 @@ class EventTable:
             ),
             gpus=self.gpus,
         )
+
+
+def _among(table: I64, chosen: Bool) -> I64:
+    """Returns the columns of a table's rows whose event is among the chosen. The first column is the event."""
+    return table[chosen[table[:, 0]]].T
 
 
 def _known(ids: I64) -> I64:

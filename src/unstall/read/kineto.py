@@ -27,6 +27,7 @@ from unstall.read.metadata import (
     meta_of,
 )
 from unstall.read.pieces import PIECE_BYTES, Cutter
+from unstall.read.scan import scanned
 from unstall.read.schema import Event
 from unstall.read.text_window import TextWindow
 from unstall.read.unpack import blocks
@@ -92,10 +93,19 @@ class _Sink:
         self._repaired: list[Event] = []
 
     def take(self, piece: memoryview | bytes) -> bool:
-        rows = self.decoder.piece(piece)
+        found = scanned(piece)
+        rows = None
+        if found is not None:
+            others = [piece[start:end] for start, end in found.others.tolist()]
+            rows = self.decoder.piece(b"[%b]" % b",".join(others))
+        if rows is None:
+            found, rows = None, self.decoder.piece(piece)
         if rows is None:
             return False
         self.flush()
+        if found is not None:
+            self.decoder.events += found.count
+            self.table.add_scanned(found)
         self.table.add(rows)
         self._check()
         return True

@@ -1,0 +1,80 @@
+"""Events that `_scan.c` has scanned straight into columns.
+
+`decode.py` and `columns.py` define what events mean. The scan is their fast way: it returns None for a piece that has
+anything unusual, and that piece is decoded there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from unstall.timeline.columns import I32, I64
+
+try:
+    from unstall.read.scan import _scan
+except ImportError:
+    _scan = None  # type: ignore[assignment]  # built only if there is a C compiler
+
+Parts: TypeAlias = tuple[list[str], list[bytes], int, list[bytes]]
+
+
+class Scanned:
+    """The complete events of one piece. Texts and JSON are numbers, in the order in which the piece first has them.
+
+    Attributes:
+        texts: The distinct texts.
+        jsons: The distinct values that are kept as JSON.
+        count: How many events the piece has, without `others`.
+        lane: The index into `lanes` of each event.
+        name: The text of each event's name.
+        start: The start of each event in ns of the file's clock.
+        duration: The duration of each event in ns.
+        external: The external id of each event, -1 if it has none.
+        correlation: The correlation id of each event, -1 if it has none.
+        lanes: The texts of category, process and thread of each lane. Shape (lanes, 3).
+        device: Row, device, stream, bytes, grid (JSON) and share of events with any of these. Shape (rows, 6).
+        sync: Row, record, event and stream of events with any of these. Shape (rows, 4).
+        autograd: Row, sequence number and forward thread of events with any of these. Shape (rows, 3).
+        stack: Row and text of events with a stack. Shape (rows, 2).
+        shapes: Row and JSON of events with shapes. Shape (rows, 2).
+        collective: Row and the JSON of each of `collectives.DESCRIBED`; -1 if the event lacks it. Shape (rows, 12).
+        others: Start and end, in the piece, of events of other phases. Shape (events, 2).
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self.texts, self.jsons, self.count, columns = parts
+        lane, name, start, duration, external, correlation, lanes, *tables = columns
+        self.lane, self.name = np.frombuffer(lane, np.int32), np.frombuffer(name, np.int32)
+        self.start, self.duration = np.frombuffer(start, np.int64), np.frombuffer(duration, np.int64)
+        self.external, self.correlation = np.frombuffer(external, np.int64), np.frombuffer(correlation, np.int64)
+        self.lanes: I32 = np.frombuffer(lanes, np.int32).reshape(-1, 3)
+        self.device, self.sync, self.autograd, self.stack, self.shapes, self.collective, self.others = (
+            np.frombuffer(table, np.int64).reshape(-1, width)
+            for table, width in zip(tables, (6, 4, 3, 2, 2, 12, 2), strict=True)
+        )
+
+
+def scanned(piece: bytes | memoryview) -> Scanned | None:
+    """Scans a JSON list of events. Returns None if it has anything unusual, or if the scan was not built."""
+    parts = _scan.scan(piece) if _scan is not None else None
+    return None if parts is None else Scanned(parts)
+
+
+class Numbers:
+    """Maps numbers of a piece, such as those of its texts, to what they mean in the file. -1 has a meaning, too.
+
+    `meaning` is asked once for each number that is used, in the order of use.
+    """
+
+    def __init__(self, count: int, meaning: Callable[[int], int]) -> None:
+        self._known = np.full(count + 1, -1, np.int64)
+        self._is_known = np.zeros(count + 1, np.bool_)
+        self._meaning = meaning
+
+    def of(self, numbers: I64 | I32) -> I64:
+        for number in dict.fromkeys(numbers[~self._is_known[numbers]].tolist()):
+            self._known[number], self._is_known[number] = self._meaning(number), True
+        return self._known[numbers]
