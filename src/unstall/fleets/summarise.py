@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import msgspec
@@ -24,7 +25,7 @@ from unstall.locate.kinds import is_asleep, is_communication, is_data_loading
 from unstall.replay.build import build
 from unstall.replay.engine import replay
 from unstall.result import Where
-from unstall.timeline.columns import I32, I64, Bool, DeviceKind, Host, HostKind, Timeline
+from unstall.timeline.columns import I8, I32, I64, Bool, DeviceKind, Host, HostKind, Timeline
 from unstall.timeline.grouping import by_text, groups
 from unstall.timeline.intervals import Intervals
 from unstall.what_if.edits import parse
@@ -33,6 +34,8 @@ from unstall.what_if.subject import Subject
 KINDS = tuple(Kind)
 _CODE = {kind: code for code, kind in enumerate(KINDS)}
 _MOST_MEMBERS = 1 << 17
+_SOME = 64  # rows that tell what a place is
+_AT_ONCE = 1 << 16  # rows: their columns fit into the cache
 _WORTH = 1000  # ns: if a line costs less in a stretch, the cost is not kept by line
 
 
@@ -135,20 +138,21 @@ class _Places:
         self._run = run
         self._number: dict[int, int] = {}
 
+    def number(self, place: int, host_rows: I64) -> int:
+        """Returns the number of a place, of which some host rows are given. It is -1 for an unknown place."""
+        if place >= 0 and place not in self._number:
+            self._number[place] = len(self.found)
+            self.found.append(self._run.places.where(place, host_rows[:_SOME], None))
+        return self._number.get(place, -1)
+
     def of(self, host_rows: I64) -> I64:
         """Returns the number of the place of each host row. It is -1 for the row -1, and for unknown places."""
-        places = self._run.places
         known = host_rows >= 0
         place = np.full(len(host_rows), -1, dtype=np.int64)
-        place[known] = places.place[host_rows[known]]
-        result = np.full(len(host_rows), -1, dtype=np.int64)
+        place[known] = self._run.places.place[host_rows[known]]
+        result = np.empty(len(host_rows), dtype=np.int64)
         for value, rows in groups(place):
-            if value < 0:
-                continue
-            if value not in self._number:
-                self._number[value] = len(self.found)
-                self.found.append(places.where(value, host_rows[rows[:64]], None))
-            result[rows] = self._number[value]
+            result[rows] = self.number(value, host_rows[rows])
         return result
 
 
@@ -251,41 +255,60 @@ def _beside(timeline: Timeline, rows: I64) -> I64:
 
 def _costs(run: Run, calls: Calls, comm: Bool, part_of: I32, places: _Places) -> Costs:
     """Adds up what each line costs in each stretch. `part_of` is `Program.thread_of`."""
+    steps = run.steps
+    enqueued = [np.sort(calls.enqueued[calls.step == number]) for number in range(len(steps))]
+    found: list[Costs] = [Costs(*[np.zeros(0, dtype=np.int64)] * len(fields(Costs)))]
+    some: dict[int, I64] = {}  # by place: the first host rows
+    for began, row, kind, time, count, blocks in _spent(run, comm, part_of):
+        step = np.searchsorted(steps.start, began, side="right") - 1
+        keep = np.flatnonzero((step >= 0) & (began < steps.end[np.maximum(step, 0)]))
+        stretch = np.zeros(len(began), dtype=np.int64)
+        for number, mine in groups(step[keep]):
+            stretch[keep[mine]] = np.searchsorted(enqueued[number], began[keep[mine]], side="right")
+        place = run.places.place[row[keep]].astype(np.int64)
+        for value, mine in groups(place):
+            if len(known := some.get(value, row[:0])) < _SOME:
+                some[value] = np.concatenate((known, row[keep[mine[: _SOME - len(known)]]]))
+        found.append(_added_up(step[keep], stretch[keep], place, kind[keep], time[keep], count[keep], blocks[keep]))
+    costs = Costs(*(np.concatenate([getattr(each, column.name) for each in found]) for column in fields(Costs)))
+    number_of = {value: places.number(value, some[value]) for value in sorted(some)}
+    place = by_text(costs.place.astype(np.int32), lambda value: number_of[value])
+    costs = _added_up(costs.step, costs.stretch, place, costs.kind, costs.time, costs.count, costs.blocks)
+    return Costs(*(getattr(costs, column.name)[costs.time >= _WORTH] for column in fields(Costs)))
+
+
+def _spent(run: Run, comm: Bool, part_of: I32) -> Iterator[tuple[I64, I64, I64, I64, I64, I64]]:
+    """Yields the time of device ops and of host events, a few at a time: (begin, host row, Cost, ns, count, blocks)."""
     timeline = run.timeline
     host, device = timeline.host, timeline.device
-    parts: list[tuple[I64, I64, I64, I64, I64, I64]] = []  # time at which it began, host row, kind, ns, count, blocks
 
     own = np.flatnonzero(~comm & (device.launch >= 0))
-    kind = np.where(device.kind[own] == DeviceKind.COPY, Cost.COPY, Cost.KERNEL)
-    launch = device.launch[own].astype(np.int64)
-    blocks = np.maximum(device.blocks[own], 0)
-    one = np.ones(len(own), dtype=np.int64)
-    parts.append((host.start[launch], launch, kind, device.end[own] - device.start[own], one, blocks))
+    for begin in range(0, len(own), _AT_ONCE):
+        some = own[begin : begin + _AT_ONCE]
+        kind = np.where(device.kind[some] == DeviceKind.COPY, Cost.COPY, Cost.KERNEL)
+        launch = device.launch[some].astype(np.int64)
+        blocks = np.maximum(device.blocks[some], 0).astype(np.int64)
+        one = np.ones(len(some), dtype=np.int64)
+        yield host.start[launch], launch, kind, device.end[some] - device.start[some], one, blocks
 
-    waits = run.activity.waits.row.astype(np.int64)
-    state = np.full(len(host), Cost.HOST, dtype=np.int64)
+    state = np.full(len(host), Cost.HOST, dtype=np.int8)
     state[is_asleep(timeline)] = Cost.ASLEEP
     state[is_data_loading(timeline)] = Cost.LOADING
-    state[waits] = Cost.WAIT
-    from_, spent, busy = host_time(timeline, part_of)
-    first = np.zeros(len(busy), dtype=np.int64)
-    first[np.unique(busy, return_index=True)[1]] = 1
-    parts.append((from_, busy, _inherited(timeline, state)[busy], spent, first, 0 * first))
-
-    began, row, kind, time, count, blocks = (np.concatenate(column) for column in zip(*parts, strict=True))
-    steps = run.steps
-    step = np.searchsorted(steps.start, began, side="right") - 1
-    inside = (step >= 0) & (began < steps.end[np.maximum(step, 0)])
-    stretch = np.zeros(len(began), dtype=np.int64)
-    for number in range(len(steps)):
-        mine = np.flatnonzero(inside & (step == number))
-        stretch[mine] = np.searchsorted(np.sort(calls.enqueued[calls.step == number]), began[mine], side="right")
-    keep = np.flatnonzero(inside)
-    place = places.of(row[keep])
-    return _added_up(step[keep], stretch[keep], place, kind[keep], time[keep], count[keep], blocks[keep])
+    state[run.activity.waits.row] = Cost.WAIT
+    state = _inherited(timeline, state)
+    counted = np.zeros(len(host), dtype=np.bool_)
+    for from_, time, busy in host_time(timeline, part_of):
+        for begin in range(0, len(busy), _AT_ONCE):
+            now = slice(begin, begin + _AT_ONCE)
+            row = busy[now].astype(np.int64)
+            first = np.zeros(len(row), dtype=np.int64)
+            first[np.unique(row, return_index=True)[1]] = 1
+            first[counted[row]] = 0
+            counted[row] = True
+            yield from_[now], row, state[row].astype(np.int64), time[now], first, 0 * first
 
 
-def host_time(timeline: Timeline, part_of: I32) -> tuple[I64, I64, I64]:
+def host_time(timeline: Timeline, part_of: I32) -> Iterator[tuple[I64, I64, I64]]:
     """Splits the host's time among its events: at any time, the one that began last is at work.
 
     Threads that take turns, such as autograd's and its caller's, share their time: while one works, the other waits.
@@ -294,54 +317,49 @@ def host_time(timeline: Timeline, part_of: I32) -> tuple[I64, I64, I64]:
         timeline: The run.
         part_of: By thread: its thread in the program, which is the same for threads that take turns; -1 for none.
 
-    Returns:
-        (start, time, row): spans in ns, sorted by start for each part, and the host row that each belongs to.
+    Yields:
+        (start, time, row) for each part: spans in ns, sorted by start, and the host row that each belongs to.
     """
     host = timeline.host
     of_thread = dict(groups(np.where((host.end > host.start) & (host.kind != HostKind.OVERHEAD), host.thread, -1)))
-    found: list[tuple[I64, I64, I64]] = []
     for part, threads in groups(part_of.astype(np.int64)):
         alone = [[thread] for thread in threads.tolist()] if part < 0 else [threads.tolist()]
         for each in alone:
-            found += _split(host, [of_thread[thread] for thread in each if thread in of_thread])
-    if not found:
-        none = np.zeros(0, dtype=np.int64)
-        return none, none, none
-    start, time, row = (np.concatenate(column) for column in zip(*found, strict=True))
-    return start, time, row
+            if rows := [of_thread[thread] for thread in each if thread in of_thread]:
+                yield _split(host, rows)
 
 
-def _split(host: Host, threads: list[I64]) -> list[tuple[I64, I64, I64]]:
+def _split(host: Host, threads: list[I64]) -> tuple[I64, I64, I64]:
     """Returns the spans of the host rows of each of the threads, which share their time."""
-    if not threads:
-        return []
     turns = [_innermost(host, rows) for rows in threads]
-    times = turns[0][0] if len(turns) == 1 else np.unique(np.concatenate([time for time, _ in turns]))
-    owner = np.full(len(times), -1, dtype=np.int64)
-    for time, row in turns:
-        at = np.searchsorted(time, times, side="right") - 1
-        other = np.where(at >= 0, row[np.maximum(at, 0)], -1)
-        begun = np.where(owner >= 0, host.start[np.maximum(owner, 0)], np.iinfo(np.int64).min)
-        owner = np.where((other >= 0) & (host.start[np.maximum(other, 0)] >= begun), other, owner)
+    times, owner = turns[0]
+    if len(turns) > 1:
+        times = np.unique(np.concatenate([time for time, _ in turns]))
+        owner = np.full(len(times), -1, dtype=np.int64)
+        for time, row in turns:
+            at = np.searchsorted(time, times, side="right") - 1
+            other = np.where(at >= 0, row[np.maximum(at, 0)], -1)
+            begun = np.where(owner >= 0, host.start[np.maximum(owner, 0)], np.iinfo(np.int64).min)
+            owner = np.where((other >= 0) & (host.start[np.maximum(other, 0)] >= begun), other, owner)
     changes = np.flatnonzero(np.diff(owner, prepend=-2) != 0)
-    length = np.diff(np.append(times[changes], times[-1]))
-    spent = np.flatnonzero((owner[changes] >= 0) & (length > 0))
-    return [(times[changes][spent], length[spent], owner[changes][spent])]
+    owner, start = owner[changes], times[changes]
+    length = np.diff(np.append(start, times[-1]))
+    spent = (owner >= 0) & (length > 0)
+    return start[spent], length[spent], owner[spent]
 
 
 def _innermost(host: Host, rows: I64) -> tuple[I64, I64]:
     """Returns (time, row): from each time on, the innermost open event of one thread is `row`; -1 for none."""
-    time = np.concatenate((host.end[rows], host.start[rows]))
-    opens = np.repeat([0, 1], len(rows))
-    parent = host.parent[rows].astype(np.int64)
-    after = np.concatenate((parent, rows))
     # At one time, events end first, inner ones before outer ones. A caller stands before its callees.
-    order = np.lexsort((np.concatenate((-rows, rows)), opens, time))
-    last = np.append(np.diff(time[order]) != 0, True)
-    return time[order][last], after[order][last]
+    inner_first = rows[::-1]
+    time = np.concatenate((host.end[inner_first], host.start[rows]))
+    order = np.argsort(time, kind="stable")
+    time = time[order]
+    last = np.append(time[1:] != time[:-1], True)
+    return time[last], np.concatenate((host.parent[inner_first], rows.astype(np.int32)))[order[last]]
 
 
-def _inherited(timeline: Timeline, state: I64) -> I64:
+def _inherited(timeline: Timeline, state: I8) -> I8:
     """Returns the state of each host event: its own, or that of the nearest event around it which is no plain HOST.
 
     All that a loader of data does is loading, also if it sleeps or waits for the device.
@@ -350,9 +368,8 @@ def _inherited(timeline: Timeline, state: I64) -> I64:
     result = state.copy()
     loading = state == Cost.LOADING
     # Parents come before their callees, so a few rounds carry a state down as many levels.
-    at = np.arange(len(host))
-    parent = host.parent.astype(np.int64)
-    up = parent.copy()
+    at, parent = np.arange(len(host), dtype=np.int32), host.parent
+    up = parent
     for _ in range(64):
         open_ = ~loading[at] & (up >= 0)
         at, up = at[open_], up[open_]
@@ -371,9 +388,7 @@ def _added_up(step: I64, stretch: I64, place: I64, kind: I64, time: I64, count: 
     keys = np.stack([step, stretch, place, kind])[:, order]
     first = np.flatnonzero(np.append(True, (np.diff(keys) != 0).any(axis=0))[: len(order)])
     sums = [np.add.reduceat(column[order], first) if len(order) else column for column in (time, count, blocks)]
-    keys = keys[:, first]
-    worth = np.flatnonzero(sums[0] >= _WORTH)
-    return Costs(*(column[worth] for column in (*keys, *sums)))
+    return Costs(*keys[:, first], *sums)
 
 
 def edits_parse(edits: Sequence[str]) -> None:
