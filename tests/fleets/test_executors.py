@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,10 +18,24 @@ from fleets.jobs import job, train_ddp
 from unstall.errors import UsageError
 from unstall.fleets import executors, worker
 from unstall.fleets.executors import Processes, all_of, executor_of, workers
-from unstall.fleets.mapping import Task
+from unstall.fleets.mapping import Task, map_file
 from unstall.fleets.on_ray import Ray
+from unstall.fleets.worker import can_fork
 
 GIB = 1 << 30
+
+
+def children() -> set[int]:
+    """The processes that this one started, and those that these started."""
+    found: set[int] = set()
+    ahead = [os.getpid()]
+    while ahead:
+        for task in Path(f"/proc/{ahead.pop()}/task").glob("*/children"):
+            with suppress(OSError):
+                mine = set(map(int, task.read_text().split())) - found
+                found |= mine
+                ahead += mine
+    return found
 
 
 @pytest.fixture
@@ -35,21 +51,57 @@ def test_as_many_processes_run_as_memory_allows() -> None:
     assert workers([1], available=64 * GIB, processors=8) == 1
 
 
-def test_a_process_that_is_killed_is_replaced(tasks: list[Task], monkeypatch: pytest.MonkeyPatch) -> None:
-    started = executors._Worker._started
-    killed: list[int] = []
-
-    def start(one: Any) -> Any:
-        process = started(one)
-        if not killed:
-            killed.append(process.pid)
-            os.kill(process.pid, signal.SIGKILL)
-        return process
-
-    monkeypatch.setattr(executors._Worker, "_started", start)
+@pytest.mark.parametrize("forks", [True, False])
+def test_each_file_is_read_once_and_no_process_is_left(
+    tasks: list[Task], forks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executors, "can_fork", lambda: forks)
+    before = children()
     found = all_of(Processes(2), tasks, None)
-    assert len(killed) == 1
+    assert [each.path for each in found] == [task.path for task in tasks]
     assert all(each.data is not None for each in found)
+    assert found == list(map(map_file, tasks))
+    assert children() == before
+
+
+@pytest.mark.parametrize("forks", [True, False])
+def test_a_process_that_is_killed_is_replaced(tasks: list[Task], forks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "can_fork", lambda: forks)
+    before = children()
+    started = executors._started
+    times: list[int] = []
+
+    def start(count: int) -> Any:
+        workers = started(count)
+        times.append(count)
+        if len(times) == 1:
+            os.kill(max(children() - before), signal.SIGKILL)
+        return workers
+
+    monkeypatch.setattr(executors, "_started", start)
+    found = all_of(Processes(2), tasks, None)
+    assert times in ([2, 1], [2, 1, 1])  # a server may not have forked yet
+    assert all(each.data is not None for each in found)
+    assert children() == before
+
+
+def test_a_process_with_threads_is_not_forked() -> None:
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    assert not can_fork()
+    over.set()
+    thread.join()
+
+
+def test_what_libraries_print_is_no_message(
+    tasks: list[Task], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(executors, "can_fork", lambda: True)
+    monkeypatch.setattr(worker, "map_file", lambda task: (os.write(1, b"noise"), map_file(task))[1])
+    found = all_of(Processes(1), tasks[:1], None)
+    assert found[0].data is not None
+    assert capfd.readouterr() == ("", "noise")
 
 
 def test_a_file_that_kills_every_process_is_named_and_the_rest_goes_on(

@@ -20,6 +20,7 @@ With --on ray, each trace is read on a node of the cluster that has it on its di
 from __future__ import annotations
 
 import argparse
+import os
 
 from unstall.cli._arguments import add_place_options
 from unstall.cli._output import add_output_options, check_outputs, deliver
@@ -43,6 +44,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     check_outputs(args, *args.traces)
+    # numpy starts threads, which nothing here uses, and a process with threads cannot be forked.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from unstall.answers.fleet import fleet
 
     with ranks_read(quiet=args.quiet) as progress:

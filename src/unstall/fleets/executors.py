@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import os
 import queue
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Protocol
 
 from unstall.decoding import from_msgpack
 from unstall.errors import UsageError
 from unstall.fleets.mapping import Mapped, Task, map_file
-from unstall.fleets.worker import receive, send
+from unstall.fleets.worker import can_fork, fork_workers, receive, send
 
 _SMALL_BYTES = 4 << 20  # files of fewer bytes together are read here: processes would take longer to start
 _TIMES_MEMORY = 12  # bytes that reading takes for each byte of JSON text, measured by benchmarks/fleets.py
 _EXPANSION = 12  # of a compressed trace
 _LEAST_BYTES = 200 << 20
+_PATIENCE_S = 2
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+"""The environment of processes whose numpy starts no threads, which they would not use."""
 _TRIES = 2  # a worker that was killed is tried once more, alone
 
 
@@ -44,10 +49,10 @@ class Processes:
         if self._most is None and sum(sizes) < _SMALL_BYTES:
             yield from map(map_file, tasks)
             return
-        count = self._most or workers(sizes)
+        count = min(self._most or workers(sizes), len(tasks))
         idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
-        for _ in range(min(count, len(tasks))):
-            idle.put(_Worker())
+        for worker in _started(count):
+            idle.put(worker)
 
         def mapped(task: Task) -> Mapped:
             worker = idle.get()
@@ -69,45 +74,85 @@ class Processes:
 
 
 class _Worker:
-    """A process that maps one file after the other."""
+    """A process that maps one file after the other. If it dies, another one takes its place.
 
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+    Attributes:
+        process: The process, or the one that it is a fork of.
+    """
+
+    def __init__(self, ours: socket.socket, process: _Process) -> None:
+        self.process = process
+        self._file = ours.makefile("rwb")
+        ours.close()  # it stays open as long as the file
 
     def map(self, task: Task) -> Mapped:
-        for _ in range(_TRIES):
-            process = self._process or self._started()
-            assert process.stdin is not None
-            assert process.stdout is not None
+        for tries in range(_TRIES):
+            if tries:
+                self.close()
+                (other,) = _started(1)
+                self.process, self._file = other.process, other._file
             with suppress(OSError):
-                send(process.stdin, task)
-                if (message := receive(process.stdout)) is not None:
+                send(self._file, task)
+                if (message := receive(self._file)) is not None:
                     return from_msgpack(message, Mapped)
-            self.close()
         return Mapped(path=task.path, why="the process that read it was killed: there may be too little memory")
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        path = os.pathsep.join(filter(None, sys.path))
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "unstall.fleets.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        )
-        return self._process
-
     def close(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    with suppress(OSError):
-                        pipe.close()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(2)
-                return
-            process.kill()
-            process.wait()
+        with suppress(OSError):
+            self._file.close()
+        self.process.end()
+
+
+class _Process(Protocol):
+    """A process that ends by itself once its sockets are closed."""
+
+    def end(self) -> None:
+        """Waits a little for its end, and then ends it."""
+
+
+class _Fork:
+    def __init__(self, process: ForkProcess) -> None:
+        self._process = process
+
+    def end(self) -> None:
+        self._process.join(_PATIENCE_S)
+        self._process.kill()
+        self._process.join()
+
+
+class _Server:
+    """A process with a number of workers: itself and its forks, which end when their sockets are closed."""
+
+    def __init__(self, theirs: Sequence[socket.socket]) -> None:
+        numbers = [each.fileno() for each in theirs]
+        path = os.pathsep.join(filter(None, sys.path))
+        self._left = len(theirs)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "unstall.fleets.worker", *map(str, numbers)],
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            pass_fds=numbers,
+            env={**os.environ, "PYTHONPATH": path, **ONE_THREAD},
+        )
+
+    def end(self) -> None:
+        self._left -= 1
+        if self._left:
+            return
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_PATIENCE_S)
+            return
+        self._process.kill()
+        self._process.wait()
+
+
+def _started(count: int) -> list[_Worker]:
+    ours, theirs = zip(*(socket.socketpair() for _ in range(count)), strict=True)
+    forked = can_fork()
+    processes = [_Fork(each) for each in fork_workers(theirs, ours)] if forked else [_Server(theirs)] * count
+    for each in theirs:
+        each.close()
+    return list(map(_Worker, ours, processes))
 
 
 def workers(sizes: Sequence[int], available: int | None = None, processors: int | None = None) -> int:
