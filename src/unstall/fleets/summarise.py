@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import msgspec
@@ -18,7 +18,7 @@ from unstall.diagnose.rules import all_rules
 from unstall.diagnose.run import Run
 from unstall.errors import TraceError
 from unstall.fleets.identity import identify
-from unstall.fleets.reduce import reduce
+from unstall.fleets.reduce import Reduced, reduce
 from unstall.fleets.summary import Calls, Cost, Costs, Group, Summary, encode, pack, pack_table
 from unstall.locate.collectives import Kind, kind_of_kernel, kind_of_operation
 from unstall.locate.kinds import is_asleep, is_communication, is_data_loading
@@ -64,29 +64,16 @@ def summarise(
 
 def _summary(path: Path, run: Run, edits: Sequence[str]) -> Summary:
     timeline, steps = run.timeline, run.steps
-    program = build(timeline, steps.start, steps.end)
-    times = replay(program)
-    subject = Subject(timeline, run.places, steps, program)
-    for text in edits:
-        subject = parse(text).apply(subject)
     comm = is_communication(timeline)
-    of_program = comm[program.ops.device]
-    reduced = reduce(subject.program, of_program)
+    work = _work(run, edits, comm)
     places = _Places(run)
     told = _Told(timeline)
-    rows = program.ops.device[of_program].astype(np.int64)  # in order of launch
-    step = program.step_of(program.launcher[of_program])
-    op = np.full(len(timeline.device), -1, dtype=np.int64)
-    op[program.ops.device[: len(reduced.op_of)]] = reduced.op_of
-    calls = _calls(run, rows, step, op[rows], told, places)
-    factor = np.full(len(timeline.device), 1000, dtype=np.int64)
-    before, after = program.ops.duration, subject.program.ops.duration[: len(program.ops)]
-    factor[program.ops.device] = np.rint(1000 * after / np.maximum(before, 1))
+    calls = _calls(run, work, told, places)
+    costs = _costs(run, calls, comm, work.thread_of, places)
     who = identify(timeline, path)
     findings = without_checks(finding for rule in all_rules() for finding in rule(run))
     ends = run.window[0] + np.cumsum(run.step_lengths)
-    final = reduced.program
-    costs = _costs(run, calls, comm, program.thread_of, places)
+    final, arrivals = work.reduced.program, work.reduced.arrivals
     return Summary(
         path=str(path),
         size_bytes=path.stat().st_size,
@@ -105,7 +92,7 @@ def _summary(path: Path, run: Run, edits: Sequence[str]) -> Summary:
         step_start=pack(np.append(run.window[0], ends[:-1])),
         step_end=pack(ends),
         mean_step_ns=run.per_step(run.wall),
-        replay_step_ns=round(times.mean_step_ns(program)),
+        replay_step_ns=work.step_ns,
         plain_step_ns=timeline.meta.plain_step_ns,
         accounts=run.accounts,
         findings=tuple(msgspec.structs.replace(finding, spans=()) for finding in findings),
@@ -115,18 +102,57 @@ def _summary(path: Path, run: Run, edits: Sequence[str]) -> Summary:
         costs=pack_table(costs),
         instructions=pack_table(final.instructions, ("host", "recorded")),
         ops=pack_table(final.ops, ("device",)),
-        arrivals={
-            "host": pack(reduced.arrivals.host.reshape(-1)),
-            "device": pack(reduced.arrivals.device.reshape(-1)),
-        },
+        arrivals={"host": pack(arrivals.host.reshape(-1)), "device": pack(arrivals.device.reshape(-1))},
         device_of_stream=pack(final.device_of_stream),
         step_starts=pack(final.step_starts),
         step_ends=pack(final.step_ends),
         threads=final.threads,
         engines=final.engines,
         capacity=final.capacity,
-        inferred=(*final.notes, *subject.notes),
-        comm_factors=pack(factor[rows]),
+        inferred=(*final.notes, *work.notes),
+        comm_factors=pack(work.factor),
+    )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Work:
+    """What is kept of a rank's program, which is larger.
+
+    The columns have one row per collective, in order of launch.
+    """
+
+    reduced: Reduced
+    rows: I64  # device rows
+    step: I64
+    op: I64  # op of the reduced program, or -1
+    factor: I64  # of its time after the edits, in thousandths
+    step_ns: int  # in a replay without edits
+    notes: tuple[str, ...]
+    thread_of: I32  # `Program.thread_of`
+
+
+def _work(run: Run, edits: Sequence[str], comm: Bool) -> _Work:
+    timeline, steps = run.timeline, run.steps
+    program = build(timeline, steps.start, steps.end)
+    step_ns = round(replay(program).mean_step_ns(program))
+    subject = Subject(timeline, run.places, steps, program)
+    for text in edits:
+        subject = parse(text).apply(subject)
+    of_program = comm[program.ops.device]
+    reduced = reduce(subject.program, of_program)
+    rows = program.ops.device[of_program].astype(np.int64)
+    op = np.full(len(timeline.device), -1, dtype=np.int64)
+    op[program.ops.device[: len(reduced.op_of)]] = reduced.op_of
+    before, after = program.ops.duration, subject.program.ops.duration[: len(program.ops)]
+    return _Work(
+        reduced=reduced,
+        rows=rows,
+        step=program.step_of(program.launcher[of_program]),
+        op=op[rows],
+        factor=np.rint(1000 * after[of_program] / np.maximum(before[of_program], 1)).astype(np.int64),
+        step_ns=step_ns,
+        notes=subject.notes,
+        thread_of=program.thread_of,
     )
 
 
@@ -211,8 +237,8 @@ def ranks_in(text: str) -> tuple[int, ...]:
     return tuple(sorted(set(ranks)))
 
 
-def _calls(run: Run, rows: I64, step: I64, op: I64, told: _Told, places: _Places) -> Calls:
-    timeline = run.timeline
+def _calls(run: Run, work: _Work, told: _Told, places: _Places) -> Calls:
+    timeline, rows, step = run.timeline, work.rows, work.step
     device, host = timeline.device, timeline.host
     launch = device.launch[rows].astype(np.int64)
     enqueued = device.start[rows].copy()
@@ -227,7 +253,7 @@ def _calls(run: Run, rows: I64, step: I64, op: I64, told: _Told, places: _Places
         if number >= 0:
             position[mine] = np.arange(len(mine))
     return Calls(
-        op=op,
+        op=work.op,
         group=told.group(rows),
         kind=np.where((name < 0) | (said == _CODE[Kind.OTHER]), by_name, said),
         **{column: told.column(column, rows) for column in ("sequence", "source", "target", "sent", "received")},
