@@ -26,7 +26,7 @@ from unstall.replay.build import build
 from unstall.replay.engine import replay
 from unstall.result import Where
 from unstall.timeline.columns import I8, I32, I64, Bool, DeviceKind, Host, HostKind, Timeline
-from unstall.timeline.grouping import by_text, groups
+from unstall.timeline.grouping import by_text, distinct, groups
 from unstall.timeline.intervals import Intervals
 from unstall.what_if.edits import parse
 from unstall.what_if.subject import Subject
@@ -410,11 +410,14 @@ def _inherited(timeline: Timeline, state: I8) -> I8:
 
 
 def _added_up(step: I64, stretch: I64, place: I64, kind: I64, time: I64, count: I64, blocks: I64) -> Costs:
-    order = np.lexsort((kind, place, stretch, step))
-    keys = np.stack([step, stretch, place, kind])[:, order]
-    first = np.flatnonzero(np.append(True, (np.diff(keys) != 0).any(axis=0))[: len(order)])
+    key = distinct(step)[1]
+    for column in (stretch, place, kind):
+        found, which = distinct(column)
+        key = distinct(key * len(found) + which)[1]  # in the order of all columns so far
+    order = np.argsort(key, kind="stable")
+    first = np.flatnonzero(np.diff(key[order], prepend=-1))
     sums = [np.add.reduceat(column[order], first) if len(order) else column for column in (time, count, blocks)]
-    return Costs(*keys[:, first], *sums)
+    return Costs(*(column[order[first]] for column in (step, stretch, place, kind)), *sums)
 
 
 def edits_parse(edits: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ from multiprocessing.context import ForkProcess
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from unstall.decoding import from_msgpack
 from unstall.fleets.mapping import Task, map_file
@@ -55,7 +56,6 @@ def can_fork() -> bool:
 def fork_workers(theirs: Sequence[socket.socket], ours: Sequence[socket.socket] = ()) -> list[ForkProcess]:
     """Starts a worker for each of `theirs`. It closes all other sockets, so that each end has one owner."""
     _import_all()
-    gc.collect()
     gc.freeze()  # so that the collector does not write to the memory that the workers share
     try:
         return [_forked(mine, [each for each in (*theirs, *ours) if each is not mine]) for mine in theirs]
@@ -91,6 +91,7 @@ def _import_all() -> None:
     del summarise
     for _ in all_rules():
         pass
+    np.unique([])  # numpy imports a part of itself when it is first called
 
 
 def main() -> None:

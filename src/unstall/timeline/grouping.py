@@ -45,8 +45,9 @@ def distinct(values: I64 | I32) -> tuple[I64, I64]:
     if high - low > _SPARSE * len(values) + _SMALL:
         found, which = np.unique(values, return_inverse=True)
         return found.astype(np.int64), which.astype(np.int64)
-    present = np.bincount(values - low) > 0
-    which = (np.cumsum(present) - 1)[values - low]
+    present = np.zeros(high - low + 1, dtype=np.bool_)
+    present[offset := values - low] = True
+    which = (np.cumsum(present) - 1)[offset]
     return np.flatnonzero(present) + low, which
 
 

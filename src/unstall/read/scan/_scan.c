@@ -246,16 +246,20 @@ read_string(Scan *scan, Span *span)
     span->start = at;
     span->plain = 1;
     for (;;) {
-        uint64_t word;
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
         while (end - at >= 8) {
+            uint64_t word;
             memcpy(&word, at, 8);
-            /* a quote, a backslash, a control character, or a byte that is not ASCII */
-            if (HAS_ZERO(word ^ EACH('"')) | HAS_ZERO(word ^ EACH('\\')) | ((word - EACH(0x20)) & ~word & EACH(0x80))
-                | (word & EACH(0x80))) {
+            /* a quote, a backslash, a control character, or a byte that is not ASCII: the lowest bit tells the first */
+            uint64_t found = HAS_ZERO(word ^ EACH('"')) | HAS_ZERO(word ^ EACH('\\'))
+                             | ((word - EACH(0x20)) & ~word & EACH(0x80)) | (word & EACH(0x80));
+            if (found) {
+                at += __builtin_ctzll(found) >> 3;
                 break;
             }
             at += 8;
         }
+#endif
         if (at >= end) {
             return 0;
         }
