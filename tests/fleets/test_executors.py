@@ -16,7 +16,7 @@ import pytest
 from fleets.jobs import job, train_ddp
 
 from unstall.errors import UsageError
-from unstall.fleets import executors, worker
+from unstall.fleets import processes, worker
 from unstall.fleets.executors import Processes, all_of, executor_of, workers
 from unstall.fleets.mapping import Task, map_file
 from unstall.fleets.on_ray import Ray
@@ -55,7 +55,7 @@ def test_as_many_processes_run_as_memory_allows() -> None:
 def test_each_file_is_read_once_and_no_process_is_left(
     tasks: list[Task], forks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executors, "can_fork", lambda: forks)
+    monkeypatch.setattr(processes, "can_fork", lambda: forks)
     before = children()
     found = all_of(Processes(2), tasks, None)
     assert [each.path for each in found] == [task.path for task in tasks]
@@ -66,9 +66,9 @@ def test_each_file_is_read_once_and_no_process_is_left(
 
 @pytest.mark.parametrize("forks", [True, False])
 def test_a_process_that_is_killed_is_replaced(tasks: list[Task], forks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executors, "can_fork", lambda: forks)
+    monkeypatch.setattr(processes, "can_fork", lambda: forks)
     before = children()
-    started = executors._started
+    started = processes._started
     times: list[int] = []
 
     def start(count: int) -> Any:
@@ -78,7 +78,7 @@ def test_a_process_that_is_killed_is_replaced(tasks: list[Task], forks: bool, mo
             os.kill(max(children() - before), signal.SIGKILL)
         return workers
 
-    monkeypatch.setattr(executors, "_started", start)
+    monkeypatch.setattr(processes, "_started", start)
     found = all_of(Processes(2), tasks, None)
     assert times in ([2, 1], [2, 1, 1])  # a server may not have forked yet
     assert all(each.data is not None for each in found)
@@ -97,7 +97,7 @@ def test_a_process_with_threads_is_not_forked() -> None:
 def test_what_libraries_print_is_no_message(
     tasks: list[Task], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(executors, "can_fork", lambda: True)
+    monkeypatch.setattr(processes, "can_fork", lambda: True)
     monkeypatch.setattr(worker, "map_file", lambda task: (os.write(1, b"noise"), map_file(task))[1])
     found = all_of(Processes(1), tasks[:1], None)
     assert found[0].data is not None
@@ -114,7 +114,7 @@ def test_a_file_that_kills_every_process_is_named_and_the_rest_goes_on(
             raise BrokenPipeError
         send(file, task)
 
-    monkeypatch.setattr(executors, "send", deadly)
+    monkeypatch.setattr(processes, "send", deadly)
     found = all_of(Processes(1), tasks, None)
     assert [each.data is None for each in found] == [False, True, False, False]
     assert "the process that read it was killed" in found[1].why
