@@ -15,16 +15,18 @@ from unstall.diagnose.explain import notes_of
 from unstall.diagnose.graphed_checks import without_checks
 from unstall.diagnose.input_check import load_usable
 from unstall.diagnose.rules import all_rules
+from unstall.diagnose.rules.data_loading import data_loading
+from unstall.diagnose.rules.exposed_comm import exposed_comm
 from unstall.diagnose.run import Run
 from unstall.errors import TraceError
 from unstall.fleets.identity import identify
 from unstall.fleets.reduce import Reduced, reduce
-from unstall.fleets.summary import Calls, Cost, Costs, Group, Summary, encode, pack, pack_table
+from unstall.fleets.summary import Calls, Cost, Costs, Group, Summary, encode, explains, pack, pack_table
 from unstall.locate.collectives import Kind, kind_of_kernel, kind_of_operation
 from unstall.locate.kinds import is_asleep, is_communication, is_data_loading
 from unstall.replay.build import build
 from unstall.replay.engine import replay
-from unstall.result import Where
+from unstall.result import Finding, Where
 from unstall.timeline.columns import I8, I32, I64, Bool, DeviceKind, Host, HostKind, Timeline
 from unstall.timeline.grouping import by_text, distinct, groups
 from unstall.timeline.intervals import Intervals
@@ -71,7 +73,6 @@ def _summary(path: Path, run: Run, edits: Sequence[str]) -> Summary:
     calls = _calls(run, work, told, places)
     costs = _costs(run, calls, comm, work.thread_of, places)
     who = identify(timeline, path)
-    findings = without_checks(finding for rule in all_rules() for finding in rule(run))
     ends = run.window[0] + np.cumsum(run.step_lengths)
     final, arrivals = work.reduced.program, work.reduced.arrivals
     return Summary(
@@ -95,7 +96,7 @@ def _summary(path: Path, run: Run, edits: Sequence[str]) -> Summary:
         replay_step_ns=work.step_ns,
         plain_step_ns=timeline.meta.plain_step_ns,
         accounts=run.accounts,
-        findings=tuple(msgspec.structs.replace(finding, spans=()) for finding in findings),
+        findings=_findings(run),
         groups=tuple(told.groups),
         places=tuple(places.found),
         calls=pack_table(calls),
@@ -112,6 +113,15 @@ def _summary(path: Path, run: Run, edits: Sequence[str]) -> Summary:
         inferred=(*final.notes, *work.notes),
         comm_factors=pack(work.factor),
     )
+
+
+def _findings(run: Run) -> tuple[Finding, ...]:
+    """Returns what may explain why the rank is late. Rules whose findings cannot do so are not asked."""
+    # Without lines of source, all that a cause can be compared with is that data are loaded.
+    rules = list(all_rules()) if len(run.timeline.lines) else [data_loading]
+    asked = [rule for rule in rules if rule is not exposed_comm]
+    found = without_checks(finding for rule in asked for finding in rule(run))
+    return tuple(msgspec.structs.replace(finding, spans=()) for finding in found if explains(finding))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

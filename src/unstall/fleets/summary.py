@@ -24,6 +24,8 @@ from unstall.timeline.columns import I64
 
 SCHEMA = "unstall.rank/1"
 _MOST_BYTES = 1 << 30
+LOADING = "data-loading"
+"""The rule whose findings explain by themselves that a rank loads data."""
 _TYPES = ("i1", "i2", "i4", "i8")
 _Table = TypeVar("_Table")
 
@@ -105,6 +107,15 @@ class Costs:
         return len(self.step)
 
 
+def explains(finding: Finding) -> bool:
+    """Returns whether a finding may say why a rank is late: if it is at a line of source, or about loading data.
+
+    Communication is not the rank's own work, and what is harmless explains nothing.
+    """
+    at_a_line = finding.where.file is not None and not finding.harmless and finding.rule != "exposed-comm"
+    return at_a_line or finding.rule == LOADING
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """One rank. Times without a note are in ns of the rank's own clock, from `zero_ns` on.
 
@@ -114,7 +125,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         machine: The host's name, if the file's name contains it.
         edits: The edits that were made to the program, as `unstall whatif` takes them.
         accounts: Busy and idle time of the rank's own device.
-        findings: What the rules found in this rank, without gains.
+        findings: What the rules found in this rank and `explains` it, without gains.
         replay_step_ns: The step time of a replay of the rank alone.
         plain_step_ns: The step time that the recorder measured without recording; None if it did not.
         comm_factors: The factor of each collective's length that the edits made, in thousandths, by row of `calls`.

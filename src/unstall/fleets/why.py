@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from unstall.fleets.job import Job
 from unstall.fleets.result import Cause
-from unstall.fleets.summary import Cost, Rank
+from unstall.fleets.summary import LOADING, Cost, Rank, explains
 from unstall.result import Finding, Where
 from unstall.timeline.columns import I64
 
@@ -211,7 +211,6 @@ def _with_finding(rank: Rank, cause: Cause) -> Cause:
 
 
 def _is_about(finding: Finding, cause: Cause) -> bool:
-    same = (finding.where.file, finding.where.line) == (cause.where.file, cause.where.line)
-    if finding.rule == "data-loading":
+    if finding.rule == LOADING:
         return cause.kind == "data loading"
-    return same and not finding.harmless and finding.where.file is not None and finding.rule != "exposed-comm"
+    return explains(finding) and (finding.where.file, finding.where.line) == (cause.where.file, cause.where.line)

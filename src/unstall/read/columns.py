@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.decoding import from_json
+from unstall.decoding import json_decoder
 from unstall.read.collectives import DESCRIBED, Described
 from unstall.read.decode import DecodedEvents
 from unstall.read.events import Events
@@ -26,6 +26,7 @@ from unstall.timeline.columns import I32, I64, Bool, DeviceKind, HostKind, Meta
 _UNKNOWN_U32 = 2**32 - 1  # CUPTI's value for an unknown stream or event
 _MOST_I32 = 2**31 - 1
 _Length: TypeAlias = Annotated[int, msgspec.Meta(gt=0, le=_MOST_I32)]
+_GRID = json_decoder(tuple[_Length, _Length, _Length])
 _WHOLE = 1000  # thousandths of a device
 _LONGEST_GRID = 80  # characters, with white space
 _HOST = 0  # c10::DeviceType of host memory
@@ -97,7 +98,7 @@ class _Grids(dict[bytes, int]):
         if len(grid) > _LONGEST_GRID:
             return -1  # and is not kept
         try:
-            blocks = prod(from_json(grid, tuple[_Length, _Length, _Length]))
+            blocks = prod(_GRID.decode(grid))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             blocks = -1
         self[grid] = blocks = min(blocks, _MOST_I32)
