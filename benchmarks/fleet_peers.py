@@ -1,7 +1,7 @@
 """`unstall fleet` beside HTA and AMD-AGI's TraceLens: time, memory, and what each says of every rank.
 
-Usage: python -m benchmarks.fleet_peers (--folder FOLDER | --write RANKS:MEGABYTES) --python PYTHON [--tracelens SOURCE]
-       [--pairs 5] [--out FILE]
+Usage: python -m benchmarks.fleet_peers (--folder FOLDER [--ranks N] | --write RANKS:MEGABYTES) --python PYTHON
+       [--tracelens SOURCE] [--pairs 5] [--out FILE]
 
 PYTHON is that of an environment with HolisticTraceAnalysis and the packages of TraceLens. SOURCE is a checkout of
 TraceLens, whose revision is in its file REVISION; without it, TraceLens does not run. The tools run one after the
@@ -10,18 +10,24 @@ smallest and the largest. `unstall` runs as users run it, but without its cache:
 not work out. HTA gives its temporal breakdown and its overlap, TraceLens its breakdown of the GPU's time and its
 summary of stragglers.
 
-Time and memory are of a process with all its children. The figures of the ranks are compared over one window: from the
-first to the last moment of device work in the file. HTA is asked to count the last step too; TraceLens to count kernels
-that no operator leads to.
+With `--ranks`, the traces of FOLDER stand for so many ranks: of two traces, the first is also rank 2's, and so on.
+
+Time, CPU time and memory are of a process with all its children. Other programs that use the same cores change the time
+much more than the CPU time. All tools run with compiled bytecode, as installed packages have it. The figures of the
+ranks are compared over one window: from the first to the last moment of device work in the file. HTA is asked to count
+the last step too; TraceLens to count kernels that no operator leads to.
 """
 
 from __future__ import annotations
 
 import argparse
+import compileall
 import datetime
+import gzip
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -34,6 +40,7 @@ from typing import Any
 
 import numpy as np
 
+import unstall
 from benchmarks.fleets import memory_of, write_apart
 from unstall._version import __version__
 from unstall.locate.kinds import is_communication
@@ -41,6 +48,8 @@ from unstall.read import load
 from unstall.timeline.columns import DeviceKind
 from unstall.timeline.intervals import Intervals
 
+_FIGURES = ("seconds", "cpu_seconds", "megabytes")
+_RANK = re.compile(rb'("distributedInfo": ?\{[^}]*"rank": ?)\d+')
 _HTA = """
 import json, sys, warnings
 warnings.filterwarnings("ignore")
@@ -77,8 +86,9 @@ print(json.dumps(found))
 
 
 def _measured(command: Sequence[str], path: str) -> dict[str, Any]:
-    """Runs a command; returns its time in s, the most memory of it and its children in MB, and what it printed."""
+    """Runs a command; returns its times in s, the most memory of it and its children in MB, and what it printed."""
     environment = {**os.environ, "PYTHONPATH": path}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     most, over = 0, threading.Event()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         begin = time.perf_counter()
@@ -104,6 +114,7 @@ def _measured(command: Sequence[str], path: str) -> dict[str, Any]:
         raise SystemExit(f"{command[0]}: {said[-2000:]}")
     return {
         "seconds": seconds,
+        "cpu_seconds": used.ru_utime + used.ru_stime,
         "megabytes": max(most, used.ru_maxrss << 10) / 1e6,
         "printed": printed,
         "said": said.splitlines()[-1:] if "no summary" in said else [],
@@ -169,11 +180,11 @@ def compared(folder: Path, python: str, source: str, pairs: int) -> dict[str, An
         for name, (command, path) in commands.items():
             rounds[name].append(_measured(command, path))
             print(
-                f"{name} (s, MB):", *(round(rounds[name][-1][each], 2) for each in ("seconds", "megabytes")), flush=True
+                f"{name} (s, s of CPU time, MB):", *(round(rounds[name][-1][each], 2) for each in _FIGURES), flush=True
             )
     found: dict[str, Any] = {"ranks": len(list(folder.iterdir()))}
     found["megabytes"] = round(sum(path.stat().st_size for path in folder.iterdir()) / 1e6, 1)
-    for what in ("seconds", "megabytes"):
+    for what in _FIGURES:
         values = {name: [each[what] for each in rounds[name]] for name in commands}
         found[f"{what}_taken"] = {name: _spread(each) for name, each in values.items()}
         found[f"{what}_ratio"] = {
@@ -192,6 +203,17 @@ def compared(folder: Path, python: str, source: str, pairs: int) -> dict[str, An
     return found
 
 
+def repeat(folder: Path, to: Path, ranks: int) -> None:
+    """Writes the traces of a folder as those of so many ranks, each under a rank of its own."""
+    paths = [path for _, path in _by_rank(folder)]
+    for rank in range(ranks):
+        path = paths[rank % len(paths)]
+        text, found = _RANK.subn(rb"\g<1>%d" % rank, gzip.decompress(path.read_bytes()))
+        if found != 1:
+            raise SystemExit(f"{path}: its distributedInfo has no rank")
+        (to / f"rank-{rank}.json.gz").write_bytes(gzip.compress(text))
+
+
 def _by_rank(folder: Path) -> list[tuple[str, Path]]:
     found = {"".join(filter(str.isdigit, path.name.split(".")[0])): path for path in folder.iterdir()}
     return sorted(found.items(), key=lambda each: int(each[0]))
@@ -202,6 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     traces = parser.add_mutually_exclusive_group(required=True)
     traces.add_argument("--folder", type=Path)
     traces.add_argument("--write", metavar="RANKS:MEGABYTES")
+    parser.add_argument("--ranks", type=int)
     parser.add_argument("--python", required=True)
     parser.add_argument("--tracelens", default="")
     parser.add_argument("--pairs", type=int, default=5)
@@ -211,7 +234,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if args.write:
             ranks, _, megabytes = args.write.partition(":")
             write_apart(Path(written), int(ranks), float(megabytes))
-        found = compared(args.folder or Path(written), args.python, args.tracelens, args.pairs)
+        if args.ranks:
+            repeat(args.folder, Path(written), args.ranks)
+        compileall.compile_dir(Path(unstall.__file__).parent, quiet=1)
+        folder = Path(written) if args.write or args.ranks else args.folder
+        found = compared(folder, args.python, args.tracelens, args.pairs)
     found = {**_about(args.python, args.tracelens), "traces": args.write or args.folder.name, **found}
     print(json.dumps(found, indent=1))
     if args.out:
