@@ -56,11 +56,7 @@ def can_fork() -> bool:
 def fork_workers(theirs: Sequence[socket.socket], ours: Sequence[socket.socket] = ()) -> list[ForkProcess]:
     """Starts a worker for each of `theirs`. It closes all other sockets, so that each end has one owner."""
     _import_all()
-    gc.freeze()  # so that the collector does not write to the memory that the workers share
-    try:
-        return [_forked(mine, [each for each in (*theirs, *ours) if each is not mine]) for mine in theirs]
-    finally:
-        gc.unfreeze()
+    return [_forked(mine, [each for each in (*theirs, *ours) if each is not mine]) for mine in theirs]
 
 
 def _forked(mine: socket.socket, others: Sequence[socket.socket]) -> ForkProcess:
@@ -70,6 +66,7 @@ def _forked(mine: socket.socket, others: Sequence[socket.socket]) -> ForkProcess
 
 
 def _serve(mine: socket.socket, others: Sequence[socket.socket]) -> None:
+    gc.freeze()  # so that the collector does not write to the memory that the workers share
     os.dup2(2, 1)  # output of libraries is not the report's
     for other in others:
         other.close()
@@ -100,7 +97,6 @@ def main() -> None:
     processes = fork_workers(sockets[1:], sockets[:1])
     for each in sockets[1:]:
         each.close()
-    _import_all()
     serve(sockets[0])
     for process in processes:
         process.join()
