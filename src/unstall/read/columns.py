@@ -135,10 +135,10 @@ class _Column:
         return len(self._values)
 
     def extend(self, values: Iterable[int], count: int) -> None:
-        self._values.frombytes(np.fromiter(values, self._dtype, count).tobytes())
+        self.append(np.fromiter(values, self._dtype, count))
 
     def append(self, values: NDArray[Any]) -> None:
-        self._values.frombytes(values.tobytes())
+        self._values.frombytes(np.ascontiguousarray(values, self._dtype).view(np.uint8).data)
 
     def array(self) -> NDArray[Any]:
         """Returns a view of the column, not a copy."""

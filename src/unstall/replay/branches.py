@@ -103,11 +103,11 @@ def ended_last(launch: I64, stream: I32, start: I64, end: I64) -> I64:
 def _on_several_streams(launch: I64, stream: I32) -> Bool:
     """Returns a mask of the ops whose launch has ops on several streams."""
     _, which = distinct(launch)
-    low = np.full(int(which.max(initial=-1)) + 1, np.iinfo(np.int64).max)
-    high = np.full(len(low), -1)
-    np.minimum.at(low, which, stream)
-    np.maximum.at(high, which, stream)
-    chosen: Bool = (launch >= 0) & (low != high)[which]
+    one = np.zeros(int(which.max(initial=-1)) + 1, dtype=stream.dtype)
+    one[which] = stream
+    several = np.zeros(len(one), dtype=np.bool_)
+    several[which[stream != one[which]]] = True
+    chosen: Bool = (launch >= 0) & several[which]
     return chosen
 
 

@@ -106,7 +106,8 @@ def _assemble(
         events = np.flatnonzero((kinds >= 0) & (part_of[host.thread] == number))
         at = np.searchsorted(reach, host.start[events], side="right")
         keep = at < len(mine)
-        np.add.at(recorded, (mine[at[keep]], kinds[events[keep]]), 1)
+        # One index for both dimensions: numpy adds at those faster.
+        np.add.at(recorded.reshape(-1), mine[at[keep]] * len(Recorded) + kinds[events[keep]], np.int32(1))
     graphs = (rows[order] >= 0) & (host.kind[np.maximum(rows[order], 0)] == HostKind.GRAPH_LAUNCH) & ~again
     recorded[graphs, Recorded.NODE] = counts[graphs]
 

@@ -84,7 +84,7 @@ def _settle(pointer: I32) -> I32:
     Returns the last row for each row; -1 stays -1.
     """
     while True:
-        onward = np.where(pointer >= 0, pointer[np.maximum(pointer, 0)], -1) if len(pointer) else pointer
+        onward = np.append(pointer, np.int32(-1))[pointer]  # index -1 is the last element
         if np.array_equal(onward, pointer):
             return pointer.astype(np.int32)
         pointer = onward
