@@ -60,16 +60,29 @@ class Coupled:
         rows = []
         steps = min(len(each) for _, each in self.step_rows)
         for rank, (_, last) in enumerate(self.step_rows):
-            ends = times.end[self.row_of[rank][last]].copy()
-            inside = self.op_step[rank] >= 0
-            np.maximum.at(ends, self.op_step[rank][inside], times.op_end[self.ends[rank][inside]])
-            rows.append(np.maximum.accumulate(ends)[:steps])
+            ends = times.end[self.row_of[rank][last]]
+            rows.append(ends_of_steps(ends, self.op_step[rank], times.op_end[self.ends[rank]])[:steps])
         return np.stack(rows)
 
     def step_starts(self, times: Replayed) -> I64:
         """Returns when each rank's host began each step, in ns: (ranks, steps)."""
         steps = min(len(each) for each, _ in self.step_rows)
         return np.stack([times.end[self.row_of[rank][first]][:steps] for rank, (first, _) in enumerate(self.step_rows)])
+
+
+def ends_of_steps(host: I64, op_step: I64, op_end: I64) -> I64:
+    """Returns when each step of a rank ended: when its host ended it, and all its ops had ended.
+
+    Args:
+        host: When the host ended each step, in ns.
+        op_step: The step of each op, or -1.
+        op_end: When each op ended, in ns.
+    """
+    ends = host.copy()
+    inside = op_step >= 0
+    np.maximum.at(ends, op_step[inside], op_end[inside])
+    latest: I64 = np.maximum.accumulate(ends)
+    return latest
 
 
 def couple(programs: Sequence[Program], meeting: Meeting, offsets: Sequence[int] | None = None) -> Coupled:

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.fleets.couple import Coupled, Meeting, couple
+from unstall.fleets.couple import Coupled, Meeting, couple, ends_of_steps
 from unstall.fleets.join import Joined
 from unstall.fleets.roles import Roles
 from unstall.fleets.summary import Rank
@@ -165,10 +165,9 @@ def own_steps(rank: Rank, program: Program, steps: int) -> _Reals:
     """Returns the lengths of a rank's steps if its collectives took no time and it waited for nobody."""
     ops = program.ops
     alone = replace(program, ops=replace(ops, duration=np.where(is_comm(rank), 0, ops.duration)))
-    coupled = couple([alone], Meeting(np.zeros(1, np.int64), *(np.zeros(0, np.int64) for _ in range(3))))
-    times = replay(coupled.program)
-    ends = coupled.step_ends(times)[0, :steps]
-    return np.diff(ends, prepend=coupled.step_starts(times)[0, 0]).astype(np.float64)
+    times = replay(alone)
+    ends = ends_of_steps(times.end[alone.step_ends], alone.step_of(alone.launcher), times.op_end)[:steps]
+    return np.diff(ends, prepend=times.end[alone.step_starts[0]]).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
