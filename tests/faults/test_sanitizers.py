@@ -21,6 +21,7 @@ _FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -O1 -g -f
 _LIBRARIES = ("libasan.so", "libubsan.so")
 _OPTIONS = "detect_leaks=0:handle_segv=0"  # Python keeps memory until it ends; programs of some tests crash on purpose
 _ROOMS = (
+    "tests/read",
     "tests/replay",
     "tests/lines",
     "tests/cupti",
