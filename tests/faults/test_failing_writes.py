@@ -33,6 +33,7 @@ def _works(warm: Warm, case: Case) -> tuple[str, dict[str, bytes | None]]:
 
 _FAST = {
     "explain": (FULL, 3),
+    "recover": (KILLED, 3),
     "recover anew": (NO_ROOM, 3),
     "fleet": (FULL, 9),
     "baseline": (BROKEN, 2),

@@ -17,7 +17,7 @@ import pytest
 from processes import succeeded
 
 _ROOT = Path(__file__).parents[2]
-_FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -O1 -g -fno-omit-frame-pointer"
+_FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g1"
 _LIBRARIES = ("libasan.so", "libubsan.so")
 _OPTIONS = "detect_leaks=0:handle_segv=0"  # Python keeps memory until it ends; programs of some tests crash on purpose
 _ROOMS = (
@@ -68,7 +68,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(
         [sys.executable, "-c", "from setuptools import setup; setup()", "-q", "build_ext", "--inplace"],
         cwd=folder,
-        env=os.environ | {"CFLAGS": _FLAGS, "LDFLAGS": _FLAGS, "CC": "gcc"},
+        env=os.environ | {"CFLAGS": f"{_FLAGS} -O1", "LDFLAGS": _FLAGS, "CC": "gcc"},
         capture_output=True,
         check=True,
     )
