@@ -32,13 +32,13 @@ def _works(warm: Warm, case: Case) -> tuple[str, dict[str, bytes | None]]:
 
 
 _FAST = {
-    "explain": (FULL, 3),
+    "explain": (FULL, 4),
     "recover": (KILLED, 3),
     "recover anew": (NO_ROOM, 3),
-    "fleet": (FULL, 9),
+    "fleet": (FULL, 14),
     "baseline": (BROKEN, 2),
     "calibrate": (BROKEN, 4),
-    "compile": (FULL, 9),
+    "compile": (FULL, 14),
 }  # the fault, and at which calls: each third, for one
 _LAWS = [
     *(pytest.param(name, fault, every, id=f"{name}-{fault}-some") for name, (fault, every) in _FAST.items()),

@@ -5,6 +5,7 @@ Each test prints its seed. UNSTALL_SEED sets it.
 
 from __future__ import annotations
 
+import random
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -48,34 +49,36 @@ def _lengths_s(run: Run) -> dict[str, float]:
     return {phase: end - begin for phase, begin, end in zip(_PHASES, begins, ends, strict=True)}
 
 
-_LAWS = [
-    pytest.param("virtual", "trace", 1),
-    *(pytest.param(name, phase, _MOMENTS, marks=pytest.mark.slow) for name in PROGRAMS for phase in _PHASES),
-]
+def _kill(run: Run, phase: str, moment_s: float, moments: random.Random) -> None:
+    """Kills a run so long after a phase began, and checks what it left."""
+    run.clear()
+    started = run.start()
+    until(_begun(run, started)[phase], started)
+    time.sleep(moment_s)
+    began = {each: begun() for each, begun in _begun(run, started).items()}
+    started.killed(moments)
+    recorded = run.recorded(run.traces())  # each is whole
+    if began["explanation"]:
+        assert recorded, moment_s
+    elif began["trace"]:
+        assert recorded or run.recorded(run.recovered()), moment_s
+    else:
+        [*run.recovered()]
 
 
-@pytest.mark.parametrize(("name", "phase", "count"), _LAWS)
-def test_a_run_that_is_killed_has_lost_nothing_that_was_recorded(
-    tmp_path: Path, name: str, phase: str, count: int
-) -> None:
+def test_a_run_that_is_killed_while_its_trace_is_written_is_recovered(tmp_path: Path) -> None:
+    moments = random_of_seed()
+    _kill(Run(Place(tmp_path / "run"), "virtual"), "trace", moments.uniform(0, 0.2), moments)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", _PHASES)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_run_that_is_killed_has_lost_nothing_that_was_recorded(tmp_path: Path, name: str, phase: str) -> None:
     moments, run = random_of_seed(), Run(Place(tmp_path / "run"), name)
     lasts = _lengths_s(run)[phase]
-    for _ in range(count):
-        run.clear()
-        started = run.start()
-        until(_begun(run, started)[phase], started)
-        moment = moments.uniform(0, lasts)
-        time.sleep(moment)
-        began = {each: begun() for each, begun in _begun(run, started).items()}
-        started.killed(moments)
-        traces = run.traces()
-        recorded = run.recorded(traces)  # each is whole
-        if began["explanation"]:
-            assert recorded, moment
-        elif began["trace"]:
-            assert recorded or run.recorded(run.recovered()), moment
-        else:
-            [*run.recovered()]
+    for _ in range(_MOMENTS):
+        _kill(run, phase, moments.uniform(0, lasts), moments)
     run.works()
 
 
