@@ -68,7 +68,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_output_options(
         parser,
         it="the report",
-        largest="most important lines that exceed each budget",
+        largest="most important of the lines that exceed a budget, for each budget",
         but="only the reports that",
         formats=FORMATS_OF_CASES,
     )

@@ -10,8 +10,7 @@
 Without EXPERIMENT, all experiments are listed. An experiment is a script of at most 60 lines that shows one effect,
 such as launches that return before their work is done. The script runs in a process of its own, on this machine's GPU,
 or on a virtual T4 if there is none. The report shows the script's figures beside the figures that its author saw, and
-checks that the effect occurred. A check compares two times, or tests a count. It never tests a single time, so it holds
-on every GPU.
+checks that the effect occurred. Checks are about counts and ratios of times, so they hold on every GPU.
 
 The exit code is 1 if a check does not hold, or if a script fails.
 """

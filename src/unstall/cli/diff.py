@@ -27,7 +27,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="the run before")
     parser.add_argument("b", metavar="B", help="the run after")
     add_place_options(parser, ", in both runs")
-    add_output_options(parser, largest="largest changes of a kind")
+    add_output_options(parser, largest="largest changes of each kind")
     group = parser.add_argument_group("budget")
     group.add_argument(
         "--fail-on-slower",

@@ -5,8 +5,8 @@
     unstall draw train.trace.json.gz --step 3 -o graph.svg
 
 TRACE is a trace or a saved timeline; by default, that of the last run in this folder. A run on a virtual GPU (--gpu)
-knows which operator needs which data. Any other trace knows only streams and waits. A graph of more than 200 operators
-is folded by line.
+knows which operator needs which data. Any other trace knows only streams and waits. If there are more than 200
+operators, those of a source line are drawn as one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--step", metavar="N", type=parse_whole, help="the number of the step, from 1 on (default: the median one)"
     )
     add_user_option(parser)
-    add_output_options(parser, it="the graph", largest="largest parts", but="only what", formats=FORMATS_OF_GRAPHS)
+    add_output_options(
+        parser, it="the graph", largest="longest rows of each table", but="only what", formats=FORMATS_OF_GRAPHS
+    )
 
 
 def run(args: argparse.Namespace) -> int:

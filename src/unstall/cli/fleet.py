@@ -13,7 +13,7 @@ Edits, for the whole job:
 
 Every edit of unstall whatif works too: for all ranks (comm-speed:2), or for one (3/remove-syncs:train.py:41).
 
-With --on ray, each trace is read on a node of the cluster that has it on its disk. Summaries of ranks are kept in
+With --on ray, each trace is read on a node whose disk has the trace. Summaries of ranks are kept in
 ~/.cache/unstall, so a second question takes less time.
 """
 

@@ -265,7 +265,7 @@ class Run:
     def lines(self, rows: I64) -> Iterator[Group]:
         """Yields the host rows `rows` in groups with the same place.
 
-        A group has an operator if all of its rows are in the same outermost operator.
+        The operator of a group is the outermost operator around its rows, if that is the same one for all rows.
         """
         top = self.places.top_op[rows]
         op = np.where(top >= 0, self.timeline.host.name[np.maximum(top, 0)], -1)

@@ -55,10 +55,10 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         kind: "operator" (the result of an operator), "value" (a value that the program read, for example by `item()`),
             "weight" (a weight that the program wrote), or "result" (the result of the program).
         name: The name of the operator, the value, the weight or the result.
-        file: The file with the line that called the operator.
-        line: The number of this line.
-        function: The function with this line.
-        backward: Whether the operator belongs to the backward pass of this line.
+        file: The source file with the call of the operator.
+        line: The line number of the call.
+        function: The function with the call.
+        backward: Whether the operator belongs to the backward pass of the call.
         shape: The tensor's shape.
         dtype: The tensor's type, such as "float32".
         values: Some of the tensor's elements, then the sum of all elements with random signs, as float64.

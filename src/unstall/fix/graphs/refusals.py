@@ -96,7 +96,8 @@ def _sizes(shape: tuple[int, ...]) -> str:
 
 
 class Refused(Exception):  # noqa: N818 - it never leaves fix/graphs
-    """Ends an observation, a capture or a check of a graph. `refusals` has the reasons."""
+    """Raised if a function cannot become a graph: while its calls are observed, in the capture, or in the check of the
+    graph. `refusals` has the reasons."""
 
     def __init__(self, *refusals: Refusal) -> None:
         super().__init__("; ".join(map(str, refusals)))

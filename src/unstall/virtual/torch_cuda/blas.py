@@ -40,8 +40,8 @@ def workspace_bytes(major: int, environment: str) -> int:
 
 
 def lt_workspace_bytes(major: int, environment: str) -> int:
-    """Returns the size of cuBLASLt's workspace in bytes. `environment` is the value of the environment variable: the
-    size in KiB. If `environment` is not a number, returns the default size.
+    """Returns the size of cuBLASLt's workspace in bytes. `environment` is the value of the variable
+    CUBLASLT_WORKSPACE_SIZE: the size in KiB. If `environment` is not a number, returns the default size.
     """
     if environment.isdecimal():
         return int(environment) * KIB
