@@ -20,6 +20,8 @@ class Op:
     stream: int = 0
     engine: int = -1
     share: int = 0
+    blocks: int = 0
+    size: int = 1
     after: int = -1
     latency: int = 0
     gap: int = 0
@@ -66,6 +68,8 @@ def program(
             stream=column(ops, "stream", np.int32),
             engine=column(ops, "engine", np.int32),
             share=column(ops, "share", np.int32),
+            blocks=column(ops, "blocks", np.int32),
+            size=column(ops, "size", np.int32),
             after=column(ops, "after", np.int32),
             duration=column(ops, "duration", np.int64),
             latency=column(ops, "latency", np.int64),
@@ -127,6 +131,8 @@ def programs(draw: st.DrawFn) -> Program:
                     stream=draw(same | st.integers(0, len(devices) - 1)),
                     engine=draw(st.integers(-1, engines - 1)),
                     share=draw(st.sampled_from([0, 0, 100, 400, 700, 1000])),
+                    blocks=draw(st.sampled_from([0, 0, 10, 970, 1940, 40_000])),
+                    size=draw(st.sampled_from([1, 62, 250, 984, 1000])),
                     after=draw(st.just(-1) | st.integers(-1, op_count + further - 1)),
                     latency=draw(_DELAYS),
                     gap=draw(_LENGTHS),
@@ -175,6 +181,8 @@ def random_program(count: int, seed: int = 0, *, streams: int = 8, threads: int 
             stream=stream[np.repeat(rows, ops)],
             engine=rng.choice([-1, -1, -1, -1, 0, 1], size=total).astype(np.int32),
             share=rng.choice([0, 0, 1, 250, 700, 1000], size=total).astype(np.int32),
+            blocks=rng.choice([0, 500, 970, 2_000], size=total).astype(np.int32),
+            size=rng.choice([62, 250, 984], size=total).astype(np.int32),
             after=np.maximum(after, -1).astype(np.int32),
             duration=rng.integers(0, 20_000, size=total),
             latency=rng.integers(0, 3_000, size=total),

@@ -96,6 +96,8 @@ def repeat(program: Program, times: int) -> Program:
             stream=each_op(ops.stream),
             engine=each_op(ops.engine),
             share=each_op(ops.share),
+            blocks=each_op(ops.blocks),
+            size=each_op(ops.size),
             after=_carried(ops.after, first_op, last_op, times, likes(ops.stream, ops.after, first_op, last_op)),
             duration=each_op(ops.duration),
             latency=each_op(ops.latency),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from replay.invented import Do, Op, program
 
 from unstall.replay.engine import RESUMABLE
-from unstall.replay.interpreter import rate_beside
+from unstall.replay.interpreter import Needs, Use
 from unstall.replay.program import WHOLE, Code
 
 
@@ -20,7 +22,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 def times(engine: str, ops: list[Op]) -> list[tuple[int, int]]:
     """Returns (start, end) of ops that are launched one after the other, each on a stream of its own."""
     launches = [
-        Do(Code.LAUNCH, stream=at, ops=[Op(op.duration, stream=at, engine=0, latency=op.latency, share=op.share)])
+        Do(Code.LAUNCH, stream=at, ops=[replace(op, stream=at, engine=0)])
         for at, op in enumerate(ops)
     ]
     whole = program(*launches, devices=[0] * len(ops), engines=1)
@@ -55,29 +57,45 @@ def test_an_op_that_takes_the_whole_engine_without_interruption_waits_until_it_i
 
 
 some_ops = st.lists(
-    st.builds(Op, st.integers(1, 300), share=st.integers(1, WHOLE), latency=st.integers(0, 400)), min_size=1, max_size=8
+    st.builds(
+        Op,
+        st.integers(1, 300),
+        share=st.integers(1, WHOLE),
+        latency=st.integers(0, 400),
+        blocks=st.integers(0, 5_000),
+        size=st.integers(1, WHOLE),
+    ),
+    min_size=1,
+    max_size=8,
 )
 
 
-@given(share=st.integers(1, WHOLE), used=st.integers(0, WHOLE))
-def test_a_rate_is_at_most_the_share_and_what_is_unused_and_falls_with_use(share: int, used: int) -> None:
-    assert 0 <= rate_beside(share, used) <= min(share, WHOLE - used)
-    assert rate_beside(share, 0) == share
-    assert (rate_beside(share, used) > 0) == (used < WHOLE)
-    assert used == 0 or rate_beside(share, used) <= rate_beside(share, used - 1)
+needs = st.builds(Needs, st.integers(1, WHOLE), st.integers(0, 5_000), st.integers(1, WHOLE))
+
+
+@given(needs=needs, rate=st.integers(0, WHOLE), filled=st.integers(0, WHOLE), touched=st.integers(1, WHOLE))
+def test_a_pace_leaves_others_their_rate_and_falls_with_use(needs: Needs, rate: int, filled: int, touched: int) -> None:
+    use = Use(rate, min(filled, touched), touched)
+    assert needs.pace(Use()) == WHOLE
+    assert 0 <= needs.pace(use) * needs.share <= (WHOLE - rate) * WHOLE
+    assert rate == 0 or needs.pace(use) <= needs.pace(use._replace(rate=rate - 1))
+    assert use.filled == 0 or needs.pace(use) <= needs.pace(use._replace(filled=use.filled - 1))
 
 
 @given(ops=some_ops)
-def test_each_op_gets_its_rate_beside_the_earlier_ones(engine: str, ops: list[Op]) -> None:
-    used: dict[int, int] = {}  # by ns
+def test_each_op_gets_its_pace_beside_the_earlier_ones(engine: str, ops: list[Op]) -> None:
+    used: dict[int, Use] = {}  # by ns
     for op, (start, end) in zip(ops, times(engine, ops), strict=True):
-        work, now, begun = op.duration * op.share, op.latency, None
+        needs = Needs(op.share, op.blocks, op.size)
+        work, now, begun = op.duration * WHOLE, op.latency, None
         while work > 0:
-            rate = rate_beside(op.share, used.get(now, 0))
-            if rate:
+            use = used.get(now, Use())
+            pace = needs.pace(use)
+            if pace:
                 begun = now if begun is None else begun
-                work -= rate
-                used[now] = used.get(now, 0) + rate
+                work -= pace
+                more = needs.use._replace(rate=-(-needs.share * pace // WHOLE))
+                used[now] = Use(*(min(one + other, WHOLE) for one, other in zip(use, more, strict=True)))
             now += 1
         assert (start, end) == (begun, now)
 

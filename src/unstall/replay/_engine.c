@@ -23,7 +23,7 @@ enum { CALL, LAUNCH, RECORD, STREAM_WAIT, SYNC_STREAM, SYNC_DEVICE, SYNC_EVENT, 
 
 enum {
     CODE, THREAD, STREAM, TARGET, WORK, CALLS, LATENCY, OPS,
-    OP_STREAM, OP_ENGINE, OP_SHARE, OP_AFTER, OP_DURATION, OP_LATENCY, OP_GAP, OP_LAG,
+    OP_STREAM, OP_ENGINE, OP_SHARE, OP_BLOCKS, OP_SIZE, OP_AFTER, OP_DURATION, OP_LATENCY, OP_GAP, OP_LAG,
     DEVICE_OF_STREAM, COLUMNS
 };
 
@@ -38,7 +38,8 @@ static const struct {
     {"instructions.work", 8, 0, CODE},          {"instructions.call", 8, 0, CODE},
     {"instructions.latency", 8, 0, CODE},       {"instructions.ops", 8, 1, CODE},
     {"ops.stream", 4, 1, OP_STREAM},            {"ops.engine", 4, 1, OP_STREAM},
-    {"ops.share", 4, 1, OP_STREAM},             {"ops.after", 4, 1, OP_STREAM},
+    {"ops.share", 4, 1, OP_STREAM},             {"ops.blocks", 4, 1, OP_STREAM},
+    {"ops.size", 4, 1, OP_STREAM},              {"ops.after", 4, 1, OP_STREAM},
     {"ops.duration", 8, 0, OP_STREAM},          {"ops.latency", 8, 0, OP_STREAM},
     {"ops.gap", 8, 0, OP_STREAM},               {"ops.lag", 8, 0, OP_STREAM},
     {"device_of_stream", 4, 1, DEVICE_OF_STREAM},
@@ -52,7 +53,7 @@ typedef struct {
     const int8_t *code;
     const int32_t *thread, *stream, *target;
     const int64_t *work, *call, *latency, *ends; /* `ends`: the end of an instruction's ops */
-    const int32_t *op_stream, *op_engine, *op_share, *op_after;
+    const int32_t *op_stream, *op_engine, *op_share, *op_blocks, *op_size, *op_after;
     const int64_t *op_duration, *op_latency, *op_gap, *op_lag;
     const int32_t *device_of_stream;
 } Program;
@@ -66,16 +67,23 @@ typedef struct {
     long long room, next; /* `room` is the capacity, or the launches so far if fewer */
     long long launches; /* in the part at hand, up to the capacity */
     int full;
+    Py_ssize_t next_op; /* 1 + its first op of the launch at hand that was not seen yet, or 0 */
 } Stream;
 
 enum { SPANS = 128, WHOLE = 1000 };
 
-/* How much of an engine is in use, in thousandths, over spans of time: `used[i]` from `start[i]` until the next span. The
-   first span begins at 0, the last one never ends, and in it nothing is in use. If there are too many, the first two
-   become one, with the larger use: a late launch must not find room in the past that was not there. */
+/* How much of an engine is in use, in thousandths: of its rate, of the room on its multiprocessors, and of the number of
+   multiprocessors that have blocks. */
+typedef struct {
+    int32_t rate, filled, touched;
+} Use;
+
+/* The use of an engine over spans of time: `used[i]` from `start[i]` until the next span. The first span begins at 0, the
+   last one never ends, and in it nothing is in use. If there are too many, the first two become one, with the larger use:
+   a late launch must not find room in the past that was not there. */
 typedef struct {
     int64_t start[SPANS];
-    int32_t used[SPANS];
+    Use used[SPANS];
     int count;
 } Load;
 
@@ -97,6 +105,9 @@ typedef struct {
     int8_t *code;
     int32_t *thread;
     int64_t *op_ends; /* by op */
+    Py_ssize_t *next_op; /* by op of the part at hand: 1 + the next op of its launch on its stream, or 0 */
+    Py_ssize_t *heads;   /* the next op of each stream of the launch at hand */
+    Py_ssize_t part_room;
     Stream *streams;
     Device *devices; /* one row per stream, sorted by index: the first row of an index is in use */
     int64_t done; /* of all devices */
@@ -185,6 +196,12 @@ check_op(const Program *p, const State *s, Py_ssize_t op, Fault *fault)
     }
     if (p->op_share[op] < 0 || p->op_share[op] > WHOLE) {
         return refuse(fault, "op %lld: it takes %lld thousandths of an engine", number, p->op_share[op], 0);
+    }
+    if (p->op_blocks[op] < 0) {
+        return refuse(fault, "op %lld: it has %lld blocks", number, p->op_blocks[op], 0);
+    }
+    if (p->op_size[op] < 1 || p->op_size[op] > WHOLE) {
+        return refuse(fault, "op %lld: its blocks fill %lld thousandths of a multiprocessor", number, p->op_size[op], 0);
     }
     if (after < -1 || after >= number) {
         return refuse(fault, "op %lld: it follows op %lld, which is not an earlier one", number, after, 0);
@@ -299,13 +316,37 @@ find_device(const State *s, Py_ssize_t streams, int32_t index)
     return low < streams && s->devices[low].index == index ? &s->devices[low] : NULL;
 }
 
+static inline int32_t
+larger(int32_t a, int32_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline int32_t
+smaller(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int
+same_use(Use a, Use b)
+{
+    return a.rate == b.rate && a.filled == b.filled && a.touched == b.touched;
+}
+
+static inline int
+is_idle(Use use)
+{
+    return !use.rate && !use.filled;
+}
+
 static void
 remove_span(Load *load, int span)
 {
     load->count--;
     const size_t rest = (size_t)(load->count - span);
     memmove(load->start + span, load->start + span + 1, rest * sizeof(int64_t));
-    memmove(load->used + span, load->used + span + 1, rest * sizeof(int32_t));
+    memmove(load->used + span, load->used + span + 1, rest * sizeof(Use));
 }
 
 static int
@@ -321,7 +362,8 @@ span_at(const Load *load, int64_t time)
 static void
 join_first_two(Load *load)
 {
-    load->used[0] = load->used[0] > load->used[1] ? load->used[0] : load->used[1];
+    const Use a = load->used[0], b = load->used[1];
+    load->used[0] = (Use){larger(a.rate, b.rate), larger(a.filled, b.filled), larger(a.touched, b.touched)};
     remove_span(load, 1);
 }
 
@@ -338,7 +380,7 @@ cut(Load *load, int64_t time)
     const int span = span_at(load, time);
     const size_t rest = (size_t)(load->count - span - 1);
     memmove(load->start + span + 2, load->start + span + 1, rest * sizeof(int64_t));
-    memmove(load->used + span + 2, load->used + span + 1, rest * sizeof(int32_t));
+    memmove(load->used + span + 2, load->used + span + 1, rest * sizeof(Use));
     load->start[span + 1] = time;
     load->used[span + 1] = load->used[span];
     load->count++;
@@ -347,13 +389,13 @@ cut(Load *load, int64_t time)
 static void
 join_with_previous(Load *load, int span)
 {
-    if (span > 0 && load->used[span] == load->used[span - 1]) {
+    if (span > 0 && same_use(load->used[span], load->used[span - 1])) {
         remove_span(load, span);
     }
 }
 
 static void
-occupy(Load *load, int64_t begun, int64_t done, int32_t share)
+occupy(Load *load, int64_t begun, int64_t done, Use more)
 {
     if (begun == done) {
         return;
@@ -362,8 +404,10 @@ occupy(Load *load, int64_t begun, int64_t done, int32_t share)
     cut(load, done);
     const int first = span_at(load, begun), end = span_at(load, done);
     for (int span = first; span < end; span++) {
-        const int32_t used = load->used[span] + share;
-        load->used[span] = used < WHOLE ? used : WHOLE;
+        Use *use = &load->used[span];
+        use->rate = smaller(use->rate + more.rate, WHOLE);
+        use->filled = smaller(use->filled + more.filled, WHOLE);
+        use->touched = smaller(use->touched + more.touched, WHOLE);
     }
     join_with_previous(load, end);
     join_with_previous(load, first);
@@ -374,7 +418,7 @@ static int64_t
 when_idle(const Load *load, int64_t time, int64_t duration)
 {
     for (int span = span_at(load, time); span < load->count - 1; span++) {
-        if (load->used[span]) {
+        if (!is_idle(load->used[span])) {
             time = load->start[span + 1];
         }
         else if (plus(time, duration) <= load->start[span + 1]) {
@@ -384,7 +428,7 @@ when_idle(const Load *load, int64_t time, int64_t duration)
     return time;
 }
 
-/* Times stay below the largest int64: a share may make an op up to a thousand times as long. */
+/* Times stay below the largest int64: an op may take up to a thousand times as long beside others. */
 static int64_t
 sum_of(int64_t time, __int128 more)
 {
@@ -392,27 +436,47 @@ sum_of(int64_t time, __int128 more)
     return sum < MOST_NS ? (int64_t)sum : (int64_t)MOST_NS;
 }
 
-/* Returns the rate of an op beside ops that use `used`. Two ops that need the whole engine for parts of their time meet
-   for the product of these parts, and then the later op waits. */
-static int32_t
-rate_beside(int32_t share, int32_t used)
+/* What an op needs of an engine; see `Needs` of interpreter.py. */
+typedef struct {
+    int32_t share, blocks, size;
+} Needs;
+
+/* Returns how many times a multiprocessor must be filled with an op's blocks, and 0 if they find no room. */
+static int64_t
+waves(Needs needs, Use use)
 {
-    const int32_t unused = WHOLE - used;
-    const int32_t apart = share - (int32_t)((int64_t)share * share * used / (WHOLE * WHOLE));
-    return apart < unused ? apart : unused;
+    const int64_t most = WHOLE / needs.size;
+    const int64_t left = use.touched ? WHOLE - (int64_t)use.filled * WHOLE / use.touched : WHOLE;
+    const int64_t beside = left > 0 ? left / needs.size : 0;
+    const int64_t room = (WHOLE - use.touched) * most + use.touched * beside;
+    return room ? (needs.blocks + room - 1) / room : 0;
 }
 
-/* Runs an op that takes a share of an engine, from `time` on, in what is not in use. Where less than its share is free,
-   it is slower. Returns when it begins, and sets `done`. */
+static int32_t
+pace(Needs needs, Use use)
+{
+    const int64_t meeting = WHOLE - (int64_t)needs.share * use.rate / WHOLE;
+    const int64_t unused = (int64_t)(WHOLE - use.rate) * WHOLE / needs.share;
+    int64_t pace = meeting < unused ? meeting : unused;
+    if (needs.blocks && use.touched) {
+        const int64_t more = waves(needs, use);
+        const int64_t placed = more ? WHOLE * waves(needs, (Use){0, 0, 0}) / more : 0;
+        pace = placed < pace ? placed : pace;
+    }
+    return (int32_t)pace;
+}
+
+/* Runs an op that takes a share of an engine, from `time` on, in what is not in use. Beside others it is slower. Returns
+   when it begins, and sets `done`. */
 static int64_t
-run_beside(Load *load, int64_t time, int64_t duration, int32_t share, int64_t *done)
+run_beside(Load *load, int64_t time, int64_t duration, Needs needs, int64_t *done)
 {
     int64_t begun = -1, from[SPANS], until[SPANS];
     int32_t taken[SPANS];
     int parts = 0;
-    __int128 work = (__int128)duration * share;
+    __int128 work = (__int128)duration * WHOLE;
     for (int span = span_at(load, time); work; span++) {
-        const int32_t rate = rate_beside(share, load->used[span]);
+        const int32_t rate = pace(needs, load->used[span]);
         const int is_last = span == load->count - 1;
         if (rate) {
             begun = begun < 0 ? time : begun;
@@ -420,7 +484,7 @@ run_beside(Load *load, int64_t time, int64_t duration, int32_t share, int64_t *d
             const int ends = is_last || needed <= load->start[span + 1] - time;
             from[parts] = time;
             until[parts] = ends ? sum_of(time, needed) : load->start[span + 1];
-            taken[parts++] = rate;
+            taken[parts++] = (int32_t)(((int64_t)needs.share * rate + WHOLE - 1) / WHOLE);
             if (ends) {
                 time = until[parts - 1];
                 break;
@@ -429,8 +493,12 @@ run_beside(Load *load, int64_t time, int64_t duration, int32_t share, int64_t *d
         }
         time = load->start[span + 1];
     }
+    const int64_t filled = (int64_t)needs.blocks * needs.size / WHOLE;
+    const int64_t most = WHOLE / needs.size;
+    const int full = needs.blocks >= most * WHOLE;
+    const Use use = {0, full || filled > WHOLE ? WHOLE : (int32_t)filled, smaller(needs.blocks, WHOLE)};
     for (int part = 0; part < parts; part++) {
-        occupy(load, from[part], until[part], taken[part]);
+        occupy(load, from[part], until[part], (Use){taken[part], use.filled, use.touched});
     }
     *done = time;
     return begun < 0 ? time : begun;
@@ -438,7 +506,7 @@ run_beside(Load *load, int64_t time, int64_t duration, int32_t share, int64_t *d
 
 /* Returns when an engine begins an op that could begin at `time`, and sets when it is done. */
 static int64_t
-serve(State *s, int32_t engine, int32_t share, int64_t time, int64_t duration, int64_t *done)
+serve(State *s, int32_t engine, Needs needs, int64_t time, int64_t duration, int64_t *done)
 {
     if (!s->load) {
         time = later(time, s->free[engine]);
@@ -446,40 +514,106 @@ serve(State *s, int32_t engine, int32_t share, int64_t time, int64_t duration, i
     }
     Load *load = &s->load[engine];
     load->count += !load->count;
-    if (share) {
-        return run_beside(load, time, duration, share, done);
+    if (needs.share) {
+        return run_beside(load, time, duration, needs, done);
     }
     time = when_idle(load, time, duration);
     *done = plus(time, duration);
-    occupy(load, time, *done, WHOLE);
+    occupy(load, time, *done, (Use){WHOLE, WHOLE, WHOLE});
     return time;
 }
 
+/* A launch: its stream, when its call begins and returns, and when the stream is done with the work before. */
+typedef struct {
+    Stream *stream;
+    int64_t begin, done, follows;
+} Launch;
+
 static int64_t
-launch(const Program *p, State *s, Stream *stream, Py_ssize_t op, Py_ssize_t last, int64_t begin, int64_t done)
+arrival(const Program *p, const State *s, const Launch *launch, Py_ssize_t op)
+{
+    const Stream *on = &s->streams[p->op_stream[op]];
+    int64_t time = later(launch->begin, plus(launch->done, p->op_latency[op]));
+    time = later(time, plus(later(launch->follows, on->ready), p->op_gap[op]));
+    time = later(time, later(on->held, launch->stream->held));
+    const int32_t after = p->op_after[op];
+    return after < 0 ? time : later(time, plus(s->op_ends[after], p->op_lag[op]));
+}
+
+/* Returns when the op ends. */
+static int64_t
+run_op(const Program *p, State *s, Py_ssize_t op, int64_t time)
+{
+    Stream *on = &s->streams[p->op_stream[op]];
+    const int32_t engine = p->op_engine[op];
+    int64_t ended = plus(time, p->op_duration[op]);
+    if (engine >= 0) {
+        const Needs needs = {p->op_share[op], p->op_blocks[op], p->op_size[op]};
+        time = serve(s, engine, needs, time, p->op_duration[op], &ended);
+    }
+    s->op_start[op] = time;
+    s->op_end[op] = s->op_ends[s->ops + op] = on->ready = ended;
+    keep_done(s, on);
+    return ended;
+}
+
+/* Runs the ops of a launch, of which several streams have some, by arrival. */
+static int64_t
+run_branches(const Program *p, State *s, const Launch *launch, Py_ssize_t first, Py_ssize_t last)
+{
+    Py_ssize_t count = 0;
+    for (Py_ssize_t op = last; op-- > first;) {
+        Stream *on = &s->streams[p->op_stream[op]];
+        s->next_op[op] = on->next_op;
+        on->next_op = op + 1;
+        s->op_ends[s->ops + op] = -1;
+    }
+    for (Py_ssize_t op = first; op < last; op++) {
+        Stream *on = &s->streams[p->op_stream[op]];
+        if (on->next_op == op + 1) {
+            s->heads[count++] = op;
+            on->next_op = 0;
+        }
+    }
+    int64_t finished = 0;
+    while (count) {
+        Py_ssize_t chosen = -1;
+        int64_t earliest = 0;
+        for (Py_ssize_t i = 0; i < count; i++) {
+            const Py_ssize_t op = s->heads[i], after = p->op_after[op] - s->ops;
+            if (after >= first && after < last && s->op_ends[s->ops + after] < 0) {
+                continue;
+            }
+            const int64_t time = arrival(p, s, launch, op);
+            if (chosen < 0 || time < earliest || (time == earliest && op < s->heads[chosen])) {
+                chosen = i;
+                earliest = time;
+            }
+        }
+        const Py_ssize_t op = s->heads[chosen], next = s->next_op[op];
+        finished = later(finished, run_op(p, s, op, earliest));
+        s->heads[chosen] = next ? next - 1 : s->heads[--count];
+    }
+    return finished;
+}
+
+static int64_t
+run_launch(const Program *p, State *s, Stream *stream, Py_ssize_t op, Py_ssize_t last, int64_t begin, int64_t done)
 {
     if (stream->full) {
         done = later(done, stream->outstanding[stream->next]);
     }
-    const int64_t follows = stream->ready;
+    const Launch launch = {stream, begin, done, stream->ready};
     int64_t finished = 0;
-    for (; op < last; op++) {
-        Stream *on = &s->streams[p->op_stream[op]];
-        const int32_t engine = p->op_engine[op], after = p->op_after[op];
-        int64_t time = later(begin, plus(done, p->op_latency[op]));
-        time = later(time, plus(later(follows, on->ready), p->op_gap[op]));
-        time = later(time, later(on->held, stream->held));
-        if (after >= 0) {
-            time = later(time, plus(s->op_ends[after], p->op_lag[op]));
-        }
-        int64_t ended = plus(time, p->op_duration[op]);
-        if (engine >= 0) {
-            time = serve(s, engine, p->op_share[op], time, p->op_duration[op], &ended);
-        }
-        s->op_start[op] = time;
-        s->op_end[op] = s->op_ends[s->ops + op] = on->ready = ended;
-        finished = later(finished, ended);
-        keep_done(s, on);
+    int branches = 0;
+    for (Py_ssize_t other = op + 1; s->load && other < last && !branches; other++) {
+        branches = p->op_stream[other] != p->op_stream[op];
+    }
+    if (branches) {
+        finished = run_branches(p, s, &launch, op, last);
+    }
+    for (; op < last && !branches; op++) {
+        finished = later(finished, run_op(p, s, op, arrival(p, s, &launch, op)));
     }
     stream->ready = later(stream->ready, finished);
     keep_done(s, stream);
@@ -504,7 +638,7 @@ run(const Program *p, State *s)
         int64_t done = plus(begin, p->call[i]), marked = 0;
         switch (code) {
         case LAUNCH:
-            done = launch(p, s, stream, op, (Py_ssize_t)p->ends[i], begin, done);
+            done = run_launch(p, s, stream, op, (Py_ssize_t)p->ends[i], begin, done);
             op = (Py_ssize_t)p->ends[i];
             break;
         case RECORD:
@@ -613,9 +747,12 @@ make_room(const Program *p, State *s)
         grow(&s->ends, s->length_room, length, sizeof(int64_t)) < 0 ||
         grow(&s->code, s->length_room, length, sizeof(int8_t)) < 0 ||
         grow(&s->thread, s->length_room, length, sizeof(int32_t)) < 0 ||
-        grow(&s->op_ends, s->ops_room, ops, sizeof(int64_t)) < 0) {
+        grow(&s->op_ends, s->ops_room, ops, sizeof(int64_t)) < 0 ||
+        grow(&s->next_op, s->part_room, p->ops, sizeof(Py_ssize_t)) < 0 ||
+        grow(&s->heads, s->part_room, p->ops, sizeof(Py_ssize_t)) < 0) {
         return -1;
     }
+    s->part_room = later(s->part_room, p->ops);
     s->threads = p->threads;
     s->engines = p->engines;
     s->length_room = length;
@@ -662,6 +799,8 @@ release(State *s)
     PyMem_Free(s->code);
     PyMem_Free(s->thread);
     PyMem_Free(s->op_ends);
+    PyMem_Free(s->next_op);
+    PyMem_Free(s->heads);
     PyMem_Free(s->streams);
     PyMem_Free(s->devices);
 }
@@ -824,6 +963,8 @@ feed_arguments(PyObject *const *arguments, State *state)
     p.op_stream = rows[OP_STREAM];
     p.op_engine = rows[OP_ENGINE];
     p.op_share = rows[OP_SHARE];
+    p.op_blocks = rows[OP_BLOCKS];
+    p.op_size = rows[OP_SIZE];
     p.op_after = rows[OP_AFTER];
     p.op_duration = rows[OP_DURATION];
     p.op_latency = rows[OP_LATENCY];

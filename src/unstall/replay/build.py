@@ -139,6 +139,8 @@ def _assemble(
             stream=queue.stream,
             engine=queue.engine,
             share=np.zeros(len(queue.engine), dtype=np.int32),
+            blocks=np.zeros(len(queue.engine), dtype=np.int32),
+            size=np.ones(len(queue.engine), dtype=np.int32),
             after=across.after,
             lag=across.lag,
             duration=duration,

@@ -78,7 +78,7 @@ def _replayed(times: tuple[bytearray, bytearray, bytearray, bytearray]) -> Repla
     return Replayed(*(np.frombuffer(column, dtype=np.int64) for column in times))
 
 
-_Columns: TypeAlias = tuple[I8, I32, I32, I32, I64, I64, I64, I64, I32, I32, I32, I32, I64, I64, I64, I64, I32]
+_Columns: TypeAlias = tuple[I8, I32, I32, I32, I64, I64, I64, I64, I32, I32, I32, I32, I32, I32, I64, I64, I64, I64, I32]
 
 
 def _columns(program: Program) -> _Columns:
@@ -95,6 +95,8 @@ def _columns(program: Program) -> _Columns:
         ops.stream,
         ops.engine,
         ops.share,
+        ops.blocks,
+        ops.size,
         ops.after,
         ops.duration,
         ops.latency,

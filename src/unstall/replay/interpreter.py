@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,7 +44,8 @@ class Replay:
             capacity: How many launches a stream can have outstanding.
             fills_gaps: Whether an engine runs an op as soon as the engine has room, even if an op that was launched
                 earlier still waits. With this option, if one op takes longer, another op may begin sooner. An op with a
-                `share` runs at the same time as other ops, and more slowly than alone; see `rate_beside`.
+                `share` runs at the same time as other ops, and more slowly than alone; see `Needs`. Ops of one launch
+                run by arrival.
         """
         self._capacity = capacity
         self._before = Before()
@@ -91,13 +94,15 @@ class Replay:
         columns = (do.code, do.thread, do.stream, do.target, do.work, do.call, do.latency, do.ops)
         op_stream, op_engine, op_after = ops.stream.tolist(), ops.engine.tolist(), ops.after.tolist()
         op_duration, op_latency = ops.duration.tolist(), ops.latency.tolist()
-        op_gap, op_lag, op_share = ops.gap.tolist(), ops.lag.tolist(), ops.share.tolist()
+        op_gap, op_lag = ops.gap.tolist(), ops.lag.tolist()
+        needs = [Needs(*row) for row in zip(ops.share.tolist(), ops.blocks.tolist(), ops.size.tolist(), strict=True)]
         device_of_stream = program.device_of_stream.tolist()
         clock, ready, held, marked = self._clock, self._ready, self._held, self._marked
 
         first, first_op = len(self._end), len(self._op_end)
         start: list[int] = []
-        op_start: list[int] = []
+        op_start = [0] * len(ops)
+        self._op_end += [-1] * len(ops)
         op = 0
         for code, thread, stream, target, work, call, latency, last in zip(
             *(column.tolist() for column in columns), strict=True
@@ -112,20 +117,30 @@ class Replay:
                     del outstanding[:-capacity]
                 follows = ready[stream]
                 finished = 0
-                while op < last:
-                    on, engine, after = op_stream[op], op_engine[op], op_after[op]
-                    time = max(begin, done + op_latency[op], max(follows, ready[on]) + op_gap[op])
-                    time = max(time, held[on], held[stream])
-                    if after >= 0:
-                        time = max(time, self._op_end[after] + op_lag[op])
-                    ended = time + op_duration[op]
+                waiting = self._waiting(op_stream, op, last)
+                while waiting:
+                    arrivals = []
+                    for branch, (number, *_) in enumerate(waiting):
+                        on, after = op_stream[number], op_after[number]
+                        if op <= after - first_op < last and self._op_end[after] < 0:
+                            continue
+                        time = max(begin, done + op_latency[number], max(follows, ready[on]) + op_gap[number])
+                        time = max(time, held[on], held[stream])
+                        if after >= 0:
+                            time = max(time, self._op_end[after] + op_lag[number])
+                        arrivals.append((time, number, branch))
+                    time, number, branch = min(arrivals)
+                    on, engine = op_stream[number], op_engine[number]
+                    ended = time + op_duration[number]
                     if engine >= 0:
-                        time, ended = self._serve(engine, op_share[op], time, op_duration[op])
-                    op_start.append(time)
-                    self._op_end.append(ended)
-                    ready[on] = ended
+                        time, ended = self._serve(engine, needs[number], time, op_duration[number])
+                    op_start[number] = time
+                    self._op_end[first_op + number] = ready[on] = ended
                     finished = max(finished, ended)
-                    op += 1
+                    waiting[branch].popleft()
+                    if not waiting[branch]:
+                        del waiting[branch]
+                op = last
                 ready[stream] = max(ready[stream], finished)
                 outstanding.append(ready[stream])
             elif code == Code.RECORD:
@@ -148,29 +163,102 @@ class Replay:
             clock[thread] = done
         return start, self._end[first:], op_start, self._op_end[first_op:]
 
-    def _serve(self, engine: int, share: int, time: int, duration: int) -> tuple[int, int]:
+    def _waiting(self, op_stream: list[int], first: int, last: int) -> list[deque[int]]:
+        """Returns the ops of a launch as queues. The first op of any queue can be the next to run."""
+        if self._loads is None:
+            return [deque(range(first, last))] if first < last else []
+        branches: dict[int, deque[int]] = {}
+        for op in range(first, last):
+            branches.setdefault(op_stream[op], deque()).append(op)
+        return list(branches.values())
+
+    def _serve(self, engine: int, needs: Needs, time: int, duration: int) -> tuple[int, int]:
         """Returns when an op starts and ends on an engine. The op cannot start before `time`."""
         if self._loads is None:
             time = max(time, self._free[engine])
             self._free[engine] = time + duration
             return time, time + duration
         load = self._loads[engine]
-        return load.run_beside(time, duration, share) if share else load.run_alone(time, duration)
+        return load.run_beside(time, duration, needs) if needs.share else load.run_alone(time, duration)
+
+
+class Use(NamedTuple):
+    """How much of an engine is in use, in thousandths.
+
+    Attributes:
+        rate: Of its rate.
+        filled: Of the room for thread blocks on all its multiprocessors.
+        touched: Of its multiprocessors: those that have blocks.
+    """
+
+    rate: int = 0
+    filled: int = 0
+    touched: int = 0
+
+
+class Needs(NamedTuple):
+    """What an op needs of an engine. All figures are in thousandths.
+
+    Attributes:
+        share: The part of the engine's rate that the op uses if it runs alone. 0 for an op that needs the whole engine,
+            without interruption.
+        blocks: The number of its thread blocks for each multiprocessor, or 0 if it is unknown.
+        size: The part of a multiprocessor's room that a block fills.
+    """
+
+    share: int
+    blocks: int = 0
+    size: int = 1
+
+    @property
+    def use(self) -> Use:
+        """What the op uses alone."""
+        most = WHOLE // self.size
+        full = self.blocks >= most * WHOLE
+        filled = WHOLE if full else min(self.blocks * self.size // WHOLE, WHOLE)
+        return Use(self.share, filled, min(self.blocks, WHOLE))
+
+    def waves(self, use: Use) -> int:
+        """Returns how many times the multiprocessors must be filled with the op's blocks, beside ops that use `use`.
+
+        The hardware gives blocks to the emptiest multiprocessors, and never takes a block back. So blocks find room on
+        multiprocessors without blocks, and as far as whole blocks fit, beside the blocks of others. Returns 0 if there
+        is no room.
+        """
+        most = WHOLE // self.size
+        left = WHOLE - use.filled * WHOLE // use.touched if use.touched else WHOLE
+        room = (WHOLE - use.touched) * most + use.touched * (max(left, 0) // self.size)
+        return -(-self.blocks // room) if room else 0
+
+    def pace(self, use: Use) -> int:
+        """Returns the op's rate beside ops that use `use`, in thousandths of its rate alone. It is the least of three.
+
+        First, a kernel uses the device unevenly: it waits for memory, and then it moves bytes at the full rate. So an
+        op with a share of 30 % is modelled as an op that needs the whole engine for 30 % of the time. If other ops need
+        the engine for 50 % of the time, the op and the others need it at once for 15 % of the time, and the op waits.
+        Second, the op gets no more than the others leave. Third, if its blocks find room only in more waves than alone,
+        it takes as much longer.
+        """
+        pace = min(WHOLE - self.share * use.rate // WHOLE, (WHOLE - use.rate) * WHOLE // self.share)
+        if not self.blocks or not use.touched:
+            return pace
+        waves = self.waves(use)
+        return min(pace, WHOLE * self.waves(Use()) // waves if waves else 0)
 
 
 class _Load:
     """The use of an engine over time, as time spans.
 
-    From `start[i]` to `start[i + 1]`, `used[i]` thousandths are in use.
+    From `start[i]` to `start[i + 1]`, the ops use `used[i]`.
 
-    The first span begins at 0. The last span never ends, and its use is 0. If there are too many spans, the first two
-    are merged, and the merged span gets the larger of the two uses. So a merged span never has more free room than the
-    engine really had.
+    The first span begins at 0. The last span never ends, and nothing is in use. If there are too many spans, the first
+    two are merged, and the merged span gets the larger of the two uses. So a merged span never has more free room than
+    the engine really had.
     """
 
     def __init__(self) -> None:
         self.start = [0]
-        self.used = [0]
+        self.used = [Use()]
 
     def run_alone(self, time: int, duration: int) -> tuple[int, int]:
         """Reserves the whole engine for the first idle interval of length `duration` from `time` on.
@@ -178,53 +266,53 @@ class _Load:
         Returns (begin, end).
         """
         for span in range(self._at(time), len(self.start) - 1):
-            if self.used[span]:
+            if self.used[span].rate or self.used[span].filled:
                 time = self.start[span + 1]
             elif time + duration <= self.start[span + 1]:
                 break
-        self._occupy(time, time + duration, WHOLE)
+        self._occupy(time, time + duration, Use(WHOLE, WHOLE, WHOLE))
         return time, time + duration
 
-    def run_beside(self, time: int, duration: int, share: int) -> tuple[int, int]:
-        """Reserves up to `share` of the engine from `time` on, until the work of the op is done.
+    def run_beside(self, time: int, duration: int, needs: Needs) -> tuple[int, int]:
+        """Reserves what the op needs from `time` on, as far as it is free, until the work of the op is done.
 
         Returns (begin, end).
         """
         begun = -1
         parts = []
         span = self._at(time)
-        work = duration * share
+        work = duration * WHOLE
         while work:
-            rate = rate_beside(share, self.used[span])
+            pace = needs.pace(self.used[span])
             until = self.start[span + 1] if span + 1 < len(self.start) else None
-            if rate:
+            if pace:
                 begun = time if begun < 0 else begun
-                ends = time - (-work // rate)
+                ends = time - (-work // pace)
                 if until is None or ends <= until:
                     ends = min(ends, MOST_NS)
-                    parts.append((time, ends, rate))
+                    parts.append((time, ends, pace))
                     time = ends
                     break
-                parts.append((time, until, rate))
-                work -= (until - time) * rate
+                parts.append((time, until, pace))
+                work -= (until - time) * pace
             assert until is not None  # nothing is in use in the last span
             time = until
             span += 1
-        for start, end, rate in parts:
-            self._occupy(start, end, rate)
+        for start, end, pace in parts:
+            self._occupy(start, end, needs.use._replace(rate=-(-needs.share * pace // WHOLE)))
         return begun if begun >= 0 else time, time
 
     def _at(self, time: int) -> int:
         return bisect_right(self.start, time) - 1
 
-    def _occupy(self, begun: int, done: int, share: int) -> None:
+    def _occupy(self, begun: int, done: int, more: Use) -> None:
         if begun == done:
             return
         self._cut(begun)
         self._cut(done)
         first, end = self._at(begun), self._at(done)
         for span in range(first, end):
-            self.used[span] = min(self.used[span] + share, WHOLE)
+            self.used[span] = Use(*(min(sum(both), WHOLE) for both in zip(self.used[span], more, strict=True)))
         for span in (end, first):
             if span > 0 and self.used[span] == self.used[span - 1]:
                 del self.start[span], self.used[span]
@@ -234,26 +322,11 @@ class _Load:
         if self.start[self._at(time)] == time:
             return
         if len(self.start) == SPANS:
-            self.used[0] = max(self.used[0], self.used[1])
+            self.used[0] = Use(*map(max, self.used[0], self.used[1]))
             del self.start[1], self.used[1]
         span = self._at(time)
         self.start.insert(span + 1, time)
         self.used.insert(span + 1, self.used[span])
-
-
-def rate_beside(share: int, used: int) -> int:
-    """Returns the share of an engine that an op gets beside other ops. All shares are in thousandths.
-
-    A kernel uses the device unevenly: it waits for memory, and then it moves bytes at the full rate. So an op with a
-    share of 30 % is modelled as an op that needs the whole engine for 30 % of the time. If other ops need the engine
-    for 50 % of the time, the op and the others need it at once for 15 % of the time. During this time, the op waits. So
-    it gets only 85 % of its share. It never gets more than the others leave.
-
-    Args:
-        share: The share that the op gets if it runs alone.
-        used: The share that the other ops use.
-    """
-    return min(share - share * share * used // WHOLE**2, WHOLE - used)
 
 
 def _at(times: list[int], index: int, what: str) -> int:

@@ -84,6 +84,8 @@ class Ops:
     stream: I32
     engine: I32  # the copy engine or the device that it uses; -1 for none
     share: I32  # thousandths of that engine that it uses, if engines fill gaps; 0 for all of it, without interruption
+    blocks: I32  # thousandths of a thread block for each multiprocessor; 0 if unknown
+    size: I32  # thousandths of a multiprocessor's room that a block fills
     after: I32  # an earlier op, on any stream, that it waits for; -1 for none
     duration: I64
     latency: I64  # from the end of the launching call to its arrival on the stream

@@ -25,7 +25,7 @@ _COLUMNS: dict[str, dict[type, tuple[str, ...]]] = {
         np.int32: ("thread", "stream", "target"),
         np.int64: ("work", "call", "latency", "ops"),
     },
-    "ops": {np.int32: ("stream", "engine", "share", "after"), np.int64: ("duration", "latency", "gap", "lag")},
+    "ops": {np.int32: ("stream", "engine", "share", "blocks", "size", "after"), np.int64: ("duration", "latency", "gap", "lag")},
 }
 _ON_STREAM = (Code.LAUNCH, Code.RECORD, Code.STREAM_WAIT, Code.SYNC_STREAM)
 _OF_RECORD = (Code.STREAM_WAIT, Code.SYNC_EVENT)
@@ -184,6 +184,8 @@ def _check_ops(program: Program, before: Before) -> None:
         (_outside(ops.stream, streams), "stream {} is none of the program's {}", ops.stream, streams),
         ((ops.engine < -1) | (ops.engine >= engines), "engine {} is none of the program's {}", ops.engine, engines),
         ((ops.share < 0) | (ops.share > WHOLE), "it takes {} thousandths of an engine", ops.share),
+        (ops.blocks < 0, "it has {} blocks", ops.blocks),
+        ((ops.size < 1) | (ops.size > WHOLE), "its blocks fill {} thousandths of a multiprocessor", ops.size),
         ((ops.after < -1) | (ops.after >= rows), "it follows op {}, which is not an earlier one", ops.after),
         (ops.duration < 0, "its duration is negative, {} ns", ops.duration),
         (ops.gap < 0, "its gap is negative, {} ns", ops.gap),

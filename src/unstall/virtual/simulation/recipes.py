@@ -85,6 +85,8 @@ class Op:
     branch: int = 0
     after: int = -1
     share: int = 0
+    blocks: int = 0
+    size: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,8 @@ class OpRows:
     branch: np.ndarray
     after: np.ndarray
     share: np.ndarray
+    blocks: np.ndarray
+    size: np.ndarray
 
 
 class Recipes:
@@ -204,6 +208,8 @@ class Recipes:
                 HostMemory(int(ops.memory[row])),
                 int(ops.bytes[row]),
                 share=int(ops.share[row]),
+                blocks=int(ops.blocks[row]),
+                size=int(ops.size[row]),
             )
             for row in rows
         ]
@@ -237,6 +243,8 @@ _OP_TYPES: dict[str, type] = {
     "branch": np.int32,
     "after": np.int64,
     "share": np.int32,
+    "blocks": np.int32,
+    "size": np.int32,
 }
 
 

@@ -268,6 +268,8 @@ class Simulation:
                 stream=op_stream,
                 engine=np.where(part >= 0, op_device * PARTS + part, -1).astype(np.int32),
                 share=rows.share[op],
+                blocks=rows.blocks[op],
+                size=rows.size[op],
                 after=after.astype(np.int32),
                 duration=np.rint(rows.duration[op] * slowness).astype(np.int64),
                 latency=rows.latency[op],
