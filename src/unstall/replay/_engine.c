@@ -466,6 +466,13 @@ pace(Needs needs, Use use)
     return (int32_t)pace;
 }
 
+static int64_t
+tail(Needs needs, int64_t duration)
+{
+    const int64_t room = WHOLE / needs.size * WHOLE;
+    return needs.blocks > room ? (int64_t)((__int128)(duration<896?duration:896) * (needs.blocks - room) / needs.blocks) : 0;
+}
+
 /* Runs an op that takes a share of an engine, from `time` on, in what is not in use. Beside others it is slower. Returns
    when it begins, and sets `done`. */
 static int64_t
@@ -497,8 +504,10 @@ run_beside(Load *load, int64_t time, int64_t duration, Needs needs, int64_t *don
     const int64_t most = WHOLE / needs.size;
     const int full = needs.blocks >= most * WHOLE;
     const Use use = {0, full || filled > WHOLE ? WHOLE : (int32_t)filled, smaller(needs.blocks, WHOLE)};
-    for (int part = 0; part < parts; part++) {
-        occupy(load, from[part], until[part], (Use){taken[part], use.filled, use.touched});
+    const int64_t leaves = time - tail(needs, duration);
+    for (int part = 0; part < parts && from[part] < leaves; part++) {
+        const int64_t end = until[part] < leaves ? until[part] : leaves;
+        occupy(load, from[part], end, (Use){taken[part], use.filled, use.touched});
     }
     *done = time;
     return begun < 0 ? time : begun;

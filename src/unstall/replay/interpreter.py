@@ -218,6 +218,15 @@ class Needs(NamedTuple):
         filled = WHOLE if full else min(self.blocks * self.size // WHOLE, WHOLE)
         return Use(self.share, filled, min(self.blocks, WHOLE))
 
+    def tail(self, duration: int) -> int:
+        """Returns how long before its end an op leaves the engine to others.
+
+        If its blocks need several waves, those of the last wave end one after the other: on average, half of the wave's
+        time before the op's end.
+        """
+        room = WHOLE // self.size * WHOLE
+        return duration * room // self.blocks // 2 if self.blocks > room else 0
+
     def waves(self, use: Use) -> int:
         """Returns how many times the multiprocessors must be filled with the op's blocks, beside ops that use `use`.
 
@@ -298,8 +307,11 @@ class _Load:
             assert until is not None  # nothing is in use in the last span
             time = until
             span += 1
+        leaves = time - needs.tail(duration)
         for start, end, pace in parts:
-            self._occupy(start, end, needs.use._replace(rate=-(-needs.share * pace // WHOLE)))
+            if start < leaves:
+                more = needs.use._replace(rate=-(-needs.share * pace // WHOLE))
+                self._occupy(start, min(end, leaves), more)
         return begun if begun >= 0 else time, time
 
     def _at(self, time: int) -> int:

@@ -22,12 +22,13 @@ from unstall.virtual.costs.families import FAMILIES, CallShape, Family, attentio
 from unstall.virtual.costs.families.family import Work, item_bytes
 from unstall.virtual.costs.families.indexing import timed_as, trusted, without_checks
 from unstall.virtual.costs.families.lists import launches, sizes_of
-from unstall.virtual.costs.families.products import CUBLAS
+from unstall.virtual.costs.families.products import AFTER_PARTS, CUBLAS
 from unstall.virtual.costs.gpu_file import Gpu, gpu_named
 from unstall.virtual.costs.host_work import host_work_ns
-from unstall.virtual.costs.kernel_names import in_float16, name_on
+from unstall.virtual.costs.kernel_names import in_float16, name_on, needed_capability
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost, Startup
 from unstall.virtual.costs.no_kernel import runs_nothing
+from unstall.virtual.costs.occupancy import WHOLE, size_of, threads_on
 from unstall.virtual.costs.piece import Piece
 from unstall.virtual.costs.pieces import in_one_format, pieces, without_bias
 from unstall.virtual.costs.roofline import Roofline, roofline_of
@@ -38,11 +39,8 @@ _OF_LIBRARIES = re.compile(r"_?(linalg_(?!vector_norm)|fft_|cholesky|triangular_
 """Operators of cuSOLVER and cuFFT. Their time cannot be computed from the bytes that they move."""
 _LEAST = 10
 """The share of the device, in thousandths, that a short kernel uses if no more is known about the kernel."""
-_THREADS = {(7, 5): 1_024, (8, 6): 1_536, (8, 9): 1_536, (12, 0): 1_536}
-"""Maximum number of threads per multiprocessor, by compute capability. For all other capabilities, it is 2,048."""
-_FILLS_MULTIPROCESSOR = re.compile(r"nvjet_sm90|sm90_\w*wgmma")
-"""Hopper's kernels with specialised warps. In traces of an H200, a block has 384 threads of 168 registers: 64,512 of
-the 65,536 registers of a multiprocessor."""
+_WHOLE_MULTIPROCESSORS = ("product", "convolution", "attention")
+"""Families whose thread blocks are taken to fill a multiprocessor if their size is unknown."""
 _LAST_WITHOUT_TF32 = (7, 5)
 _PieceCost: TypeAlias = tuple[tuple[Kernel, ...], tuple[tuple[int, ...], ...]]
 _DIRECTIONS = {
@@ -281,11 +279,12 @@ class MeasuredCosts:
             return (self._kernel(f"{name}_kernel", total),), ()
         answer = table.ask(shape.dims, self._roofline_for(family, dtype), dtype)
         answer = self._read_once(signature, family, shape, answer)
-        share = self._share(family, table, shape.dims, answer, dtype)
+        share = self._share(table, shape.dims, family, answer, dtype)
         kernels = self._kernels(answer, share, signature if family.name == "list" else None)
+        kernels = self._with_blocks(kernels, family, table.variant, shape.dims)
         same = family.name != "elementwise" or _called(table.variant) == _called(shape.variants[0])
         if not same and len(kernels) == 1:
-            kernels = (self._kernel(f"{name}_kernel", answer.total_ns, share),)
+            kernels = (replace(kernels[0], name=f"{name}_kernel", duration_ns=max(1, round(answer.total_ns))),)
         temporaries = table.temporaries(shape.dims, answer)
         if trusted(signature):
             kernels, temporaries = without_checks(kernels, temporaries)
@@ -329,25 +328,30 @@ class MeasuredCosts:
         least = roofline.floor_ns + max(roofline.computing_ns(work.flops, dtype), once)
         return replace(answer, total_ns=answer.total_ns * least / roofline.ns(work, dtype))
 
-    def _share(self, family: Family, table: CostTable, dims: tuple[int, ...], answer: Estimate, dtype: str) -> int:
-        """Returns the share of the device that a call uses, in thousandths. It is the larger of two shares.
-
-        The first share is the part of the multiprocessors that the call's thread blocks occupy; 0 if the number of
-        blocks is unknown. The second share is the call's rate, divided by the rate that the largest calls of the same
-        variant reach.
-
-        While the call's blocks are launched, and while its last blocks end, other kernels can run. So both shares are
-        at most the share of the call's time without its launch and its end. There is no such limit if each block of the
-        call fills a multiprocessor.
+    def _share(self, table: CostTable, dims: tuple[int, ...], family: Family, answer: Estimate, dtype: str) -> int:
+        """Returns the share of the device's rate that a call uses, in thousandths: its rate, divided by the rate that the
+        largest calls of the same variant reach.
         """
-        ns = max(answer.total_ns, 1.0)
-        blocks = family.blocks(table.variant, dims) / self._gpu.file.device.multiprocessors if family.blocks else 0.0
-        rate = table.ideal_ns(dims, self._roofline_for(family, dtype), dtype) / ns
-        names = [self._measured.file.kernels[at] for at in answer.nearest.names]
-        capability, _ = self._gpu.file.device.capability
-        fills = capability == 9 and any(map(_FILLS_MULTIPROCESSOR.search, names))
-        most = 1.0 if fills else 1 - self._roofline.floor_ns / ns
-        return max(round(1000 * min(max(blocks, rate), most)), _LEAST)
+        rate = table.ideal_ns(dims, self._roofline_for(family, dtype), answer.nearest.names, dtype) / max(answer.total_ns, 1.0)
+        return max(round(1000 * min(rate, 1.0)), _LEAST)
+
+    def _with_blocks(self, kernels: tuple[Kernel, ...], family: Family, variant: str, dims: tuple[int, ...]) -> tuple[Kernel, ...]:
+        """Returns the kernels with their thread blocks. If their number or their size is unknown, they have none."""
+        if family.blocks is None:
+            return kernels
+        device = self._gpu.file.device
+        in_parts = any(AFTER_PARTS.search(kernel.name) for kernel in kernels)
+        result = []
+        for kernel in kernels:
+            known = needed_capability(kernel.name) <= device.capability
+            size = size_of(kernel.name, device.capability) if known else None
+            if size is None and family.name in _WHOLE_MULTIPROCESSORS:
+                size = WHOLE
+            blocks = family.blocks(variant, dims, kernel.name if known else "") if kernel.kind is DeviceKind.KERNEL else 0
+            if blocks and in_parts and not AFTER_PARTS.search(kernel.name):  # cuBLAS has about two blocks for each multiprocessor then
+                blocks *= max(2 * device.multiprocessors // blocks, 1)
+            result.append(replace(kernel, blocks=-(-blocks * WHOLE // device.multiprocessors), size=size) if size else kernel)
+        return tuple(result)
 
     def host_work_ns(self, signature: Signature, threads: int) -> int:
         """Returns the time in ns for which an operator computes on the CPU, or 0.
@@ -431,7 +435,7 @@ class MeasuredCosts:
         Adds the memset if the reduction needs it. Removes the memset if the reduction does not need it.
         """
         device = self._gpu.file.device
-        threads = _THREADS.get(device.capability, 2_048)
+        threads = threads_on(device.capability)
         taken = reductions.across_blocks(signature, shape, device.multiprocessors, threads)
         bare = tuple(kernel for kernel in kernels if kernel.kind is not DeviceKind.MEMSET)
         if taken is None or len(kernels) - len(bare) == bool(taken):

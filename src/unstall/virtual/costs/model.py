@@ -27,9 +27,13 @@ class Kernel:
     duration_ns: int
     kind: DeviceKind = DeviceKind.KERNEL
     share: int = 1000
-    """The fraction of the device that the kernel uses, in thousandths: of the multiprocessors, or of the memory
-    bandwidth. Kernels on other streams can use the rest of the device.
+    """The fraction of the device's rate that the kernel uses, in thousandths: of the memory bandwidth, or of what the
+    multiprocessors compute. Kernels on other streams can use the rest of the device.
     """
+    blocks: int = 0
+    """The number of thread blocks for each multiprocessor, in thousandths. 0 if it is unknown."""
+    size: int = 1
+    """The part of a multiprocessor's room that a thread block fills, in thousandths."""
     host_ns: int = 0
     """The host time before its launch, in addition to the costs of a launch."""
 

@@ -264,6 +264,8 @@ class Actions:
             limits.launch_latency,
             kernel.kind,
             share=kernel.share,
+            blocks=kernel.blocks,
+            size=kernel.size,
         )
         if kernel.kind == DeviceKind.MEMSET:
             return [RecipeStep(Do.LAUNCH, RuntimeCall.MEMSET, call=host.memset, ops=(op,))]

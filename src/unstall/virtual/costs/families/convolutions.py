@@ -11,7 +11,7 @@ from itertools import combinations
 from math import prod
 
 from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work, item_bytes
-from unstall.virtual.costs.families.products import TILE
+from unstall.virtual.costs.families.products import tiles
 from unstall.virtual.costs.model import Kernel
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
 
@@ -185,13 +185,17 @@ def tensors(variant: str, dims: tuple[int, ...]) -> tuple[float, ...]:
     )
 
 
-def blocks(variant: str, dims: tuple[int, ...]) -> float:
-    """Returns the number of tiles of 64 filters x 64 positions of the output.
+def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
+    """Returns the number of tiles of the output, or 0 for kernels that turn tensors.
 
     Example: 64 filters with an output of 56 x 56 have 49 tiles. cuDNN launches 49 blocks for them on an H100.
     """
-    batch, _, filters, _, out_area = dims[:5]
-    return float(-(-filters // TILE) * -(-batch * out_area // TILE))
+    batch, channels, filters, area, out_area = dims[:5]
+    turns = _TURNS.search(kernel)
+    if turns is None:
+        return tiles(batch * out_area, filters, kernel)
+    high, wide = (area, channels) if turns[0] == "nchwToNhwc" else (out_area, filters)
+    return batch * -(-high // 32) * -(-wide // 32)
 
 
 FAMILY = Family(

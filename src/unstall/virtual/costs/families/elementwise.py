@@ -12,7 +12,7 @@ from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work
 from unstall.virtual.costs.signature import Signature, TensorSpec
 
 _WRITES_RESULTS = re.compile(r"_?out$|^out(?=_)|^grad_input$")  # overloads that get their results as arguments
-_THREADS = 2_048  # of a multiprocessor
+_THREADS = 128  # of a block
 _STANDS_FOR = {0: "fill_.Scalar", 1: "neg.", 2: "add.Tensor", 3: "addcmul."}
 
 
@@ -99,13 +99,13 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     return Work(0.0, float(dims[1]))
 
 
-def blocks(variant: str, dims: tuple[int, ...]) -> float:
-    """Returns how many multiprocessors the threads of a call fill.
+def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
+    """Returns the number of thread blocks.
 
     A thread processes 4 elements. If an operand is broadcast, permuted or not dense, a thread processes 2 elements.
     """
     pattern = [*variant.split(), "="][2]
-    return dims[0] / (_THREADS * (2 if set(pattern) & set("bp") else 4))
+    return -(-dims[0] // (_THREADS * (2 if set(pattern) & set("bp") else 4)))
 
 
 FAMILY = Family(

@@ -66,10 +66,10 @@ class Family:
 
     It returns the bytes of each tensor that the call may transpose into temporary memory.
     """
-    blocks: Callable[[str, tuple[int, ...]], float] | None = None
-    """A function of a call's variant and dims.
+    blocks: Callable[[str, tuple[int, ...], str], int] | None = None
+    """A function of a call's variant and dims, and of the name of one of its kernels.
 
-    It returns how many multiprocessors the thread blocks of the call fill.
+    It returns the number of thread blocks of that kernel, or 0 if it is unknown.
     """
     axis_of_blocks: int | None = None
     """The axis on which the number of thread blocks grows in proportion, if a call's efficiency depends mostly on the

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work, item_bytes
+from unstall.virtual.costs.occupancy import tile_of
 from unstall.virtual.costs.signature import Signature, TensorSpec
 
 NAMES = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation", "mv", "addmv", "dot", "linear")
@@ -10,6 +13,10 @@ CUBLAS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "addb
 """Operators that need a cuBLAS handle."""
 _ALIGNED_BYTES = 16
 TILE = 64
+AFTER_PARTS = re.compile(r"split_k_kernel|splitKreduce")
+"""The kernel after a product whose blocks sum parts of the same results. It adds up these parts."""
+_FLOAT32 = re.compile(r"simt|ffma")
+"""In the names of kernels without tensor cores."""
 
 
 def describe(signature: Signature) -> CallShape | None:
@@ -58,15 +65,26 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     return Work(2.0 * batch * rows * columns * deep, float(moved))
 
 
-def blocks(variant: str, dims: tuple[int, ...]) -> float:
-    """Returns the number of tiles of 64 x 64 results. Each tile occupies one multiprocessor.
-
-    For comparison, cuBLAS launches these numbers of blocks on an H100. In half precision, it launches 48 blocks for 256
-    x 256 results, and 128 blocks for 1,024 x 1,024 results. In float32, it launches 64 x 4 blocks for 512 x 512
-    results, because 4 blocks share each sum.
-    """
+def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
+    """Returns the number of tiles of the product. Each thread block computes a tile. See `tiles`."""
     batch, rows, columns, _, _ = dims
-    return float(batch * -(-rows // TILE) * -(-columns // TILE))
+    if "splitKreduce" in kernel:
+        return 0
+    return batch * tiles(columns, rows, kernel) * (2 if AFTER_PARTS.search(kernel) else 1)
+
+
+def tiles(rows: int, columns: int, kernel: str) -> int:
+    """Returns the number of tiles of rows x columns results.
+
+    The kernel's name tells the size of a tile. If it does not, tiles of 64 x 64 results are assumed. The same holds for
+    kernels of tensor cores with smaller tiles, because their names are those of an H200: an H100 launched 48 thread
+    blocks for 256 x 256 results, for which the H200's kernel has tiles of 64 x 8. In traces of an H200, a float32
+    product of 256 x 1,024 results with tiles of 64 x 64 has 4 x 16 blocks for each part of a sum.
+    """
+    high, wide = tile_of(kernel) or (TILE, TILE)
+    if high * wide < TILE * TILE and not _FLOAT32.search(kernel):
+        high = wide = TILE
+    return -(-rows // high) * -(-columns // wide)
 
 
 def layout(tensor: TensorSpec) -> str:

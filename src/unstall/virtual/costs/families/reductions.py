@@ -106,22 +106,8 @@ def across_blocks(signature: Signature, shape: CallShape, multiprocessors: int, 
     x = signature.tensor(0)
     if x is None or not x.dense:
         return None
-    kept, total, inner, _ = shape.dims
-    pattern = shape.variants[0].split()[2]
-    by_rows = pattern[-1] == "R"
-    together = 1
-    if by_rows:
-        wide, high = inner, kept
-        if pattern == "R" and wide > _ROW_BY_FOUR:
-            wide //= 4
-    else:
-        together = next(count for count in (4, 2, 1) if inner % count == 0)
-        wide, high = inner // together, total
-    most = _MOST_THREADS // together
-    wide, high = (_power_below(min(size, most)) for size in (wide, high))
-    width = min(wide, 32)
-    height = min(high, most // width)
-    width = min(wide, most // height)
+    kept, total, _, _ = shape.dims
+    width, height, together, by_rows = _block(shape.variants[0], shape.dims)
     in_step, out_step = (width, 1) if by_rows else (1, width)
     each = -(-total // in_step)
     if each < min(16 * height, _MOST_VALUES):
@@ -136,6 +122,37 @@ def across_blocks(signature: Signature, shape: CallShape, multiprocessors: int, 
         return ()
     size = max(x.item_bytes, 4) * kept * parts
     return (size if by_rows else size * width * together, 4 * blocks)
+
+
+def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
+    """Returns the number of thread blocks if each result is computed by one block, as `setReduceConfig` says."""
+    kept, total, _, _ = dims
+    width, height, together, by_rows = _block(variant, dims)
+    outputs = 1 if by_rows else width
+    if -(-total // (width if by_rows else 1)) < min(16 * height, _MOST_VALUES):
+        outputs *= height
+    return -(-(kept // together) // outputs)
+
+
+def _block(variant: str, dims: tuple[int, ...]) -> tuple[int, int, int, bool]:
+    """Returns (width, height, results of a thread, whether threads of a row share a result) of a thread block."""
+    kept, total, inner, _ = dims
+    pattern = variant.split()[2]
+    by_rows = pattern[-1] == "R"
+    together = 1
+    if by_rows:
+        wide, high = inner, kept
+        if pattern == "R" and wide > _ROW_BY_FOUR:
+            wide //= 4
+    else:
+        together = next(count for count in (4, 2, 1) if inner % count == 0)
+        wide, high = inner // together, total
+    most = _MOST_THREADS // together
+    wide, high = (_power_below(min(size, most)) for size in (wide, high))
+    width = min(wide, 32)
+    height = min(high, most // width)
+    width = min(wide, most // height)
+    return width, height, together, by_rows
 
 
 def _power_below(size: int) -> int:
@@ -153,4 +170,5 @@ FAMILY = Family(
     (Axis("kept"), Axis("reduced"), Axis("inner", 0.5, is_work=False), Axis("item_bytes", 0.25, is_work=False)),
     describe,
     work,
+    blocks=blocks,
 )

@@ -6,6 +6,7 @@ Their axes are the number of rows, the row width, and the inner size.
 from __future__ import annotations
 
 import math
+import re
 from math import prod
 
 from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work, item_bytes
@@ -44,6 +45,9 @@ _ONE_BLOCK = (
 layer_norm_kernel.cu.
 """
 _WIDTH_OF_WARPS = 1_024
+_WIDTH_OF_TWO_ROWS = 128
+"""Up to this width, a warp of torch's softmax processes two rows. A block has four warps."""
+_BY_ROWS = re.compile(r"softmax_warp|cunn_SoftMax|layer_norm_kernel")
 _SAME = {
     "_native_batch_norm_legit": "cudnn_batch_norm",
     "native_batch_norm": "cudnn_batch_norm",
@@ -106,4 +110,15 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     return Work(0.0, float(moved), rows if has_block else math.inf)
 
 
-FAMILY = Family("rows", (Axis("rows"), Axis("width"), Axis("inner")), describe, work)
+def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
+    """Returns the number of thread blocks of a softmax or a layer norm, and 0 for others: torch's PersistentSoftmax.cuh,
+    SoftMax.cu and layer_norm_kernel.cu.
+    """
+    rows, width, inner = dims
+    if inner > 1 or not _BY_ROWS.search(kernel):
+        return 0
+    at_once = 1 if "softmax_warp" not in kernel else 8 if width <= _WIDTH_OF_TWO_ROWS else 4
+    return -(-rows // at_once)
+
+
+FAMILY = Family("rows", (Axis("rows"), Axis("width"), Axis("inner")), describe, work, blocks=blocks)
