@@ -22,6 +22,9 @@ class Op:
     share: int = 0
     blocks: int = 0
     size: int = 1
+    cached: int = 0
+    tail: int = 0
+    uncached: int = 0
     after: int = -1
     latency: int = 0
     gap: int = 0
@@ -70,6 +73,9 @@ def program(
             share=column(ops, "share", np.int32),
             blocks=column(ops, "blocks", np.int32),
             size=column(ops, "size", np.int32),
+            cached=column(ops, "cached", np.int32),
+            tail=column(ops, "tail", np.int64),
+            uncached=column(ops, "uncached", np.int64),
             after=column(ops, "after", np.int32),
             duration=column(ops, "duration", np.int64),
             latency=column(ops, "latency", np.int64),
@@ -133,6 +139,9 @@ def programs(draw: st.DrawFn) -> Program:
                     share=draw(st.sampled_from([0, 0, 100, 400, 700, 1000])),
                     blocks=draw(st.sampled_from([0, 0, 10, 970, 1940, 40_000])),
                     size=draw(st.sampled_from([1, 62, 250, 984, 1000])),
+                    cached=draw(st.sampled_from([0, 0, 400, 900, 3000])),
+                    tail=draw(st.sampled_from([0, 0, 5, 2000])),
+                    uncached=draw(st.sampled_from([0, 0, 10, 1000])),
                     after=draw(st.just(-1) | st.integers(-1, op_count + further - 1)),
                     latency=draw(_DELAYS),
                     gap=draw(_LENGTHS),
@@ -183,6 +192,9 @@ def random_program(count: int, seed: int = 0, *, streams: int = 8, threads: int 
             share=rng.choice([0, 0, 1, 250, 700, 1000], size=total).astype(np.int32),
             blocks=rng.choice([0, 500, 970, 2_000], size=total).astype(np.int32),
             size=rng.choice([62, 250, 984], size=total).astype(np.int32),
+            cached=rng.choice([0, 400, 700], size=total).astype(np.int32),
+            tail=rng.choice([0, 5], size=total),
+            uncached=rng.choice([0, 10], size=total),
             after=np.maximum(after, -1).astype(np.int32),
             duration=rng.integers(0, 20_000, size=total),
             latency=rng.integers(0, 3_000, size=total),

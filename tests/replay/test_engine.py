@@ -62,12 +62,12 @@ def test_the_c_engine_compiles_without_a_warning() -> None:
 
 
 @built
-@pytest.mark.parametrize("count", [0, 21, 23])
+@pytest.mark.parametrize("count", [0, 24, 26])
 def test_the_c_engine_wants_all_of_its_arguments(count: int) -> None:
     from unstall.replay import _engine
 
     nothing: list[Any] = [np.zeros(0, dtype=np.int32)] * count
-    with pytest.raises(TypeError, match=f"replay takes 22 arguments, not {count}"):
+    with pytest.raises(TypeError, match=f"replay takes 25 arguments, not {count}"):
         _engine.replay(*nothing)
 
 
@@ -77,7 +77,7 @@ def test_the_c_engine_reads_no_column_that_is_not_aligned() -> None:
 
     code, row, nothing = np.zeros(1, dtype=np.int8), np.zeros(1, dtype=np.int32), np.zeros(0, dtype=np.int32)
     apart = memoryview(bytearray(9))[1:].cast("q")
-    arguments: list[Any] = [code, row, row, row, *[apart] * 4, *[nothing] * 6, *[apart[:0]] * 4, nothing, 1, 0, 1]
+    arguments: list[Any] = [code, row, row, row, *[apart] * 4, *[nothing] * 7, *[apart[:0]] * 6, nothing, 1, 0, 1]
     with pytest.raises(ValueError, match=r"instructions\.work must be one contiguous column of int64"):
         _engine.replay(*arguments)
 

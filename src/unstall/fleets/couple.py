@@ -385,7 +385,7 @@ def _ops(
     meeting: Meeting,
 ) -> Ops:
     streams, engines = bases
-    names = ("stream", "engine", "share", "blocks", "size", "after", "duration", "latency", "gap", "lag", "device")
+    names = ("stream", "engine", "share", "blocks", "size", "cached", "after", "duration", "latency", "gap", "lag", "tail", "uncached", "device")
     columns: dict[str, Any] = {name: np.zeros(total, dtype=np.int64) for name in names}
     for rank, part in enumerate(parts):
         own, at = part.program.ops, positions[rank]
@@ -406,7 +406,7 @@ def _ops(
         columns["latency"][at] += np.repeat(np.where(last, 0, call), part.op_count)
         columns["latency"][at[transfers]] = -np.repeat(np.where(last, call, 0), part.op_count)[transfers]
         columns["gap"][at[transfers]] = 0
-    for name in ("stream", "engine", "share", "blocks", "size", "after", "device"):
+    for name in ("stream", "engine", "share", "blocks", "size", "cached", "after", "device"):
         columns[name] = columns[name].astype(np.int32)
     return Ops(**columns)
 

@@ -23,7 +23,8 @@ enum { CALL, LAUNCH, RECORD, STREAM_WAIT, SYNC_STREAM, SYNC_DEVICE, SYNC_EVENT, 
 
 enum {
     CODE, THREAD, STREAM, TARGET, WORK, CALLS, LATENCY, OPS,
-    OP_STREAM, OP_ENGINE, OP_SHARE, OP_BLOCKS, OP_SIZE, OP_AFTER, OP_DURATION, OP_LATENCY, OP_GAP, OP_LAG,
+    OP_STREAM, OP_ENGINE, OP_SHARE, OP_BLOCKS, OP_SIZE, OP_CACHED, OP_AFTER, OP_DURATION, OP_LATENCY, OP_GAP,
+    OP_LAG, OP_TAIL, OP_UNCACHED,
     DEVICE_OF_STREAM, COLUMNS
 };
 
@@ -39,9 +40,11 @@ static const struct {
     {"instructions.latency", 8, 0, CODE},       {"instructions.ops", 8, 1, CODE},
     {"ops.stream", 4, 1, OP_STREAM},            {"ops.engine", 4, 1, OP_STREAM},
     {"ops.share", 4, 1, OP_STREAM},             {"ops.blocks", 4, 1, OP_STREAM},
-    {"ops.size", 4, 1, OP_STREAM},              {"ops.after", 4, 1, OP_STREAM},
+    {"ops.size", 4, 1, OP_STREAM},              {"ops.cached", 4, 1, OP_STREAM},
+    {"ops.after", 4, 1, OP_STREAM},
     {"ops.duration", 8, 0, OP_STREAM},          {"ops.latency", 8, 0, OP_STREAM},
     {"ops.gap", 8, 0, OP_STREAM},               {"ops.lag", 8, 0, OP_STREAM},
+    {"ops.tail", 8, 0, OP_STREAM},              {"ops.uncached", 8, 0, OP_STREAM},
     {"device_of_stream", 4, 1, DEVICE_OF_STREAM},
 };
 
@@ -53,8 +56,8 @@ typedef struct {
     const int8_t *code;
     const int32_t *thread, *stream, *target;
     const int64_t *work, *call, *latency, *ends; /* `ends`: the end of an instruction's ops */
-    const int32_t *op_stream, *op_engine, *op_share, *op_blocks, *op_size, *op_after;
-    const int64_t *op_duration, *op_latency, *op_gap, *op_lag;
+    const int32_t *op_stream, *op_engine, *op_share, *op_blocks, *op_size, *op_cached, *op_after;
+    const int64_t *op_duration, *op_latency, *op_gap, *op_lag, *op_tail, *op_uncached;
     const int32_t *device_of_stream;
 } Program;
 
@@ -67,6 +70,8 @@ typedef struct {
     long long room, next; /* `room` is the capacity, or the launches so far if fewer */
     long long launches; /* in the part at hand, up to the capacity */
     int full;
+    int64_t begun, ended; /* its last op on an engine that serves several at a time */
+    int32_t cached;       /* what that op uses of the cache, in thousandths */
     Py_ssize_t next_op; /* 1 + its first op of the launch at hand that was not seen yet, or 0 */
 } Stream;
 
@@ -203,6 +208,15 @@ check_op(const Program *p, const State *s, Py_ssize_t op, Fault *fault)
     if (p->op_size[op] < 1 || p->op_size[op] > WHOLE) {
         return refuse(fault, "op %lld: its blocks fill %lld thousandths of a multiprocessor", number, p->op_size[op], 0);
     }
+    if (p->op_cached[op] < 0) {
+        return refuse(fault, "op %lld: it uses %lld thousandths of the cache", number, p->op_cached[op], 0);
+    }
+    if (p->op_tail[op] < 0) {
+        return refuse(fault, "op %lld: its tail is negative, %lld ns", number, p->op_tail[op], 0);
+    }
+    if (p->op_uncached[op] < 0) {
+        return refuse(fault, "op %lld: without the cache it takes %lld ns more", number, p->op_uncached[op], 0);
+    }
     if (after < -1 || after >= number) {
         return refuse(fault, "op %lld: it follows op %lld, which is not an earlier one", number, after, 0);
     }
@@ -272,7 +286,7 @@ check(const Program *p, const State *s, uint64_t *total, Fault *fault)
     if (!adds_up(p->work, p->length, total) || !adds_up(p->call, p->length, total) ||
         !adds_up(p->latency, p->length, total) || !adds_up(p->op_duration, p->ops, total) ||
         !adds_up(p->op_latency, p->ops, total) || !adds_up(p->op_gap, p->ops, total) ||
-        !adds_up(p->op_lag, p->ops, total)) {
+        !adds_up(p->op_lag, p->ops, total) || !adds_up(p->op_uncached, p->ops, total)) {
         return refuse(fault, "the program's times add up to more than 2**62 ns", 0, 0, 0);
     }
     return 0;
@@ -439,6 +453,7 @@ sum_of(int64_t time, __int128 more)
 /* What an op needs of an engine; see `Needs` of interpreter.py. */
 typedef struct {
     int32_t share, blocks, size;
+    int64_t tail;
 } Needs;
 
 /* Returns how many times a multiprocessor must be filled with an op's blocks, and 0 if they find no room. */
@@ -464,13 +479,6 @@ pace(Needs needs, Use use)
         pace = placed < pace ? placed : pace;
     }
     return (int32_t)pace;
-}
-
-static int64_t
-tail(Needs needs, int64_t duration)
-{
-    const int64_t room = WHOLE / needs.size * WHOLE;
-    return needs.blocks > room ? (int64_t)((__int128)(duration<896?duration:896) * (needs.blocks - room) / needs.blocks) : 0;
 }
 
 /* Runs an op that takes a share of an engine, from `time` on, in what is not in use. Beside others it is slower. Returns
@@ -504,7 +512,7 @@ run_beside(Load *load, int64_t time, int64_t duration, Needs needs, int64_t *don
     const int64_t most = WHOLE / needs.size;
     const int full = needs.blocks >= most * WHOLE;
     const Use use = {0, full || filled > WHOLE ? WHOLE : (int32_t)filled, smaller(needs.blocks, WHOLE)};
-    const int64_t leaves = time - tail(needs, duration);
+    const int64_t leaves = time - needs.tail;
     for (int part = 0; part < parts && from[part] < leaves; part++) {
         const int64_t end = until[part] < leaves ? until[part] : leaves;
         occupy(load, from[part], end, (Use){taken[part], use.filled, use.touched});
@@ -549,16 +557,40 @@ arrival(const Program *p, const State *s, const Launch *launch, Py_ssize_t op)
     return after < 0 ? time : later(time, plus(s->op_ends[after], p->op_lag[op]));
 }
 
+/* Returns whether others used so much of the cache since the last op of a stream that the data of an op is not in it. */
+static int
+is_evicted(const State *s, const Stream *on, int32_t cached, int64_t time)
+{
+    __int128 used = cached;
+    for (Py_ssize_t i = 0; i < s->streams_known && on->cached; i++) {
+        const Stream *other = &s->streams[i];
+        if (other != on && other->index == on->index && other->ended > on->begun) {
+            const __int128 meanwhile = (__int128)other->cached * (time - on->begun) / (other->ended - other->begun);
+            used += meanwhile < other->cached ? meanwhile : other->cached;
+        }
+    }
+    return used > WHOLE;
+}
+
 /* Returns when the op ends. */
 static int64_t
 run_op(const Program *p, State *s, Py_ssize_t op, int64_t time)
 {
     Stream *on = &s->streams[p->op_stream[op]];
     const int32_t engine = p->op_engine[op];
-    int64_t ended = plus(time, p->op_duration[op]);
+    int64_t duration = p->op_duration[op];
+    int64_t ended = plus(time, duration);
     if (engine >= 0) {
-        const Needs needs = {p->op_share[op], p->op_blocks[op], p->op_size[op]};
-        time = serve(s, engine, needs, time, p->op_duration[op], &ended);
+        const Needs needs = {p->op_share[op], p->op_blocks[op], p->op_size[op], p->op_tail[op]};
+        if (s->load && p->op_uncached[op] && is_evicted(s, on, p->op_cached[op], time)) {
+            duration = plus(duration, p->op_uncached[op]);
+        }
+        time = serve(s, engine, needs, time, duration, &ended);
+        if (ended > time && p->op_share[op]) {
+            on->begun = time;
+            on->ended = ended;
+            on->cached = p->op_cached[op];
+        }
     }
     s->op_start[op] = time;
     s->op_end[op] = s->op_ends[s->ops + op] = on->ready = ended;
@@ -974,11 +1006,14 @@ feed_arguments(PyObject *const *arguments, State *state)
     p.op_share = rows[OP_SHARE];
     p.op_blocks = rows[OP_BLOCKS];
     p.op_size = rows[OP_SIZE];
+    p.op_cached = rows[OP_CACHED];
     p.op_after = rows[OP_AFTER];
     p.op_duration = rows[OP_DURATION];
     p.op_latency = rows[OP_LATENCY];
     p.op_gap = rows[OP_GAP];
     p.op_lag = rows[OP_LAG];
+    p.op_tail = rows[OP_TAIL];
+    p.op_uncached = rows[OP_UNCACHED];
     p.device_of_stream = rows[DEVICE_OF_STREAM];
     result = feed_checked(&p, state ? state : &fresh);
 done:

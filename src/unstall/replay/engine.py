@@ -78,7 +78,9 @@ def _replayed(times: tuple[bytearray, bytearray, bytearray, bytearray]) -> Repla
     return Replayed(*(np.frombuffer(column, dtype=np.int64) for column in times))
 
 
-_Columns: TypeAlias = tuple[I8, I32, I32, I32, I64, I64, I64, I64, I32, I32, I32, I32, I32, I32, I64, I64, I64, I64, I32]
+_Columns: TypeAlias = tuple[
+    I8, I32, I32, I32, *tuple[I64, I64, I64, I64], I32, I32, I32, I32, I32, I32, I32, I64, I64, I64, I64, I64, I64, I32
+]
 
 
 def _columns(program: Program) -> _Columns:
@@ -97,11 +99,14 @@ def _columns(program: Program) -> _Columns:
         ops.share,
         ops.blocks,
         ops.size,
+        ops.cached,
         ops.after,
         ops.duration,
         ops.latency,
         ops.gap,
         ops.lag,
+        ops.tail,
+        ops.uncached,
         program.device_of_stream,
     )
 

@@ -55,6 +55,7 @@ class Replay:
         self._held: list[int] = []  # by stream: until when an event holds its next op
         self._free: list[int] = []  # by engine: when all its work so far is done
         self._queue: list[list[int]] = []  # by stream: ends of its last launches
+        self._last_op: dict[int, tuple[int, int, int]] = {}  # by stream: begin, end, use of the cache
         self._end: list[int] = []  # by instruction
         self._marked: list[int] = []
         self._op_end: list[int] = []
@@ -95,7 +96,9 @@ class Replay:
         op_stream, op_engine, op_after = ops.stream.tolist(), ops.engine.tolist(), ops.after.tolist()
         op_duration, op_latency = ops.duration.tolist(), ops.latency.tolist()
         op_gap, op_lag = ops.gap.tolist(), ops.lag.tolist()
-        needs = [Needs(*row) for row in zip(ops.share.tolist(), ops.blocks.tolist(), ops.size.tolist(), strict=True)]
+        columns_of_needs = (ops.share, ops.blocks, ops.size, ops.tail)
+        needs = [Needs(*row) for row in zip(*(column.tolist() for column in columns_of_needs), strict=True)]
+        op_cached, op_uncached = ops.cached.tolist(), ops.uncached.tolist()
         device_of_stream = program.device_of_stream.tolist()
         clock, ready, held, marked = self._clock, self._ready, self._held, self._marked
 
@@ -133,7 +136,12 @@ class Replay:
                     on, engine = op_stream[number], op_engine[number]
                     ended = time + op_duration[number]
                     if engine >= 0:
-                        time, ended = self._serve(engine, needs[number], time, op_duration[number])
+                        duration = op_duration[number]
+                        if op_uncached[number] and self._is_evicted(device_of_stream, on, op_cached[number], time):
+                            duration += op_uncached[number]
+                        time, ended = self._serve(engine, needs[number], time, duration)
+                        if ended > time and needs[number].share:
+                            self._last_op[on] = time, ended, op_cached[number]
                     op_start[number] = time
                     self._op_end[first_op + number] = ready[on] = ended
                     finished = max(finished, ended)
@@ -172,6 +180,18 @@ class Replay:
             branches.setdefault(op_stream[op], deque()).append(op)
         return list(branches.values())
 
+    def _is_evicted(self, device_of_stream: list[int], on: int, cached: int, time: int) -> bool:
+        """Returns whether the data of an op on stream `on` is no longer in the L2 cache, because other streams used the
+        cache since the last op on this stream. Only the last op of each stream counts.
+        """
+        if self._loads is None or on not in self._last_op or not self._last_op[on][2]:
+            return False
+        since = self._last_op[on][0]
+        for stream, (begun, ended, its) in self._last_op.items():
+            if stream != on and device_of_stream[stream] == device_of_stream[on] and ended > since:
+                cached += min(its * (time - since) // (ended - begun), its)
+        return cached > WHOLE
+
     def _serve(self, engine: int, needs: Needs, time: int, duration: int) -> tuple[int, int]:
         """Returns when an op starts and ends on an engine. The op cannot start before `time`."""
         if self._loads is None:
@@ -197,18 +217,20 @@ class Use(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """What an op needs of an engine. All figures are in thousandths.
+    """What an op needs of an engine. Figures are in thousandths if they are not said to be in ns.
 
     Attributes:
         share: The part of the engine's rate that the op uses if it runs alone. 0 for an op that needs the whole engine,
             without interruption.
         blocks: The number of its thread blocks for each multiprocessor, or 0 if it is unknown.
         size: The part of a multiprocessor's room that a block fills.
+        tail: How long before its end the op leaves the engine to others, in ns: then its last blocks end.
     """
 
     share: int
     blocks: int = 0
     size: int = 1
+    tail: int = 0
 
     @property
     def use(self) -> Use:
@@ -217,15 +239,6 @@ class Needs(NamedTuple):
         full = self.blocks >= most * WHOLE
         filled = WHOLE if full else min(self.blocks * self.size // WHOLE, WHOLE)
         return Use(self.share, filled, min(self.blocks, WHOLE))
-
-    def tail(self, duration: int) -> int:
-        """Returns how long before its end an op leaves the engine to others.
-
-        If its blocks need several waves, those of the last wave end one after the other: on average, half of the wave's
-        time before the op's end.
-        """
-        room = WHOLE // self.size * WHOLE
-        return duration * room // self.blocks // 2 if self.blocks > room else 0
 
     def waves(self, use: Use) -> int:
         """Returns how many times the multiprocessors must be filled with the op's blocks, beside ops that use `use`.
@@ -307,7 +320,7 @@ class _Load:
             assert until is not None  # nothing is in use in the last span
             time = until
             span += 1
-        leaves = time - needs.tail(duration)
+        leaves = time - needs.tail
         for start, end, pace in parts:
             if start < leaves:
                 more = needs.use._replace(rate=-(-needs.share * pace // WHOLE))

@@ -86,11 +86,14 @@ class Ops:
     share: I32  # thousandths of that engine that it uses, if engines fill gaps; 0 for all of it, without interruption
     blocks: I32  # thousandths of a thread block for each multiprocessor; 0 if unknown
     size: I32  # thousandths of a multiprocessor's room that a block fills
+    cached: I32  # thousandths of what the L2 cache holds that it reads and writes
     after: I32  # an earlier op, on any stream, that it waits for; -1 for none
     duration: I64
     latency: I64  # from the end of the launching call to its arrival on the stream
     gap: I64  # from the end of the op before it on its stream to its start
     lag: I64  # from the end of the op `after` to its start; negative if it starts in that op's tail
+    tail: I64  # how long before its end it leaves the engine to others
+    uncached: I64  # how much longer it takes if its data is not in the L2 cache
     device: I32  # row of the timeline's device ops; -1 for none
 
     def __len__(self) -> int:

@@ -25,7 +25,10 @@ _COLUMNS: dict[str, dict[type, tuple[str, ...]]] = {
         np.int32: ("thread", "stream", "target"),
         np.int64: ("work", "call", "latency", "ops"),
     },
-    "ops": {np.int32: ("stream", "engine", "share", "blocks", "size", "after"), np.int64: ("duration", "latency", "gap", "lag")},
+    "ops": {
+        np.int32: ("stream", "engine", "share", "blocks", "size", "cached", "after"),
+        np.int64: ("duration", "latency", "gap", "lag", "tail", "uncached"),
+    },
 }
 _ON_STREAM = (Code.LAUNCH, Code.RECORD, Code.STREAM_WAIT, Code.SYNC_STREAM)
 _OF_RECORD = (Code.STREAM_WAIT, Code.SYNC_EVENT)
@@ -186,6 +189,9 @@ def _check_ops(program: Program, before: Before) -> None:
         ((ops.share < 0) | (ops.share > WHOLE), "it takes {} thousandths of an engine", ops.share),
         (ops.blocks < 0, "it has {} blocks", ops.blocks),
         ((ops.size < 1) | (ops.size > WHOLE), "its blocks fill {} thousandths of a multiprocessor", ops.size),
+        (ops.cached < 0, "it uses {} thousandths of the cache", ops.cached),
+        (ops.tail < 0, "its tail is negative, {} ns", ops.tail),
+        (ops.uncached < 0, "without the cache it takes {} ns more", ops.uncached),
         ((ops.after < -1) | (ops.after >= rows), "it follows op {}, which is not an earlier one", ops.after),
         (ops.duration < 0, "its duration is negative, {} ns", ops.duration),
         (ops.gap < 0, "its gap is negative, {} ns", ops.gap),

@@ -41,6 +41,10 @@ _LEAST = 10
 """The share of the device, in thousandths, that a short kernel uses if no more is known about the kernel."""
 _WHOLE_MULTIPROCESSORS = ("product", "convolution", "attention")
 """Families whose thread blocks are taken to fill a multiprocessor if their size is unknown."""
+_HELD = 0.8
+"""The part of the L2 cache that data can fill and still be in the cache at the next call. On an H100, calls that use
+64 % of it have the cache's rate, and calls that use 96 % have the memory's rate.
+"""
 _LAST_WITHOUT_TF32 = (7, 5)
 _PieceCost: TypeAlias = tuple[tuple[Kernel, ...], tuple[tuple[int, ...], ...]]
 _DIRECTIONS = {
@@ -282,6 +286,7 @@ class MeasuredCosts:
         share = self._share(table, shape.dims, family, answer, dtype)
         kernels = self._kernels(answer, share, signature if family.name == "list" else None)
         kernels = self._with_blocks(kernels, family, table.variant, shape.dims)
+        kernels = self._with_data(kernels, family.work(table.variant, shape.dims).moved)
         same = family.name != "elementwise" or _called(table.variant) == _called(shape.variants[0])
         if not same and len(kernels) == 1:
             kernels = (replace(kernels[0], name=f"{name}_kernel", duration_ns=max(1, round(answer.total_ns))),)
@@ -350,8 +355,26 @@ class MeasuredCosts:
             blocks = family.blocks(variant, dims, kernel.name if known else "") if kernel.kind is DeviceKind.KERNEL else 0
             if blocks and in_parts and not AFTER_PARTS.search(kernel.name):  # cuBLAS has about two blocks for each multiprocessor then
                 blocks *= max(2 * device.multiprocessors // blocks, 1)
-            result.append(replace(kernel, blocks=-(-blocks * WHOLE // device.multiprocessors), size=size) if size else kernel)
+            if size:
+                each = -(-blocks * WHOLE // device.multiprocessors)
+                most = WHOLE // size * WHOLE
+                tail = round(min(self._roofline.floor_ns, kernel.duration_ns) * max(1 - most / max(each, 1), 0.0))
+                kernel = replace(kernel, blocks=each, size=size, tail_ns=tail)
+            result.append(kernel)
         return tuple(result)
+
+    def _with_data(self, kernels: tuple[Kernel, ...], size: float) -> tuple[Kernel, ...]:
+        """Returns the kernels with their use of the L2 cache.
+
+        In measured calls, the data of the call before is still in the cache. If it is not, the call takes at least as
+        long as its bytes at the memory's rate.
+        """
+        if len(kernels) != 1:
+            return kernels
+        held = size / (_HELD * self._roofline.l2_bytes)
+        least = self._roofline.floor_ns + size / self._roofline.bytes_per_ns
+        more = max(round(least) - kernels[0].duration_ns, 0) if held <= 1 else 0
+        return (replace(kernels[0], cached=min(round(WHOLE * held), 1 << 30), uncached_ns=more),)
 
     def host_work_ns(self, signature: Signature, threads: int) -> int:
         """Returns the time in ns for which an operator computes on the CPU, or 0.

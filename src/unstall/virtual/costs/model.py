@@ -34,6 +34,12 @@ class Kernel:
     """The number of thread blocks for each multiprocessor, in thousandths. 0 if it is unknown."""
     size: int = 1
     """The part of a multiprocessor's room that a thread block fills, in thousandths."""
+    tail_ns: int = 0
+    """How long before its end it leaves the multiprocessors to others, because its last blocks end."""
+    cached: int = 0
+    """What it reads and writes, in thousandths of what the L2 cache holds."""
+    uncached_ns: int = 0
+    """How much longer it takes if other kernels used the L2 cache before."""
     host_ns: int = 0
     """The host time before its launch, in addition to the costs of a launch."""
 

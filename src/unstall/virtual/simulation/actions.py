@@ -266,6 +266,9 @@ class Actions:
             share=kernel.share,
             blocks=kernel.blocks,
             size=kernel.size,
+            tail=kernel.tail_ns,
+            cached=kernel.cached,
+            uncached=kernel.uncached_ns,
         )
         if kernel.kind == DeviceKind.MEMSET:
             return [RecipeStep(Do.LAUNCH, RuntimeCall.MEMSET, call=host.memset, ops=(op,))]

@@ -87,6 +87,9 @@ class Op:
     share: int = 0
     blocks: int = 0
     size: int = 1
+    tail: int = 0
+    cached: int = 0
+    uncached: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,9 @@ class OpRows:
     share: np.ndarray
     blocks: np.ndarray
     size: np.ndarray
+    tail: np.ndarray
+    cached: np.ndarray
+    uncached: np.ndarray
 
 
 class Recipes:
@@ -210,6 +216,9 @@ class Recipes:
                 share=int(ops.share[row]),
                 blocks=int(ops.blocks[row]),
                 size=int(ops.size[row]),
+                tail=int(ops.tail[row]),
+                cached=int(ops.cached[row]),
+                uncached=int(ops.uncached[row]),
             )
             for row in rows
         ]
@@ -245,6 +254,9 @@ _OP_TYPES: dict[str, type] = {
     "share": np.int32,
     "blocks": np.int32,
     "size": np.int32,
+    "tail": np.int64,
+    "cached": np.int32,
+    "uncached": np.int64,
 }
 
 
