@@ -55,7 +55,7 @@ class Roofline:
         At most half of the L2 cache's size moves at the rate of the L2 cache. A multiprocessor moves at most its part
         of that rate.
         """
-        rate = self.l2_bytes_per_ns if work.moved <= self.l2_bytes / 2 else self.bytes_per_ns
+        rate = self.l2_bytes_per_ns if work.moved <= self.l2_bytes * 0.8 else self.bytes_per_ns
         return work.moved / min(rate, self.l2_bytes_per_ns * work.multiprocessors / self.multiprocessors)
 
 
