@@ -21,10 +21,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 def times(engine: str, ops: list[Op]) -> list[tuple[int, int]]:
     """Returns (start, end) of ops that are launched one after the other, each on a stream of its own."""
-    launches = [
-        Do(Code.LAUNCH, stream=at, ops=[replace(op, stream=at, engine=0)])
-        for at, op in enumerate(ops)
-    ]
+    launches = [Do(Code.LAUNCH, stream=at, ops=[replace(op, stream=at, engine=0)]) for at, op in enumerate(ops)]
     whole = program(*launches, devices=[0] * len(ops), engines=1)
     replayed = RESUMABLE[engine](whole.capacity, True).feed(whole)
     return list(zip(replayed.op_start.tolist(), replayed.op_end.tolist(), strict=True))
@@ -54,6 +51,46 @@ def test_a_later_op_that_fills_the_engine_runs_in_what_a_small_one_leaves(engine
 
 def test_an_op_that_takes_the_whole_engine_without_interruption_waits_until_it_is_idle(engine: str) -> None:
     assert times(engine, [Op(100, share=10), Op(50), Op(10, share=10)]) == [(0, 100), (100, 150), (0, 10)]
+
+
+def test_an_op_whose_blocks_fill_multiprocessors_waits_for_small_blocks_on_all_of_them(engine: str) -> None:
+    small, whole = Op(100, share=10, blocks=1_000, size=62), Op(50, share=10, blocks=970, size=984)
+
+    assert times(engine, [small, whole]) == [(0, 100), (100, 150)]
+    # In 50 ns, a third of the small blocks find room on the other 3 % of the multiprocessors.
+    assert times(engine, [whole, small]) == [(0, 50), (0, 134)]
+
+
+def test_an_op_waits_until_one_that_was_launched_earlier_has_given_out_all_its_blocks(engine: str) -> None:
+    # Both have two waves. The first leaves its multiprocessors 10 ns before its end.
+    ops = [Op(100, share=300, blocks=32_000, size=62, tail=10), Op(100, share=300, blocks=32_000, size=62)]
+
+    assert times(engine, ops) == [(0, 100), (90, 190)]
+
+
+def test_blocks_that_find_room_in_twice_as_many_waves_take_twice_as_long(engine: str) -> None:
+    # The first fills half of each multiprocessor, so one instead of two blocks of the second fit.
+    assert times(engine, [Op(1_000, share=1, blocks=2_000, size=250), Op(100, share=1, blocks=2_000, size=500)]) == [
+        (0, 1_000),
+        (0, 200),
+    ]
+
+
+def test_ops_of_two_streams_whose_data_does_not_fit_together_miss_the_cache(engine: str) -> None:
+    def ends(cached: int) -> list[int]:
+        ops = [Op(100, stream=at % 2, engine=0, share=1, cached=cached, uncached=50) for at in range(4)]
+        whole = program(*(Do(Code.LAUNCH, stream=op.stream, ops=[op]) for op in ops), devices=[0, 0], engines=1)
+        return list(map(int, RESUMABLE[engine](whole.capacity, True).feed(whole).op_end))
+
+    assert ends(cached=500) == [100, 100, 200, 200]
+    assert ends(cached=501) == [100, 100, 250, 250]  # the first op of a stream is taken to find its data
+
+
+def test_branches_of_a_launch_run_by_arrival(engine: str) -> None:
+    branches = [Op(100, stream=at // 2, engine=0, share=1000, gap=5) for at in range(4)]
+    whole = program(Do(Code.LAUNCH, stream=0, ops=branches), devices=[0, 0], engines=1)
+
+    assert RESUMABLE[engine](whole.capacity, True).feed(whole).op_start.tolist() == [5, 205, 105, 305]
 
 
 some_ops = st.lists(

@@ -385,7 +385,22 @@ def _ops(
     meeting: Meeting,
 ) -> Ops:
     streams, engines = bases
-    names = ("stream", "engine", "share", "blocks", "size", "cached", "after", "duration", "latency", "gap", "lag", "tail", "uncached", "device")
+    names = (
+        "stream",
+        "engine",
+        "share",
+        "blocks",
+        "size",
+        "cached",
+        "after",
+        "duration",
+        "latency",
+        "gap",
+        "lag",
+        "tail",
+        "uncached",
+        "device",
+    )
     columns: dict[str, Any] = {name: np.zeros(total, dtype=np.int64) for name in names}
     for rank, part in enumerate(parts):
         own, at = part.program.ops, positions[rank]

@@ -61,6 +61,12 @@ typedef struct {
     const int32_t *device_of_stream;
 } Program;
 
+/* When an op ran, and what it uses of the cache, in thousandths. */
+typedef struct {
+    int64_t begun, ended;
+    int32_t cached;
+} Served;
+
 typedef struct {
     int64_t ready; /* when all its work so far is done */
     int64_t held;  /* until when an event holds its next op */
@@ -70,8 +76,7 @@ typedef struct {
     long long room, next; /* `room` is the capacity, or the launches so far if fewer */
     long long launches; /* in the part at hand, up to the capacity */
     int full;
-    int64_t begun, ended; /* its last op on an engine that serves several at a time */
-    int32_t cached;       /* what that op uses of the cache, in thousandths */
+    Served last, before_last; /* its ops on an engine that serves several at a time */
     Py_ssize_t next_op; /* 1 + its first op of the launch at hand that was not seen yet, or 0 */
 } Stream;
 
@@ -481,6 +486,16 @@ pace(Needs needs, Use use)
     return (int32_t)pace;
 }
 
+/* Returns when an op that takes a share of an engine can begin. */
+static int64_t
+when_room(const Load *load, int64_t time, Needs needs)
+{
+    for (int span = load->count ? span_at(load, time) : 0; span < load->count && !pace(needs, load->used[span]); span++) {
+        time = load->start[span + 1];
+    }
+    return time;
+}
+
 /* Runs an op that takes a share of an engine, from `time` on, in what is not in use. Beside others it is slower. Returns
    when it begins, and sets `done`. */
 static int64_t
@@ -557,16 +572,30 @@ arrival(const Program *p, const State *s, const Launch *launch, Py_ssize_t op)
     return after < 0 ? time : later(time, plus(s->op_ends[after], p->op_lag[op]));
 }
 
+/* Returns how much of the cache an op uses from `since` until `time`. */
+static int64_t
+used_meanwhile(const Served *op, int64_t since, int64_t time)
+{
+    const int64_t from = later(since, op->begun), until = time < op->ended ? time : op->ended;
+    return until > from ? (int64_t)((__int128)op->cached * (until - from) / (op->ended - op->begun)) : 0;
+}
+
 /* Returns whether others used so much of the cache since the last op of a stream that the data of an op is not in it. */
 static int
 is_evicted(const State *s, const Stream *on, int32_t cached, int64_t time)
 {
-    __int128 used = cached;
-    for (Py_ssize_t i = 0; i < s->streams_known && on->cached; i++) {
+    if (!on->last.cached) {
+        return 0;
+    }
+    int64_t used = cached;
+    for (Py_ssize_t i = 0; i < s->streams_known; i++) {
         const Stream *other = &s->streams[i];
-        if (other != on && other->index == on->index && other->ended > on->begun) {
-            const __int128 meanwhile = (__int128)other->cached * (time - on->begun) / (other->ended - other->begun);
-            used += meanwhile < other->cached ? meanwhile : other->cached;
+        if (other != on && other->index == on->index) {
+            const int64_t since = on->last.begun;
+            const int64_t both =
+                used_meanwhile(&other->last, since, time) + used_meanwhile(&other->before_last, since, time);
+            const int64_t most = larger(other->last.cached, other->before_last.cached);
+            used += both < most ? both : most;
         }
     }
     return used > WHOLE;
@@ -582,14 +611,14 @@ run_op(const Program *p, State *s, Py_ssize_t op, int64_t time)
     int64_t ended = plus(time, duration);
     if (engine >= 0) {
         const Needs needs = {p->op_share[op], p->op_blocks[op], p->op_size[op], p->op_tail[op]};
-        if (s->load && p->op_uncached[op] && is_evicted(s, on, p->op_cached[op], time)) {
+        if (s->load && needs.share && p->op_uncached[op] &&
+            is_evicted(s, on, p->op_cached[op], when_room(&s->load[engine], time, needs))) {
             duration = plus(duration, p->op_uncached[op]);
         }
         time = serve(s, engine, needs, time, duration, &ended);
         if (ended > time && p->op_share[op]) {
-            on->begun = time;
-            on->ended = ended;
-            on->cached = p->op_cached[op];
+            on->before_last = on->last;
+            on->last = (Served){time, ended, p->op_cached[op]};
         }
     }
     s->op_start[op] = time;

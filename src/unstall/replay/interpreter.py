@@ -55,7 +55,7 @@ class Replay:
         self._held: list[int] = []  # by stream: until when an event holds its next op
         self._free: list[int] = []  # by engine: when all its work so far is done
         self._queue: list[list[int]] = []  # by stream: ends of its last launches
-        self._last_op: dict[int, tuple[int, int, int]] = {}  # by stream: begin, end, use of the cache
+        self._last_ops: dict[int, deque[tuple[int, int, int]]] = {}  # by stream: (begin, end, use of the cache)
         self._end: list[int] = []  # by instruction
         self._marked: list[int] = []
         self._op_end: list[int] = []
@@ -137,11 +137,13 @@ class Replay:
                     ended = time + op_duration[number]
                     if engine >= 0:
                         duration = op_duration[number]
-                        if op_uncached[number] and self._is_evicted(device_of_stream, on, op_cached[number], time):
-                            duration += op_uncached[number]
+                        if self._loads is not None and needs[number].share and op_uncached[number]:
+                            begins = self._loads[engine].when_room(time, needs[number])
+                            if self._is_evicted(device_of_stream, on, op_cached[number], begins):
+                                duration += op_uncached[number]
                         time, ended = self._serve(engine, needs[number], time, duration)
                         if ended > time and needs[number].share:
-                            self._last_op[on] = time, ended, op_cached[number]
+                            self._last_ops.setdefault(on, deque(maxlen=2)).append((time, ended, op_cached[number]))
                     op_start[number] = time
                     self._op_end[first_op + number] = ready[on] = ended
                     finished = max(finished, ended)
@@ -182,14 +184,19 @@ class Replay:
 
     def _is_evicted(self, device_of_stream: list[int], on: int, cached: int, time: int) -> bool:
         """Returns whether the data of an op on stream `on` is no longer in the L2 cache, because other streams used the
-        cache since the last op on this stream. Only the last op of each stream counts.
+        cache since the last op on this stream. Only the last two ops of each stream count, which are taken to use the
+        same data. No two streams are taken to use the same data.
         """
-        if self._loads is None or on not in self._last_op or not self._last_op[on][2]:
+        if not self._last_ops.get(on) or not self._last_ops[on][-1][2]:
             return False
-        since = self._last_op[on][0]
-        for stream, (begun, ended, its) in self._last_op.items():
-            if stream != on and device_of_stream[stream] == device_of_stream[on] and ended > since:
-                cached += min(its * (time - since) // (ended - begun), its)
+        since = self._last_ops[on][-1][0]
+        for stream, served in self._last_ops.items():
+            if stream != on and device_of_stream[stream] == device_of_stream[on]:
+                both = sum(
+                    its * max(min(time, ended) - max(since, begun), 0) // (ended - begun)
+                    for begun, ended, its in served
+                )
+                cached += min(both, max(its for _, _, its in served))
         return cached > WHOLE
 
     def _serve(self, engine: int, needs: Needs, time: int, duration: int) -> tuple[int, int]:
@@ -294,6 +301,14 @@ class _Load:
                 break
         self._occupy(time, time + duration, Use(WHOLE, WHOLE, WHOLE))
         return time, time + duration
+
+    def when_room(self, time: int, needs: Needs) -> int:
+        """Returns when an op with a share can begin."""
+        span = self._at(time)
+        while not needs.pace(self.used[span]):
+            span += 1
+            time = self.start[span]
+        return time
 
     def run_beside(self, time: int, duration: int, needs: Needs) -> tuple[int, int]:
         """Reserves what the op needs from `time` on, as far as it is free, until the work of the op is done.

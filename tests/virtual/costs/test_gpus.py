@@ -320,20 +320,11 @@ def _share(costs: MeasuredCosts, signature: Signature) -> int:
     return costs.cost(signature).kernels[-1].share
 
 
-@pytest.mark.parametrize(("rows", "least", "most"), [(1 << 20, 300, 900), (1 << 28, 980, 999)])
-def test_a_kernel_leaves_the_device_while_it_is_launched_and_ends(rows: int, least: int, most: int) -> None:
+@pytest.mark.parametrize(("rows", "least", "most"), [(1 << 20, 300, 900), (1 << 28, 980, 1000)])
+def test_a_kernel_uses_more_of_the_rate_of_memory_the_larger_it_is(rows: int, least: int, most: int) -> None:
     x = _tensor(rows)
 
     assert least <= _share(costs_of("h100"), Signature("aten::exp", "", (x,), (x,))) <= most
-
-
-def test_a_product_whose_blocks_fill_multiprocessors_leaves_nothing() -> None:
-    x = _tensor(1024, 1024, dtype="bfloat16")
-    product = Signature("aten::mm", "", (x, x), (x,))
-
-    assert "nvjet_sm90" in costs_of("h100").cost(product).kernels[-1].name
-    assert _share(costs_of("h100"), product) == 1000
-    assert _share(costs_of("a100-80g"), product) < 1000  # it has no such kernels
 
 
 def test_a_memset_within_a_call_uses_what_it_writes_alone() -> None:

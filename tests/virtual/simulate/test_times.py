@@ -277,8 +277,8 @@ def test_a_kernel_is_slower_beside_one_that_leaves_it_too_little() -> None:
     log, simulator = begin()
     log.launch(70_000, share=700)
     log.launch(70_000, share=700, stream=3)
-    # From 7 to 75 us it runs at 3/7 of its rate: 29,142 ns of its work. The rest, alone, takes 40,858 ns.
-    assert ops(simulator.timeline()) == [(0, 5_000, 75_000), (1, 7_000, 75_000 + 40_858)]
+    # From 7 to 75 us it runs at 428 thousandths of its rate: 29,104 ns of its work. The rest, alone, takes 40,896 ns.
+    assert ops(simulator.timeline()) == [(0, 5_000, 75_000), (1, 7_000, 75_000 + 40_896)]
 
 
 def test_a_program_that_did_nothing_has_an_empty_timeline() -> None:

@@ -11,7 +11,7 @@ import re
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeAlias
 
 import numpy as np
@@ -22,16 +22,16 @@ from unstall.virtual.costs.families import FAMILIES, CallShape, Family, attentio
 from unstall.virtual.costs.families.family import Work, item_bytes
 from unstall.virtual.costs.families.indexing import timed_as, trusted, without_checks
 from unstall.virtual.costs.families.lists import launches, sizes_of
-from unstall.virtual.costs.families.products import AFTER_PARTS, CUBLAS
+from unstall.virtual.costs.families.products import CUBLAS
 from unstall.virtual.costs.gpu_file import Gpu, gpu_named
 from unstall.virtual.costs.host_work import host_work_ns
-from unstall.virtual.costs.kernel_names import in_float16, name_on, needed_capability
+from unstall.virtual.costs.kernel_names import in_float16, name_on
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost, Startup
 from unstall.virtual.costs.no_kernel import runs_nothing
-from unstall.virtual.costs.occupancy import WHOLE, size_of, threads_on
+from unstall.virtual.costs.occupancy import MOST, WHOLE, threads_on, with_blocks
 from unstall.virtual.costs.piece import Piece
 from unstall.virtual.costs.pieces import in_one_format, pieces, without_bias
-from unstall.virtual.costs.roofline import Roofline, roofline_of
+from unstall.virtual.costs.roofline import HELD, Roofline, roofline_of
 from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import CostTable, Estimate, of_rows
 
@@ -41,10 +41,6 @@ _LEAST = 10
 """The share of the device, in thousandths, that a short kernel uses if no more is known about the kernel."""
 _WHOLE_MULTIPROCESSORS = ("product", "convolution", "attention")
 """Families whose thread blocks are taken to fill a multiprocessor if their size is unknown."""
-_HELD = 0.8
-"""The part of the L2 cache that data can fill and still be in the cache at the next call. On an H100, calls that use
-64 % of it have the cache's rate, and calls that use 96 % have the memory's rate.
-"""
 _LAST_WITHOUT_TF32 = (7, 5)
 _PieceCost: TypeAlias = tuple[tuple[Kernel, ...], tuple[tuple[int, ...], ...]]
 _DIRECTIONS = {
@@ -307,7 +303,8 @@ class MeasuredCosts:
             kernels = tuple(replace(each, name=in_float16(each.name)) for each in kernels)
         if dtype == "tf32" and not table.variant.startswith("tf32"):
             ieee, _ = self._piece(replace(signature, precision="ieee"))  # cuBLAS may, but need not, round to TF32
-            tf32 = self._kernel(f"{name}_tf32_kernel", answer.total_ns, share)
+            longest = max(kernels, key=lambda kernel: kernel.duration_ns)
+            tf32 = replace(longest, name=f"{name}_tf32_kernel", duration_ns=max(1, round(answer.total_ns)))
             return min((tf32,), ieee, key=_total_ns), (temporaries,) if temporaries else ()
         capability = self._gpu.file.device.capability
         if family.name == "convolution" and dtype == "float32" and signature.precision == "ieee":  # measured in TF32
@@ -334,34 +331,23 @@ class MeasuredCosts:
         return replace(answer, total_ns=answer.total_ns * least / roofline.ns(work, dtype))
 
     def _share(self, table: CostTable, dims: tuple[int, ...], family: Family, answer: Estimate, dtype: str) -> int:
-        """Returns the share of the device's rate that a call uses, in thousandths: its rate, divided by the rate that the
-        largest calls of the same variant reach.
+        """Returns the share of the device's rate that a call uses, in thousandths: its rate, divided by the rate that
+        the largest calls of the same variant reach.
         """
-        rate = table.ideal_ns(dims, self._roofline_for(family, dtype), answer.nearest.names, dtype) / max(answer.total_ns, 1.0)
+        rate = table.ideal_ns(dims, self._roofline_for(family, dtype), dtype) / max(answer.total_ns, 1.0)
         return max(round(1000 * min(rate, 1.0)), _LEAST)
 
-    def _with_blocks(self, kernels: tuple[Kernel, ...], family: Family, variant: str, dims: tuple[int, ...]) -> tuple[Kernel, ...]:
-        """Returns the kernels with their thread blocks. If their number or their size is unknown, they have none."""
+    def _with_blocks(
+        self, kernels: tuple[Kernel, ...], family: Family, variant: str, dims: tuple[int, ...]
+    ) -> tuple[Kernel, ...]:
         if family.blocks is None:
             return kernels
         device = self._gpu.file.device
-        in_parts = any(AFTER_PARTS.search(kernel.name) for kernel in kernels)
-        result = []
-        for kernel in kernels:
-            known = needed_capability(kernel.name) <= device.capability
-            size = size_of(kernel.name, device.capability) if known else None
-            if size is None and family.name in _WHOLE_MULTIPROCESSORS:
-                size = WHOLE
-            blocks = family.blocks(variant, dims, kernel.name if known else "") if kernel.kind is DeviceKind.KERNEL else 0
-            if blocks and in_parts and not AFTER_PARTS.search(kernel.name):  # cuBLAS has about two blocks for each multiprocessor then
-                blocks *= max(2 * device.multiprocessors // blocks, 1)
-            if size:
-                each = -(-blocks * WHOLE // device.multiprocessors)
-                most = WHOLE // size * WHOLE
-                tail = round(min(self._roofline.floor_ns, kernel.duration_ns) * max(1 - most / max(each, 1), 0.0))
-                kernel = replace(kernel, blocks=each, size=size, tail_ns=tail)
-            result.append(kernel)
-        return tuple(result)
+        unknown = WHOLE if family.name in _WHOLE_MULTIPROCESSORS else None
+        blocks_of = partial(family.blocks, variant, dims)
+        return with_blocks(
+            kernels, blocks_of, device.capability, device.multiprocessors, self._roofline.floor_ns, unknown
+        )
 
     def _with_data(self, kernels: tuple[Kernel, ...], size: float) -> tuple[Kernel, ...]:
         """Returns the kernels with their use of the L2 cache.
@@ -371,10 +357,10 @@ class MeasuredCosts:
         """
         if len(kernels) != 1:
             return kernels
-        held = size / (_HELD * self._roofline.l2_bytes)
+        held = size / (HELD * self._roofline.l2_bytes)
         least = self._roofline.floor_ns + size / self._roofline.bytes_per_ns
         more = max(round(least) - kernels[0].duration_ns, 0) if held <= 1 else 0
-        return (replace(kernels[0], cached=min(round(WHOLE * held), 1 << 30), uncached_ns=more),)
+        return (replace(kernels[0], cached=min(round(WHOLE * held), MOST), uncached_ns=more),)
 
     def host_work_ns(self, signature: Signature, threads: int) -> int:
         """Returns the time in ns for which an operator computes on the CPU, or 0.

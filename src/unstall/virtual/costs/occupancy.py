@@ -8,9 +8,23 @@ of an H200 in `examples/transformers/recorded`, which have them for each launch.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
-WHOLE = 1000
+from unstall.replay.program import WHOLE
+from unstall.timeline.columns import DeviceKind
+from unstall.virtual.costs.kernel_names import needed_capability
+from unstall.virtual.costs.model import Kernel
+
+MOST = 1 << 30
+"""The largest figure in thousandths that the replay engine takes."""
+ADDS_PARTS = re.compile(r"split_k_kernel|splitKreduce")
+"""The kernel after a product whose thread blocks sum parts of the same results."""
+_BLOCKS_OF_PARTS = 2
+"""Thread blocks for each multiprocessor in products whose blocks sum parts: 1.8 to 2.0 in three of four products in
+traces of an H200.
+"""
 _REGISTERS = 65_536
 _MOST_BLOCKS = 32
 _WARP = 32
@@ -51,7 +65,8 @@ _BLOCKS = {
     r"softmax_warp_forward<\w+, \w+, \w+, 10\b": Block(128, 52),
     r"softmax_warp_forward": Block(128, 32),
     r"layer_norm_kernel": Block(128, 39, 24),
-    r"nchwToNhwcKernel|nhwcToNchwKernel": Block(256, 36, 2_112),
+    r"nchwToNhwcKernel": Block(256, 32, 2_112),
+    r"nhwcToNchwKernel": Block(256, 36, 2_112),
     r"reduce_kernel<512, 1": Block(512, 32, 16),
     r"elementwise_kernel": Block(128, 32),
 }
@@ -82,3 +97,40 @@ def tile_of(kernel: str) -> tuple[int, int] | None:
     """Returns the results that a thread block of a matrix product or a convolution computes, as (rows, columns)."""
     found = _TILE.search(kernel)
     return (int(found[1]), int(found[2])) if found else None
+
+
+def with_blocks(
+    kernels: tuple[Kernel, ...],
+    blocks_of: Callable[[str], int],
+    capability: tuple[int, int],
+    multiprocessors: int,
+    floor_ns: float,
+    unknown_size: int | None,
+) -> tuple[Kernel, ...]:
+    """Returns the kernels of a call with their thread blocks.
+
+    Args:
+        kernels: The kernels, with the names of the GPU that was measured.
+        blocks_of: A function from the name of a kernel to the number of its blocks, or 0 if that is unknown.
+        capability: The GPU's compute capability. It cannot run kernels of later GPUs: those have no name here.
+        multiprocessors: The GPU's number of multiprocessors.
+        floor_ns: The time of an empty kernel. After its last block was given out, a kernel of several waves leaves the
+            device to others for at most this time.
+        unknown_size: The size of a block if it is unknown. None leaves the kernel as it is.
+    """
+    in_parts = any(ADDS_PARTS.search(kernel.name) for kernel in kernels)
+
+    def placed(kernel: Kernel) -> Kernel:
+        name = kernel.name if needed_capability(kernel.name) <= capability else ""
+        size = size_of(name, capability) or unknown_size
+        count = blocks_of(name)
+        if kernel.kind is not DeviceKind.KERNEL or size is None or not count:
+            return kernel
+        if in_parts and not ADDS_PARTS.search(name):
+            count *= max(_BLOCKS_OF_PARTS * multiprocessors // count, 1)
+        blocks = min(-(-count * WHOLE // multiprocessors), MOST)
+        later_waves = max(1 - WHOLE // size * WHOLE / blocks, 0.0)
+        tail_ns = round(min(floor_ns, kernel.duration_ns) * later_waves)
+        return replace(kernel, blocks=blocks, size=size, tail_ns=tail_ns)
+
+    return tuple(map(placed, kernels))

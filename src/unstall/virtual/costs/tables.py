@@ -144,17 +144,12 @@ class CostTable:
             np.clip(share * np.log(memory / others), 0.0, max(factor - np.log(min(self._best, _FULL_RATE)), 0.0))
         )
 
-    def ideal_ns(
-        self, dims: tuple[int, ...], roofline: Roofline, names: tuple[int, ...], dtype: str | None = None
-    ) -> float:
+    def ideal_ns(self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None = None) -> float:
         """Returns the ns that a call would take if it used the whole GPU, and were as efficient as the best measured
-        calls of its variant whose longest kernel is the same. `names` are the kernels of the call.
+        calls of its variant.
         """
         work = self._work(dims, dtype)._replace(multiprocessors=math.inf)
-        best = float(np.exp(self._factors[[row for row, call in enumerate(self._calls) if call.names == names]].min()))
-        import os
-        if os.environ.get("OWN") == "0": best = self._best
-        return (roofline.ns(work, dtype or self._dtype) - roofline.floor_ns) * max(best,self._best)
+        return (roofline.ns(work, dtype or self._dtype) - roofline.floor_ns) * self._best
 
     def _place(self, dims: np.ndarray) -> np.ndarray:
         places: np.ndarray = np.log2(np.maximum(dims, 1.0)) * self._weights

@@ -12,7 +12,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from unstall.replay.program import Code
+from unstall.replay.program import WHOLE, Code
 from unstall.timeline.columns import CopyDirection, DeviceKind, HostMemory
 
 
@@ -70,7 +70,12 @@ class Op:
         branch: The branch of the graph on which the op runs. Branch 0 is the launching stream.
         after: The index, within the recipe, of the op on another branch that this op waits for. It is -1 if this op
             does not wait for another branch.
-        share: The fraction of the device that the op uses, in thousandths.
+        share: The fraction of the device's rate that the op uses, in thousandths.
+        blocks: The number of thread blocks for each multiprocessor, in thousandths, or 0 if it is unknown.
+        size: The part of a multiprocessor's room that a block fills, in thousandths.
+        tail: How long before its end the op leaves the device to others.
+        cached: What the op reads and writes, in thousandths of what the L2 cache holds.
+        uncached: How much longer the op takes if its data is not in the L2 cache.
     """
 
     name: str
@@ -138,6 +143,15 @@ class OpRows:
     tail: np.ndarray
     cached: np.ndarray
     uncached: np.ndarray
+
+    @property
+    def used(self) -> np.ndarray:
+        """The fraction of the device that each op keeps from others, in thousandths: of its rate, or of the room for
+        thread blocks, whichever is larger.
+        """
+        filled = np.minimum(self.blocks.astype(np.int64) * self.size // WHOLE, WHOLE)
+        used: np.ndarray = np.maximum(self.share, filled)
+        return used
 
 
 class Recipes:

@@ -181,7 +181,7 @@ def _device(
         direction=ops.direction[op],
         host_memory=ops.memory[op],
         blocks=np.full(len(order), -1, np.int32),
-        share=np.where((ops.kind[op] == DeviceKind.KERNEL) & (ops.share[op] > 0), ops.share[op], -1).astype(np.int32),
+        share=np.where((ops.kind[op] == DeviceKind.KERNEL) & (ops.share[op] > 0), ops.used[op], -1).astype(np.int32),
     )
 
 

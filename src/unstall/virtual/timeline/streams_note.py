@@ -98,5 +98,5 @@ def _longest(simulation: Simulation, rows: I64, stacks: Sequence[Stack], folder:
     longest = mine[np.argmax(length[mine])]
     place = own_place(stacks[stack[longest]] if stack[longest] >= 0 else (), folder)
     where = f" at {place[0]}" if place else ""
-    used = share(int(recipes.ops.share[op[longest]]), WHOLE)
+    used = share(int(recipes.ops.used[op[longest]]), WHOLE)
     return f"The longest, {plain(recipes.names[name[longest]])}{where}, uses {used} of the device"

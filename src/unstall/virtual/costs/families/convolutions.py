@@ -16,6 +16,7 @@ from unstall.virtual.costs.model import Kernel
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
 
 _TURNS = re.compile("nchwToNhwc|nhwcToNchw")
+_TURNED = 32
 NAMES = ("convolution", "convolution_overrideable", "_convolution", "cudnn_convolution", "convolution_backward")
 OPERATORS = frozenset(f"aten::{name}" for name in NAMES)
 
@@ -186,16 +187,17 @@ def tensors(variant: str, dims: tuple[int, ...]) -> tuple[float, ...]:
 
 
 def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
-    """Returns the number of tiles of the output, or 0 for kernels that turn tensors.
+    """Returns the number of tiles of the output, or of the tensor that a kernel turns.
 
-    Example: 64 filters with an output of 56 x 56 have 49 tiles. cuDNN launches 49 blocks for them on an H100.
+    Example: 64 filters with an output of 56 x 56 have 49 tiles. cuDNN launches 49 blocks for them on an H100. A block
+    that turns a tensor has 32 x 32 elements: in traces of an H200, 768 channels of 14 x 14 have 24 x 7 blocks.
     """
     batch, channels, filters, area, out_area = dims[:5]
     turns = _TURNS.search(kernel)
     if turns is None:
         return tiles(batch * out_area, filters, kernel)
     high, wide = (area, channels) if turns[0] == "nchwToNhwc" else (out_area, filters)
-    return batch * -(-high // 32) * -(-wide // 32)
+    return batch * -(-high // _TURNED) * -(-wide // _TURNED)
 
 
 FAMILY = Family(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work, item_bytes
-from unstall.virtual.costs.occupancy import tile_of
+from unstall.virtual.costs.occupancy import ADDS_PARTS, tile_of
 from unstall.virtual.costs.signature import Signature, TensorSpec
 
 NAMES = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation", "mv", "addmv", "dot", "linear")
@@ -13,8 +13,6 @@ CUBLAS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "addb
 """Operators that need a cuBLAS handle."""
 _ALIGNED_BYTES = 16
 TILE = 64
-AFTER_PARTS = re.compile(r"split_k_kernel|splitKreduce")
-"""The kernel after a product whose blocks sum parts of the same results. It adds up these parts."""
 _FLOAT32 = re.compile(r"simt|ffma")
 """In the names of kernels without tensor cores."""
 
@@ -66,11 +64,14 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 
 
 def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
-    """Returns the number of tiles of the product. Each thread block computes a tile. See `tiles`."""
+    """Returns the number of tiles of the product. Each thread block computes a tile; see `tiles`.
+
+    A kernel that adds up parts has two blocks for each tile (traces of an H200), or an unknown number in cuBLASLt.
+    """
     batch, rows, columns, _, _ = dims
     if "splitKreduce" in kernel:
         return 0
-    return batch * tiles(columns, rows, kernel) * (2 if AFTER_PARTS.search(kernel) else 1)
+    return batch * tiles(columns, rows, kernel) * (2 if ADDS_PARTS.search(kernel) else 1)
 
 
 def tiles(rows: int, columns: int, kernel: str) -> int:

@@ -111,8 +111,8 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 
 
 def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
-    """Returns the number of thread blocks of a softmax or a layer norm, and 0 for others: torch's PersistentSoftmax.cuh,
-    SoftMax.cu and layer_norm_kernel.cu.
+    """Returns the number of thread blocks of a softmax or a layer norm, and 0 for others. Sources: torch's
+    PersistentSoftmax.cuh, SoftMax.cu and layer_norm_kernel.cu.
     """
     rows, width, inner = dims
     if inner > 1 or not _BY_ROWS.search(kernel):

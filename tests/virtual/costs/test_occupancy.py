@@ -1,0 +1,117 @@
+"""The room that thread blocks fill, and how many blocks kernels have."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from math import prod
+from pathlib import Path
+
+import pytest
+
+from unstall.replay.program import WHOLE
+from unstall.virtual.costs.answers import costs_of
+from unstall.virtual.costs.model import Kernel
+from unstall.virtual.costs.occupancy import size_of, tile_of
+from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
+
+_RECORDED = Path(__file__).parents[3] / "examples" / "transformers" / "recorded"
+
+
+def _launches() -> set[tuple[str, int, int, int]]:
+    """Returns (kernel, threads, registers of a thread, bytes of shared memory) of the launches of recorded traces."""
+    return {
+        (event["name"], prod(args["block"]), args["registers per thread"], args["shared memory"])
+        for path in _RECORDED.glob("*.trace.json.gz")
+        for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+        if "registers per thread" in (args := event.get("args", {}))
+    }
+
+
+def _fitting(threads: int, registers: int, shared_bytes: int) -> int:
+    """Returns how many blocks fit on a multiprocessor of an H200, by CUDA's rules."""
+    warps = -(-threads // 32)
+    of_block = -(-registers // 8) * 8 * 32 * warps
+    return min(32, 2048 // (32 * warps), 65_536 // of_block, (228 << 10) // (shared_bytes + 1024))
+
+
+def test_as_many_blocks_fit_as_the_registers_threads_and_shared_memory_of_recorded_launches_say() -> None:
+    known = [(each, size) for each in _launches() if (size := size_of(each[0], (9, 0))) is not None]
+    right = sum(WHOLE // size == _fitting(*each[1:]) for each, size in known)
+
+    assert len(known) > 60
+    assert right >= 0.8 * len(known)
+
+
+def test_a_smaller_multiprocessor_holds_fewer_blocks() -> None:
+    add = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>"
+
+    assert [WHOLE // (size_of(add, of) or 1) for of in ((9, 0), (8, 9), (7, 5))] == [16, 12, 8]
+
+
+def test_the_size_of_a_kernel_that_was_never_recorded_is_unknown() -> None:
+    assert size_of("my_kernel", (9, 0)) is None
+
+
+@pytest.mark.parametrize(
+    ("kernel", "tile"),
+    [
+        ("nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT", (128, 64)),
+        ("cutlass_80_simt_sgemm_256x128_8x4_nn_align1", (256, 128)),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize64x64x8_stage3", (64, 64)),
+        ("my_kernel", None),
+    ],
+)
+def test_the_name_of_a_kernel_tells_its_tile(kernel: str, tile: tuple[int, int] | None) -> None:
+    assert tile_of(kernel) == tile
+
+
+def _tensor(*sizes: int, dtype: str = "float32") -> TensorSpec:
+    return TensorSpec(dtype, sizes, contiguous_strides(sizes))
+
+
+def _kernels(
+    name: str, *tensors: TensorSpec, result: TensorSpec | None = None, inputs: tuple[object, ...] = ()
+) -> tuple[Kernel, ...]:
+    signature = Signature(f"aten::{name}", "", (*tensors, *inputs), (result or tensors[0],))
+    return costs_of("h100").cost(signature).kernels
+
+
+def _blocks(kernel: Kernel) -> int:
+    return kernel.blocks * 132 // WHOLE
+
+
+def test_blocks_share_each_sum_of_a_float32_product_with_few_tiles() -> None:
+    x = _tensor(512, 512)
+    parts, sums = _kernels("mm", x, x)
+
+    assert (_blocks(parts), _blocks(sums)) == (256, 128)  # as in a trace of this kernel
+
+
+def test_a_product_on_hoppers_tensor_cores_leaves_no_room_on_its_multiprocessors() -> None:
+    x = _tensor(1024, 1024, dtype="bfloat16")
+    (product,) = _kernels("mm", x, x)
+
+    assert "nvjet_sm90" in product.name
+    assert _blocks(product) == 128
+    assert WHOLE // product.size == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "blocks"),
+    [("_softmax", (-1, False), 128), ("native_layer_norm", ([1024],), 512), ("exp", (), 1024)],
+)
+def test_kernels_of_torch_have_the_blocks_that_its_source_says(
+    name: str, inputs: tuple[object, ...], blocks: int
+) -> None:
+    (kernel,) = _kernels(name, _tensor(512, 1024), inputs=inputs)
+
+    assert _blocks(kernel) == blocks
+
+
+def test_only_data_that_fits_into_the_l2_cache_can_be_missing_there() -> None:
+    fits, does_not = (_kernels("exp", _tensor(size))[0] for size in (4 << 20, 16 << 20))
+
+    assert fits.uncached_ns > 1_000
+    assert fits.cached < WHOLE < does_not.cached
+    assert does_not.uncached_ns == 0
