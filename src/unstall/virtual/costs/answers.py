@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from unstall.replay.program import WHOLE
 from unstall.timeline.columns import CopyDirection, DeviceKind
 from unstall.virtual.costs.collectives import Operation, Transfer, transfer
 from unstall.virtual.costs.families import FAMILIES, CallShape, Family, attention, convolutions, describe, reductions
@@ -28,7 +29,7 @@ from unstall.virtual.costs.host_work import host_work_ns
 from unstall.virtual.costs.kernel_names import in_float16, name_on
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost, Startup
 from unstall.virtual.costs.no_kernel import runs_nothing
-from unstall.virtual.costs.occupancy import MOST, WHOLE, threads_on, with_blocks
+from unstall.virtual.costs.occupancy import MOST, threads_on, with_blocks
 from unstall.virtual.costs.piece import Piece
 from unstall.virtual.costs.pieces import in_one_format, pieces, without_bias
 from unstall.virtual.costs.roofline import HELD, Roofline, roofline_of
