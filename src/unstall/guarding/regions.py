@@ -187,8 +187,8 @@ def leave(region: Region) -> None:
 
 
 def leave_one_of(entered: list[Region]) -> None:
-    """Ends one region of `entered` and removes the region from the list. If the current context has regions of the
-    list, ends the innermost of these. Otherwise, ends the last region of the list."""
+    """Ends one region of `entered` and removes the region from the list. Ends the innermost one that was entered in the
+    current context (`contextvars`). If none was, ends the last region of the list."""
     region = _innermost.get()
     if entered and region is not entered[-1]:
         while region is not None and region not in entered:

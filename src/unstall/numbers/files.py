@@ -49,7 +49,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A line of the file, which describes a tensor.
+    """One line of a `.numbers` file: it describes a tensor.
 
     Attributes:
         kind: "operator" (the result of an operator), "value" (a value that the program read, for example by `item()`),

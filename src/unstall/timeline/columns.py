@@ -245,7 +245,7 @@ class Memory:
 class Races:
     """Data races, in the order of their first occurrence.
 
-    Each row is one race. There are rows only if every access was recorded.
+    Each row is one race. The table is empty if the run's accesses to memory were not recorded.
     """
 
     kind: I8  # RaceKind
