@@ -89,10 +89,7 @@ class Started:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.ended()
-        ends = _too_late()
-        while left := _members(leader):
-            assert time.monotonic() < ends, left
-            time.sleep(0.02)
+        all_ended(leader)
 
 
 def waited(pid: int) -> int:
@@ -112,6 +109,14 @@ def waited(pid: int) -> int:
             os.waitpid(pid, 0)
             raise AssertionError(f"it ran for more than {LONGEST_S} s")
         time.sleep(0.002)
+
+
+def all_ended(session: int) -> None:
+    """Waits until nothing runs in a session whose leader has ended."""
+    ends = _too_late()
+    while left := _members(session):
+        assert time.monotonic() < ends, left
+        time.sleep(0.02)
 
 
 def _too_late() -> float:

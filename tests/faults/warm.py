@@ -4,7 +4,7 @@ import json
 import os
 import sys
 
-from faults.commands import waited
+from faults.commands import all_ended, waited
 
 exec(sys.argv[1])
 for line in sys.stdin:
@@ -13,7 +13,9 @@ for line in sys.stdin:
     if not child:
         break
     try:
-        print(json.dumps(waited(child)), flush=True)
+        code = waited(child)
+        all_ended(child)  # the guard of a workshop, for one
+        print(json.dumps(code), flush=True)
     except AssertionError as error:
         print(json.dumps(str(error)), flush=True)
 else:
