@@ -75,7 +75,8 @@ def start(folder: Path, *, pinned: str = "", anomaly: bool = False, races: bool 
 
 
 def start_now(folder: Path, ring: Path) -> None:
-    """Records calls to the CUDA driver in the file `ring` from now on. Must be called when torch initialises CUDA."""
+    """Records calls to the CUDA driver in the file `ring` from now on. Call it right before torch
+    initialises CUDA."""
     _blame.open(str(ring), "", whose_files())
     _follow(folder, ExitStack())
 

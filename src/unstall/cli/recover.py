@@ -5,8 +5,8 @@
     unstall recover FOLDER train.trace.json.gz
 
 If `unstall run` is killed, or fails while it writes the trace, the recording stays in a temporary folder. Without
-FOLDER, your folders of this kind are listed. FOLDER itself is not changed. You may remove it afterwards. A run on a
-virtual GPU is kept when its program ends, so it is recovered whole or not at all.
+FOLDER, your folders of this kind are listed. FOLDER itself is not changed. You may remove it afterwards. A
+program on a virtual GPU writes its run as it ends: then the run can be recovered.
 """
 
 from __future__ import annotations

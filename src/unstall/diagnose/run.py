@@ -213,7 +213,8 @@ class Run:
 
     @cached_property
     def launch_depth(self) -> tuple[I64, I32]:
-        """(calls, depth): the host rows of the launch calls, and the launch queue's depth when each call begins."""
+        """Returns (calls, depth). `calls` are the launch calls, as indices into the table of host events. `depth` is how
+        many launches are in the queue when each of these calls begins."""
         return depth_at_launch(self.timeline)
 
     @cached_property

@@ -220,8 +220,8 @@ def _named(timeline: Timeline, kinds: tuple[HostKind, ...], pattern: re.Pattern[
 
 
 def stands_out(timeline: Timeline, calls: I64, tokens: I64, starts: I64, period: int) -> bool:
-    """Returns whether kernels that do not repeat run before, after or between the repetitions. For example, an
-    embedding runs before the layers of a model, and a head runs after them.
+    """Some kernels repeat in a sequence, such as those of a model's layers. Returns whether other kernels run before,
+    after or between these repetitions, such as those of an embedding or a head.
 
     Copies do not count. If all kernels that do not repeat run before the first repetition, the result is usually False,
     because these kernels may be preparation. If all of them run at one point between repetitions, the result is also

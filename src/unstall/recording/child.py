@@ -50,7 +50,7 @@ def begin(
 
 
 def first_steps_for(settings: Settings) -> FirstSteps:
-    """Returns a recording of the program's first steps. It uses the recorder that `settings` choose."""
+    """Returns an object that will record the program's first steps. It uses the recorder that `settings` choose."""
     stand_in = _first_steps(stand_in_settings_of(settings)) if settings.by_torch else None
     return _first_steps(settings_of(settings), stand_in)
 

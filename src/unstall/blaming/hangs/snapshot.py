@@ -53,7 +53,8 @@ def _process(found: Found, state: str, answer: Answer | None, quiet_s: float | N
 
 
 def ring_in(folder: Path) -> Ring | None:
-    """Returns the ring of the process that has this folder; None if there is no readable ring."""
+    """Returns the ring (the last driver calls) that a process wrote to its folder `folder`. Returns None if there is no
+    readable ring."""
     try:
         return read_ring(folder / RING)
     except (OSError, TraceError):

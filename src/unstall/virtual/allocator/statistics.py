@@ -84,7 +84,8 @@ class Statistics:
         }
 
     def handed_out(self, is_small: bool, size: int, requested: int) -> None:
-        """Counts an allocated block. Every request calls this method, so it uses a single loop for speed."""
+        """Counts an allocated block in each statistic. Updates all statistics in one loop, because each request calls
+        this method."""
         amounts = (1, 1, size, size, requested, requested, 1, 1, size, size)
         for stat, amount in zip(self._counted[is_small], amounts, strict=True):
             current = stat.current = stat.current + amount
