@@ -75,8 +75,7 @@ def start(folder: Path, *, pinned: str = "", anomaly: bool = False, races: bool 
 
 
 def start_now(folder: Path, ring: Path) -> None:
-    """Records calls to the CUDA driver in the file `ring` from now on. Call it right before torch
-    initialises CUDA."""
+    """Records calls to the CUDA driver in the file `ring` from now on. CUDA must be initialised."""
     _blame.open(str(ring), "", whose_files())
     _follow(folder, ExitStack())
 

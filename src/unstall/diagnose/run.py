@@ -213,8 +213,8 @@ class Run:
 
     @cached_property
     def launch_depth(self) -> tuple[I64, I32]:
-        """Returns (calls, depth). `calls` are the launch calls, as indices into the table of host events. `depth` is how
-        many launches are in the queue when each of these calls begins."""
+        """Returns (calls, depth). `calls` are the launch calls, as indices into the table of host events. `depth` has,
+        for each of these calls, how many launches are in the queue when the call begins."""
         return depth_at_launch(self.timeline)
 
     @cached_property
