@@ -127,7 +127,7 @@ class Kept:
     Attributes:
         file: The trace, or another file that has the run. None if there is none.
         timeline: The recorded run, for the report. None if nothing was recorded, or if no report was requested.
-        lost: Whether something was recorded, but its trace could not be written.
+        lost: Whether the recorder failed before it recorded anything, or the trace could not be written.
     """
 
     file: Path | None = None
@@ -162,7 +162,7 @@ def keep_recording(
     except TraceError as error:
         say(str(error))
         shutil.rmtree(folder, ignore_errors=True)
-        return Kept()
+        return Kept(lost=failure(events) is not None)
     except BaseException:
         say(kept_in(folder))
         raise
