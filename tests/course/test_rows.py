@@ -40,6 +40,18 @@ def test_the_phenomenon_is_seen(name: str, gpu: str) -> None:
     assert [each.label for each in compared if each.missed and not each.why] == []
 
 
+@pytest.mark.slow
+def test_a_metric_buffer_that_waits_in_each_step_is_seen(tmp_path: Path) -> None:
+    name = "metrics_are_read_later"
+    source = script(name).read_text("utf-8")
+    waits = source.replace("metrics.add(loss=loss_of(batch))", "metrics.add(loss=loss_of(batch)); metrics.flush()")
+    assert waits != source
+    path = tmp_path / f"{name}.py"
+    path.write_text(waits, "utf-8")
+    wrong = [check.sentence for check in run(path, ROWS[name], "h200").checks if not check.holds]
+    assert wrong == ["In the loop, a MetricBuffer waits for less than half of the time."]
+
+
 def test_a_row_whose_package_is_missing_says_how_to_get_it() -> None:
     name, row = next(iter(ROWS.items()))
     found = run(script(name), replace(row, needs="no_such_package"), None)

@@ -10,14 +10,28 @@ ROW = Row(
     checks=(
         Check("Reading the loss in each step waits 20 times.", "waits, in each step", equal=20),
         Check("Reading all losses at the end waits once.", "waits, at the end", equal=1),
-        Check("A MetricBuffer does not wait in the loop.", "waits, some steps later", equal=0),
+        Check(
+            "In the loop, a MetricBuffer waits for less than half of the time.",
+            "waited in the loop, some steps later",
+            "time, some steps later",
+            at_most=0.5,
+        ),
+        Check(
+            "Losses that are not detached keep a thousand times the memory.",
+            "memory of a list, not detached",
+            "memory of a list, detached",
+            at_least=1000,
+        ),
         Check("The losses are the same.", "loops with the losses of the first", equal=3),
         Check("A loop that waits in each step is slower.", "time, in each step", "time, at the end", at_least=1.02),
     ),
     learn=(
-        "Yes: a list of detached tensors is read with one wait at the end. But until then you see no number, cannot "
-        "stop at a NaN, and the list keeps memory. A MetricBuffer hands numbers over some steps late, and costs the "
-        "host a copy a step. The more the host is ahead of the GPU, the more a wait in each step costs."
+        "Yes: a list of losses is read with one wait at the end, but until then you see no number and no NaN; "
+        "detach() each loss, or it keeps the memory of its step. A MetricBuffer gives numbers some steps late, waits "
+        "only if many steps are pending, and costs the host time in each step. On the H100 this loop is slower with "
+        "it than with .item() in each step, and fastest with the list. So take the list; a MetricBuffer if you need "
+        "numbers during training and steps are long; .item() if you read it only every hundred steps. Change: "
+        "`kept.append(loss.detach())` in the loop, `torch.stack(kept).tolist()` after it."
     ),
     numerics="real",
 )
