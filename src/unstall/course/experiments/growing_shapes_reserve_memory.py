@@ -1,4 +1,4 @@
-"""Inputs that grow, step by step. Each is larger than all memory that is kept, so each needs a new segment.
+"""Inputs that grow, step by step. Each is larger than every segment that is kept, so each needs a new one.
 
 In the worst case, reserved memory grows with the square of the number of steps. A first step with the largest input
 avoids that: all later inputs fit into its memory.

@@ -1,4 +1,4 @@
-"""The sixth power of a random matrix, computed in four ways: four different sums of its elements. All are right.
+"""The sixth power of a random matrix, computed in four ways: not all sums are equal, yet all are right.
 
 The author's matrix has 5,000 rows. This one has 500, as a virtual GPU computes on the CPU.
 """

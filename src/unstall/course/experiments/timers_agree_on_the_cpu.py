@@ -1,4 +1,4 @@
-"""Three ways to time a call agree on the CPU. On a GPU, only a timer that waits tells how long the work takes."""
+"""Three ways to time a call agree on the CPU. On a GPU, a timer that waits shows the slower of host and GPU."""
 
 import timeit
 

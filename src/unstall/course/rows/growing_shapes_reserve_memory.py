@@ -18,10 +18,10 @@ ROW = Row(
             4.2,
         ),
         Check(
-            "Growing steps reserve ten times what the largest input needs.",
+            "20 growing steps reserve 10.5 times what the largest input needs.",
             "20 growing steps, reserved",
             "largest input",
-            at_least=5,
+            equal=10.5,
         ),
         Check(
             "With the largest first, nothing more is reserved.",
@@ -31,7 +31,8 @@ ROW = Row(
     ),
     learn=(
         "A segment that is too small for the next input stays reserved, and a larger one is added. In the worst case, "
-        "the reserved memory grows with the square of the steps. One step with the largest shape first avoids it."
+        "the reserved memory grows with the square of the steps. One step with the largest shape first avoids it. "
+        "Change: `step(largest)` before the loop."
     ),
     then=(("unstall open", "memory over time, by line"),),
 )

@@ -16,13 +16,16 @@ ROW = Row(
         },
     ),
     checks=(
-        Check("The four numbers differ.", "different numbers", at_least=2),
+        Check("Not all four numbers are equal.", "different numbers", at_least=2),
         Check("They differ by less than 1 in 10,000.", "largest difference", at_most=0.01),
-        Check("Rounding explains all four ways.", "ways within rounding", equal=4),
+        Check(
+            "Rounding explains all four comparisons: GPU, float64, squares and NumPy.", "ways within rounding", equal=4
+        ),
     ),
     learn=(
-        "None of them is wrong. Each adds up the same products in another order, and each order rounds differently. "
-        "compare_numbers measures how far rounding can move a result, so no tolerance has to be guessed."
+        "None of them is wrong. The GPU adds up in another order than the CPU; matrix_power multiplies other "
+        "matrices, as it squares. Each order rounds differently. compare_numbers measures how far rounding can move a "
+        "result, so no tolerance has to be guessed."
     ),
     numerics="device",
 )

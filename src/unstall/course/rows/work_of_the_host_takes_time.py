@@ -11,7 +11,19 @@ ROW = Row(
     checks=(
         Check("NumPy takes its time.", "NumPy", "PyTorch on the GPU, until launched", at_least=5),
         Check("So does PyTorch on the CPU.", "PyTorch on the CPU", "PyTorch on the GPU, until launched", at_least=5),
-        Check("So do single operators.", "mul_sum on the CPU, Timer", "NumPy", at_least=1e-5),
+        Check(
+            "A single operator on the CPU takes longer than one of the 20 launches on the GPU.",
+            "mul_sum on the CPU, Timer",
+            "PyTorch on the GPU, until launched",
+            at_least=0.05,
+        ),
+        Check(
+            "bmm takes a like time: half of mul_sum's to six times as much.",
+            "bmm on the CPU, Timer",
+            "mul_sum on the CPU, Timer",
+            0.5,
+            6,
+        ),
     ),
     learn=(
         "On the CPU a call is done when it returns, and any clock sees it. A virtual GPU models its host; with --host "
