@@ -1,4 +1,4 @@
-"""A profile of nine convolutions in their first run: nearly all of the time is in calls of CUDA, such as launches.
+"""A profile of nine convolutions in their first run: the host takes far longer than the GPU.
 
 It looks as if launches were slow, and C++ would help. But the first launch of a kernel loads it, and that happens once.
 """

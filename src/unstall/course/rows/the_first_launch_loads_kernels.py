@@ -17,12 +17,6 @@ ROW = Row(
     ),
     checks=(
         Check(
-            "The first run takes the host many times as long as the second.",
-            "first run, work of the host",
-            "second run, work of the host",
-            at_least=3,
-        ),
-        Check(
             "The GPU works for only a small part of the first run.",
             "first run, device busy",
             "first run, work of the host",
@@ -31,12 +25,14 @@ ROW = Row(
         Check(
             "A faster host would save little of the first run.",
             "most that a faster host could save of the first run",
-            at_most=34,
+            at_most=10,
         ),
     ),
     learn=(
-        "No. The first launch of a kernel loads it. Older versions of CUDA load it within cudaLaunchKernel, newer ones "
-        "in calls before it. This happens once, and C++ pays it too. Profile a later run: if the host then works "
-        "longer than the GPU, a CUDA graph helps more than C++."
+        "No: the first launch of a kernel loads it, once, and C++ pays that too. Older versions of CUDA load it "
+        "within cudaLaunchKernel. On the H100, with a newer one, calls of CUDA are only 8 % of the host's work in the "
+        "first run: the rest is in torch's operators, outside of any recorded call, while the virtual GPUs put nearly "
+        "all of it into calls of CUDA. If the host works longer than the GPU in a later run, too, as on the H100, a "
+        "CUDA graph helps more than C++. Change: `net(x); torch.cuda.synchronize()` before `with profile(...)`."
     ),
 )
