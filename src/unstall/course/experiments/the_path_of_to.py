@@ -11,7 +11,7 @@ FILES = {
     "aten::_to_copy": "aten/src/ATen/native/TensorConversions.cpp",
     "aten::empty_strided": "aten/src/ATen/native/cuda/TensorFactories.cu",
     "aten::copy_": "aten/src/ATen/native/Copy.cpp, then aten/src/ATen/native/cuda/Copy.cu",
-    "cudaMemcpyAsync": "CUDA, called by copy_kernel_cuda in Copy.cu",
+    "cudaMemcpyAsync": "CUDA, called in Copy.cu if non_blocking, else by memcpy_and_sync in c10/cuda/CUDAFunctions.h",
     "cudaStreamSynchronize": "CUDA, called by memcpy_and_sync in c10/cuda/CUDAFunctions.h",
 }
 pageable = torch.randn(1024, 1024)

@@ -15,9 +15,10 @@ ROW = Row(
         Check("All else stays as it is.", "links, pinned and non_blocking", equal=5),
     ),
     learn=(
-        "to() makes a tensor on the GPU and copies into it. The dispatcher picks the kernel of each operator by its "
-        "tensors' devices: for copy_ it is Copy.cu, which calls cudaMemcpyAsync on the current stream. Without "
-        "non_blocking it then waits for that stream."
+        "to() makes a tensor on the GPU and copies into it. The dispatcher always picks Copy.cpp for copy_ of dense "
+        "tensors, and Copy.cpp picks Copy.cu by the tensors' devices (copy_stub). With non_blocking, Copy.cu calls "
+        "cudaMemcpyAsync on the current stream. Without it, Copy.cu calls memcpy_and_sync, which copies by "
+        "cudaMemcpyAsync and then waits for that stream."
     ),
     numerics="real",
     then=(("unstall show the_path_of_to.py:43 --chain", "the call, link by link"),),
