@@ -91,6 +91,9 @@ def test_what_a_row_says_to_run_after_explain_works(
     [
         (["the_alocator"], "'the_alocator' is no experiment; did you mean the_allocator_keeps_memory?"),
         (["999"], "'999' is no experiment; unstall course lists them"),
+        (["99"], "'99' is no experiment; unstall course lists them"),
+        ([""], "'' is no experiment; unstall course lists them"),
+        (["all", "99"], "'99' is no experiment; unstall course lists them"),
         (["--explain"], "--explain is about one experiment"),
         (["8", "--gpu", "t9"], "t9"),
         (["8", "--show", "--explain"], "not allowed with"),

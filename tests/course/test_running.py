@@ -98,6 +98,18 @@ def test_a_script_that_fails_says_why_and_keeps_what_it_printed(tmp_path: Path) 
     assert not found.holds
 
 
+def test_a_script_that_is_killed_is_said_to_be_by_the_name_of_its_signal(tmp_path: Path) -> None:
+    script = tmp_path / "experiment.py"
+    script.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    assert run(script, ROW, None).failure == "the script ended by SIGKILL"
+
+
+def test_output_that_is_not_utf_8_is_read(tmp_path: Path) -> None:
+    script = tmp_path / "experiment.py"
+    script.write_text("import sys\nsys.stdout.buffer.write(b'\\xff\\nslow: 4 s\\nfast: 2 s\\ncount: 3\\n')\n")
+    assert run(script, ROW, None).holds
+
+
 def test_a_script_that_hangs_is_ended(tmp_path: Path) -> None:
     script = tmp_path / "experiment.py"
     script.write_text("import time\nprint('slow: 4 s', flush=True)\ntime.sleep(1000)\n")

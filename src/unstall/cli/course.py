@@ -52,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
 
     check_outputs(args)
     words: list[str] = args.experiments
-    chosen = [name_of(word) for word in dict.fromkeys(words)] if words and ALL not in words else [*table()]
+    named = [name_of(word) for word in dict.fromkeys(words) if word != ALL]
+    chosen = named if words and ALL not in words else [*table()]
     if args.show:
         return _show(chosen)
     if args.copy is not None:

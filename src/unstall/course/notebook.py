@@ -23,8 +23,7 @@ def notebook(name: str, row: Row, source: str) -> str:
         source: The source of the script.
     """
     cells = [_text(f"# {row.number}. {row.question}"), *_cells(source), _text(f"**What to learn.** {row.learn}")]
-    gpus = f":{row.gpus}" if row.gpus > 1 else ""
-    options = f'"t4{gpus}", numerics="{row.numerics}", host="{row.host}"'
+    options = f'"t4", numerics="{row.numerics}", host="{row.host}"'
     cells.insert(2, _code(_VIRTUAL.format(options=options)))
     for number, cell in enumerate(cells):
         cell["id"] = hashlib.sha256(f"{name} {number}".encode()).hexdigest()[:8]

@@ -66,7 +66,6 @@ class Row:
         missed: For each label at which our figure is far from the author's: why.
         numerics: What the virtual GPU computes. "skip" leaves out the values of large tensors, which is much faster.
         host: How the virtual GPU times the host's own work. "mixed" is for rows about work on the CPU.
-        gpus: How many GPUs the script needs.
         then: Further commands for the trace that `unstall course NAME --explain` leaves: pairs of (command, what it
             shows).
         needs: A package that the script imports, besides PyTorch; "" if none. `unstall[course]` has it.
@@ -82,6 +81,5 @@ class Row:
     missed: Mapping[str, str] = field(default_factory=dict)
     numerics: Numerics = "skip"
     host: HostClock = "modelled"
-    gpus: int = 1
     then: tuple[tuple[str, str], ...] = ()
     needs: str = ""

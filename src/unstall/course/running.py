@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -60,8 +61,7 @@ def _command(path: str, row: Row, gpu: str | None) -> list[str]:
 
 def options(row: Row, gpu: str) -> list[str]:
     """Returns the options of `unstall run` with which a row runs on a virtual GPU."""
-    gpus = f"{gpu}:{row.gpus}" if row.gpus > 1 else gpu
-    return ["--gpu", gpus, "--numerics", row.numerics, "--host", row.host]
+    return ["--gpu", gpu, "--numerics", row.numerics, "--host", row.host]
 
 
 def checked(check: Check, figures: Mapping[str, Figure]) -> Checked:
@@ -103,7 +103,8 @@ def _ran(words: Iterable[str], limit_s: float, folder: str) -> tuple[str, str, s
         done = subprocess.run(
             [*words],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=limit_s,
             stdin=subprocess.DEVNULL,
             env=environ,
@@ -114,7 +115,15 @@ def _ran(words: Iterable[str], limit_s: float, folder: str) -> tuple[str, str, s
     if not done.returncode:
         return done.stdout, done.stderr, ""
     last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "")
-    return done.stdout, done.stderr, f"the script ended with exit code {done.returncode}{last and f': {last}'}"
+    ended = f"with exit code {done.returncode}" if done.returncode > 0 else f"by {_signal_name(-done.returncode)}"
+    return done.stdout, done.stderr, f"the script ended {ended}{last and f': {last}'}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
 
 
 def _text(output: bytes | str | None) -> str:

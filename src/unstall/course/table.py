@@ -47,7 +47,8 @@ def name_of(word: str) -> str:
     near = difflib.get_close_matches(word, names(), n=1)
     texts = {name: f"{name} {row.question} {row.learn}".lower() for name, row in table().items()}
     about = near or sorted(
-        (name for name, text in texts.items() if word.lower() in text), key=lambda name: word.lower() not in name
+        (name for name, text in texts.items() if not word.isdigit() and word.strip() and word.lower() in text),
+        key=lambda name: word.lower() not in name,
     )
     meant = f"; did you mean {' or '.join(about[:_FEW])}?" if about else ""
     raise UsageError(f"{word!r} is no experiment{meant}; unstall course lists them")
