@@ -48,8 +48,8 @@ def test_a_metric_buffer_that_waits_in_each_step_is_seen(tmp_path: Path) -> None
     assert waits != source
     path = tmp_path / f"{name}.py"
     path.write_text(waits, "utf-8")
-    wrong = [check.sentence for check in run(path, ROWS[name], "h200").checks if not check.holds]
-    assert wrong == ["In the loop, a MetricBuffer waits for less than half of the time."]
+    wrong = [check.sentence for check in run(path, ROWS[name], "t4").checks if not check.holds]
+    assert wrong == ["In the loop, a MetricBuffer waits for less than a twentieth of the time."]
 
 
 def test_a_row_whose_package_is_missing_says_how_to_get_it() -> None:
