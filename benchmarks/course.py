@@ -159,6 +159,16 @@ def _rows() -> Iterator[str]:
     for name, row in table().items():
         yield f"| {row.number} | [`{name}`](#{row.number}-{name}) | {row.question} |"
     yield ""
+    yield "The columns of the tables below:"
+    yield ""
+    for gpu, of in recorded().items():
+        yield f"- {heading(gpu, of)}: {of.device}, torch {of.torch}, last run on {of.date}"
+    yield ""
+    yield (
+        "A virtual GPU is compared with the author's GPU only. Columns of different models, hosts and versions of torch"
+        " differ: the virtual H200 does not predict the real H100."
+    )
+    yield ""
     for name, row in table().items():
         yield from (
             f"### {row.number} {name}",

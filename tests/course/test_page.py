@@ -18,6 +18,8 @@ def test_the_page_is_made_of_the_rows() -> None:
     assert page(text) == text
     for name, row in table().items():
         assert f"### {row.number} {name}" in text
+    for of in recorded().values():
+        assert f"{of.device}, torch {of.torch}, last run on {of.date}" in text
 
 
 def test_recorded_figures_are_of_rows_and_can_be_read() -> None:

@@ -24,9 +24,9 @@ ROW = Row(
         ),
     ),
     learn=(
-        "A block loads each element from global memory once, and its threads share it. If a thread reads what another "
-        "thread wrote, a barrier must be in between, even if the values come out right without one. Such small "
-        "kernels take as long as an empty one."
+        "A block loads each element from global memory once or twice, and its threads share it. If a thread reads "
+        "what another thread wrote, a barrier must be in between, even if the values come out right without one. Such "
+        "small kernels take as long as an empty one."
     ),
     needs="numba",
 )
