@@ -12,8 +12,9 @@ ROW = Row(
         Check("The other lines do not.", "lines_that_do_not", equal=0),
     ),
     learn=(
-        "A line waits if the host needs a value: to print it, to decide by it, or to know how long a result is. Copies "
-        "from pageable memory wait, too. no_sync names each of them and forbids them, so that none comes back."
+        "A line waits if the host needs a value: to print it, to decide by it, or to know how long a result is. So do "
+        "copies, unless the memory is pinned and non_blocking=True. no_sync names each of them and forbids them, so "
+        "that none comes back."
     ),
     numerics="real",
 )

@@ -14,6 +14,13 @@ ROW = Row(
     ),
     checks=(
         Check(
+            "Products of 1,000 x 1,000 gain little from a second stream.",
+            "two products, two streams",
+            "two products, one stream",
+            0.85,
+            1.15,
+        ),
+        Check(
             "Large products fill the GPU, so a second stream gains nothing.",
             "two large products, two streams",
             "two large products, one stream",
@@ -28,8 +35,10 @@ ROW = Row(
         ),
     ),
     learn=(
-        "A stream is an order of work, not more of a GPU. A GPU has 40 (T4) to 132 (H100) multiprocessors. Two streams "
-        "help if each kernel leaves most of them idle, or if one copies while the other computes. Kernels that fill "
-        "the GPU take turns, and products of 1,000 x 1,000 already do."
+        "A stream is an order of work, not more of a GPU, which has 40 (T4) to 132 (H100) multiprocessors. Two "
+        "streams help if each kernel leaves most of them idle, or if one copies while the other computes. Kernels "
+        "that fill the GPU take turns, and products of 1,000 x 1,000 nearly fill it. If kernels are tiny, launching "
+        "them is the limit, and streams do not help either. Change: `with torch.cuda.stream(side): x = "
+        'pinned.to("cuda", non_blocking=True)`, then `main.wait_stream(side)`.'
     ),
 )
