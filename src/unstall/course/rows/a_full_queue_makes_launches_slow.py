@@ -34,6 +34,7 @@ ROW = Row(
     ),
     learn=(
         "If the GPU is slower than the host, the queue of launches fills, and launches wait for room. The long launch "
-        "is the GPU's time, seen from the host. Nothing is wrong, and a synchronize would gain nothing."
+        "is the GPU's time, seen from the host. Nothing is wrong, and a synchronize in each step gains nothing. "
+        "Change: one `torch.cuda.synchronize()` after the loop, and divide by its steps."
     ),
 )

@@ -13,7 +13,8 @@ ROW = Row(
     learn=(
         "A GPU works on an operator later than Python, so an error comes at some later call of CUDA. "
         "CUDA_LAUNCH_BLOCKING=1 makes each launch wait, but the program has to run again. If the loop runs within "
-        "`with blame():`, as it may all the time, the error names the line in the run that failed."
+        "`with blame():`, as it may all the time, the error names the line in the run that failed. Change: `with "
+        "blame(): train()`."
     ),
     numerics="real",
 )
