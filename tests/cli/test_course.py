@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 from cli.command import Cli
 
+from unstall.course.answer import Studied
+from unstall.course.result import Experiment
 from unstall.course.table import names, script, table
+from unstall.document.document import Code
 
 NAME = "the_allocator_keeps_memory"
 
@@ -110,3 +113,25 @@ def test_several_experiments_run_and_a_word_finds_some(unstall: Cli) -> None:
     assert outcome.code == 0
     assert outcome.out.index("8. Why is GPU memory") < outcome.out.index("9. How much memory")
     assert "did you mean the_queue_of_launches or " in unstall("course", "queue").err
+
+
+def test_each_line_of_what_to_do_next_can_be_pasted_into_a_shell() -> None:
+    """It fits into 80 columns with the indent of a report, so that no comment wraps into a line without its `#`."""
+    for name, row in table().items():
+        found = Experiment(
+            name=name,
+            number=row.number,
+            question=row.question,
+            gpu="t4",
+            output="",
+            said="",
+            failure="",
+            figures=(),
+            checks=(),
+            learn=row.learn,
+        )
+        *_, ending = Studied([found]).document().blocks
+        assert isinstance(ending, Code)
+        for other in row.related:
+            (line,) = (each for each in ending.lines if each.startswith(f"unstall course {other} "))
+            assert len(line) <= 78

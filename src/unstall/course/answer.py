@@ -60,13 +60,13 @@ class Studied(Shown):
         word = str(one.number) if one else "NAME"
         row = table()[one.name] if one else None
         after = [(line, f"then: {about}") for line, about in row.then] if row else []
-        after += [(f"unstall course {other}", _question(other)) for other in row.related] if row else []
+        after += [(f"unstall course {other}", _name(other)) for other in row.related] if row else []
         lines = [(line.format(word=word), about) for line, about in _NEXT] + after
-        return (Code(words("next"), tuple(f"{line:38}  # {about}" for line, about in lines), language="sh"),)
+        return (Code(words("next"), tuple(f"{line:34}  # {about}" for line, about in lines), language="sh"),)
 
 
-def _question(number: int) -> str:
-    return next(row.question for row in table().values() if row.number == number)
+def _name(number: int) -> str:
+    return next(name for name, row in table().items() if row.number == number)
 
 
 @dataclass(frozen=True, repr=False, slots=True)
