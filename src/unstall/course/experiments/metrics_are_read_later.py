@@ -9,12 +9,12 @@ import torch
 
 from unstall import MetricBuffer, no_sync
 
-STEPS = 20
 model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024, device="cuda") for _ in range(4)])
-batches = torch.randn(STEPS, 256, 1024, device="cuda")
+batches = torch.randn(20, 256, 1024, device="cuda")
 
 
 def loss_of(batch, detached=True):
+    torch.cuda._sleep(400_000)  # clock cycles, as more layers would take: the GPU is behind
     loss = model(batch).square().mean()
     return loss.detach() if detached else loss  # without detach(), it keeps what its gradient would need
 

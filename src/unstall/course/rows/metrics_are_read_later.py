@@ -23,7 +23,7 @@ ROW = Row(
             at_least=1000,
         ),
         Check("The losses are the same.", "loops with the losses of the first", equal=3),
-        Check("A loop that waits in each step is slower.", "time, in each step", "time, at the end", at_least=1.02),
+        Check("A loop that waits in each step is slower.", "time, in each step", "time, at the end", at_least=1.01),
     ),
     learn=(
         "Yes: a list of losses is read with one wait at the end, but until then you see no number and no NaN; "
