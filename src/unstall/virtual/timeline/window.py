@@ -31,6 +31,9 @@ def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
     of_calls = kept[timeline.waits.host] if len(timeline.waits) else np.zeros(0, np.bool_)
     remembered = (timeline.memory.time >= start_ns) & (timeline.memory.time < end_ns)
     peak = timeline.memory.reserved[(timeline.memory.device >= 0) & (timeline.memory.time < end_ns)].max(initial=-1)
+    told = timeline.meta.reserved_peak_bytes
+    if told is not None and not (timeline.memory.time >= end_ns).any():  # it may be of earlier memory than is here
+        peak = max(peak, told)
     timeline = replace(
         timeline,
         device=rows_of(device, ours),
