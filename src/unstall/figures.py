@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Sequence
 
 from unstall.errors import UsageError
@@ -175,6 +176,14 @@ def parse_share(text: str) -> float:
     if not match[2] and 0 < float(match[1]) <= 1:
         raise UsageError(f"{text!r} may be a fraction or a percentage: write a percentage and its sign, such as 20%")
     return float(match[1]) / 100
+
+
+def signal_name(number: int) -> str:
+    """Returns the name of a signal, such as "SIGTERM" for 15, or "signal 35" for a number without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _three_digits(value: float) -> str:

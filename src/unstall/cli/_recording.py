@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unstall.figures import counted, duration
+from unstall.figures import counted, duration, signal_name
 from unstall.guest.device import has_driver
 from unstall.recording.plain import LEAST_NS, LEAST_STEPS
 
@@ -124,14 +123,6 @@ def how_it_failed(ended: Exit) -> str | None:
     if ended.signal is not None:
         return f"{signal_name(ended.signal)} ended the program; the report is of what ran before"
     return f"the program ended with exit code {ended.code}; the report is of what ran before" if ended.code else None
-
-
-def signal_name(number: int) -> str:
-    """Returns the name of a signal, such as "SIGTERM" for 15, or "signal 35" for a number without a name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def rank_of(environ: Mapping[str, str]) -> int | None:

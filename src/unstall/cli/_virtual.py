@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from unstall.cli._commands import launcher
 from unstall.cli._progress import working
-from unstall.cli._recording import say, signal_name
+from unstall.cli._recording import say
 from unstall.cli._trace import Kept, kept_in, published
 from unstall.errors import TraceError, UsageError
-from unstall.figures import counted, duration
+from unstall.figures import counted, duration, signal_name
 from unstall.launching.children import arming_children
 from unstall.recording.settings import Settings
 from unstall.virtual.options import ENVIRONMENT, HOST_CLOCKS, NUMERICS, MachineOptions, parse

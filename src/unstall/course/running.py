@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from pathlib import Path
 from unstall.course.figures import Figure, figures_in
 from unstall.course.result import Checked, Experiment
 from unstall.course.row import Check, Row
+from unstall.figures import signal_name
 
 LIMIT_S = 120.0
 
@@ -115,15 +115,8 @@ def _ran(words: Iterable[str], limit_s: float, folder: str) -> tuple[str, str, s
     if not done.returncode:
         return done.stdout, done.stderr, ""
     last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "")
-    ended = f"with exit code {done.returncode}" if done.returncode > 0 else f"by {_signal_name(-done.returncode)}"
+    ended = f"with exit code {done.returncode}" if done.returncode > 0 else f"by {signal_name(-done.returncode)}"
     return done.stdout, done.stderr, f"the script ended {ended}{last and f': {last}'}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
 
 
 def _text(output: bytes | str | None) -> str:
