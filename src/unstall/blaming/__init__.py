@@ -1,1 +1,1 @@
-"""Finds the source line whose work failed on the device."""
+"""Finds the source line that launched the work that failed on the device."""

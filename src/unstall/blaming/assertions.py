@@ -10,8 +10,10 @@ _LONGEST = 8192
 
 
 class FirstLine:
-    """Searches stderr for the first match of `pattern`, and stores the match in `first`. Only lines that contain `mark`
-    are searched.
+    """Searches a program's stderr for the first match of a pattern. The attribute `first` is the
+    text of the match, or "" until there is one.
+
+    The constructor's `pattern` is searched only in lines that contain the bytes `mark`.
     """
 
     def __init__(self, mark: bytes, pattern: re.Pattern[str]) -> None:
@@ -21,7 +23,7 @@ class FirstLine:
         self._rest = b""
 
     def see(self, chunk: bytes) -> None:
-        """Searches the next chunk of stderr."""
+        """Searches one more piece of stderr. `chunk` continues the piece of the previous call."""
         *lines, rest = (self._rest + chunk).split(b"\n")
         self._rest = rest[-_LONGEST:]
         for line in lines:
@@ -31,7 +33,11 @@ class FirstLine:
 
 
 class Assertions(FirstLine):
-    """Stores the first device-side assertion that stderr contains. Every thread of a block prints its own assertion."""
+    """Finds the first device-side assertion in a program's stderr. The attribute `first` is its
+    text, or "" until there is one.
+
+    Every thread of a failed block prints an assertion of its own, so stderr may contain many.
+    """
 
     def __init__(self) -> None:
         super().__init__(b"Assertion `", ASSERTION)

@@ -73,10 +73,16 @@ _WITHOUT_ASSERTION = {
 
 
 def fits(assertion: str, kernel: str) -> bool:
-    """Returns whether `kernel` may have printed `assertion`. The name of the function in the assertion decides.
+    """Returns whether a failed assertion may come from a kernel.
 
-    A lambda has no name. For a lambda, the kernel's name is compared with the name of the source file instead, because
-    torch names source files after their kernels, for example IndexKernel.cu.
+    The text of an assertion names the function that contains it. That name must occur in the
+    kernel's name. If the function is a lambda, it has no name. In that case the name of the
+    assertion's source file must occur in the kernel's name, because torch names source files after
+    their kernels, for example IndexKernel.cu.
+
+    Args:
+        assertion: The text that the assertion printed.
+        kernel: The demangled name of the kernel.
     """
     found = ASSERTION.match(assertion)
     if not found:
@@ -91,11 +97,12 @@ def fits(assertion: str, kernel: str) -> bool:
 
 
 def cause_of(code: int, assertion: str, work: Sequence[str]) -> tuple[str, str]:
-    """Returns (cause, advice) for a CUDA error. Each is "" if it is not known.
+    """Returns `(cause, advice)` for a CUDA error: a text with the cause of the error, and a text
+    with what to do. A text is "" if it is not known.
 
     Args:
         code: The error, as a CUresult.
-        assertion: The text of the failed assertion, or "".
+        assertion: The text of the failed device-side assertion; "" if none failed.
         work: Names of the kernels that may have failed.
     """
     for text in (assertion, *work) if code == ASSERTED else ():

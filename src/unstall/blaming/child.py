@@ -34,7 +34,8 @@ def arm(settings: str | None) -> None:
     """Starts to record the work that this process launches on the device.
 
     Args:
-        settings: The arguments of `start`, as JSON.
+        settings: A JSON object whose fields are the arguments of `start`. Its field `folder` is
+            required.
     """
     wanted = json.loads(settings or "{}")
     folder = Path(wanted["folder"])
@@ -48,20 +49,26 @@ def arm(settings: str | None) -> None:
 
 
 def start(folder: Path, *, pinned: str = "", anomaly: bool = False, races: bool = False) -> Callable[[], None]:
-    """Records each call to the CUDA driver in a file, from the time when torch initialises CUDA.
+    """Starts to record the work that this process launches on the device.
+
+    Each call of the CUDA driver that puts work on a stream is recorded in a file, from the time
+    when torch initialises CUDA.
 
     Args:
         folder: The folder in which to write the file.
-        pinned: Lines of the program, in the format of `_marks.h`. Each time one of these lines has launched work, the
-            host waits for the device.
-        anomaly: Whether to turn on torch's anomaly mode, in which torch stores the forward stack of each backward op.
+        pinned: Lines of the program: FILE:LINE:VISIT, separated by newlines. From the VISIT-th
+            execution of the line on, the host waits for the work that the line launches. "" for no
+            lines.
+        anomaly: Whether to turn on torch's anomaly mode, in which torch stores the forward stack of
+            each backward op.
         races: Whether to look for races too.
 
     Returns:
         A function that stops the recording.
 
     Raises:
-        UnstallError: It is not possible to find the lines that make CUDA calls. `unavailable` gives the reason.
+        UnstallError: unstall cannot find the lines that make CUDA calls. The message gives the
+            reason.
     """
     if (why := unavailable()) is not None:
         raise UnstallError(why)
@@ -75,7 +82,13 @@ def start(folder: Path, *, pinned: str = "", anomaly: bool = False, races: bool 
 
 
 def start_now(folder: Path, ring: Path) -> None:
-    """Records calls to the CUDA driver in the file `ring` from now on. CUDA must be initialised."""
+    """Starts immediately to record each call of the CUDA driver that puts work on a stream. CUDA
+    must be initialised.
+
+    Args:
+        folder: The folder for other facts about this process, such as its version of torch.
+        ring: The file in which to record the calls. It must not exist.
+    """
     _blame.open(str(ring), "", whose_files())
     _follow(folder, ExitStack())
 
@@ -100,10 +113,12 @@ def unavailable() -> str | None:
 
 
 def whose_files() -> tuple[tuple[str, int], ...]:
-    """Returns (pattern, owner) pairs. A file belongs to the owner of the first pattern that its path matches.
+    """Returns `(pattern, owner)` pairs, which say who wrote a source file. A file belongs to the
+    owner in the first pair whose pattern matches the file's path.
 
-    A pattern that begins with ^ matches only at the start of a path. Other patterns match anywhere in a path. The
-    owners are the same as in `unstall.frameworks`.
+    A pattern that begins with ^ matches only at the start of a path. Other patterns match anywhere
+    in a path. The owner is a number: 0 for a framework, 1 for a library, 2 for the user, 3 for
+    nobody.
     """
     packages = tuple(f"{kind}-packages/{name}/" for kind in ("site", "dist") for name in sorted(FRAMEWORKS))
     standard = {f"^{path}/" for name in ("stdlib", "platstdlib") if (path := sysconfig.get_path(name))}
@@ -141,7 +156,9 @@ def _follow(folder: Path, undo: ExitStack, *, anomaly: bool = False) -> None:
 
 
 def _tell_forward(folder: Path) -> None:
-    """Writes the stack of the forward op whose backward op is running in this thread."""
+    """Writes a file to `folder`: the stack of the forward op whose backward op is running in this
+    thread.
+    """
     node = sys.modules["torch"]._C._current_autograd_node()
     if node is not None:
         about = {"node": node.name(), "stack": list(node.metadata.get("traceback_", ()))}
@@ -149,8 +166,8 @@ def _tell_forward(folder: Path) -> None:
 
 
 def _tell_ending(folder: Path) -> None:
-    """Writes what only this process knows about the fault: the last line of user code in the traceback, and the
-    tensors that the failing line uses.
+    """Writes a file to `folder`, with what only this process knows about a fault: the last line of
+    user code in the traceback, and the tensors that the failing line uses.
     """
     look()
     traceback = getattr(sys, "last_traceback", None)

@@ -1,7 +1,8 @@
-"""Finds the work that never finished.
+"""Finds the work of a program that never finished.
 
-The device writes numbers (marks) into a buffer (the ring). On each stream, the unfinished work is between the last mark
-that the device wrote and the mark after it, which the device did not write.
+On each stream, the device writes marks into the ring file. A mark is the number of a piece of work.
+The device writes it when it reaches that point of the stream. The unfinished work is between the
+last mark that the device wrote and the next one.
 """
 
 from __future__ import annotations
@@ -19,16 +20,18 @@ from unstall.blaming.ring import BEGUN, FINISHED, GRAPH, MARKED, NEVER, RECORD, 
 class Unfinished:
     """Work on one stream, or in one branch of a CUDA graph. Some of this work never finished.
 
-    A mark is a number that the device writes when it reaches a point of the stream. The device wrote the mark before
-    this work, but it did not write the mark after this work.
+    A mark is a number that the device writes when it reaches a point of the stream. The device
+    wrote the mark before this work, but it did not write the mark after this work.
 
     Attributes:
-        entries: The work, in order. One entry never finished, and the entries after this entry had not begun.
-        blocked: Whether the stream may have done nothing but wait for an event of another stream. That other stream
-            has unfinished work before the event.
-        is_last: Whether this is the last work of the stream, without a mark after it. Such work may have finished.
-        replays: If the work is in a CUDA graph, the launches of the graph. One of these launches never finished.
-            Otherwise None.
+        entries: The work, as rows of the ring file, in order. One of the rows never finished, and
+            the rows after it had not begun.
+        blocked: Whether the stream may have done nothing but wait for an event of another stream
+            that also has unfinished work, before the event.
+        is_last: Whether this is the last work of the stream, without a mark after it. Such work may
+            have finished.
+        replays: If the work is in a CUDA graph, the rows of the graph's launches. One of these
+            launches never finished. None if the work is not in a CUDA graph.
     """
 
     entries: Rows
@@ -38,12 +41,18 @@ class Unfinished:
 
     @property
     def launch(self) -> Any:
-        """The first entry of the work; for work in a graph, the entry of the first graph launch."""
+        """The row of the ring file for the call that launched this work. For work in a CUDA graph,
+        the call that launched the graph first.
+        """
         return self.entries[0] if self.replays is None else self.replays[0]
 
 
 def unfinished(ring: Ring) -> list[Unfinished]:
-    """Returns the work that was unfinished when the program ended. The work that most likely failed comes first."""
+    """Returns the work that was unfinished when the program ended. The work that most likely failed
+    comes first.
+
+    `ring` is the content of the file in which the program recorded its work.
+    """
     found = [each for stream in range(len(ring.tables["streams"])) for each in on_stream(ring, stream)]
     return sorted(found, key=_unlikeliness)
 
@@ -59,9 +68,12 @@ def _unlikeliness(each: Unfinished) -> tuple[bool, bool, int]:
 
 
 def on_stream(ring: Ring, stream: int) -> Iterator[Unfinished]:
-    """Yields the unfinished work of one stream. If the work replays CUDA graphs, yields one item per graph branch.
+    """Yields the unfinished work of one stream. If that work is launches of CUDA graphs, yields one
+    item per branch of the graphs that were running.
 
-    `stream` is the index of the stream in the ring's table of streams.
+    Args:
+        ring: The content of the file in which the program recorded its work.
+        stream: The index of the stream in the table `streams` of `ring`.
     """
     entries = ring.entries
     rows = entries[(entries["stream"] == stream) & (entries["number"] > ring.done[stream])]
@@ -82,13 +94,23 @@ def on_stream(ring: Ring, stream: int) -> Iterator[Unfinished]:
 
 
 def next_mark(rows: Rows, first: int) -> int:
-    """Returns the index of the first row after `first` that comes right after a mark; len(rows) if there is none."""
+    """Returns the index of the first row after row `first` that comes right after a mark. If there
+    is none, returns the number of rows.
+
+    A mark is a number that the device writes when it reaches a point of the stream.
+
+    Args:
+        rows: Rows of the ring file for one stream, in order.
+        first: The index of a row in `rows`.
+    """
     marks = np.flatnonzero(rows["marked"][first + 1 :] == MARKED)
     return int(first + 1 + marks[0]) if len(marks) else len(rows)
 
 
 def _is_held_up(ring: Ring, wait: Any) -> bool:
-    """Returns whether unfinished work precedes the event for which the entry `wait` waits."""
+    """Returns whether unfinished work comes before an event. The event is the one for which the row
+    `wait` of the ring file waits.
+    """
     record = ring.record_of(wait)
     if record is None:
         return False

@@ -21,15 +21,17 @@ _AROUND = 2
 
 
 class Blame(Shown):
-    """The report of a fault. `print` shows it. `save` writes it to a file, whose extension selects the format."""
+    """The report of a fault: an error that ended a program's use of the device. `print` shows the
+    report. `save` writes it to a file. The extension of the file's name selects the format.
+    """
 
     def __init__(self, result: BlameResult, again: str = "") -> None:
         """Makes the report of a result.
 
         Args:
-            result: What is known of the fault.
-            again: A command that reruns the program to find the line that failed. The report suggests the command if
-                several lines may have failed.
+            result: What is known of the program's fault.
+            again: A command that reruns the program to find the line that failed; "" for none. The
+                report suggests this command if several lines may have failed.
         """
         self.result = result
         self._again = again
@@ -40,12 +42,12 @@ class Blame(Shown):
 
 
 def document(result: BlameResult, again: str = "") -> Document:
-    """Returns the report of a result.
+    """Returns the report of a program's fault.
 
     Args:
         result: What is known of the fault.
-        again: A command that reruns the program to find the line that failed. The report suggests the command if
-            several lines may have failed.
+        again: A command that reruns the program to find the line that failed; "" for none. The
+            report suggests this command if several lines may have failed.
     """
     first = result.suspects[0] if result.suspects else None
     where = first.where if first else None
@@ -66,7 +68,9 @@ def document(result: BlameResult, again: str = "") -> Document:
 
 
 def is_certain(result: BlameResult) -> bool:
-    """Returns True if no error was seen, or if only one line can have failed."""
+    """Returns whether a result leaves no question open: the program had no error, or only one line
+    can have failed.
+    """
     open_ones = [suspect for suspect in result.suspects if not suspect.blocked]
     return not result.error or (len(open_ones) == 1 and not open_ones[0].others)
 
@@ -113,7 +117,9 @@ def _blocks(result: BlameResult, first: Suspect | None, again: str) -> Iterator[
 
 
 def source_block(suspect: Suspect) -> Block:
-    """Returns the suspect's source line, with the lines before and after it. `suspect.where` must not be None."""
+    """Returns the source text of the line whose work may have failed, with a few lines before and
+    after it. `suspect.where` must not be None.
+    """
     assert suspect.where is not None
     where, reached = suspect.where, []
     if suspect.iteration:

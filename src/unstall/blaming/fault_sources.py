@@ -1,4 +1,6 @@
-"""Sources of faults other than CUDA's driver. The virtual GPU is one: no driver fails there, so it tells its faults."""
+"""Sources of faults other than the CUDA driver. The virtual GPU is one: it has no driver that could
+report a fault, so it reports faults itself.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +10,31 @@ from typing import TypeAlias
 from unstall.blaming.result import BlameResult
 
 FaultsOf: TypeAlias = Callable[[], BlameResult]
-"""Returns what is known of the first fault in a block. If there was no fault, `error` of the result is ""."""
+"""A function that returns what is known of the first fault in a block of `unstall.blame()`. If
+there was no fault, the field `error` of the result is "".
+"""
 
 _sources: list[Callable[[], FaultsOf]] = []
 
 
 def add_source(begin: Callable[[], FaultsOf]) -> None:
-    """Adds a source of faults. It is asked instead of the driver.
+    """Adds a source of faults. From now on, blocks of `unstall.blame()` ask this source instead of
+    the CUDA driver.
 
     Args:
-        begin: A function that is called when a block of `unstall.blame()` begins. The result is called when the block
-            has ended with an error.
+        begin: A function that is called when a block of `unstall.blame()` begins. It returns a
+            second function. The second function is called when the block has ended with an error,
+            and returns what is known of the fault.
     """
     _sources.append(begin)
 
 
 def begin_block() -> FaultsOf | None:
-    """Returns the source's function for a block that begins. Returns None if only the driver knows of faults."""
+    """Tells the source of faults that a block of `unstall.blame()` begins. The source is the one
+    that was added last.
+
+    Returns:
+        The function to call when the block has ended with an error: it returns what is known of the
+        fault. None if no source was added, so that only the CUDA driver knows of faults.
+    """
     return _sources[-1]() if _sources else None

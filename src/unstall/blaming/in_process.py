@@ -23,28 +23,31 @@ from unstall.errors import UsageError
 
 
 def blame(*, races: bool = False) -> Blaming:
-    """Names the line whose GPU work failed, if a CUDA error is raised in a `with` block.
+    """Finds the line whose GPU work failed, if a CUDA error is raised in a `with` block.
 
-    The line is added to the exception as a note. The exception is not suppressed. Nothing is printed.
+    A note that names the line is added to the exception. The exception is not suppressed. Nothing
+    is printed.
 
-    Only one thread at a time may be in such a block. If another block is active, entering raises UsageError.
+    Only one thread at a time may be in such a block. If another such block is active, entering the
+    block raises UsageError.
 
     Args:
-        races: Also look for races between streams, and between device and host. This slows down each operator on the
-            host.
+        races: Also look for races between streams, and between device and host. This slows down
+            each operator on the host.
 
     Returns:
-        The context manager. It can be entered only once. After the block, its `report` is a `Blame`.
+        The context manager. It can be entered only once. After the block, its attribute `report` is
+        a `Blame`: a report that can be printed and saved.
     """
     return Blaming(races)
 
 
 class Blaming:
-    """The context manager that `blame()` returns, for one `with` block.
+    """The context manager that `blame()` returns. It can be used for one `with` block.
 
     Attributes:
-        report: None until the block has ended. After that, the report of the fault in the block, or a report that says
-            that no fault was seen.
+        report: None until the block has ended. After that, the report of the fault (the error of
+            the device) in the block, or a report that says that no fault was seen.
     """
 
     def __init__(self, races: bool) -> None:
@@ -55,12 +58,13 @@ class Blaming:
         self._undo: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
-        """Starts to record the work that the block puts on CUDA streams.
+        """Starts to record the work that the `with` block puts on CUDA streams.
 
         Raises:
-            UsageError: This context manager was entered before, or another block of `blame()` is active.
-            UnstallError: unstall cannot find the lines that make CUDA calls, for example because it does not support
-                this version of Python.
+            UsageError: This context manager was entered before, or another block of `blame()` is
+                active.
+            UnstallError: unstall cannot find the lines that make CUDA calls, for example because it
+                does not support this version of Python.
         """
         if self._folder is not None:
             raise UsageError("blame() is for one block: call it again for the next")
@@ -79,7 +83,9 @@ class Blaming:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Sets `report`. If a fault was seen, adds a note to the exception of the block."""
+        """Ends the recording, and sets `report`. If the device had an error in the `with` block,
+        adds a note to the block's exception.
+        """
         assert self._folder is not None
         try:
             result = self._verdict(self._folder, failed=error is not None)

@@ -17,12 +17,13 @@ def at_line(line: Line) -> str:
 
 
 def stream_name(handle: int, *, device: int = 0, thread: int = 0) -> str:
-    """Returns the name that reports use for a stream.
+    """Returns the name that reports use for a CUDA stream.
 
     Args:
         handle: The handle of the stream; 0 for a default stream.
-        device: The device of a default stream; 0 if it is not known.
-        thread: The thread of a per-thread default stream; 0 for all other streams.
+        device: If the stream is a default stream, the index of its device. 0 for all other streams,
+            or if it is not known.
+        thread: If the stream is a per-thread default stream, its thread. 0 for all other streams.
     """
     if thread:
         return f"the default stream of thread {thread}"

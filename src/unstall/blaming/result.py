@@ -19,7 +19,14 @@ class _Schema(msgspec.Struct):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A line of Python. `source` is the text of the line; "" if the file could not be read."""
+    """A line of Python code.
+
+    Attributes:
+        file: The path of the file.
+        line: The line number.
+        function: The function that contains the line.
+        source: The text of the line; "" if the file could not be read.
+    """
 
     file: str
     line: int
@@ -37,25 +44,29 @@ class Tensor(msgspec.Struct, frozen=True):
 
 
 class Suspect(msgspec.Struct, frozen=True, kw_only=True):
-    """A source line that put work on a stream. This work did not finish.
+    """A source line that put work on a stream, and whose work did not finish.
 
     Attributes:
         where: The line; None if it is not known.
         called_from: The lines of the user's code from which `where` was called, innermost first.
-        inner: The innermost Python line of the call stack, which may be in a library; None if it is not known.
-        iteration: Which execution of the line failed, counted from 1; None if this is not known.
-        iteration_to: The last execution that may have failed, if several may have failed; otherwise None. If it is
-            not None, `iteration` is the first execution that may have failed.
+        inner: The innermost Python line of the call stack, which may be in a library; None if it is
+            not known.
+        iteration: Which execution of the line failed, counted from 1; None if this is not known. If
+            several executions may have failed, the first of these.
+        iteration_to: The last execution that may have failed; None if only one execution can have
+            failed.
         work: Names of the kernels that the line launched, or descriptions of other work.
         stream: The stream's name.
         backward: Whether the work belongs to a backward pass.
-        forward: The lines of the user's code that called the forward op whose backward op failed, innermost first.
-        replayed: If the work is in a CUDA graph, the line that replayed the graph.
-        replay: Which replay of the graph failed, counted from 1.
-        replay_to: The last replay that may have failed, if several may have failed; otherwise None. If it is not
-            None, `replay` is the first replay that may have failed.
+        forward: If the failed work belongs to a backward op: the lines of the user's code that
+            called its forward op, innermost first.
+        replayed: If the work is in a CUDA graph, the line that replayed the graph; otherwise None.
+        replay: Which replay of the CUDA graph failed, counted from 1. If several replays may have
+            failed, the first of these. None if the work is in no graph, or if this is not known.
+        replay_to: The last replay that may have failed; None if only one replay can have failed.
         others: Other lines whose work may have failed instead.
-        others_work: The work of each line in `others`, in the same order.
+        others_work: For each line in `others`, the names of its kernels or descriptions of its
+            other work.
         blocked: Whether the work may merely have waited for another stream.
     """
 
@@ -77,12 +88,14 @@ class Suspect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Noticed(msgspec.Struct, frozen=True, kw_only=True):
-    """The CUDA call that returned the error.
+    """The CUDA call that returned the error of a fault. This call comes later than the launch of
+    the work that failed.
 
     Attributes:
         where: The line that made the call; None if it is not known.
         call: The name of the call.
-        later_ns: Time from the launch of the failed work to the return of the call; None if it is not known.
+        later_ns: Time from the launch of the failed work to the return of the call; None if it is
+            not known.
     """
 
     where: Line | None
@@ -91,7 +104,7 @@ class Noticed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """What the failed process itself wrote about its fault.
+    """What a process itself wrote about its fault (an error of its device).
 
     Attributes:
         tensors: The tensors that the failing line uses.
@@ -107,16 +120,19 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         stream: The stream's name.
-        waits: The kind of work that the stream is doing. "event" if it waits for an event, "value" if it waits for a
-            value in memory.
-        work: The line that put this work on the stream, with other possible lines in its `others`; None if no line is
-            known.
-        on: If the stream waits for an event, the line that recorded the event. If it waits for a value in memory, the
-            line that writes the value. Otherwise None.
-        on_stream: The stream that records the event or writes the value.
-        circular: Whether the stream `on_stream` waits for this stream, directly or through other streams.
-        is_sure: Whether this stream surely has unfinished work of its own. If false, its last work may have finished
-            without a mark, or the stream may only wait for other streams.
+        waits: What the stream has not finished. "event": it waits for an event. "value": it waits
+            for a value in memory. "kernel", "graph", "copy", "memset" or "collective": the kind of
+            work. "unknown": the recording does not have the work.
+        work: The line that put this work on the stream; None if no line is known. If other lines
+            are possible too, they are in the field `others` of `work`.
+        on: If the stream waits for an event, the line that recorded the event. If it waits for a
+            value in memory, the line that writes the value. Otherwise None.
+        on_stream: The name of the stream that records the event or writes the value; "" if there is
+            none.
+        circular: Whether the stream `on_stream` waits for this stream, directly or through other
+            streams.
+        is_sure: Whether this stream surely has unfinished work of its own. If false, its last work
+            may have finished, or the stream may only wait for other streams.
     """
 
     stream: str
@@ -129,14 +145,14 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Thread(msgspec.Struct, frozen=True, kw_only=True):
-    """A Python thread that is in the user's code.
+    """A Python thread that is executing the user's code.
 
     Attributes:
         at: The innermost line of the user's code in this thread.
-        stack: The frames of the thread, innermost first.
+        stack: The lines of the thread's stack, innermost first.
         is_main: Whether this thread is the main thread.
-        collective: The function of `torch.distributed` in which the thread may wait for other ranks; "" if there is
-            none.
+        collective: The function of `torch.distributed` in which the thread may wait for other
+            ranks; "" if it is in no such function.
     """
 
     at: Line
@@ -150,17 +166,19 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         pid: The process id.
-        state: "waits" if the process has made no progress for `quiet_ns`; "silent" if it did not answer in time.
-        rank: The rank in a distributed run; None if there is none.
-        world_size: The number of ranks; None if there are none.
+        state: "waits" if the process makes no progress and counts as hanging; "moves" if it does
+            not count as hanging; "silent" if it did not answer in time; "stopped" if a signal has
+            stopped it; "ended" if it has ended.
+        rank: The rank in a distributed run; None if the process has no rank.
+        world_size: The number of ranks; None if the process has no rank.
         quiet_ns: Time since the process last made progress; None if this is not known.
         worked: Whether the process has ever put work on a device.
-        at: The innermost line of the user's code in the main thread.
-        stack: The main thread's frames, innermost first.
-        threads: The Python threads that are in the user's code.
+        at: The innermost line of the user's code in the main thread; None if there is none.
+        stack: The lines of the main thread's stack, innermost first.
+        threads: The Python threads that are executing the user's code.
         streams: What each stream with unfinished work is doing.
-        collective: The function of `torch.distributed`, or the collective of the NCCL kernel, in which the process
-            waits for other ranks; "" if the process does not wait for ranks.
+        collective: The function of `torch.distributed`, or the collective of the NCCL kernel, in
+            which the process waits for other ranks; "" if the process does not wait for ranks.
     """
 
     pid: int
@@ -177,10 +195,11 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hang(msgspec.Struct, frozen=True, kw_only=True):
-    """Where each process of a program is while the program makes no progress.
+    """A hang: what each process of a program is doing while the program makes no progress.
 
     Attributes:
-        after_ns: The time-out by which the hang was found; None if a user asked where the program is.
+        after_ns: For how long the program made no progress until this counted as a hang; None if a
+            user asked what the program is doing.
         processes: The processes.
         ended: Whether unstall ended the program because of the hang.
         moved_ns: Length of the hang, if the program continued after it; otherwise None.
@@ -201,7 +220,8 @@ class RaceSide(msgspec.Struct, frozen=True, kw_only=True):
         operator: The operator's name.
         stream: The stream's name; None if the host did the operation.
         backward: Whether the operation belongs to a backward pass.
-        replayed: If the operation is in a graph, the line that replayed the graph.
+        replayed: If the operation is in a CUDA graph, the line that replayed the graph; otherwise
+            None.
     """
 
     where: Line | None
@@ -213,17 +233,18 @@ class RaceSide(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Race(msgspec.Struct, frozen=True, kw_only=True):
-    """Two operations that use the same memory and may run in either order.
+    """A race: two operations that use the same memory and may run in either order.
 
     Attributes:
         kind: The kind of race, such as "read-early".
         title: A sentence that says what happens.
         earlier: The operation that the program called first.
         later: The operation that the program called second.
-        bytes: The largest number of bytes that both operations used.
+        bytes: How many bytes both operations used. If the race was seen several times, the largest
+            number.
         count: How often this race was seen.
-        freed_at: If a second tensor got the memory of a first tensor, the line that freed the first tensor. Otherwise
-            None.
+        freed_at: If a second tensor got the memory of a first tensor, the line that freed the first
+            tensor. Otherwise None.
         fix: What to do about the race.
     """
 
@@ -238,23 +259,23 @@ class Race(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BlameResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a program's fault.
+    """What is known of a program's fault (an error of the device), of its hang, and of its races.
 
     Attributes:
         schema: Name and version of the JSON form.
         program: The program.
-        error: The error, in words; "" if no fault was seen.
+        error: The error of the device, in words; "" if no fault was seen.
         code: The error, as a CUresult.
         suspects: The lines whose work may have failed, the likeliest first.
-        noticed: The call that returned the error.
-        assertion: The text of the failed assertion.
-        cause: The cause of the error.
-        fix: What to do about the fault.
+        noticed: The CUDA call that returned the error; None if it is not known.
+        assertion: The text of the failed device-side assertion; "" if none failed.
+        cause: The cause of the error; "" if it is not known.
+        fix: What to do about the fault; "" if it is not known.
         tensors: The tensors that the failing line uses.
-        traceback: The last line of the user's code in the traceback.
-        unmarked: Why the result is not exact; "" if it is exact.
+        traceback: The last line of the user's code in the traceback; None if there is none.
+        unmarked: Why `suspects` may not be exact; "" if it is exact.
         dump: The core dump of a second run; None if there is none.
-        no_dump: Why no core dump was written, if the user asked for one; otherwise "".
+        no_dump: Why there is no core dump, if the user asked for one; otherwise "".
         hang: Where the program hangs; None if no hang was seen.
         races: The races; None if the run did not look for races.
         races_missing: Why some races may be missing; "" if there is no such reason.
@@ -280,7 +301,11 @@ class BlameResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_result(path: Path) -> BlameResult:
-    """Reads a result that `unstall run --blame` saved. Raises TraceError if the file is not such a result."""
+    """Reads a result that `unstall run --blame` saved as JSON.
+
+    Raises:
+        TraceError: The file is not such a result.
+    """
     with path.open("rb") as file:
         content = file.read(_LARGEST_BYTES + 1)
     if len(content) > _LARGEST_BYTES:

@@ -1,4 +1,6 @@
-"""Reads the ring file that `_marks.c` writes: the work that was put on each stream, and how far the device got."""
+"""Reads ring files. In a ring file, `_marks.c` records the work that a process puts on each stream,
+and how much of this work the device has done.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,14 @@ from unstall.errors import TraceError
 
 KERNEL, GRAPH, COPY, MEMSET, RECORD, WAIT, WAIT_VALUE, WRITE_VALUE = range(1, 9)
 NEVER, BEGUN, FINISHED = 0, 2**32 - 1, 2**32 - 2
-"""Special values of a graph's slot. Any other value is the number of an entry."""
+"""Special values in the table of what the device has done in each branch of a CUDA graph: it never
+began the branch, it has begun it, or it has finished it. Any other value is the number of the last
+work that it has done.
+"""
 MARKED = 1
-"""The value of an entry's field `marked` if a mark was put on the stream right before the entry."""
+"""The value of the field `marked` of a row if a mark was put on the stream right before the work of
+this row. A mark is a number that the device writes when it reaches that point of the stream.
+"""
 _MAGIC = b"UNSTBLM1"
 _STREAMS = 1024
 _LONGEST_NAME = 1024
@@ -68,7 +75,7 @@ Rows = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of Python.
+    """A line of Python code, as a ring file records it.
 
     Attributes:
         file: The file.
@@ -85,7 +92,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Ring:
-    """The content of a ring file. A program records in this file the work that it puts on streams.
+    """The content of a ring file. In this file, a process records the last calls by which it put
+    work on streams.
+
+    An entry is the row of one such call. Entries are numbered from 1 in the order of the calls.
 
     Attributes:
         header: The header of the file.
@@ -97,9 +107,10 @@ class Ring:
 
     @cached_property
     def entries(self) -> Rows:
-        """The newest entries, sorted by number. Each entry is a call that put work on a stream.
+        """The newest entries, sorted by number. Each entry is the row of one call that put work on
+        a stream.
 
-        The ring overwrites the oldest entries.
+        Older entries are missing, because newer ones have overwritten them in the file.
         """
         ring = self.tables["ring"]
         first = max(1, int(self.header["next"]) - len(ring))
@@ -110,15 +121,17 @@ class Ring:
 
     @cached_property
     def captured(self) -> Rows:
-        """Entries of the work in CUDA graphs. Row 0 is unused."""
+        """One row for each piece of work in CUDA graphs, as it was captured. Row 0 is unused."""
         return self.tables["captured"]
 
     @cached_property
     def done(self) -> list[int]:
-        """For each row of `streams`, the number of the last entry whose work is known to be done.
+        """For each row of the table `streams`, a number N: the stream's work up to the N-th call
+        that put work on any stream is known to be done.
 
-        Work is known to be done in three cases: the device wrote the number of the entry; the host waited for the work;
-        or another stream waited for an event after the work, and then continued.
+        Work is known to be done in three cases: the device wrote that it had reached the end of the
+        work; the host waited for the work; or another stream waited for an event after the work,
+        and then continued.
         """
         streams = self.tables["streams"]
         done = [
@@ -139,8 +152,8 @@ class Ring:
         return done
 
     def record_of(self, wait: Any) -> Any | None:
-        """Returns the entry that recorded the event for which `wait` waits; None if the ring has overwritten this
-        entry.
+        """Returns the call that recorded the event for which another call, `wait`, waits. Returns
+        None if the file no longer has this call. Each of the two calls is a row of `entries`.
         """
         numbers, records = self._records.get(int(wait["event"]), ([], []))
         at = bisect_left(numbers, int(wait["number"]))
@@ -157,7 +170,9 @@ class Ring:
         return found
 
     def of_stream(self, stream: int) -> Rows:
-        """Returns the entries of one stream. `stream` is the row of the stream in the table `streams`."""
+        """Returns the rows of `entries` that belong to one stream. `stream` is the index of the
+        stream in the table `streams`.
+        """
         return self._by_stream.get(stream, self.entries[:0])
 
     @cached_property
@@ -182,14 +197,18 @@ class Ring:
         return number if number < top else max(0, number - 2**32)
 
     def slot(self, capture: int) -> int:
-        """Returns the number that the device last wrote for one branch of a CUDA graph.
+        """Returns the number that the device last wrote for one branch of a CUDA graph: NEVER,
+        BEGUN, FINISHED, or the number of the last work of the branch that the device has done.
 
-        `capture` is the row of the branch in the table `captures`.
+        `capture` is the index of the branch in the table `captures`.
         """
         return int(self.tables["slots"][_STREAMS + capture])
 
     def place(self, line: int) -> Place | None:
-        """Returns row `line` of the table of lines as a `Place`; None for row 0, which means that there is no line."""
+        """Returns a row of the table of source lines as a `Place`.
+
+        `line` is the index of the row. Returns None for row 0, which stands for "no line".
+        """
         if not 0 < line < len(self.tables["lines"]):
             return None
         row = self.tables["lines"][line]
@@ -197,11 +216,11 @@ class Ring:
         return Place(self.text(code["file"]), int(row["number"]), self.text(code["function"]), int(row["whose"]))
 
     def stack(self, stack: int) -> tuple[Place | None, Place | None, tuple[Place, ...]]:
-        """Returns row `stack` of the table of stacks.
+        """Returns a row of the table of call stacks. `stack` is the index of the row.
 
         Returns:
-            (innermost line of the user's code, innermost line of all code, lines from which the user's line was
-            called).
+            `(innermost line of the user's code, innermost line of all code, lines from which the
+            user's line was called)`.
         """
         if not 0 <= stack < len(self.tables["stacks"]):
             return None, None, ()
@@ -210,30 +229,36 @@ class Ring:
         return self.place(int(row["line"])), self.place(int(row["inner"])), tuple(each for each in outer if each)
 
     def kernel(self, kernel: int) -> str:
-        """Returns the linker symbol in row `kernel` of the table of kernels; "" for row 0."""
+        """Returns the linker symbol of a kernel. `kernel` is the kernel's index in the table of
+        kernels. Returns "" for row 0, which stands for "no kernel".
+        """
         return self.text(self.tables["kernels"][kernel]["text"]) if kernel < len(self.tables["kernels"]) else ""
 
     def text(self, at: int) -> str:
-        """Returns the text at byte `at` of the table of texts."""
+        """Returns the text that begins at byte `at` of the table of texts."""
         text: bytes = self.tables["text"][int(at) : int(at) + 4097].tobytes()
         return text.partition(b"\0")[0].decode(errors="replace")
 
 
 def name_in_results(linked: str) -> str:
-    """Returns the name that results use for a kernel: the first 1024 bytes of the kernel's linker symbol, demangled."""
+    """Returns the name that results use for a kernel: the first 1024 bytes of the kernel's linker
+    symbol, demangled.
+
+    `linked` is the linker symbol.
+    """
     return demangled(linked.encode()[:_LONGEST_NAME].decode(errors="replace"))
 
 
 def pulse(path: Path) -> tuple[bytes, bool, bool]:
-    """Reads the parts of a ring file that show whether the program makes progress.
+    """Reads the parts of a ring file that show whether its process makes progress.
 
     Returns:
-        (bytes that change while the program makes progress, whether the program has put work on a device, whether a
-        CUDA error was seen).
+        `(pulse, worked, failed)`: bytes that change while the process makes progress; whether the
+        process has put work on a device; whether a CUDA call has returned an error of the device.
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: The file is not a ring.
+        ValueError: The file is not a ring file.
     """
     with path.open("rb") as file:
         content = file.read(_PULSE_BYTES)
@@ -252,7 +277,7 @@ def read_ring(path: Path) -> Ring:
 
     Raises:
         OSError: The file cannot be read.
-        TraceError: The file is not a ring.
+        TraceError: The file is not a ring file.
     """
     content = np.fromfile(path, dtype=np.uint8)
     if len(content) < _HEADER.itemsize or bytes(content[:8]) != _MAGIC:

@@ -1,4 +1,6 @@
-"""Runs a program with `--blame`. When the program has ended, reads the files that it wrote about its work and fault."""
+"""Runs a program with `--blame`. When the program has ended, reads the files that the program wrote
+about its work and its fault.
+"""
 
 from __future__ import annotations
 
@@ -29,18 +31,20 @@ from unstall.launching.launch import Exit, launch
 from unstall.launching.passing_on import passed_on
 
 HUNG = 124
-"""The exit code if unstall ended the program because the program hung. timeout(1) uses the same exit code."""
+"""The exit code of `unstall run` if unstall ended the program because the program hung. timeout(1)
+uses the same exit code.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended, and what is known of its fault.
+    """How a program ended, and what is known of its fault (an error of the device).
 
     Attributes:
         exit: How the program ended.
         result: What is known about faults, hangs and races; None if nothing is known.
         missing: Why it is not known whether the program had a fault; "" if it is known.
-        ring: The work that the program recorded; None if the program recorded no work.
+        ring: The work that the program put on streams; None if the program recorded no work.
     """
 
     exit: Exit
@@ -50,8 +54,8 @@ class Ended:
 
 
 def make_folder() -> Path:
-    """Creates a temporary folder. If possible, the folder is in shared memory, because the program writes to the folder
-    at every kernel launch.
+    """Creates a temporary folder for the files in which a program records its work. If possible,
+    the folder is in shared memory, because the program writes to it at every kernel launch.
     """
     where = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
     try:
@@ -70,18 +74,21 @@ def supervise(
     stdout_to_stderr: bool = False,
     watcher: Watcher | None = None,
 ) -> Ended:
-    """Runs the program until it ends, and returns how it ended.
+    """Runs a program until it ends, and finds out whether and where its work on the device failed.
 
     Args:
         program: The program and its arguments.
         folder: The folder in which the program records its work.
-        pinned: Lines of the program, in the format of `_marks.h`. Each time one of these lines has launched work, the
-            host waits for the device.
-        anomaly: Whether to turn on torch's anomaly mode, in which torch stores the forward stack of each backward op.
+        pinned: Lines of the program: FILE:LINE:VISIT, separated by newlines. From the VISIT-th
+            execution of the line on, the host waits for the work that the line launches. "" for no
+            lines.
+        anomaly: Whether to turn on torch's anomaly mode, in which torch stores the forward stack of
+            each backward op.
         races: Whether to look for races too.
         stdout_to_stderr: Whether the program's stdout goes to stderr.
-        watcher: Looks for hangs of the program and of the Python processes that the program starts. If the user has
-            turned off the search for hangs, the started processes are not watched.
+        watcher: Looks for hangs of the program, and of the Python processes that the program
+            starts. If its user has turned off the search for hangs, the started processes are not
+            watched. None to look for no hangs.
 
     Raises:
         UsageError: The program cannot be started.
@@ -123,7 +130,9 @@ def supervise(
 
 
 def with_races(result: BlameResult, folder: Path) -> BlameResult:
-    """Returns a copy of the result that also has the races that the program wrote to `folder`."""
+    """Returns a copy of a result, to which the races are added that the program saved to a file in
+    `folder`.
+    """
     seen = read_races(folder)
     return msgspec.structs.replace(result, races=seen.races, races_missing=seen.missing)
 

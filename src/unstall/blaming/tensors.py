@@ -1,6 +1,7 @@
-"""In the frames of a traceback, finds the tensors that a line uses.
+"""Finds the tensors that a source line uses, in the frames of a traceback.
 
-Reads only shapes, types and devices, because the host knows these. The values cannot be read from a failed device.
+Reads only shapes, types and devices of the tensors, because the host knows these. Their values
+cannot be read from a failed device.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ _MOST = 12
 def tensors_of(where: Line, traceback: TracebackType | None) -> tuple[Tensor, ...]:
     """Returns the tensors that the statement at the line `where` uses.
 
-    The names in the statement are looked up in a frame of `traceback`: the innermost frame of the function that
-    contains the line.
+    The names in the statement are looked up in a frame of `traceback`: in the innermost frame of
+    the function that contains the line.
     """
     frames = [frame for frame in _frames(traceback) if frame.f_code.co_filename == where.file]
     of_function = [frame for frame in frames if frame.f_code.co_qualname == where.function]

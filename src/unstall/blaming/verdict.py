@@ -1,4 +1,6 @@
-"""Finds which work of an ended program failed, and the line that launched it. Reads the program's ring file."""
+"""Finds which work of an ended program failed, and the line that launched it. Reads the ring file:
+the file in which the program recorded the work that it put on streams.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,15 @@ _MOST_NAMES = 8
 
 
 def verdict(ring: Ring, *, assertion: str = "", program: str = "", dump: CoreDump | None = None) -> BlameResult:
-    """Returns what is known of the fault. If the program saw no error, `error` of the result is "".
+    """Returns what is known of a program's fault (an error of the device). If the program saw no
+    error, the field `error` of the result is "".
 
     Args:
-        ring: The work that the program recorded.
-        assertion: The text of the failed assertion, or "".
+        ring: The work that the program put on streams.
+        assertion: The text of the failed device-side assertion; "" if none is known.
         program: The program, for the result.
-        dump: A core dump of the same fault, which names the failed kernel. Without it, the kernel is guessed from
-            `assertion`.
+        dump: A core dump of the same fault, which names the failed kernel. If None, the kernel is
+            guessed from `assertion`.
     """
     header = ring.header
     code = int(header["error_code"])
@@ -86,13 +89,15 @@ def _by_kernel(
 
 
 def suspect_of(ring: Ring, each: Unfinished, may_be: Callable[[str], bool] = lambda _: False) -> Suspect:
-    """Returns the line whose work never finished. `others` of the result contains other lines that are possible.
+    """Returns the line whose work never finished. If other lines are possible too, they are in the
+    field `others` of the result.
 
     Args:
-        ring: The work that the program recorded.
+        ring: The work that the program put on streams.
         each: The unfinished work.
-        may_be: A function that takes the demangled name of a kernel, and returns whether the kernel may have failed. If
-            it returns False for all kernels, all kernels count as possible.
+        may_be: A function that takes the demangled name of a kernel, and returns whether the kernel
+            may have failed. If it returns False for all kernels in `each`, all of them count as
+            possible.
     """
     open_ones = _open(ring, each.entries, may_be)
     first = open_ones[0]
@@ -147,7 +152,9 @@ def _work(ring: Ring, entries: Any) -> tuple[str, ...]:
 
 
 def name_of_stream(ring: Ring, number: int) -> str:
-    """Returns the name of a stream for reports. `number` is the row of the stream in the table `streams`."""
+    """Returns the name that reports use for a stream. `number` is the index of the stream in the
+    table `streams` of `ring`.
+    """
     row = ring.tables["streams"][number]
     return stream_name(int(row["handle"]), thread=int(row["thread"]))
 
@@ -164,7 +171,9 @@ def line_of(place: Place | None) -> Line | None:
 
 
 def _unmarked(header: Any) -> str:
-    """Returns why the suspects may be inexact; "" if they are exact."""
+    """Returns why the lines whose work may have failed are not exact; "" if they are exact.
+    `header` is the header of the ring file.
+    """
     refused, lost = int(header["refused"]), int(header["lost_streams"])
     if refused:
         return f"the driver refused {refused:,} of {int(header['marks']):,} marks (error {int(header['refusal'])})"

@@ -23,25 +23,29 @@ _WITHOUT_MEMORY = (  # from this version of CUDA on, as cuDriverGetVersion tells
 
 
 def arm(folder: str | None) -> None:
-    """Writes the process id to `folder`, because the name of the core dump contains the process id.
+    """Writes the process id of this process to a file in `folder`. The name of this process's core
+    dump contains the id.
 
-    The environment variables that ask for the dump come from `variables`. These variables are set before the process
-    starts.
+    This function does not ask for the dump. The environment variables that ask for it are set
+    before the process starts.
     """
     (Path(folder or ".") / PROCESS).write_text(str(os.getpid()))
 
 
 def is_armed(environment: Mapping[str, str]) -> bool:
-    """Returns whether a process with this environment writes a core dump when a kernel fails."""
+    """Returns whether a process with the variables in `environment` writes a core dump when a
+    kernel fails.
+    """
     return environment.get(ENABLE) == "1"
 
 
 def variables(environment: Mapping[str, str], folder: Path, driver: Any = None) -> tuple[dict[str, str], str]:
-    """Returns (variables, reason) for a core dump.
+    """Returns `(variables, reason)` for a core dump.
 
-    `variables` are environment variables. A process that gets them writes its core dump to `folder`. They are {} if the
-    user has set variables for core dumps, or if the driver cannot write a small dump. `reason` says why no dump will be
-    written. It is "" if a dump will be written.
+    `variables` maps names of environment variables to values. A process with these variables writes
+    its core dump to `folder`. The dict is empty if the user has already set variables for core
+    dumps, or if the driver cannot write a dump without the device's memory. `reason` says why no
+    dump will be written. It is "" if a dump will be written.
 
     Args:
         environment: The environment of this process.

@@ -26,10 +26,10 @@ _LONGEST_TABLE = 1 << 28
 
 @dataclass(frozen=True)
 class Function:
-    """A GPU function.
+    """A GPU function that was loaded on the device.
 
     Attributes:
-        module: The module of machine code that contains the function.
+        module: The module that contains the function's machine code.
         linked: The function's linker symbol.
         at: The function's first address on the device.
     """
@@ -39,9 +39,12 @@ class Function:
     at: int
 
     def instruction(self, address: int, warps: int = 0) -> Instruction:
-        """Returns the instruction at `address`, which must be in this function.
+        """Returns the instruction at an address.
 
-        `warps` is the number of warps that were at this address. The result contains this number.
+        Args:
+            address: An address of the device, in the machine code of this function.
+            warps: How many warps were at this address. The result's field `warps` has the same
+                number.
         """
         source = self.module.lines.lines_at(self.at, address)
         name, offset = demangled(self.linked), address - self.at
@@ -49,14 +52,17 @@ class Function:
 
 
 class Module:
-    """A module of machine code, as it was loaded on the device. All addresses are addresses on the device."""
+    """A module of machine code, as it was loaded on the device. All addresses are addresses on the
+    device.
+    """
 
     def __init__(self, content: Bytes, what: str, steps: Steps) -> None:
         self._elf, self._steps = Elf(content, what), steps
 
     def functions(self) -> Iterator[tuple[NDArray[Any], Bytes]]:
-        """Yields (symbols, strings) for each symbol table: the symbols of loaded functions, and the string table with
-        the names of the symbols.
+        """Yields `(symbols, strings)` for each symbol table of the module. `symbols` are the
+        table's rows for functions that were loaded. `strings` is the string table that contains the
+        names of these functions.
         """
         for number in self._elf.filled(SYMBOLS):
             data, link = self._elf.data(number), int(self._elf.sections[number]["link"])
@@ -93,7 +99,9 @@ class Code:
         self._owner = np.repeat(np.arange(len(tables)) - 1, [len(table) for table in tables])[order]
 
     def function(self, address: int) -> Function | None:
-        """Returns the function that contains this address; None if no function contains it."""
+        """Returns the function that contains an address of the device; None if no function contains
+        the address.
+        """
         at = int(np.searchsorted(self._symbols["value"], np.uint64(address), side="right")) - 1
         if at < 0 or address - int(self._symbols[at]["value"]) >= int(self._symbols[at]["size"]):
             return None

@@ -17,7 +17,9 @@ _UNNAMED = "(anonymous namespace)"
 
 
 class ShownCoreDump(Shown):
-    """The report of a core dump. `print` shows it. `save` writes it to a file, whose extension selects the format."""
+    """The report of a core dump. `print` shows the report. `save` writes it to a file. The
+    extension of the file's name selects the format.
+    """
 
     def __init__(self, dump: CoreDump) -> None:
         self.dump = dump
@@ -38,7 +40,9 @@ class ShownCoreDump(Shown):
 
 
 def facts(dump: CoreDump) -> Iterator[Words]:
-    """Yields lines about the dump's exception, for the report of the run that wrote the dump."""
+    """Yields the lines that say which exception a core dump shows, and where. They are lines of the
+    report of the run that wrote the dump.
+    """
     if dump.failed is not None:
         yield from _of_grid(dump.failed)
     for exception in dump.elsewhere if dump.failed is None else ():

@@ -1,7 +1,8 @@
-"""The sections of an ELF file. GPU core dumps are ELF files. The modules of machine code in them are ELF files too.
+"""Reads the sections of an ELF file. GPU core dumps are ELF files. Each module of machine code in a
+dump is an ELF file too.
 
-The file is untrusted, so each offset and size in it is checked against the file's own size before use. The time to
-read a file is linear in its size.
+An ELF file is untrusted, so each offset and each size in it is checked against the size of the file
+before use. The time to read a file is linear in its size.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ _SECTION = np.dtype(
 _MOST_SECTIONS, _MOST_READ = 1 << 22, 1 << 17
 _LONGEST_TEXT = 1 << 14
 _BIG_COUNT = 0xFFFF
-"""If a header field has this value, the real number is too large for the field, and is stored in section 0."""
+"""If a header field has this value, the real number is too large for the field, and section 0
+contains the number.
+"""
 
 
 class Elf:
@@ -37,21 +40,22 @@ class Elf:
     Attributes:
         content: The bytes of the file.
         what: The name of the file in error messages.
-        sections: The section table. The number of a section is the index of its row.
+        sections: The section table: an array with one row per section. A section's number is the
+            index of its row.
         abi: The EI_OSABI field of the header.
         kind: The e_type field of the header.
         machine: The e_machine field of the header.
     """
 
     def __init__(self, content: Bytes, what: str) -> None:
-        """Reads the header and the section table.
+        """Reads the header and the section table of an ELF file.
 
         Args:
             content: The bytes of the file.
             what: The name of the file in error messages.
 
         Raises:
-            TraceError: `content` is not a 64-bit ELF file, or it is cut off.
+            TraceError: `content` is not a 64-bit ELF file, or its end is missing.
         """
         self.content, self.what = content, what
         if len(content) < _HEADER.size or bytes(content[:6]) != b"\x7fELF\x02\x01":
@@ -76,15 +80,16 @@ class Elf:
         return self.content[at : at + count * _SECTION.itemsize].view(_SECTION)
 
     def of_type(self, kind: int) -> NDArray[np.intp]:
-        """Returns the section numbers of all sections that have the type `kind`."""
+        """Returns the numbers of the sections whose ELF type (sh_type) is `kind`, ascending."""
         return np.flatnonzero(self.sections["type"] == kind)
 
     def filled(self, kind: int) -> list[int]:
-        """Returns the section numbers of all non-empty sections that have the type `kind`.
+        """Returns the numbers of the non-empty sections whose ELF type (sh_type) is `kind`,
+        ascending.
 
         Raises:
-            TraceError: There are too many such sections, or their total size is larger than the file. In both cases,
-                reading them would take too long.
+            TraceError: There are too many such sections, or their total size is larger than the
+                file. In both cases, reading them would take too long.
         """
         numbers = self.of_type(kind)
         numbers = numbers[self.sections["size"][numbers] > 0]

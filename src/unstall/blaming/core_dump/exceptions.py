@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 
 class Meaning(NamedTuple):
-    """A kind of GPU exception.
+    """What one kind of GPU exception means.
 
     Attributes:
-        name: NVIDIA's name for the exception.
-        words: What the exception means.
+        name: NVIDIA's name for the kind of exception.
+        words: What the exception means, in words.
         error: The CUresult that CUDA calls return after the exception.
     """
 
@@ -49,5 +49,9 @@ _MEANINGS = {
 
 
 def meaning(code: int) -> Meaning:
-    """Returns what the exception with this code means. An unknown exception is named by its code."""
+    """Returns what an exception means. `code` is a value of CUDBGException_t in NVIDIA's
+    cudadebugger.h.
+
+    If `code` is not known, the result's `name` contains the code.
+    """
     return _MEANINGS.get(code, Meaning(f"Exception {code}", "an exception that this version of unstall does not know"))

@@ -15,7 +15,7 @@ from unstall.errors import TraceError
 
 _USUAL_FILE = "core_%t_%h_%p.nvcudmp"
 _CLOCKS_DIFFER_S = 2.0
-"""By how many seconds the modification time of a file may be wrong."""
+"""By how many seconds a file's modification time may differ from the time of this machine's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,9 @@ class Found:
     """The result of a search for the core dump of a process.
 
     Attributes:
-        file: The core dump; None if no file was found.
-        dump: The contents of the file; None if it was not read.
+        file: The core dump file, of this process or of another one that has the same environment;
+            None if no file was found.
+        dump: The contents of `file`; None if it was not read.
         why: Why `dump` is None; "" if `dump` is not None, or if no reason is known.
     """
 
@@ -34,15 +35,16 @@ class Found:
 
 
 def find(environment: Mapping[str, str], process: int, since_s: float) -> Found:
-    """Finds and reads the core dump that a process has written.
+    """Finds the core dump that a process has written, and reads it.
 
-    Child processes inherit the environment, and may write dumps too. A child's dump is not read, because it may show a
-    different fault.
+    Child processes of the process inherit its environment, and may write core dumps too. The dump
+    of a child is found but not read, because it may show a different fault.
 
     Args:
         environment: The environment of the process.
         process: The process id.
-        since_s: The earliest time at which the dump may have been written, in seconds since the epoch.
+        since_s: The earliest time at which the dump may have been written, in seconds since the
+            epoch.
     """
     if not is_armed(environment):
         return Found()

@@ -1,4 +1,6 @@
-"""Adds source lines to a core dump: the lines that launched the kernels. They come from the saved result of a run."""
+"""Adds source lines to a core dump: the lines of Python that launched the kernels. The lines come
+from the saved result of the run that failed.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,11 @@ from unstall.blaming.ring import name_in_results
 
 
 def launched_by(dump: CoreDump, result: BlameResult) -> CoreDump:
-    """Returns a copy of the dump, with the lines that launched each kernel.
+    """Returns a copy of a core dump, to which the lines that may have launched each kernel are
+    added.
 
-    A line of `result` counts as a line that launched a kernel if the line's unfinished work contains this kernel.
+    A line of Python in `result` may have launched a kernel if that kernel is among the line's
+    unfinished work.
     """
     lines = list(_lines(result))
 

@@ -20,7 +20,7 @@ from unstall.blaming.core_dump.result import SourceLine
 
 _MOST_STEPS, _DEEPEST = 1_000_000, 16
 _SEARCHED_IN_A_STEP = 1 << 10
-"""How many bytes of a table are searched in one step of work."""
+"""How many bytes of a line table one step of work searches. `Steps` limits the number of steps."""
 _NAMED_IN_A_STEP, _LONGEST_NAME = 1 << 6, 1 << 14
 _END, _SET_ADDRESS, _INLINED = 1, 2, 0x90
 _COPY, _ADVANCE_PC, _ADVANCE_LINE, _SET_FILE, _CONST_ADD_PC, _FIXED_ADVANCE_PC = 1, 2, 3, 4, 8, 9
@@ -35,7 +35,7 @@ class _Row(NamedTuple):
 
 
 class _Cursor:
-    """Reads numbers from a unit of the line table. Raises ValueError at the end of the unit."""
+    """Reads numbers from a unit (a part) of the line table. Raises ValueError at the end of the unit."""
 
     def __init__(self, content: bytes, at: int, end: int) -> None:
         self.content, self.at, self.end = content, at, min(end, len(content))
@@ -79,9 +79,10 @@ class _Cursor:
 
 @dataclass(frozen=True)
 class _Unit:
-    """The header of a unit (a part of the line table).
+    """The header of a unit (a part) of the line table.
 
-    The first file has number 1 in DWARF versions up to 4, and number 0 in version 5.
+    `files` has the unit's source files. Their numbers begin at 1 in DWARF versions up to 4, and at
+    0 in version 5.
     """
 
     shortest: int
@@ -93,13 +94,17 @@ class _Unit:
 
 
 class Steps:
-    """Limits the work on the line tables of one dump, because an untrusted table could take forever to read."""
+    """A limit on the work that the line tables of one core dump may cause. An untrusted table could
+    otherwise take forever to read.
+    """
 
     def __init__(self, left: int = _MOST_STEPS) -> None:
         self._left = left
 
     def take(self, count: int) -> None:
-        """Subtracts `count` from the remaining steps of work. Raises ValueError if too few steps remain."""
+        """Takes `count` steps of work from the limit. Raises ValueError if the limit has fewer
+        steps left.
+        """
         self._left -= count
         if self._left < 0:
             raise ValueError("the line tables are too long")
@@ -107,7 +112,9 @@ class Steps:
 
 @dataclass(frozen=True)
 class _Sequence:
-    """The rows of one function. `addresses` has the address of each row."""
+    """The rows of the line table for one function. `addresses` has the address of each row's
+    instruction.
+    """
 
     unit: _Unit
     rows: list[_Row]
@@ -115,23 +122,26 @@ class _Sequence:
 
 
 class LineTable:
-    """Finds the source lines of a module's instructions. The rows of a function are decoded only once."""
+    """Finds the source lines of the instructions of one module. A function's rows are decoded once,
+    at the first question about the function.
+    """
 
     def __init__(self, content: bytes, strings: bytes = b"", steps: Steps | None = None) -> None:
-        """Takes the sections of one module.
+        """Makes the line table of one module.
 
         Args:
-            content: The `.debug_line` section.
-            strings: The `.debug_line_str` section.
-            steps: The limit on the work. Several tables may share one limit. If None, this table has a limit of its
-                own.
+            content: The module's `.debug_line` section.
+            strings: The module's `.debug_line_str` section; b"" if it has none.
+            steps: The limit on the work. Several line tables may share one limit. If None, this
+                table has a limit of its own.
         """
         self._content, self._strings, self._steps = content, strings, steps or Steps()
         self._heads: dict[int, _Unit] = {}
         self._sequences: dict[int, _Sequence | None] = {}
 
     def lines_at(self, function: int, address: int) -> tuple[SourceLine, ...]:
-        """Returns the source line of the instruction at `address`, then the call sites through which it was inlined.
+        """Returns the source line of an instruction. If the instruction comes from an inlined
+        function, the lines that called this function follow, innermost first.
 
         Returns () if the table is broken, or has no row for the instruction.
 
@@ -203,9 +213,10 @@ def _head(cursor: _Cursor, strings: bytes, offset_bytes: int, steps: Steps) -> _
 
 
 def _old_files(cursor: _Cursor, steps: Steps) -> tuple[str, ...]:
-    """Returns the files that a table lists. The table must be in DWARF version 4 or earlier.
+    """Returns the paths of the source files that a unit of the line table lists. The unit must be
+    in DWARF version 4 or earlier.
 
-    The table does not contain folder 0, which is the compiler's working directory.
+    The unit does not contain folder 0, which is the compiler's working directory.
     """
     folders = [""]
     while folder := cursor.string():
@@ -226,7 +237,9 @@ def _files(cursor: _Cursor, strings: bytes, offset_bytes: int, steps: Steps) -> 
 
 
 def _entries(cursor: _Cursor, strings: bytes, offset_bytes: int, steps: Steps) -> Iterator[tuple[str, int]]:
-    """Yields (name, folder number) for each folder or file in a table of version 5."""
+    """Yields `(name, folder number)` for each folder or file that a unit of the line table lists.
+    The unit must be in DWARF version 5.
+    """
     form_of = [(cursor.leb(), cursor.leb()) for _ in range(cursor.byte())]
     for _ in range(cursor.leb()):
         steps.take(1 + len(form_of))

@@ -44,7 +44,9 @@ def read_core_dump(path: Path) -> CoreDump:
 
 
 class _Reader:
-    """Joins the tables of one dump. Finds the warp, the block, the multiprocessor and the device of each thread."""
+    """Joins the tables of one core dump. Finds the warp, the block, the multiprocessor and the
+    device of each thread.
+    """
 
     def __init__(self, elf: Elf) -> None:
         self._elf = elf

@@ -1,7 +1,8 @@
-"""Runs a program a second time to get a core dump of the program's fault, and adds the dump to the first run's result.
+"""Runs a program a second time to get a core dump of the fault that ended its first run. Adds the
+dump to the first run's result.
 
-The first run writes no core dump, because core dumps change how the program behaves. With core dumps, the program would
-notice a fault later, and would get a different error for a failed assertion.
+The first run writes no core dump, because core dumps change how a program behaves: it notices a
+fault later, and gets a different error for a failed assertion.
 """
 
 from __future__ import annotations
@@ -36,15 +37,19 @@ def run_for_dump(
     *,
     stdout_to_stderr: bool = False,
 ) -> Found:
-    """Runs the program with the environment variables `variables`, and reads the core dump that the program writes.
+    """Runs a program again, and reads the core dump that the program writes.
 
     Args:
         program: The program and its arguments.
-        folder: The folder for the dump. If the user's own environment variables name a place for the dump, the dump
-            goes to that place instead.
-        variables: The environment variables that `arming.variables` returned.
+        folder: The folder for the dump. If the user's own environment variables name another place
+            for core dumps, the dump goes to that place instead.
+        variables: The environment variables that make the program write a core dump, as
+            `arming.variables` returned them.
         first: How the first run ended.
         stdout_to_stderr: Whether the program's stdout goes to stderr.
+
+    Returns:
+        What was found. Its field `why` says why there is no dump, if that is known.
 
     Raises:
         UsageError: The program cannot be started.
@@ -73,10 +78,16 @@ def run_for_dump(
 
 
 def joined(first: Ended, found: Found) -> BlameResult | None:
-    """Returns the first run's result, to which the second run's core dump is added.
+    """Returns the result of a first run, to which the core dump of a second run is added. Returns
+    None if the first run has no result.
 
-    Suspects that did not launch the failed kernel are removed. If the second run wrote no dump of this fault, the
-    reason is added instead of a dump.
+    Suspects (lines whose work may have failed) are removed if they did not launch the kernel that
+    failed in the dump. If the second run wrote no dump of the same fault, the field `no_dump` gets
+    the reason instead.
+
+    Args:
+        first: How the first run ended.
+        found: The search for the core dump of the second run.
     """
     result, dump = first.result, found.dump
     if result is None or first.ring is None:
@@ -93,7 +104,9 @@ def joined(first: Ended, found: Found) -> BlameResult | None:
 
 
 def _is_another(result: BlameResult, dump: CoreDump) -> str:
-    """Returns the reason why the dump does not show the fault in `result`; "" if the dump shows this fault."""
+    """Returns the reason why `dump` does not show the fault in `result`; "" if the dump shows this
+    fault.
+    """
     exception = dump.exception
     if exception is None:
         return "that of the second run has no exception: the fault did not come back"

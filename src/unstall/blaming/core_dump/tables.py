@@ -1,9 +1,10 @@
-"""The tables of a core dump. Their rows have the format of NVIDIA's cudacoredump.h.
+"""Reads the tables of a core dump. Their rows have the format of NVIDIA's cudacoredump.h.
 
-Newer drivers write longer rows, which begin with the fields listed here. Older drivers write shorter rows; a field that
-is missing in a row is read as 0. All sections of one type are read as one table. The rows of a section belong to a
-parent, which is a row of another section. The field `link` of a section is the number of the parent's section, and the
-field `info` is the index of the parent in that section.
+Newer drivers write longer rows, which begin with the fields listed here. Older drivers write
+shorter rows; a field that is missing in a row is read as 0. All sections of one type are read as
+one table. The rows of a section belong to a parent, which is a row of another section. The header
+field `link` of a section is the number of the parent's section. The header field `info` is the
+index of the parent in that section.
 """
 
 from __future__ import annotations
@@ -62,11 +63,12 @@ _ROWS: dict[int, tuple[np.dtype[Any], str]] = {  # the fields that are read, and
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of all sections of one type.
+    """The rows of all sections of one type in a core dump. A row may belong to a parent: a row of
+    another table.
 
     Attributes:
         rows: The rows.
-        parent: For each row, the index of its parent in the rows of the parent table.
+        parent: For each row, the index of its parent in the other table.
         first_row: Maps the number of a section to the index of its first row in `rows`.
         counts: Maps the number of a section to the number of its rows.
     """
@@ -78,16 +80,17 @@ class Table:
 
 
 def table(elf: Elf, kind: int, parent: Table | None = None) -> Table:
-    """Reads all sections of type `kind` as one table.
+    """Reads all sections of one type as one table.
 
     Args:
         elf: The core dump.
-        kind: The type of the sections.
-        parent: The table that contains the parents of the rows. If it is None, `Table.parent` of the result is the
-            `info` field of each row's section.
+        kind: The ELF type (sh_type) of the sections.
+        parent: The table that contains the parents of the rows. If it is None, `Table.parent` of
+            the result has the header field `info` of each row's section instead.
 
     Raises:
-        TraceError: A section is cut off, has rows of a wrong size, or belongs to a row that does not exist.
+        TraceError: The end of a section is missing, a section has rows of a wrong size, or a
+            section belongs to a row that does not exist.
     """
     dtype, last = _ROWS[kind]
     assert dtype.fields is not None

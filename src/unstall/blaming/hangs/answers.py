@@ -1,6 +1,6 @@
-"""Asks a process which of its streams are done, and where its Python threads are.
+"""Asks a process which of its streams have finished their work, and where its Python threads are.
 
-An agent in the process (`_agent.c`) answers.
+A thread in that process (the agent, `_agent.c`) answers.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ _MOST_STACKS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of one process: which of its streams are done, and where its Python threads are.
+    """The answer of one process: which of its streams have finished their work, and where its
+    Python threads are.
 
     The streams are in the order of the table `streams` in the ring file of the process.
 
     Attributes:
-        results: For each stream, the CUresult by which the driver says whether the stream is done. NOT_ASKED if the
-            driver was not asked.
-        last: For each stream, the number of the last work on the stream before the driver was asked.
-        stacks: The Python stacks that faulthandler wrote.
+        results: For each stream, the CUresult with which the driver says whether the stream has
+            finished its work. NOT_ASKED if the driver was not asked about the stream.
+        last: For each stream, the number of the last work that had been put on it when the driver
+            was asked.
+        stacks: The text in which faulthandler wrote the Python stacks.
     """
 
     results: tuple[int, ...] = ()
@@ -40,11 +42,16 @@ class Answer:
 
 
 def ask(folders: Sequence[Path], wait_s: float = 2.0) -> list[Answer | None]:
-    """Asks several processes at the same time. Returns their answers; None for a process that does not answer in time.
+    """Asks several processes at the same time which of their streams have finished their work, and
+    where their Python threads are.
 
     Args:
-        folders: The folder of each process.
+        folders: The folder of each process, to which the process writes its answer.
         wait_s: How long to wait for the answers, in s.
+
+    Returns:
+        An answer for each of `folders`; None if the process does not answer in time, or cannot
+        answer.
     """
     questions = {folder: _question(folder) for folder in folders}
     until = time.monotonic() + wait_s
@@ -55,7 +62,9 @@ def ask(folders: Sequence[Path], wait_s: float = 2.0) -> list[Answer | None]:
 
 
 def _question(folder: Path) -> int | None:
-    """Asks the process of this folder. Returns the number of the question; None if the process has no agent."""
+    """Asks the process that writes to `folder`. Returns the number of the question; None if the
+    process has no agent (a thread that answers).
+    """
     try:
         with (folder / ANSWERS).open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
             asked = (struct.unpack_from("<I", memory, _ASKED_AT)[0] + 1) % 2**32

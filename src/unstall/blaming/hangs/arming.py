@@ -1,4 +1,5 @@
-"""Starts an agent in each Python child process of a program under `--blame`, for example in each rank.
+"""Starts an agent in each Python child process of a program under `--blame`, for example in each
+rank. The agent is a thread that answers where the process is.
 
 This module imports very little until the process imports torch.
 """
@@ -14,13 +15,17 @@ from unstall.guest.imports import when_imported
 
 MODULE = "unstall.blaming.hangs.arming"
 FOLDER = "UNSTALL_BLAME_FOLDER"
-"""The environment variable that names a folder. In this folder, each process makes a subfolder named by its PID."""
+"""The name of an environment variable. Its value is a folder. Each child process makes a subfolder
+there, named by its process id.
+"""
 
 
 def arm(settings: str | None) -> None:
-    """Starts an agent in this child process. If the agent is asked, it answers where the process is.
+    """Starts an agent in this child process: a thread that answers where the process is, if
+    `unstall run` asks.
 
-    Does nothing if the run has ended.
+    Does nothing if that `unstall run` has ended. `settings` is not used: the folder comes from the
+    environment.
     """
     del settings  # a child is given none
     above = Path(os.environ.get(FOLDER, ""))
@@ -33,8 +38,8 @@ def arm(settings: str | None) -> None:
 
 
 def _take(folder: Path) -> None:
-    """Makes a folder. If the folder exists, this process made it before an `execv`. In that case, the folder is
-    emptied.
+    """Makes the folder of this process. If the folder exists, this process made it before an
+    `execv`. In that case, the folder is emptied.
     """
     try:
         folder.mkdir(mode=0o700)
@@ -46,7 +51,7 @@ def _take(folder: Path) -> None:
 def _follow_work(folder: Path) -> None:
     """Starts to record the work of this process when CUDA is initialised.
 
-    Before that, no memory is used for the tables, which take 22 MiB.
+    The tables for the record take 22 MiB, which a process without CUDA does not spend.
     """
     from unstall.guest.device import when_initialised
 

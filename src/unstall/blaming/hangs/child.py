@@ -1,5 +1,5 @@
-"""Makes a process able to answer where the process hangs. To do so, starts an agent in C, and writes a file that
-identifies the process.
+"""Makes a process able to answer where it hangs. To do so, starts an agent (a thread in C that
+answers), and writes a file that identifies the process.
 
 This module runs in all Python processes of a program, so it imports very little.
 """
@@ -30,12 +30,13 @@ _GROUP = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
 
 
 def can_attend() -> bool:
-    """Returns whether `attend` can start an agent in this process."""
+    """Returns whether `attend` can start its agent in this process."""
     return _blame is not None and _blame.frames_supported()
 
 
 def attend(folder: Path) -> Callable[[], None]:
-    """Starts an agent that answers where this process is, and describes the process in `folder`.
+    """Starts an agent in this process: a thread that answers where the process is. Also writes a
+    description of the process to `folder`.
 
     Returns a function that ends the agent. This function does not remove the description.
     """
@@ -63,7 +64,7 @@ def _free_signal() -> int:
 
 
 def _follow_ranks(folder: Path, undo: ExitStack) -> None:
-    """Writes the rank of this process to `folder` when `init_process_group` has returned."""
+    """Writes the rank of this process to `folder` each time `init_process_group` has returned."""
     distributed = sys.modules["torch.distributed.distributed_c10d"]
     process = os.getpid()
 

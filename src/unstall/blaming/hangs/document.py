@@ -16,7 +16,9 @@ _MOST_OTHERS, _MOST_THREADS = 8, 8
 
 
 class HangReport(Shown):
-    """The report of a hang. `print` shows it. `save` writes it to a file, whose extension selects the format."""
+    """The report of a hang: a program that makes no progress. `print` shows the report. `save`
+    writes it to a file. The extension of the file's name selects the format.
+    """
 
     def __init__(self, result: BlameResult) -> None:
         self.result = result
@@ -77,7 +79,14 @@ def _of_end(hang: Hang) -> Iterator[str]:
 
 
 def _of_ranks(within: Sequence[Process], without: Sequence[Process], unseen: Sequence[int]) -> Iterator[str]:
-    """Yields sentences that say which ranks wait in a collective, and which ranks have not joined the collective."""
+    """Yields sentences that say which ranks wait in a collective, and which ranks have not joined
+    the collective.
+
+    Args:
+        within: The processes of ranks that wait in a collective.
+        without: The processes of the other ranks.
+        unseen: The ranks whose processes were not found.
+    """
     by_call: dict[tuple[str, str], list[int]] = {}
     for each in within:
         line = _line_of(each)
@@ -185,7 +194,9 @@ def _sure(process: Process) -> list[Standing]:
 
 
 def _line_of(process: Process) -> Line | None:
-    """Returns the line of the work that the device is executing. If this is not known, returns the host's line."""
+    """Returns the line that launched the work that the device is executing. If no such line is
+    known, returns the line that the host is executing.
+    """
     sure = _sure(process)
     work = next((each.work for each in sure if each.work and each.work.where), None)
     return work.where if work else process.at

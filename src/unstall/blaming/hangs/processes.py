@@ -1,7 +1,8 @@
-"""Finds the processes that run with `unstall run --blame`. Each process writes a file about itself to a private folder.
+"""Finds the processes of programs that run with `unstall run --blame`. Each process writes a file
+about itself to a private folder.
 
-Reads only folders that belong to this user and that nobody else may open. The size and form of the files in these
-folders are checked.
+Reads only folders that belong to this user and that nobody else may open. The size and form of the
+files in these folders are checked.
 """
 
 from __future__ import annotations
@@ -28,18 +29,19 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
 class Who(msgspec.Struct, frozen=True):
-    """What a process writes about itself (`child.py`).
+    """What a process writes about itself, to a file in its folder.
 
     Attributes:
         pid: The process id.
         parent: The process id of the parent.
         main_thread: The identifier of Python's main thread.
-        started: When the process started, in clock ticks after the machine's start. This distinguishes the process
-            from a later process with the same `pid`.
+        started: When the process started, in clock ticks after the machine's start. This
+            distinguishes the process from a later process with the same `pid`.
         program: The program's name.
         rank: The rank in a distributed run; None if the process has no rank.
-        world_size: The number of ranks; None if there are none.
-        group: A text that is the same for all ranks that were started together; "" if there are no ranks.
+        world_size: The number of ranks; None if the process has no rank.
+        group: A text that is the same for all ranks that were started together; "" if the process
+            has no rank.
     """
 
     pid: int
@@ -54,12 +56,12 @@ class Who(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A process that runs with `unstall run --blame`.
+    """A process of a program that runs with `unstall run --blame`.
 
     Attributes:
-        folder: The folder of the process.
+        folder: The folder to which the process writes what it is doing.
         who: What the process writes about itself.
-        main: Whether `unstall run` started the process. If false, the program started it.
+        main: Whether `unstall run` itself started this process. If false, the program started it.
     """
 
     folder: Path
@@ -68,7 +70,11 @@ class Found:
 
 
 def processes_in(folder: Path) -> list[Found]:
-    """Returns the processes that described themselves in the folder of an `unstall run`, even if they have ended."""
+    """Returns the processes of one `unstall run` that have described themselves, even those that
+    have ended.
+
+    `folder` is the folder of that `unstall run`.
+    """
     found = [Found(folder, who, main=True)] if (who := _who(folder)) else []
     try:
         inner = sorted(path for path in folder.iterdir() if path.name.isdecimal())
@@ -78,9 +84,10 @@ def processes_in(folder: Path) -> list[Found]:
 
 
 def group_of(folder: Path) -> list[Found]:
-    """Returns the processes of this folder, and the other ranks of the same program.
+    """Returns the processes of one `unstall run`, and the other ranks of the same program.
 
-    The other ranks may belong to another `unstall run`, for example if torchrun starts one `unstall run` for each rank.
+    The other ranks may belong to another `unstall run`, for example if torchrun starts one `unstall
+    run` for each rank. `folder` is the folder of the `unstall run`.
     """
     found = processes_in(folder)
     groups = {each.who.group for each in found if each.who.group}
@@ -91,10 +98,10 @@ def group_of(folder: Path) -> list[Found]:
 
 
 def folder_of(pid: int) -> Path | None:
-    """Returns the folder of an `unstall run`; None if no folder fits.
+    """Returns the folder of an `unstall run --blame`; None if no such run belongs to `pid`.
 
     Args:
-        pid: The process id of the `unstall run`, or of one of its processes.
+        pid: The process id of the `unstall run`, or of one of the processes that it started.
     """
     for folder in _folders():
         for each in processes_in(folder):
@@ -104,12 +111,14 @@ def folder_of(pid: int) -> Path | None:
 
 
 def state_of(pid: int, started: int = 0) -> str:
-    """Returns the letter that ps shows for the state of a process; "" if the process has ended.
+    """Returns the state of a process as a letter, as ps shows it, such as "S" or "T"; "" if the
+    process has ended.
 
     Args:
         pid: The process id.
-        started: When the process started, in clock ticks after the machine's start. A later process with the same
-            `pid` does not count. If 0, any process with this `pid` counts.
+        started: When the process started, in clock ticks after the machine's start. If another
+            process has got the same `pid` later, the result is "". If 0, the result is that of any
+            process with this `pid`.
     """
     fields = _stat(pid)
     is_it = len(fields) > _STARTED and (not started or fields[_STARTED] == str(started))
@@ -117,10 +126,10 @@ def state_of(pid: int, started: int = 0) -> str:
 
 
 def effort_of(pid: int) -> tuple[float, int, int]:
-    """Returns how much a process has computed and read since its start.
+    """Returns how much CPU time a process has used and how much it has read since it started.
 
     Returns:
-        (CPU time in seconds, pages read from disk, blocks of 64 KiB read from files).
+        `(CPU time in seconds, pages read from disk, blocks of 64 KiB read from files)`.
     """
     fields = _stat(pid)
     if len(fields) <= _STARTED:

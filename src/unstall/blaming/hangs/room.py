@@ -1,5 +1,6 @@
-"""Chooses places for the ring files of child processes. If shared memory has too little space, the files go to another
-place.
+"""Chooses places for the ring files of child processes. A ring file is the file in which a process
+records the work that it puts on streams. If shared memory has too little space, the ring files go
+to another place.
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ _SHARE = 10
 
 @contextmanager
 def spare_room(folder: Path) -> Iterator[None]:
-    """Makes a temporary folder for ring files outside of shared memory. In `folder`, makes a link to it."""
+    """During the block, there is a temporary folder outside of shared memory, and a link to it in
+    `folder`.
+
+    The temporary folder is for ring files (the files in which processes record their work on
+    streams). If it cannot be made, there is no link.
+    """
     try:
         room = tempfile.TemporaryDirectory(prefix="unstall-rings-", ignore_cleanup_errors=True)
     except OSError:
@@ -31,10 +37,14 @@ def spare_room(folder: Path) -> Iterator[None]:
 
 
 def place_for_ring(folder: Path) -> Path:
-    """Returns where to create the ring file of the process that has this folder.
+    """Returns the path at which a process creates its ring file (the file in which it records its
+    work on streams).
 
-    If shared memory has too little space, the place is outside of `folder`, and `folder` gets a symbolic link to the
-    place.
+    If shared memory has too little space, the path is outside of `folder`. In that case, this
+    function makes a symbolic link to that path in `folder`.
+
+    Args:
+        folder: The folder of the process.
     """
     about = os.statvfs(folder)
     spare = folder.parent / _SPARE
@@ -47,8 +57,10 @@ def place_for_ring(folder: Path) -> Path:
 
 
 def remove_ring(folder: Path) -> None:
-    """Removes the ring file of this folder, if there is one. If the file is a symbolic link, removes the target of the
-    link too.
+    """Removes the ring file of a process (the file in which it recorded its work on streams), if
+    there is one. If the file in `folder` is a symbolic link, removes both the link and its target.
+
+    `folder` is the folder of the process.
     """
     ring = folder / RING
     ring.resolve().unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Finds where the processes of a program are now."""
+"""Finds out what the processes of a program are doing now."""
 
 from __future__ import annotations
 
@@ -16,12 +16,17 @@ from unstall.errors import TraceError
 
 
 def snapshot(processes: Sequence[Found], quiet_s: Mapping[int, float], stuck: frozenset[int]) -> tuple[Process, ...]:
-    """Asks all processes at the same time where they are, and returns what each of them is doing.
+    """Asks all processes at the same time what they are doing.
 
     Args:
         processes: The processes to ask.
-        quiet_s: Maps a process id to the time in s since the process last made progress, if this is known.
+        quiet_s: Maps a process id to the time in s since the process last made progress. A process
+            for which this is not known is missing.
         stuck: The ids of the processes that count as hanging.
+
+    Returns:
+        What each process is doing. Leaves out child processes that neither have a rank, nor use a
+        device, nor run the user's code.
     """
     states = {each.who.pid: state_of(each.who.pid, each.who.started) for each in processes}
     alive = [each for each in processes if states[each.who.pid] not in ("", "T", "t")]
@@ -53,8 +58,11 @@ def _process(found: Found, state: str, answer: Answer | None, quiet_s: float | N
 
 
 def ring_in(folder: Path) -> Ring | None:
-    """Returns the ring (the last driver calls) that a process wrote to its folder `folder`. Returns None if there is no
-    readable ring."""
+    """Returns the content of a process's ring file: the last calls by which it put work on streams.
+    Returns None if the file does not exist or cannot be read.
+
+    `folder` is the folder of the process.
+    """
     try:
         return read_ring(folder / RING)
     except (OSError, TraceError):

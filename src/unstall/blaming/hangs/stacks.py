@@ -18,7 +18,9 @@ _DISTRIBUTED = "torch/distributed/distributed_c10d.py"
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """The stack of one thread. `thread` is the thread's identifier. `frames` begins with the innermost frame."""
+    """The stack of one Python thread. `thread` is the thread's identifier. `frames` has the lines
+    of the stack, innermost first.
+    """
 
     thread: int
     frames: tuple[Line, ...]
@@ -39,12 +41,19 @@ def parse(text: str) -> list[Stack]:
 
 
 def users_line(frames: Sequence[Line]) -> Line | None:
-    """Returns the innermost frame in the user's code; None if no frame is in the user's code."""
+    """Returns the innermost line of a stack that is in the user's code; None if no line is.
+
+    `frames` are the lines of the stack, innermost first.
+    """
     return next((frame for frame in frames if is_users(frame.file)), None)
 
 
 def collective_in(frames: Sequence[Line]) -> str:
-    """Returns the function of `torch.distributed` in which a thread waits for other ranks; "" if there is none."""
+    """Returns the name of the function of `torch.distributed` in which a thread waits for other
+    ranks; "" if the thread is in no such function.
+
+    `frames` are the lines of the thread's stack, innermost first.
+    """
     for frame in frames:
         if frame.file.endswith(_DISTRIBUTED) and not frame.function.startswith("_") and frame.function != "wrapper":
             return frame.function

@@ -1,6 +1,8 @@
-"""Works out what each stream of a process is doing, and where the Python threads of the process are.
+"""Works out what each stream of a process is doing, and where the Python threads of the process
+are.
 
-The facts come from the ring of the process and from the answer of its agent.
+The facts come from two sources. The ring file of the process records the work that the process put
+on streams. The answer of its agent says which streams have finished, and where the threads are.
 """
 
 from __future__ import annotations
@@ -33,8 +35,12 @@ _MOST_FRAMES, _MOST_THREADS = 60, 16
 def standing(ring: Ring, answer: Answer) -> tuple[Standing, ...]:
     """Returns what each stream with unfinished work is doing.
 
-    Streams that surely have unfinished work of their own come first. The other streams may have finished, or may only
-    wait for another stream.
+    Streams that surely have unfinished work of their own come first. The other streams may have
+    finished, or may only wait for another stream.
+
+    Args:
+        ring: The work that the process put on streams.
+        answer: Which of its streams have finished, as the process answered.
     """
     pending = _Pending(_with_answers(ring, answer))
     results = [*answer.results, *[NOT_ASKED] * len(ring.tables["streams"])]
@@ -52,13 +58,15 @@ def standing(ring: Ring, answer: Answer) -> tuple[Standing, ...]:
 
 
 def described(process: Process, answer: Answer, main_thread: int, ring: Ring | None) -> Process:
-    """Returns a copy of `process` that also says where its Python threads are, and what its streams are doing.
+    """Returns a copy of `process` that also says where its Python threads are, and what its streams
+    are doing.
 
     Args:
         process: The process.
-        answer: The answer of the process's agent.
+        answer: What the process answered: where its threads are, and which of its streams have
+            finished.
         main_thread: The identifier of Python's main thread.
-        ring: The ring of the process; None if the process has no ring.
+        ring: The work that the process put on streams; None if this is not known.
     """
     streams = standing(ring, answer) if ring is not None else ()
     main: tuple[Any, ...] = ()
@@ -84,7 +92,9 @@ def described(process: Process, answer: Answer, main_thread: int, ring: Ring | N
 
 
 def _with_answers(ring: Ring, answer: Answer) -> Ring:
-    """Returns a copy of the ring in which work counts as done if the driver says so."""
+    """Returns a copy of the ring in which the work of a stream counts as done if the driver
+    answered that the stream has finished.
+    """
     streams = ring.tables["streams"].copy()
     for row, (result, last) in enumerate(zip(answer.results, answer.last, strict=True)):
         if row < len(streams) and result == DONE:
@@ -93,7 +103,9 @@ def _with_answers(ring: Ring, answer: Answer) -> Ring:
 
 
 class _Pending:
-    """Finds the entries in the ring whose work is not done, for one stream at a time."""
+    """Finds the entries in the ring whose work is not done, for one stream at a time. An entry is a
+    call that put work on a stream.
+    """
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring

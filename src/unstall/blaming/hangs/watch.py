@@ -1,5 +1,5 @@
-"""Watches a program from another process. If the program hangs, finds out where. If the user asked for this, also ends
-the program.
+"""Watches a program from another process. If the program hangs, finds out where. Can also end the
+hanging program, if the user asked for that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from unstall.blaming.result import Hang
 from unstall.blaming.ring import pulse
 
 LEAST_S, MOST_S, PAUSES = 60.0, 1800.0, 20
-"""If the user sets no time-out, the time-out is PAUSES times the longest pause, limited to LEAST_S … MOST_S."""
+"""If the user sets no time-out, the time-out is PAUSES times the longest pause so far, but at least
+LEAST_S and at most MOST_S, in seconds. A pause is a time in which no process of the program makes
+progress.
+"""
 _TICK_S, _LONGEST_TICK_S = 0.5, 2.0
 _BUSY = 0.1  # of a core: a process whose threads only poll uses less
 _GRACE_S = 5.0
@@ -36,10 +39,11 @@ _TOLD = "told"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The user's settings for hangs.
+    """What the user wants for programs that hang.
 
     Attributes:
-        after_s: The time-out in seconds. Infinity turns the search for hangs off. If None, the time-out is derived from
+        after_s: The time-out in seconds: a program that makes no progress for this long counts as
+            hanging. Infinity turns the search for hangs off. If None, the time-out is derived from
             the program's pauses.
         end: Whether to end a program that hangs.
     """
@@ -54,11 +58,13 @@ class Wanted:
 
 
 def time_out_s(after_s: float | None, longest_s: float) -> float:
-    """Returns the time-out in s. After a pause of this length, a program counts as hanging.
+    """Returns the time-out in seconds: a program that makes no progress for this long counts as
+    hanging.
 
     Args:
-        after_s: The user's time-out; None if the time-out is to be derived from `longest_s`.
-        longest_s: The program's longest pause.
+        after_s: The time-out that the user has set, in seconds; None if it is to be derived from
+            `longest_s`.
+        longest_s: The longest time in which the program has made no progress so far, in seconds.
     """
     return after_s if after_s is not None else min(max(LEAST_S, PAUSES * longest_s), MOST_S)
 
@@ -69,15 +75,17 @@ class _Watched:
 
     Attributes:
         found: The process and its folder.
-        own: Whether the process belongs to this `unstall run`. If false, it is a rank that belongs to another
-            `unstall run`.
-        pulse: Bytes of the process's ring file at the last look. They change while the process makes progress.
+        own: Whether the process belongs to this `unstall run`. If false, it is a rank that belongs
+            to another `unstall run`.
+        pulse: Bytes of the process's ring file at the last look. They change while the process
+            makes progress.
         effort: The result of `effort_of` for the process at the last look.
         worked: Whether the process has put work on a device.
         failed: Whether a CUDA call that the process made has returned an error of the device.
         quiet_s: Time since the last progress of any watched process.
         idle_s: Time since this process last used the CPU.
-        paused_s: Length of the last pause of the process.
+        paused_s: Length of the last pause. A pause is a time in which no watched process makes
+            progress.
         longest_s: Length of the longest pause after the process first put work on a device.
     """
 
@@ -128,15 +136,15 @@ class _Watched:
 
 @dataclass
 class Watcher:
-    """A context manager that watches the processes of a folder for hangs. It watches them in a separate thread.
-
-    The main thread can therefore pass signals to the program while a report is made.
+    """A context manager that watches the processes of one `unstall run` for hangs. It watches them
+    in a separate thread, so that the main thread can pass signals to the program meanwhile.
 
     Attributes:
-        folder: The folder of an `unstall run`.
-        wanted: The user's settings.
-        tell: Is called with each hang that is found.
-        say: Is called with a sentence, for example if the program continues after a hang.
+        folder: The folder of the `unstall run`.
+        wanted: What the user wants for programs that hang.
+        tell: A function that is called with each hang that is found.
+        say: A function that is called with a sentence, for example if the program continues after a
+            hang.
         hang: The last hang that was found; None if there was none.
     """
 
@@ -154,13 +162,15 @@ class Watcher:
     _thread: threading.Thread = field(init=False)
 
     def __enter__(self) -> Self:
-        """Starts the thread."""
+        """Starts the thread that watches the processes."""
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Ends the thread. If the thread is reporting a hang, waits until the report is complete."""
+        """Ends the thread that watches the processes. If this thread is reporting a hang, waits
+        until the report is complete.
+        """
         self._ends.set()
         self._thread.join()
 
@@ -302,7 +312,11 @@ class Watcher:
 
 
 def look_now(folder: Path) -> Hang:
-    """Watches the processes of a folder for a second. Returns where they are, and which of them make progress."""
+    """Watches the processes of one `unstall run` for a second. Returns what each of them is doing,
+    and which of them make progress.
+
+    `folder` is the folder of the `unstall run`.
+    """
     group = group_of(folder)
     quiet = _quiet(group)
     return Hang(after_ns=None, processes=snapshot(group, quiet, frozenset(quiet)))

@@ -1,4 +1,6 @@
-"""Finds races in device memory. Remembers the last uses of memory, even after another tensor has got the memory."""
+"""Finds races in device memory. For this purpose, remembers the last uses of memory, even after
+another tensor has got the memory.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,13 @@ _MOST_USES = 64
 _MOST_FREED = 20_000
 
 Ordered = Callable[[Work, Work], bool]
-"""A function that returns whether the first work has surely ended before the second work begins."""
+"""A function (first, second) that returns whether the work `first` has surely ended before the work
+`second` begins.
+"""
 
 
 class Use(NamedTuple):
-    """A use of memory by an operation.
+    """A use of device memory by one operation.
 
     Attributes:
         span: The bytes that the operation used.
@@ -60,7 +64,9 @@ class _Freed(NamedTuple):
 
 
 class DeviceMemory:
-    """Compares each use of device memory with earlier uses of the same bytes, and records the races."""
+    """A history of the uses of device memory. Compares each use with earlier uses of the same
+    bytes, and records the races between them.
+    """
 
     def __init__(self, ordered: Ordered, noted: NotedRaces) -> None:
         self._ordered, self._noted = ordered, noted
@@ -69,21 +75,34 @@ class DeviceMemory:
         self._starts: list[int] = []  # sorted keys of the same
 
     def allocated(self, start: int, stream: int | None) -> None:
-        """Records that torch's allocator has allocated the block at the address `start` for work on `stream`."""
+        """Records that torch's allocator has allocated a block of memory.
+
+        Args:
+            start: The address of the block.
+            stream: The stream for whose work the block was allocated; None if it is not known.
+        """
         self._blocks[start] = _Block(start, stream)
 
     def record_stream(self, start: int, stream: int) -> None:
         """Records a call of `Tensor.record_stream`.
 
-        After the block at `start` is freed, torch's allocator reuses the block only after the work of `stream` is done.
+        From now on, after the block is freed, torch's allocator reuses the block only when the work
+        on `stream` is done.
+
+        Args:
+            start: The address of the block of memory that the tensor uses.
+            stream: The stream with which the method was called.
         """
         if start in self._blocks:
             self._blocks[start].recorded.add(stream)
 
     def freed(self, start: int, stack: Stack) -> None:
-        """Records that the code at `stack` freed the block at `start`.
+        """Records that a block of memory was freed. Later work on the stream for which the block
+        was allocated may reuse the memory immediately.
 
-        The block's own stream may reuse the memory immediately.
+        Args:
+            start: The address of the block.
+            stack: The lines of the user's code that freed the block.
         """
         block = self._blocks.pop(start, None)
         if block is None or block.home is None or not block.end:
@@ -98,9 +117,13 @@ class DeviceMemory:
         self._keep(_Freed(block.start, block.end, block.home, tuple(_last(uses))))
 
     def used(self, start: int, end: int, use: Use) -> None:
-        """Records `use`, a use of the block at the addresses `start` to `end`.
+        """Records a use of a block of memory, and each race of this use with an earlier use of the
+        same bytes.
 
-        Also records each race of this use with an earlier use.
+        Args:
+            start: The address of the block.
+            end: The address after the last byte of the block.
+            use: The use.
         """
         block = self._blocks.get(start)
         if block is None:
@@ -129,10 +152,12 @@ class DeviceMemory:
                 self._noted.note(kind, earlier.work, use.work, _shared(earlier.span, use.span), freed)
 
     def _taken(self, start: int, end: int, home: int | None) -> list[tuple[Use, Stack]]:
-        """Returns the uses of a block's memory by earlier tensors, which have been freed.
+        """Returns the uses of a block's memory by earlier tensors that have been freed, each with
+        the lines that freed the tensor.
 
-        Only blocks whose stream is `home` count. The allocator cannot give memory of one stream directly to another
-        stream: it first returns the memory to the driver, and the driver waits for all work.
+        Only freed blocks whose stream was `home` count. The allocator cannot give memory of one
+        stream directly to another stream: it first returns the memory to the driver, and the driver
+        waits for all work.
         """
         return [use for freed in self._overlapping(start, end) if freed.home == home for use in freed.uses]
 

@@ -86,15 +86,19 @@ class _Call:
 
 @dataclass(eq=False, slots=True)
 class Captured:
-    """The work in a CUDA graph. Each replay of the graph repeats this work."""
+    """The work in a CUDA graph: the memory that it uses. Each replay of the graph uses the same
+    memory again.
+    """
 
     parts: list[tuple[_Part, str, Stack]] = field(default_factory=list)
 
 
 class Follower(EventHandler):
-    """Finds the races of a program from its operators and graphs.
+    """Finds the races of a program: pairs of operations that use the same memory without waiting
+    for each other.
 
-    torch's GPU trace reports streams, events and memory to this class.
+    The class is told of each operator and of each replay of a CUDA graph. Streams, events,
+    allocations and waits are reported to it by torch's GPU trace.
     """
 
     def __init__(self, noted: NotedRaces) -> None:
@@ -144,8 +148,16 @@ class Follower(EventHandler):
     # What the program does.
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call | None:
-        """Records an operator before it runs. Returns the value to pass to `returned`; None if the operator uses no
-        memory.
+        """Records a call of an operator, before the operator runs.
+
+        Args:
+            func: The operator.
+            args: The operator's positional arguments.
+            kwargs: The operator's keyword arguments.
+
+        Returns:
+            The value to pass to `returned` when the operator has returned; None if the operator
+            uses no memory.
         """
         schema = _schema_of(func)
         if schema is None or not schema.works or (schema.name == "aten::copy_" and args[0] is args[1]):
@@ -160,7 +172,13 @@ class Follower(EventHandler):
         return call
 
     def returned(self, call: _Call, outputs: Any) -> None:
-        """Records that an operator has returned. Compares its uses of memory with earlier uses, to find races."""
+        """Records that an operator has returned. Compares the memory that it used with earlier
+        uses, to find races.
+
+        Args:
+            call: What `called` returned for the operator.
+            outputs: What the operator returned.
+        """
         schema = call.schema
         values = outputs if isinstance(outputs, tuple | list) and len(schema.returns) > 1 else (outputs,)
         for write, value in zip(schema.returns, values, strict=False):
@@ -182,12 +200,22 @@ class Follower(EventHandler):
             self._copied(call, outputs, work)
 
     def reads_host(self, tensor: Any, operator: str) -> None:
-        """Records that the host reads a tensor, for example by `numpy()`. Such a read uses no operator of torch."""
+        """Records that the host reads a tensor without an operator of torch, for example by
+        `numpy()`.
+
+        Args:
+            tensor: The tensor.
+            operator: The name that reports show for the read.
+        """
         if self.host.is_used and tensor.device.type == "cpu" and (span := span_of(tensor)):
             self.host.used(span, Work(None, 0, operator, user_stack()), write=False)
 
     def replayed(self, captured: Captured) -> None:
-        """Records the replay of a graph. Compares the graph's uses of memory with earlier uses, to find races."""
+        """Records a replay of a CUDA graph. Compares the memory that the graph uses with earlier
+        uses, to find races.
+
+        `captured` is the work in the graph.
+        """
         stream = self._current_stream(_device())
         number, at = self._next_number(stream), user_stack()
         for part, name, stack in captured.parts:
@@ -277,7 +305,9 @@ class Follower(EventHandler):
 
 
 class FollowingMode(TorchDispatchMode):
-    """Reports to `follower` every operator of this thread, and of the autograd threads that work for this thread."""
+    """A `TorchDispatchMode` that reports operators to a `Follower`: those of this thread, and those
+    of the autograd threads that work for this thread.
+    """
 
     supports_higher_order_operators = True
 

@@ -19,14 +19,17 @@ class _Copy(NamedTuple):
 
 
 class HostMemory:
-    """Compares uses of host memory with copies that may still be running, and records the races between them."""
+    """A history of the copies from or to pinned host memory that may still be running. Compares
+    each use of host memory with these copies, and records the races between them.
+    """
 
     def __init__(self, ordered: Ordered, has_ended: Callable[[Work], bool], noted: NotedRaces) -> None:
         """Makes an empty history of copies.
 
         Args:
-            ordered: A function that returns whether a first operation has surely ended before a second operation
-                begins. Each of the two may run on a stream or on the host.
+            ordered: A function (first, second) that returns whether the operation `first` has
+                surely ended before the operation `second` begins. Each of the two may run on a
+                stream or on the host.
             has_ended: A function that returns whether the host has waited for an operation.
             noted: The collection to which races are added.
         """
@@ -39,13 +42,14 @@ class HostMemory:
         return bool(self._copies)
 
     def copies(self, span: Span, work: Work, storage: Any, *, write: bool) -> None:
-        """Records a copy that was put on a stream.
+        """Records a copy that was put on a stream, from or to host memory.
 
         Args:
             span: The bytes of host memory that the copy uses.
             work: The copy.
-            storage: A weak reference to the storage of the host's tensor.
-            write: Whether the copy writes the host memory. If false, the copy only reads the host memory.
+            storage: A weak reference to the storage of the tensor in host memory.
+            write: Whether the copy writes the host memory. If false, the copy only reads the host
+                memory.
         """
         self._drop_ended()
         left = []
@@ -55,7 +59,14 @@ class HostMemory:
         self._copies = [*left, _Copy(span, write, work, storage)]
 
     def used(self, span: Span, work: Work, *, write: bool) -> None:
-        """Compares a use of host memory, by the host or by a copy, with the copies that may still be running."""
+        """Compares a use of host memory with the copies that may still be running, to find races.
+        The use may be by the host or by a copy.
+
+        Args:
+            span: The bytes of host memory that are used.
+            work: The operation that uses the bytes.
+            write: Whether the operation writes the bytes. If false, it only reads the bytes.
+        """
         self._drop_ended()
         for copy in self._copies:
             if not (write or copy.write) or not copy.span.touches(span) or self._ordered(copy.work, work):

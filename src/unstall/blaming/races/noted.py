@@ -1,4 +1,4 @@
-"""Collects the races that are found. All races between the same two lines count as one."""
+"""Collects the races that were found. All races between the same two lines count as one."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from unstall.race_words import TITLES, fix_of, name_of
 from unstall.timeline.columns import RaceKind
 
 _MOST = 1000
-"""The maximum number of pairs of lines."""
+"""The largest number of pairs of lines for which races are stored."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """One operation, on a stream or by the host.
+    """One operation on memory, on a stream or by the host.
 
     Attributes:
-        stream: The stream's handle. For the default stream of device N, which has no handle: -N. For the host: None.
+        stream: The stream's handle. For the default stream of device N, which has no handle: -N.
+            For the host: None.
         number: How many operations came before this one, on all streams.
         operator: The operator's name.
-        stack: The line that launched the operation. For an operation in a graph, the line that captured it.
+        stack: The lines of the user's code that launched the operation, innermost first. For an
+            operation in a CUDA graph, the lines that captured it.
         backward: Whether the operation belongs to a backward pass.
-        replayed: For an operation in a graph, the line that launched the graph.
+        replayed: For an operation in a CUDA graph, the lines that launched the graph, innermost
+            first. Empty for all other operations.
     """
 
     stream: int | None
@@ -48,7 +51,9 @@ class _Pair:
 
 
 class NotedRaces:
-    """Collects races. Calls `changed` when a race is added between two lines that had no race before."""
+    """Collects races. All races between the same two lines count as one. The constructor's
+    `changed` is called when a race is found between two lines that had no race before.
+    """
 
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
         self._pairs: dict[tuple[object, object], _Pair] = {}
@@ -61,8 +66,9 @@ class NotedRaces:
             kind: How the operations use the same memory.
             earlier: The operation that was issued first.
             later: The operation that was issued second.
-            size_bytes: How many bytes are used by both operations.
-            freed: The line that freed the memory between the two operations; () if it was not freed.
+            size_bytes: How many bytes both operations use.
+            freed: The lines of the user's code that freed the memory between the two operations; ()
+                if it was not freed.
         """
         key = earlier.stack[:1] or earlier.operator, later.stack[:1] or later.operator
         pair = self._pairs.get(key)

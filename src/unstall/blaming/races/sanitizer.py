@@ -42,15 +42,16 @@ def why_not() -> str | None:
 
 
 def listen(callback: Callable[[str], Callable[..., object]]) -> Callable[[], None]:
-    """Registers handlers for torch's reports of streams, events, waits and memory.
+    """Registers handlers for what torch's GPU trace reports: streams, events, waits and memory.
 
-    Each kind of report has a handler method in torch's sanitizer.
+    For each kind of report, torch's CUDA sanitizer has a method, such as `_handle_event_record`.
 
     Args:
-        callback: Takes the name of a handler method, and returns the function to call at each report of this kind.
+        callback: A function that takes the name of such a method. It returns the function to call
+            at each report of this kind.
 
     Returns:
-        A function that removes all handlers.
+        A function that removes all registered handlers.
     """
     sanitizer, trace = _import()
     put_back = _set_aside(sanitizer, trace)

@@ -1,4 +1,4 @@
-"""Saves the races of a program to a file each time a new race is found, and reads the file."""
+"""Saves the races of a program to a file each time a new race is found. Also reads such a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILE = "races.json"
 
 
 class RacesSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """The races that were found, as they are saved to a file.
+    """The races that were found in a program, in the form in which they are saved to a file.
 
     Attributes:
         races: The races.
@@ -31,9 +31,11 @@ class RacesSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def keep_races(folder: Path) -> Callable[[], None]:
-    """Looks for races from the time when torch is imported, and saves them to `folder`.
+    """Starts to look for races when torch is imported. Saves the races that are found to a file in
+    `folder`.
 
-    Returns a function that ends the search. The saved counts are final when the search or the process has ended.
+    Returns a function that ends the search. Counts in the file are final only when the search or
+    the process has ended.
     """
     process = os.getpid()
     ends: list[Callable[[], None]] = []
@@ -77,7 +79,7 @@ def keep_races(folder: Path) -> Callable[[], None]:
 
 
 def read_races(folder: Path) -> RacesSeen:
-    """Reads the races that a program wrote to this folder."""
+    """Reads the races that a program has saved to a file in `folder`."""
     try:
         return from_json((folder / FILE).read_bytes(), RacesSeen)
     except (OSError, msgspec.DecodeError):

@@ -6,14 +6,15 @@ from typing import Any, NamedTuple
 
 
 class Span(NamedTuple):
-    """The bytes of a tensor, as one or more contiguous ranges of bytes (runs). All runs have the same size.
+    """The bytes of memory that a tensor covers: one or more contiguous ranges of bytes (runs). All
+    runs have the same size.
 
     Attributes:
         start: Address of the first byte.
         end: Address after the last byte.
         run: Size of a run, in bytes.
-        steps: For each dimension, (number of runs, bytes from one run to the next), outermost first. Empty if there is
-            only one run.
+        steps: For each dimension, `(number of runs, bytes from the start of one run to the start of
+            the next)`, outermost first. Empty if there is only one run.
     """
 
     start: int
@@ -22,9 +23,10 @@ class Span(NamedTuple):
     steps: tuple[tuple[int, int], ...] = ()
 
     def touches(self, other: Span) -> bool:
-        """Returns whether the two spans share bytes.
+        """Returns whether this span and `other` share bytes.
 
-        Returns False if this is unknown, for example if both spans are strided and the strides differ.
+        Also returns False if this cannot be told, for example if both spans have gaps and their
+        strides differ.
         """
         if self.start >= other.end or other.start >= self.end:
             return False
@@ -40,10 +42,10 @@ class Span(NamedTuple):
         return False
 
     def without(self, other: Span) -> list[Span]:
-        """Returns this span without the bytes of `other`, as up to two spans.
+        """Returns the parts of this span that are outside of `other`: up to two spans.
 
-        If this span consists of several runs (ranges of bytes), it is not split: the result is the whole span, or [] if
-        `other` covers the whole span.
+        If this span consists of several runs (ranges of bytes), it is not divided. In that case,
+        the result is the whole span, or [] if `other` covers the whole span.
         """
         if self == other:
             return []

@@ -11,15 +11,17 @@ from unstall.blaming.result import Line
 from unstall.frameworks import is_users
 
 Place: TypeAlias = tuple[str, int, str]
-"""The file, the line and the function of a frame."""
+"""A line of source code: `(file, line, function)`."""
 Stack: TypeAlias = tuple[Place, ...]
-"""Places in the user's code, innermost first."""
+"""Lines of the user's code that called each other, innermost first."""
 
 _DEPTH = 3
 
 
 def user_stack() -> Stack:
-    """Returns the innermost lines of the user's code in the calling thread's stack: at most three lines."""
+    """Returns the lines of the user's code in the calling thread's stack, innermost first. Returns
+    at most three lines.
+    """
     found: list[Place] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and len(found) < _DEPTH:
@@ -31,5 +33,5 @@ def user_stack() -> Stack:
 
 
 def lines_of(stack: Stack) -> tuple[Line, ...]:
-    """Converts the lines of a stack to `Line` objects, and adds their source text."""
+    """Converts the lines of a stack to `Line` objects, which also have the text of the line."""
     return tuple(Line(file, line, function, linecache.getline(file, line).strip()) for file, line, function in stack)

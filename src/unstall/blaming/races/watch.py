@@ -19,16 +19,18 @@ from unstall.guest.patching import wrap
 
 
 class RaceWatch:
-    """Finds races until `stop` is called. torch must be imported.
+    """A search for races in this process, from the construction of the object until `stop` is
+    called. torch must be imported.
 
-    Only operators of the thread that creates the object are observed.
+    Only operators of the thread that creates the object are observed, and those of autograd threads
+    that work for this thread.
     """
 
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
-        """Begins the search.
+        """Begins the search for races.
 
         Args:
-            changed: Is called when a race is found.
+            changed: A function that is called when a race is found.
 
         Raises:
             UnstallError: This version of torch is not supported.
@@ -80,7 +82,7 @@ class RaceWatch:
         return lambda *args: self._guarded(act, *args)
 
     def turn_off(self) -> None:
-        """Ends the search for races. The patches of torch stay in place."""
+        """Ends the search for races, but leaves the patches of torch in place."""
         self._on = False
 
     def _guarded(self, act: Callable[..., Any], *args: Any) -> Any:

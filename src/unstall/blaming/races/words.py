@@ -25,15 +25,17 @@ def sentence(races: Sequence[Race]) -> str:
 
 
 def blocks_of(races: Sequence[Race]) -> Iterator[Block]:
-    """Yields the part of the report that lists the races, with one entry for each race. Yields nothing if there are no
-    races.
+    """Yields the part of a report that lists races, with one entry for each race. Yields nothing if
+    there are no races.
     """
     if races:
         yield Entries(words(f"Races: {WRONG}"), (), tuple(_entry(race) for race in races))
 
 
 def annotations_of(races: Sequence[Race]) -> Iterator[Annotation]:
-    """Yields a message for each race, at the line of its later operation."""
+    """Yields an annotation for each race: a message for the line that launched the later operation
+    of the race.
+    """
     for race in races:
         where = race.later.where
         yield Annotation(
