@@ -114,7 +114,8 @@ def unavailable() -> str | None:
 
 def whose_files() -> tuple[tuple[str, int], ...]:
     """Returns `(pattern, owner)` pairs, which say who wrote a source file. A file belongs to the
-    owner in the first pair whose pattern matches the file's path.
+    owner in the first pair whose pattern matches the file's path. A file without a match is the
+    user's.
 
     A pattern that begins with ^ matches only at the start of a path. Other patterns match anywhere
     in a path. The owner is a number: 0 for a framework, 1 for a library, 2 for the user, 3 for

@@ -1,1 +1,3 @@
-"""Computes the result of a recorded run: the steps, the busy and idle time, and the findings of all rules."""
+"""Computes what there is to say about a recorded run: its steps, its busy and idle time, and its
+findings.
+"""

@@ -1,6 +1,7 @@
-"""Divides the analysed time window into busy time, by kind of work, and idle time, by cause.
+"""Divides the analysed time of a run (its steps) into busy time, by kind of work, and idle time, by
+cause.
 
-Every nanosecond of the window counts exactly once.
+Every nanosecond of the analysed time counts exactly once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ CAUSE = {name: code for code, name in enumerate(IDLE_CAUSES)}
 class Gaps:
     """Intervals in which one device was idle, or in which all devices were idle at the same time.
 
-    The intervals are sorted by time. Times are in ns.
+    The attributes are columns with one element per interval. The intervals are sorted by time.
+    Times are in ns.
     """
 
     start: I64
@@ -42,8 +44,9 @@ class Gaps:
     def lost_to(self, *causes: str) -> Bool:
         """Returns a mask of the idle intervals that have one of `causes`.
 
-        Each launch has a usual latency, which costs no time if the host runs ahead of the device. If a launch was late,
-        the device was idle during this latency too. This idle time counts for the cause of the late launch.
+        Each launch has a usual latency, which costs no time if the host runs ahead of the device.
+        If a launch was late, the device was idle during this latency too. Such an interval has the
+        cause of the late launch.
         """
         codes = [CAUSE[cause] for cause in causes]
         chosen: Bool = np.isin(self.cause, codes) | np.isin(self.behind, codes)
@@ -51,10 +54,16 @@ class Gaps:
 
 
 def busy_parts(timeline: Timeline, ops: Bool, window: tuple[int, int]) -> tuple[Busy, Intervals, int]:
-    """Returns (parts, intervals, comm_ns) for the device ops in the mask `ops`, within the window.
+    """Returns `(parts, intervals, comm_ns)` for the work of devices in a time window.
 
-    `parts` has the busy time of each kind of work, in ns. `intervals` has the intervals in which the device was busy.
-    `comm_ns` is the time in which a collective was running.
+    Args:
+        timeline: The recorded run.
+        ops: A mask over the rows of `timeline.device`: the ops that count.
+        window: The start and the end of the time window, in ns.
+
+    Returns:
+        `parts` has the busy time of each kind of work, in ns. `intervals` has the intervals in
+        which some op ran. `comm_ns` is the time in which a collective was running, in ns.
     """
     device = timeline.device
     comm = is_communication(timeline)
@@ -79,9 +88,15 @@ def busy_parts(timeline: Timeline, ops: Bool, window: tuple[int, int]) -> tuple[
 
 
 def account(busy: Busy, gaps: Gaps, window: tuple[int, int], comm_ns: int) -> Accounts:
-    """Returns the accounts of the window: busy time by kind of work, and idle time by cause.
+    """Returns where the time of a window goes: busy time by kind of work, and idle time by cause.
 
-    The parts add up to the length of the window, because gaps are the complement of busy time.
+    The parts add up to the length of the window.
+
+    Args:
+        busy: The busy time in the window, by kind of work.
+        gaps: The idle intervals in the window, with their causes.
+        window: The start and the end of the window, in ns.
+        comm_ns: The time in the window in which a collective was running, in ns.
     """
     sums = np.zeros(len(IDLE_CAUSES), dtype=np.int64)
     np.add.at(sums, gaps.cause, gaps.length)

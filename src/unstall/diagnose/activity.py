@@ -1,4 +1,4 @@
-"""What the host did and when: waiting, loading data, allocating, first use, collectives, Python."""
+"""Finds what the host did and when: waiting, loading data, allocating, first use, collectives, Python."""
 
 from __future__ import annotations
 
@@ -31,11 +31,14 @@ PYTHON_LEAST_NS = 100_000
 """If the host calls no operator for at least this time, the host counts as busy in Python code."""
 
 PYTHON_LEAST_OF_CALLS_NS = 200_000
-"""The limit that replaces PYTHON_LEAST_NS if no operators were recorded. If the host calls no CUDA function for at
-least this time, the host counts as busy in Python code. The limit is only an estimate: some operators call no CUDA
-function, and some make their first CUDA call late. The limit was chosen with 42 recordings of examples/traces. Each was
-analysed with and without its operators. On average, 1.2 % of a step's time had another cause without operators. With
-100 µs as the limit it was 2.2 %, with 400 µs 1.6 %."""
+"""If no operators were recorded, this limit replaces PYTHON_LEAST_NS: if the host calls no CUDA
+function for at least this time, the host counts as busy in Python code.
+
+The limit is only an estimate: some operators call no CUDA function, and some make their first CUDA
+call late. The limit was chosen with the 42 recordings of examples/traces. Each was analysed with
+its operators and without them. Without operators, 1.2 % of a step's time had another cause on
+average. With 100 µs as the limit it was 2.2 %, with 400 µs 1.6 %.
+"""
 
 # torch's operators and annotations ("nccl:all_reduce" has the name of its backend), and those of vLLM and SGLang.
 _COMM_OP = re.compile(
@@ -49,9 +52,10 @@ _BLOCKED_LEAST_NS = 20_000  # a copy call that only queues its copy takes less, 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HostWaits:
-    """Intervals in which the host was blocked until the device had finished some work.
+    """Intervals in which the host was blocked until a device had finished some work.
 
-    The intervals are sorted by start. Times are in ns.
+    The attributes are columns with one element per interval. The intervals are sorted by start.
+    Times are in ns.
     """
 
     row: I32  # host row: a SYNC, or a COPY call that blocked
@@ -64,7 +68,7 @@ class HostWaits:
 
     @property
     def for_copy(self) -> Bool:
-        """A mask of the waits in which the host waited for a copy to the device."""
+        """A mask of the intervals: True if the host waited for a copy to the device."""
         chosen: Bool = self.upload >= 0
         return chosen
 
@@ -73,8 +77,8 @@ class HostWaits:
 class HostActivity:
     """What the host did on the threads that launch work on the device.
 
-    Attributes named `…_rows` are row indices of host events. Each `Intervals` attribute is a union over all of these
-    threads.
+    Attributes named `…_rows` are indices of rows of `timeline.host`. An attribute of type
+    `Intervals` has the time in which at least one of these threads had the activity.
     """
 
     waits: HostWaits
@@ -97,12 +101,13 @@ class HostActivity:
 
 
 def find_activity(timeline: Timeline, threads: I64, second_step: int | None, skew_ns: int) -> HostActivity:
-    """Returns what `threads` did, by kind of activity.
+    """Returns what the host did on some of its threads, by kind of activity.
 
     Args:
         timeline: The recorded run.
         threads: The threads that launch work on the device.
-        second_step: When the second step begins, in ns, or None if the run has only one step.
+        second_step: When the second step begins, in ns; None if the run has only one step. First
+            uses are looked for before this time.
         skew_ns: How far apart the clocks of host and device may be, in ns.
     """
     host = timeline.host

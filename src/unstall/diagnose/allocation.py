@@ -1,6 +1,7 @@
-"""Finds driver calls that allocate or free device or pinned memory.
+"""Finds the driver calls that allocate or free device memory or pinned memory.
 
-The calls are either the first growth of the caching allocator's memory, or churn in the steady state.
+There are two kinds of such calls. At first, the memory of torch's caching allocator grows. Later,
+calls of this kind should be rare.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ _FAR_LESS = 2
 
 
 def growing(run: Run) -> I64:
-    """Returns the row indices of the calls with which the caching allocator's memory first grows.
+    """Returns the driver calls with which the caching allocator's memory first grows, as indices of
+    rows of `timeline.host`.
 
-    These are calls in the first step. At their places in the code, far fewer allocator calls are made in later steps.
+    These are calls in the first step, at source lines that make far fewer such calls in later
+    steps.
     """
     rows = run.activity.allocator_rows[run.inside[run.activity.allocator_rows]]
     if len(run.steps) < 2:
@@ -30,24 +33,31 @@ def growing(run: Run) -> I64:
 
 
 def churning(run: Run) -> I64:
-    """Returns the row indices of the allocator calls that `growing` does not return."""
+    """Returns the driver calls in the steps that allocate or free memory, as indices of rows of
+    `timeline.host`. Leaves out the calls with which the caching allocator's memory first grows.
+    """
     rows = run.activity.allocator_rows[run.inside[run.activity.allocator_rows]]
     later: I64 = np.setdiff1d(rows, growing(run))
     return later
 
 
 def first_of_each(run: Run, rows: I64) -> I64:
-    """Returns the first of `rows` in each operator, and all of `rows` that are outside of operators."""
+    """Returns the first of `rows` in each operator, and all of `rows` that are outside of
+    operators.
+
+    `rows` and the result are indices of rows of `timeline.host`.
+    """
     operation = run.places.operation[rows]
     _, first = np.unique(np.where(operation >= 0, operation, rows), return_index=True)
     return rows[first]
 
 
 def in_a_row(run: Run, rows: I64) -> I64:
-    """Returns the first of `rows` in each operator, and the first of each series outside of operators.
+    """Returns some of `rows`: the first one in each operator, and the first one of each series
+    outside of operators. `rows` and the result are indices of rows of `timeline.host`.
 
-    A series consists of consecutive driver calls of one thread with the same stack. For example, one `empty_cache()`
-    makes a series of calls, and waits in the first call.
+    A series consists of consecutive driver calls of one thread with the same stack. For example,
+    one `empty_cache()` makes a series of calls, and waits in the first call.
     """
     host = run.timeline.host
     alone = rows[run.places.operation[rows] < 0]

@@ -1,4 +1,4 @@
-"""Computes the `Run` of a timeline: the data that all rules share."""
+"""Computes the `Run` of a timeline: the data from which all findings are made."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ def analyse(
     steps: Steps | None = None,
     places: Places | None = None,
 ) -> Run:
-    """Finds the steps, the places and the accounts of a timeline.
+    """Finds the steps of a timeline, the source line of each event, and where the time went.
 
     Args:
         timeline: The recorded or replayed run.
-        step: The name of the annotation around each step. If None, the step name stored in the recording is used. If
-            the recording has no step name, steps are detected.
-        user: Globs of the files that count as the user's code. If empty, the globs stored in the recording are used.
-            If the recording has no globs, all files except the files of frameworks count as the user's code.
+        step: The name of the annotation around each step, or a glob. If None, the step name stored
+            in the recording is used. If the recording has no step name, steps are detected.
+        user: Globs of the files that count as the user's code. If empty, the globs stored in the
+            recording are used. If the recording has no globs, all files except the files of
+            frameworks count as the user's code.
         steps: The steps, if they are already known.
-        places: The host events' places in the code, if these places are already known.
+        places: The source line of each row of `timeline.host`, if these lines are already known.
 
     Raises:
         UsageError: No annotation is called `step`.

@@ -37,10 +37,11 @@ _TENSOR_RATE = "lr=torch.tensor(…, device='cuda'){fused} if a scheduler change
 
 
 def with_what_comes_first(run: Run, findings: Sequence[Finding]) -> list[Finding]:
-    """If a finding advises to capture a CUDA graph, adds to its advice what the user must change for the capture.
+    """Returns a copy of `findings`, in the same order. If a finding advises to capture a CUDA
+    graph, its copy also advises what the user must change before the capture.
 
-    Returns all findings in the same order. The advice refers to other findings by their numbers in the report. The
-    report counts findings from 1, and does not count bugs and harmless findings.
+    The advice refers to other findings by their numbers in the report. The report counts findings
+    from 1, and does not count bugs and harmless findings.
     """
     costly = [finding for finding in findings if not finding.harmless and not finding.wrong]
     numbers = {id(finding): number for number, finding in enumerate(costly, 1)}
@@ -60,7 +61,8 @@ def with_what_comes_first(run: Run, findings: Sequence[Finding]) -> list[Finding
 
 
 def _inside(run: Run, finding: Finding) -> Bool | None:
-    """Returns a mask of the host events that would be in the CUDA graph that the finding advises.
+    """Returns a mask over the rows of `timeline.host`: the events that would be in the CUDA graph
+    that a finding advises.
 
     Returns None if the finding does not advise a graph.
     """

@@ -1,7 +1,7 @@
 """Finds why a device was idle.
 
-Each idle interval has one or two causes. If there are two, the first is for the time until the host returned from the
-launch that ended the interval. The second is for the time after this return.
+Each idle interval has one or two causes. The interval ends with a launch. The first cause is for
+the time until the call that launched has returned. The second cause is for the time after that.
 """
 
 from __future__ import annotations
@@ -26,21 +26,31 @@ _MOST_CANDIDATES = 16  # events to try per interval, the latest to start first
 def explain_gaps(
     timeline: Timeline, ops: Bool, busy: Intervals, activity: HostActivity, window: tuple[int, int]
 ) -> Gaps:
-    """Finds one or two causes for each idle interval: why did the op at the end of the interval start so late?
+    """Finds one or two causes for each idle interval: why did the op at the end of the interval
+    start so late?
 
-    Before the launch of this op returns, the host causes the idle time. The cause is the activity that took most of the
-    host's time. If a wait emptied the launch queue, this wait is also the cause of the time until the next launch. All
-    work of a thread that only fetches batches counts as data loading. If no op follows the interval, the cause is other
-    work of the host, or unknown.
+    Before the call that launched this op returns, the host causes the idle time. The cause is the
+    activity that took most of the host's time. If a wait emptied the launch queue, this wait is
+    also the cause of the time until the next launch. All work of a thread that only fetches batches
+    counts as data loading. If no op follows the interval, the cause is other work of the host, or
+    unknown.
 
-    After the launch has returned, the host does not cause the idle time. If the op waits for an event of another
-    stream, the cause is this event. Otherwise, the cause is latency. The cause is unknown if the file lacks the op's
-    launch, or lacks the kernels of a graph that was launched.
+    After the call has returned, the host does not cause the idle time. If the op waits for an event
+    of another stream, the cause is this event. Otherwise, the cause is latency. The cause is
+    unknown if the recording lacks the op's launch, or lacks the kernels of a graph that was
+    launched.
 
-    If an interval has time both before and after the return of the launch, it becomes two rows, each with its own
-    cause. There is one exception. If the cause before the return is, for example, a wait or the loading of a batch,
-    this is also the cause of the op's usual latency: without the wait or the loading, the device would not have run out
-    of work.
+    If an interval has time both before and after the return of the call, it becomes two rows of the
+    result, each with its own cause. There is one exception. If the cause before the return is, for
+    example, a wait or the loading of a batch, this is also the cause of the op's usual latency:
+    without the wait or the loading, the device would not have run out of work.
+
+    Args:
+        timeline: The recorded run.
+        ops: A mask over the rows of `timeline.device`: the ops that count.
+        busy: The intervals in which one of these ops ran.
+        activity: What the host did.
+        window: The start and the end of the time in which to find idle intervals, in ns.
     """
     idle = busy.gaps(*window)
     end = find_hand_overs(timeline, ops, idle, activity.feeding, activity.skew_ns)

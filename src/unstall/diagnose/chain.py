@@ -1,6 +1,8 @@
-"""Chains of calls: from a line of the program over Python's frames and operators to the calls of CUDA and their work.
+"""Chains of calls: from a line of the program over Python's frames and operators to the calls of
+CUDA and the device work that these launch.
 
-All links were recorded: nesting on the thread, call stacks, and the launch of each device op.
+All links of a chain were recorded: nesting on the thread, call stacks, and the launch of each
+device op.
 """
 
 from __future__ import annotations
@@ -27,21 +29,25 @@ LinkKind = Literal["line", "frame", "operator", "annotation", "call", "device"]
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """One link of a chain.
+    """One link of a chain of calls, which leads from a source line to work on a device.
 
     Attributes:
-        kind: A line of the program, a frame of Python, an operator, an annotation, a call of CUDA, or device work.
-        depth: How deeply the link is nested in calls; 0 for the line. A link is called by the nearest earlier link that
-            has a smaller depth.
-        name: The name of the operator, annotation, call or op. For a line or a frame, its place in the source.
-        takes_ns: The duration of the link, including all that it calls. None if the duration is unknown, for example
-            because the recorder took stacks but did not time frames.
-        own_ns: The duration of the link without the links that it calls. None for device work, or if it is unknown.
-        after_ns: For device work: the time from the start of the call that launched it to the start of the work.
-        bytes: For a copy: how many bytes it moves; None if unknown.
-        stream: For device work: the number of the stream, as the recorder wrote it.
+        kind: What the link is: a line of the program, a frame of Python, an operator, an
+            annotation, a call of CUDA, or device work.
+        depth: How deeply the link is nested in calls; 0 for the line. A link is called by the
+            nearest earlier link that has a smaller depth.
+        name: The name of the operator, annotation, call or device op. For a line or a frame, its
+            file, line and function.
+        takes_ns: The duration of the link, including all that it calls. None if the duration is
+            unknown, for example because the recorder took stacks but did not time frames.
+        own_ns: The duration of the link without the links that it calls. None for device work, or
+            if it is unknown.
+        after_ns: For device work, the time from the start of the call that launched it to the start
+            of the work. Otherwise None.
+        bytes: For a copy, how many bytes it moves. None for other links, or if it is unknown.
+        stream: For device work, the number of the stream, as the recorder wrote it. Otherwise None.
         files: The source files of PyTorch that implement the operator, if they are known.
-        left_out: How many calls or device ops of this link are not shown as links.
+        left_out: How many calls or device ops of this link are not shown as links of their own.
     """
 
     kind: LinkKind
@@ -57,14 +63,15 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
-    """A chain of nested calls that a line makes, with all its recorded repetitions.
+    """A chain of nested calls, from one source line to work on a device or to a wait, with all its
+    recorded repetitions.
 
-    Repetitions have calls of the same names, in the same order.
+    Two chains count as repetitions of each other if they call the same names in the same order.
 
     Attributes:
         where: The line. For a backward pass, the line of the forward operator.
-        backward: Whether the calls belong to a backward pass. If so, the first link is the line that called the
-            backward pass, if this line is known.
+        backward: Whether the calls belong to a backward pass. If so, the first link is the line
+            that called the backward pass, if this line is known.
         count: The number of repetitions.
         total_ns: The time of all repetitions: the host's time plus the device's time.
         links: The links of one repetition: of the one whose time is the median.
@@ -78,7 +85,9 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chains(msgspec.Struct, frozen=True, kw_only=True):
-    """The chains of a line, in the JSON schema `unstall.chain/1`. The chain that takes the most time is first."""
+    """The chains of calls of one source line, in the JSON schema `unstall.chain/1`. The chain that
+    takes the most time is first.
+    """
 
     schema: str = CHAIN_SCHEMA
     version: str
@@ -88,9 +97,13 @@ class Chains(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def chains_at(run: Run, file: str, line: int) -> tuple[Chain, ...]:
-    """Returns the chains of calls from a source line to device work and to waits.
+    """Returns the chains of calls that lead from one source line to device work and to waits.
 
-    `file` is the recorded path, or the last parts of it. For example, "models/net.py" finds "/home/me/models/net.py".
+    Args:
+        run: The recorded run.
+        file: The recorded path of the source file, or the last parts of it. For example,
+            "models/net.py" finds "/home/me/models/net.py".
+        line: The line number.
     """
     timeline, places = run.timeline, run.places
     lines, host = timeline.lines, timeline.host

@@ -1,5 +1,5 @@
-"""Groups collectives by process group and by kind of operation, and computes each group's bandwidth from bytes and
-time.
+"""Groups collectives by process group and by kind of operation. Computes the bandwidth of each
+group of collectives from their bytes and their time.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Alike:
 
     @property
     def bus_bandwidth(self) -> float | None:
-        """The bytes per ns (GB/s) that the link of each rank carries.
+        """The bytes that the link of each rank carries per ns (GB/s).
 
-        The formulas are from nccl-tests (doc/PERFORMANCE.md). The result is None if the number of ranks, the number of
-        bytes, or the formula for this kind of collective is unknown.
+        The formulas are from nccl-tests (doc/PERFORMANCE.md). None if the number of ranks, the
+        number of bytes, or the formula for this kind of collective is unknown.
         """
         if self.bandwidth is None or self.ranks < 2:
             return None
@@ -54,9 +54,12 @@ class Alike:
 
 
 def alike(timeline: Timeline, ops: I64) -> Iterator[Alike]:
-    """Yields collectives, grouped by process group and by kind.
+    """Yields one item for each process group and kind of collective. The item adds up the
+    collectives of this group and kind.
 
-    `ops` has the device rows of the collectives, in ascending order.
+    Args:
+        timeline: The recorded run.
+        ops: The rows of `timeline.device` that are collectives, in ascending order.
     """
     device, told = timeline.device, timeline.collectives
     row = np.searchsorted(told.op, ops)

@@ -12,10 +12,15 @@ from unstall.ways_to_wait import MAKES_TENSOR
 
 
 def uploads(run: Run, memory: HostMemory) -> I64:
-    """Returns the device rows of the copies to the device from host memory of the kind `memory`.
+    """Returns the copies to the device from one kind of host memory, as indices of rows of
+    `timeline.device`.
 
-    Only copies that were launched in the window count. Copies in CUDA graphs do not count. Copies of tensors that are
-    made from Python values do not count either.
+    Only copies that were launched in the steps count. Copies in CUDA graphs, and copies of tensors
+    that are made from Python values, are left out.
+
+    Args:
+        run: The recorded run.
+        memory: The kind of host memory, such as pageable.
     """
     device = run.timeline.device
     chosen = (
@@ -31,21 +36,29 @@ def uploads(run: Run, memory: HostMemory) -> I64:
 
 
 def with_waits(run: Run, copies: I64) -> I64:
-    """Returns the host rows of the calls that made the copies `copies`, and of the waits for these copies."""
+    """Returns the calls that made some copies, and the waits for these copies.
+
+    `copies` are indices of rows of `timeline.device`. The result has indices of rows of
+    `timeline.host`.
+    """
     calls = np.unique(run.timeline.device.launch[copies]).astype(np.int64)
     waits = run.activity.waits
     return np.union1d(calls, waits.row[np.isin(waits.upload, calls)]).astype(np.int64)
 
 
 def other_waits(run: Run) -> I64:
-    """Returns the host rows of the waits that `upload_waits` does not return."""
+    """Returns the host's waits for the device that are not waits for copies to it, as indices of
+    rows of `timeline.host`.
+
+    Waits for copies of tensors that are made from Python values are included.
+    """
     return run.activity.waits.row[~_for_upload(run)].astype(np.int64)
 
 
 def upload_waits(run: Run) -> I64:
-    """Returns the host rows of the waits for copies to the device.
+    """Returns the host's waits for copies to the device, as indices of rows of `timeline.host`.
 
-    Copies of tensors that are made from Python values do not count.
+    Waits for copies of tensors that are made from Python values are left out.
     """
     return run.activity.waits.row[_for_upload(run)].astype(np.int64)
 

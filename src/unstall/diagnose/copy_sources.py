@@ -1,6 +1,7 @@
-"""Finds the source of host memory that is copied to the device.
+"""Finds where host memory that is copied to the device comes from.
 
-The source is a tensor that already existed, a tensor that is made for each copy, or a DataLoader.
+It may be a tensor that already existed, a tensor that is made for each copy, or a batch of a
+DataLoader.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from unstall.timeline.ancestry import nearest
 from unstall.timeline.columns import I64, Bool, HostKind
 
 CopySource = Literal["kept", "made", "loader", "workers", "derived", "unknown"]
-"""The source of copied host memory. `kept`: tensors that already exist. `made`: tensors that the program makes on the
-host. `loader`: a DataLoader that makes its batches in this process. `workers`: a DataLoader with worker processes.
-`derived`: tensors that the program makes on the host from a batch."""
+"""Where host memory that is copied to the device comes from. `kept`: tensors that already exist.
+`made`: tensors that the program makes on the host. `loader`: a DataLoader that makes its batches in
+this process. `workers`: a DataLoader with worker processes. `derived`: tensors that the program
+makes on the host from a batch. `unknown`: this cannot be told.
+"""
 
 # Operators that return an existing tensor or no tensor: they make nothing.
 _MAKES_NONE = re.compile(
@@ -32,11 +35,15 @@ _OFTEN = 0.5  # of the copies, or of the steps if each has several copies
 
 
 def source_of_copies(run: Run, calls: I64) -> CopySource:
-    """Returns the source of the host memory that the copy calls `calls` read.
+    """Returns where the host memory comes from that some copies to the device read.
 
-    The result depends on what the host did between the previous CUDA call and each copy call. A DataLoader may have
-    returned a batch, or an operator on the host may have made a tensor. If no operators were recorded, the result is
-    "unknown".
+    The result depends on what the host did between the previous CUDA call and each copy. A
+    DataLoader may have returned a batch, or an operator on the host may have made a tensor. If no
+    operators were recorded, the result is "unknown".
+
+    Args:
+        run: The recorded run.
+        calls: The calls that made the copies, as indices of rows of `timeline.host`.
     """
     if not has_operators(run.timeline) or not len(calls):
         return "unknown"

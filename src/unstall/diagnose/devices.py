@@ -1,4 +1,6 @@
-"""Several devices in one process: detects devices that are idle because they wait for another device."""
+"""Runs with several devices in one process: finds when a device is idle because it waits for
+another device.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,10 @@ from unstall.timeline.intervals import Intervals
 
 @dataclass(frozen=True, eq=False, slots=True)
 class IdleTurns:
-    """The intervals in which one device was idle because it waited for an event.
+    """Intervals in which one device was idle because it waited for an event of a stream. In each
+    interval, other devices worked for at least half of the time.
 
-    In each interval, other devices worked for at least half of the time.
+    The attributes are columns with one element per interval. Times are in ns.
     """
 
     start: I64
@@ -30,8 +33,9 @@ class IdleTurns:
 
 
 def waits_for_others(run: Run) -> list[IdleTurns]:
-    """Returns, for each device, the intervals in which it waited for other devices. With only one device, returns
-    []."""
+    """Returns, for each device, the intervals in which it was idle because it waited for other
+    devices. Returns [] if the run has only one device.
+    """
     if len(run.by_device) < 2:
         return []
     # A device does not work within its own gaps, so the work of all devices is that of the others.
@@ -45,7 +49,7 @@ def waits_for_others(run: Run) -> list[IdleTurns]:
 
 
 def one_at_work(run: Run) -> int:
-    """Returns how long exactly one device works in the window, in ns."""
+    """Returns for how long exactly one device works during the steps, in ns."""
     start, end = (np.clip(times, *run.window) for times in _all_work(run))
     times = np.concatenate((start, end))
     order = np.argsort(times, kind="stable")

@@ -1,4 +1,4 @@
-"""The function `explain`, which makes a `Diagnosis` of a recorded run."""
+"""The function `explain`, which explains where the time of a recorded run went."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ _NOTABLE = 0.05  # of a step
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The result of `explain`, and the run behind it.
+    """The result of `explain`.
 
-    `run` is None if the result was read from JSON. Without a run, no charts can be drawn.
+    `result` is what reports show, as data. `run` is the recorded run that it describes. `run` is
+    None if the result was read from JSON. Without a run, no charts can be drawn.
     """
 
     result: Result
@@ -56,12 +57,14 @@ class Diagnosis:
 
     @property
     def verdict(self) -> Verdict:
-        """What limits the speed of the run."""
+        """What limits the speed of the run: one resource, or several."""
         return self.result.verdict
 
     @property
     def accounts(self) -> Accounts:
-        """The busy time by kind of work and the idle time by cause, for the analysed part of the run, in ns."""
+        """Where the time of the steps went: the busy time by kind of work and the idle time by
+        cause, in ns.
+        """
         return self.result.accounts
 
 
@@ -142,7 +145,12 @@ def explain(
 
 
 def texts(given: str | Iterable[str], name: str, of: str) -> tuple[str, ...]:
-    """Returns one or several texts as a tuple. `name` and `of` are words for the error message.
+    """Returns one or several texts as a tuple.
+
+    Args:
+        given: A text, or an iterable of texts.
+        name: The name of the argument, for the error message.
+        of: What the argument has, for the error message, such as "globs".
 
     Raises:
         UsageError: `given` is neither a text nor an iterable of texts.
@@ -160,7 +168,7 @@ def _sentence(text: str) -> str:
 
 
 def source_of(timeline: Timeline) -> Source:
-    """Returns what the result says about the recording: its file, recorder, versions and size."""
+    """Returns what a result says about the recording: its file, recorder, versions and size."""
     meta = timeline.meta
     return Source(
         path=meta.path,
@@ -179,7 +187,9 @@ def source_of(timeline: Timeline) -> Source:
 
 
 def steps_of(run: Run) -> Steps:
-    """Returns what the result says about the steps: how they were found, their number and their times."""
+    """Returns what a result says about the steps of a run: how they were found, their number and
+    their times.
+    """
     marks = run.timeline.meta.step_marks if run.steps.name == RECORDED_STEP else None
     return Steps(
         found_by=run.steps.found_by,
@@ -201,8 +211,9 @@ RESOURCE_OF = {
     "serial-copy": "copies",
     **dict.fromkeys(DEVICE_WORK, "kernels"),
 }
-"""Maps each rule to the resource that its findings concern. A finding without an edit gains at most the time that is
-gained if this resource takes no time."""
+"""Maps each rule (the name of a kind of finding) to the resource that its findings concern. The
+gain of a finding without an edit is at most the gain if this resource took no time.
+"""
 
 
 def _ordered(findings: list[Finding], if_free: Mapping[str, int]) -> list[Finding]:
@@ -224,7 +235,7 @@ def _ordered(findings: list[Finding], if_free: Mapping[str, int]) -> list[Findin
 
 
 def notes_of(run: Run) -> tuple[str, ...]:
-    """Returns a sentence for each thing in the recording that is missing, was repaired, or may mislead."""
+    """Returns a sentence for each thing in a recording that is missing, was repaired, or may mislead."""
     timeline, steps = run.timeline, run.steps
     notes = timeline.meta.notes
     covered = int((steps.end - steps.start).sum())

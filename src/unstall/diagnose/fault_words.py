@@ -1,4 +1,6 @@
-"""Describes a device fault in words: its title, which value was wrong, and what to do about each known cause."""
+"""Describes a fault of a device in words: a title, which value was wrong, and what to do. A fault
+is work that failed, such as a lookup by an index out of bounds.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,13 @@ _OF_DIMENSION = re.compile(r"indices\[(\d+)\]")
 
 
 def title(fault: Fault) -> str:
-    """Returns a title for the fault, such as "Device fault: an index is out of bounds"."""
+    """Returns a title for a fault of a device, such as "Device fault: an index is out of bounds"."""
     return _TITLES[fault.kind]
 
 
 def line_of(where: Where) -> str:
-    """Returns a place as text, such as "train.py:41".
-
-    If the line is unknown, returns the name of the function or operator.
+    """Returns a source line as text, such as "train.py:41". If the line is unknown, returns the
+    name of the function or operator.
     """
     if not where.file:
         return where.function or where.op or "a line that is not known"
@@ -37,9 +38,9 @@ def line_of(where: Where) -> str:
 
 
 def what_is_wrong(fault: Fault) -> str:
-    """Returns what is wrong, such as "index 1063 at [5] is out of bounds for a table of 1024 rows".
-
-    If the wrong value is unknown, returns the kernel's own message.
+    """Returns which value led to a fault of a device, such as "index 1063 at [5] is out of bounds
+    for a table of 1024 rows". If the value is unknown, returns the message of the kernel that
+    failed.
     """
     wrong = fault.wrong
     if wrong is None:
@@ -89,7 +90,7 @@ def _looks_up(fault: Fault) -> bool:
 
 
 def advice(fault: Fault) -> str:
-    """Returns what to do about the fault."""
+    """Returns what to do about a fault of a device."""
     wrong = fault.wrong
     if fault.kind == "index":
         return _of_ids(wrong) if _looks_up(fault) else _of_index(wrong)

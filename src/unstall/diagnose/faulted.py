@@ -13,7 +13,12 @@ _SHOWN = 2
 
 
 def judge_faults(findings: Sequence[Finding]) -> Verdict:
-    """Returns a verdict with a sentence on each fault. The fault that ended the program comes first."""
+    """Returns the verdict on a run with faults: a sentence on each fault. The fault that ended the
+    program comes first.
+
+    A fault is work that failed on a device, or a request for device memory that could not be met.
+    `findings` are the findings of the run.
+    """
     known = [(finding, finding.fault) for finding in findings if finding.fault is not None]
     known.sort(key=lambda each: not each[1].ended)
     said = [_memory(*each) if each[1].kind == "memory" else _fault(*each) for each in known]

@@ -1,5 +1,5 @@
-"""Makes findings from the faults of a run. Each finding says what failed, at which line, and where Python got the
-error.
+"""Makes findings from the faults of a run. A fault is work that failed on a device. The finding
+says what failed, at which line, and where Python got the error.
 """
 
 from __future__ import annotations
@@ -23,18 +23,28 @@ _MOST_HELD = 20  # lines
 
 
 def faults_of(run: Run, *, memory: bool) -> list[tuple[int, Fault]]:
-    """Returns pairs (row, fault). `row` is the fault's row in `timeline.faults`.
+    """Returns the faults of a run: pairs `(row, fault)`. `row` is the index of the fault's row in
+    `timeline.faults`.
 
-    If `memory` is True, returns the faults in which memory ran out. If `memory` is False, returns all other faults.
+    A fault is work that failed on a device, or a request for device memory that could not be met.
+    If `memory` is True, returns only faults of the second kind. If `memory` is False, returns only
+    faults of the first kind.
     """
     rows = np.flatnonzero((run.timeline.faults.kind == FaultKind.MEMORY) == memory)
     return [(row, fault_at(run, row)) for row in rows.tolist()]
 
 
 def finding_of(run: Run, row: int, fault: Fault, rule: str, title: str, saw: str, fix: str) -> Finding:
-    """Returns the finding for a fault, at the line whose work failed.
+    """Returns the finding for a fault. The finding is at the line whose work failed.
 
-    `row` is the fault's row in `timeline.faults`.
+    Args:
+        run: The recorded run.
+        row: The index of the fault's row in `timeline.faults`.
+        fault: The fault.
+        rule: The name of the kind of finding.
+        title: The finding's title.
+        saw: What was observed.
+        fix: What to do about it.
     """
     faults = run.timeline.faults
     call, replay = int(faults.call[row]), int(faults.replay[row])
@@ -55,7 +65,7 @@ def finding_of(run: Run, row: int, fault: Fault, rule: str, title: str, saw: str
 
 
 def fault_at(run: Run, row: int) -> Fault:
-    """Returns the fault in row `row` of `timeline.faults`."""
+    """Returns the fault in one row of `timeline.faults`. `row` is the index of the row."""
     timeline, places = run.timeline, run.places
     faults, host = timeline.faults, timeline.host
     call, replay, noticed = (int(column[row]) for column in (faults.call, faults.replay, faults.noticed))

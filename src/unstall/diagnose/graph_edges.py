@@ -1,4 +1,6 @@
-"""The operators of a step, the edges (dependencies) between them, and the critical path along the edges."""
+"""The operators of a step, the edges (dependencies) between them, and the critical path: the chain
+of dependent operators that takes longest.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +21,20 @@ EdgeKind = Literal["data", "overwrite", "stream", "wait", "autograd"]
 
 
 class GraphEdge(msgspec.Struct, frozen=True, kw_only=True):
-    """Why one node comes after another.
+    """An edge of a step's graph: why one node comes after another. A node is an operator, or
+    several operators that were merged.
 
     Attributes:
         earlier: The index of the earlier node.
         later: The index of the later node.
-        kind: The reason.
-            `data`: the later node reads bytes that the earlier node wrote.
-            `overwrite`: the later node overwrites bytes that the earlier node used.
-            `stream`: the later node comes next on the same stream.
-            `wait`: the stream of the later node waited for an event that was recorded after the earlier node.
-            `autograd`: the later node is the backward operator of the earlier node.
+        kind: The reason. `data`: the later node reads bytes that the earlier node wrote.
+            `overwrite`: the later node overwrites bytes that the earlier node used. `stream`: the
+            later node comes next on the same stream. `wait`: the stream of the later node waited
+            for an event that was recorded after the earlier node. `autograd`: the later node is the
+            backward operator of the earlier node.
         bytes: How many bytes the later node reads; 0 if the kind is not `data`.
-        critical: Whether the critical path contains this edge.
+        critical: Whether the critical path (the longest chain of dependent nodes) contains this
+            edge.
     """
 
     earlier: int
@@ -43,7 +46,9 @@ class GraphEdge(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StepOperators:
-    """The operators of a step, in the order of their first launch."""
+    """The operators of a step that launch device work, in the order of their first launch. Columns
+    have one element per operator unless a comment says otherwise.
+    """
 
     rows: I64  # by operator: its host row; a launch outside of all operators counts as an operator
     calls: I64  # by operator: the host row of its first launch
@@ -54,7 +59,12 @@ class StepOperators:
 
 
 def operators_of(run: Run, step: int) -> StepOperators:
-    """Returns the operators that launch device work between the start and the end of a step, in launch order."""
+    """Returns the operators that launch device work in one step, in the order of their first
+    launch.
+
+    `step` is the number of the step, from 1 on. An operator belongs to the step if it launches
+    between the step's start and end on the host.
+    """
     host, device = run.timeline.host, run.timeline.device
     begin, end = run.steps.start[step - 1], run.steps.end[step - 1]
     launch = device.launch
@@ -83,10 +93,12 @@ def _operation(run: Run, rows: I64) -> I64:
 
 
 def edges_of(run: Run, step: StepOperators) -> tuple[list[GraphEdge], list[GraphEdge]]:
-    """Returns (all edges, the edges along which the critical path may run).
+    """Returns `(all edges, the edges along which the critical path may run)` between the operators
+    of a step.
 
-    If the trace says which bytes each operator uses, the critical path follows only `data` and `overwrite` edges.
-    Otherwise, it may follow all edges.
+    The critical path is the longest chain of dependent operators. If the recording says which bytes
+    each operator uses, this path follows only `data` and `overwrite` edges. If it does not, the
+    path may follow all edges.
     """
     edges = [*_data_edges(run, step), *_wait_edges(run, step)]
     if len(run.timeline.dependencies):
@@ -159,9 +171,16 @@ def _predecessors(count: int, edges: Iterable[GraphEdge]) -> list[list[int]]:
 
 
 def critical_path(duration: I64, edges: Sequence[GraphEdge]) -> tuple[list[int], int]:
-    """Returns the critical path, as (its operators, its device time in ns).
+    """Returns `(operators, time)`: the operators on the critical path, in order, and their device
+    time in ns.
 
-    The critical path is the chain with the longest device time in which each operator depends on the one before.
+    The critical path is the chain of operators with the longest device time in which each operator
+    depends on the one before.
+
+    Args:
+        duration: The device time of each operator, in ns.
+        edges: The dependencies between the operators. Operators are given by their indices in
+            `duration`.
     """
     if not len(duration):
         return [], 0
@@ -180,9 +199,13 @@ def critical_path(duration: I64, edges: Sequence[GraphEdge]) -> tuple[list[int],
 
 
 def most_at_once(duration: I64, edges: Sequence[GraphEdge]) -> int:
-    """Returns how many operators would run at once at most.
+    """Returns the largest number of operators that would run at the same time, if each started as
+    soon as the operators on which it depends have ended.
 
-    Each operator is assumed to start as soon as the operators that it needs have ended.
+    Args:
+        duration: The device time of each operator, in ns.
+        edges: The dependencies between the operators. Operators are given by their indices in
+            `duration`.
     """
     ends: list[int] = []
     for number, before in enumerate(_predecessors(len(duration), edges)):

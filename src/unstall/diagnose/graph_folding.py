@@ -25,12 +25,13 @@ class Path(NamedTuple):
 
 
 class Folded(NamedTuple):
-    """Which operators were merged into which node.
+    """Which operators of a graph were merged into which node.
 
     Attributes:
-        node: For each operator, the number of its node. A node has a greater number than the nodes on which it depends.
-        depth: For each node, how many frames of its operators' paths are kept, counted from the outermost. The last
-            kept frame is the place of the node.
+        node: For each operator, the number of its node. A node has a greater number than the nodes
+            on which it depends.
+        depth: For each node, how many frames of its operators' call stacks are kept, counted from
+            the outermost. The last kept frame is the source line that reports show for the node.
         how: A text that says how operators were merged; "" if each operator is a node of its own.
     """
 
@@ -42,14 +43,16 @@ class Folded(NamedTuple):
 def folded(names: Sequence[str], paths: Sequence[Path], edges: Iterable[tuple[int, int]]) -> Folded:
     """Merges operators into at most `MOST_NODES` nodes. The resulting graph has no cycles.
 
-    First, operators with the same name and call stack that could run at once become one node. If there are still too
-    many nodes, consecutive operators of one line become one node. If that is not enough either, consecutive operators
-    that were called from one line become one node, and so on outward along the call stack.
+    First, operators with the same name and call stack that could run at once become one node. If
+    there are still too many nodes, consecutive operators of one line become one node. If that is
+    not enough either, consecutive operators that were called from one line become one node, and so
+    on outward along the call stack.
 
     Args:
         names: The name of each operator, in the order of the program.
-        paths: The path of each operator.
-        edges: Pairs (earlier, later) of operators.
+        paths: Where each operator was called.
+        edges: Pairs (earlier, later) of operators, as indices in `names`: the later operator
+            depends on the earlier one.
     """
     pairs = sorted(set(edges))
     depth = [len(path.frames) for path in paths]
@@ -127,7 +130,9 @@ def _stretches(paths: Sequence[Path]) -> tuple[list[int], list[int], str]:
 
 
 def runs(labels: Sequence[object]) -> list[int]:
-    """Returns a number for each label. The first is 0, and each label that differs from the one before adds 1."""
+    """Returns a number for each of `labels`. The number of the first label is 0. If a label equals
+    the one before, it has the same number; otherwise its number is larger by 1.
+    """
     numbers, number = [], 0
     for at, label in enumerate(labels):
         number += at > 0 and label != labels[at - 1]

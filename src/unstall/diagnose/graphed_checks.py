@@ -1,6 +1,7 @@
 """Finds the one-time checks of `unstall.graphed` in a recording.
 
-In these checks, `unstall.graphed` observes functions and compares captured graphs with them.
+In these checks, `unstall.graphed` observes functions before it captures them as CUDA graphs, and
+compares the graphs with the functions.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ captures, and one step compares."""
 
 
 def note_of_checks(run: Run) -> str | None:
-    """Returns a sentence on how the one-time checks of `unstall.graphed` affect the figures, or None.
+    """Returns a sentence on how the one-time checks of `unstall.graphed` affect the figures of a
+    run. Returns None if they do not affect them.
 
-    There is a sentence if steps were left out because of the checks, or if the checks took more than 1 % of the window.
-    If no frames were recorded, the checks cannot be found, and the result is None.
+    They affect the figures if steps were left out because of the checks, or if the checks took more
+    than 1 % of the steps' time. If no frames were recorded, the checks cannot be found, and the
+    result is None.
     """
     if left_out := left_out_of(run):
         return _words_of(left_out)
@@ -36,7 +39,7 @@ def note_of_checks(run: Run) -> str | None:
 
 
 def without_checks(findings: Iterable[Finding]) -> list[Finding]:
-    """Removes the findings at lines of `unstall.graphed` that check captured graphs. Returns the other findings.
+    """Returns `findings` without those at lines of `unstall.graphed` that check captured graphs.
 
     Users cannot fix these lines, and these lines do not run in later steps.
     """
@@ -44,12 +47,14 @@ def without_checks(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def is_check(where: Where) -> bool:
-    """Returns whether a place is in the source file of `unstall.graphed` that checks captured graphs."""
+    """Returns whether a source line is in the file of `unstall.graphed` that checks captured graphs."""
     return where.file is not None and PROVING_FILE.match(where.file) is not None
 
 
 def left_out_of(run: Run) -> LeftOut | None:
-    """Returns how many steps were left out of the figures, by this analysis or the recorder. None if no step was."""
+    """Returns how many steps were left out of the figures, by this analysis or by the recorder.
+    Returns None if no step was left out.
+    """
     found = run.steps.left_out or run.timeline.meta.left_out
     if found is None:
         return None
@@ -57,11 +62,11 @@ def left_out_of(run: Run) -> LeftOut | None:
 
 
 def shortfall_of(run: Run) -> str | None:
-    """Returns a warning if most steps were left out of the analysis, and None otherwise.
+    """Returns a warning if most steps were left out of the figures; None if they were not. Reports
+    show the warning before all figures.
 
-    Reports show the warning before all figures.
-
-    The warning says how many steps the figures are based on, how long the other steps take, and what to do.
+    The warning says how many steps the figures are based on, how long the other steps take, and
+    what to do.
     """
     left_out = left_out_of(run)
     if left_out is None or not left_out.most:

@@ -1,6 +1,6 @@
 """Finds when the device received the launch that ended an idle interval.
 
-The host causes the idle time before the device received the launch.
+The host causes the idle time up to this moment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ _LONG_AGO = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HandOver:
-    """How each idle interval of the device ends, and when the device received the launch that ended the interval."""
+    """How each idle interval of a device ends, and when the device received the launch that ended
+    the interval.
+
+    The attributes are columns with one element per interval. Times are in ns.
+    """
 
     op: I32  # device row of the op that ends the interval, or -1 at the window's end
     launch: I32  # host row of the launch of the next op, which at the window's end comes after it; or -1
@@ -35,7 +39,9 @@ class HandOver:
     usual_ns: int  # an op has started this long after its launch returned, unless something held it
 
     def at(self, rows: I64) -> HandOver:
-        """Returns a `HandOver` with only some of the intervals. `rows` has the indices of these intervals."""
+        """Returns a `HandOver` with some of the idle intervals. `rows` has the indices of these
+        intervals.
+        """
         return HandOver(
             self.op[rows],
             self.launch[rows],
@@ -51,13 +57,13 @@ class HandOver:
 
 
 def find_hand_overs(timeline: Timeline, ops: Bool, idle: Intervals, feeding: I64, skew_ns: int) -> HandOver:
-    """Returns how each idle interval ends.
+    """Returns how each idle interval of a device ends.
 
     Args:
-        timeline: The run.
-        ops: A mask of the device ops that count.
+        timeline: The recorded run.
+        ops: A mask over the rows of `timeline.device`: the ops that count.
         idle: The intervals in which none of these ops runs.
-        feeding: The threads that only fetch batches.
+        feeding: The threads that only fetch batches from a DataLoader.
         skew_ns: How far apart the clocks of host and device may be, in ns.
     """
     host, device = timeline.host, timeline.device

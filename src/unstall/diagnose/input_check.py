@@ -1,4 +1,6 @@
-"""Refuses files that have nothing to explain. A report on the remaining part of a damaged file would mislead."""
+"""Refuses files that have nothing to explain, such as a damaged file without device events. A
+report on what is left of such a file would mislead.
+"""
 
 from __future__ import annotations
 

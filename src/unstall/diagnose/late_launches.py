@@ -1,7 +1,8 @@
-"""Finds launches that came after the device had run out of work, and divides them between two rules.
+"""Finds launches that came after the device had run out of work, and divides them into two kinds:
+stretches of code, and series of tiny kernels.
 
-The rule launch_bound gets stretches of code. The rule tiny_kernels gets series of tiny kernels. No idle time counts for
-both rules.
+The rule `launch_bound` makes findings of the first kind. The rule `tiny_kernels` makes findings of
+the second kind. No idle time counts for both.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _MOST_PLACES = 5  # where no stack says what belongs together
 _TINY_NS = 5_000  # shorter than it takes the host to launch one
 _REPEATS = 8  # the same few kernels again and again, as loops over parameters make them
 TINY_ROW = 32
-"""The minimum length of a series: the number of consecutive launches of tiny kernels from one line."""
+"""How many consecutive launches of tiny kernels from one line make a series, at least."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -33,9 +34,9 @@ class Late:
     """The launches of one stretch of code that leave the device idle.
 
     Attributes:
-        group: The launches.
-        restarts: Whether only a few of the launches come after the device has run out of work. If so, the host usually
-            runs ahead of the device, and is late only after a pause.
+        group: The launches, with their source line.
+        restarts: Whether only a few of the launches come after the device has run out of work. In
+            that case, the host usually runs ahead of the device, and is late only after a pause.
     """
 
     group: Group
@@ -43,18 +44,24 @@ class Late:
 
 
 def divide(run: Run, function: int | None = None) -> tuple[list[Late], list[Group]]:
-    """Divides launches that leave the device idle into stretches of code and series of tiny kernels.
-
-    Returns (stretches, series). The stretches are sorted by cost, costliest first. Each series is of one line. If
-    `function` is given (a row of `timeline.stacks`), the only stretch is this function. Otherwise, the only stretch is
-    the user's innermost function that has most of the idle time. If there is no such function, each of the costliest
-    lines is a stretch.
-
-    A launch is in a stretch or in a series but not in both, because no idle time may count twice. If one series of tiny
-    kernels has most of a stretch's idle time, the series is returned and the stretch is left out. Otherwise, the
-    stretch is returned, and its launches are left out of the series. There is one exception: if the host is late only
-    after pauses, the launches also stay in the series, because pauses do not explain the idle time between tiny
+    """Divides launches that leave the device idle into stretches of code and series of tiny
     kernels.
+
+    A launch is in a stretch or in a series but not in both, because no idle time may count twice.
+    If one series of tiny kernels has most of a stretch's idle time, the series is returned and the
+    stretch is left out. If it has less, the stretch is returned, and its launches are left out of
+    the series. There is one exception: if the host is late only after pauses, the launches also
+    stay in the series, because pauses do not explain the idle time between tiny kernels.
+
+    Args:
+        run: The recorded run.
+        function: The function that is the only stretch, as the index of a row of `timeline.stacks`.
+            If None, the only stretch is the user's innermost function that has most of the idle
+            time. If there is no such function, each of the costliest lines is a stretch.
+
+    Returns:
+        `(stretches, series)`. The stretches are sorted by cost, costliest first. Each series is of
+        one line.
     """
     lost, between = run.lost_to("launch"), run.lost_to("launch", "latency")
     rows_of_tiny = [group for group in _tiny_rows(run) if between[group.rows].sum() >= _WORTH * run.wall]
@@ -132,10 +139,11 @@ def _below(run: Run, node: int) -> Group:
 
 
 def around(run: Run) -> list[int]:
-    """Returns the function that `_innermost` finds, and its callers in the user's code, innermost function first.
+    """Returns the user's innermost function that has most of the idle time before late launches,
+    and the functions of the user's code that called it. The innermost function comes first.
 
-    Each function is a row of `timeline.stacks`. If several functions contain the same launches, only the innermost is
-    returned.
+    Each function is the index of a row of `timeline.stacks`. If several functions contain the same
+    launches, only the innermost of them is returned.
     """
     node = _innermost(run)
     if node < 0:
@@ -153,9 +161,10 @@ def around(run: Run) -> list[int]:
 
 
 def model_forward(run: Run) -> int:
-    """Returns the model's `forward` function, as a row of `timeline.stacks`, or -1 if the program calls no model.
+    """Returns the model's `forward` function, as the index of a row of `timeline.stacks`; -1 if the
+    program calls no model.
 
-    If there are several models, the model whose launches leave the device idle for longest is used.
+    If there are several models, returns the one whose launches leave the device idle for longest.
     """
     calls, lost = _calls(run), run.lost_to("launch")
     frame = run.places.frame[calls]
@@ -218,9 +227,11 @@ def _functions(run: Run, places: I64) -> I64:
 
 
 def usual_length(run: Run, rows: I64) -> str:
-    """Returns the median length of the device ops that the host events `rows` launched, as text: "3.17 µs (median)".
+    """Returns the median length of the device ops that some host events launched, as text: "3.17 µs
+    (median)".
 
-    The median can be 0, because some recorders write whole µs. Then the text is "less than 1 µs (median)".
+    The median can be 0, because some recorders write whole µs. In that case, the text is "less than
+    1 µs (median)". `rows` are the host events, as indices of rows of `timeline.host`.
     """
     device = run.timeline.device
     ops = run.ops_of(rows)

@@ -11,7 +11,9 @@ from unstall.timeline.columns import I64
 
 
 def cost_by_line(run: Run) -> tuple[LineCost, ...]:
-    """Returns the cost of each line, sorted by the sum of device time and idle time, costliest first."""
+    """Returns the cost of each source line of a run, sorted by the sum of device time and idle
+    time, costliest first.
+    """
     host, device, gaps = run.timeline.host, run.timeline.device, run.gaps
     low, high = run.window
     joined = np.flatnonzero((device.launch >= 0) & run.ops_inside)

@@ -14,9 +14,11 @@ _NOTABLE = 0.1  # of the window: the time by which these steps differ from the u
 
 
 def of_long_steps(run: Run) -> str | None:
-    """Returns a sentence on steps of unusual length: the number of these steps and the time that they take.
+    """Returns a sentence on steps of unusual length: how many there are, and the time that they
+    take.
 
-    Returns None if no step has an unusual length, or if the unusual steps hardly change the total time.
+    Returns None if no step has an unusual length, or if the unusual steps hardly change the total
+    time.
     """
     lengths = run.step_lengths
     # Of two steps, neither is the usual one: compare the longer with the shorter.

@@ -1,4 +1,4 @@
-"""Distinguishes a function that contains the loop over the steps from a function that is called in each step."""
+"""Tells a function that contains the loop over the steps from a function that is called in each step."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from unstall.what_if.place import EditPlace
 def goes_around_steps(run: Run, function: EditPlace) -> bool:
     """Returns whether a function contains the loop over the steps.
 
-    The result is True if the function makes the CUDA calls of several steps, and no CUDA call outside of the function
-    comes between these calls. The result is also True for a function that is called once per step and makes all CUDA
-    calls of the step: the recording of such a function looks like that of a function with the loop.
+    The result is True if the function makes the CUDA calls of several steps, and no CUDA call
+    outside of the function comes between these calls.
+
+    The result is also True for a function that is called once per step and makes all CUDA calls of
+    the step. The recording of such a function cannot be told from that of a function with the loop.
     """
     host = run.timeline.host
     calls = np.flatnonzero(run.inside & (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL))
@@ -25,13 +27,14 @@ def goes_around_steps(run: Run, function: EditPlace) -> bool:
 
 
 def holds_the_loop(run: Run, group: Group) -> bool | None:
-    """Returns whether a group's function contains the loop over the steps, or None if this is unknown.
+    """Returns whether a function contains the loop over the steps; None if this is unknown. The
+    function is the one that contains the source line of `group`.
 
-    Code at module level contains the loop. A function contains the loop if it asks a DataLoader for the batches of
-    several steps, or if it is called fewer times than there are steps.
+    Code at module level contains the loop. A function contains the loop if it asks a DataLoader for
+    the batches of several steps, or if it is called fewer times than there are steps.
 
-    The result is None if function calls were not recorded and all launches of the steps are in the function. Such a
-    function may contain the loop, or may be called once in each step.
+    The result is None if function calls were not recorded and all launches of the steps are in the
+    function. Such a function may contain the loop, or may be called once in each step.
     """
     timeline, host = run.timeline, run.timeline.host
     where = run.where(group)
@@ -61,7 +64,8 @@ def _in_function(run: Run, group: Group, places: I32 | I64) -> int:
 
 
 def lines_of(run: Run, group: Group) -> str:
-    """Returns the lines of the group's function that lead to the group's launches, such as "train.py:40 to 47".
+    """Returns the lines of a function that lead to the launches in `group`, such as "train.py:40 to
+    47". The function is the one that contains the source line of `group`.
 
     Returns "" if only the `def` lines of functions are known.
     """

@@ -1,4 +1,6 @@
-"""Finds the device memory that torch's caching allocator has allocated and reserved over time, by line."""
+"""Finds how much device memory torch's caching allocator has allocated and reserved over time, and
+which lines have allocated it.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,13 @@ from unstall.timeline.grouping import groups
 
 INTERVALS = 240
 _DRAWN_LINES = 5
-"""The number of lines whose memory is given over time."""
+"""For how many source lines the memory that they allocated is given over time."""
 
 
 def memory_over_time(run: Run) -> tuple[DeviceMemory, ...]:
-    """Returns the memory of each device whose allocations were recorded, in the order of the devices' numbers."""
+    """Returns the allocated and reserved memory over time for each device whose allocations were
+    recorded, in the order of the devices' numbers.
+    """
     timeline, memory = run.timeline, run.timeline.memory
     rows = np.flatnonzero((memory.device >= 0) & (memory.allocated >= 0))
     at = rows_at(run, memory.time[rows])

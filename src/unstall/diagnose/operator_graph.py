@@ -29,19 +29,22 @@ _NODE = "autograd::engine::evaluate_function: "
 
 
 class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node of the graph: one operator, or several operators that were merged.
+    """A node of a step's graph: one operator, or several operators that were merged.
 
     Attributes:
-        name: The name of the operators. If their names differ, the frame that called them, such as "train.py:20 in
-            forward".
-        where: The source line of the operators; "" if it is not known, or if the names of the operators differ.
-        backward: Whether the operators run in a backward pass. If so, `where` is the line of the forward operator.
+        name: The name of the operators. If their names differ, the frame that called them, such as
+            "train.py:20 in forward".
+        where: The source line of the operators; "" if it is not known, or if the names of the
+            operators differ.
+        backward: Whether the operators run in a backward pass. If so, `where` is the line of the
+            forward operator.
         operators: The number of operators.
         device_ns: The device time of all operators together.
-        at_once: How many of the operators would run at once at most, if each started when the operators that it needs
-            have ended.
+        at_once: The largest number of the operators that would run at the same time, if each
+            started as soon as the operators on which it depends have ended.
         streams: The numbers of the streams on which the operators ran, as the recorder wrote them.
-        critical: Whether at least one of the operators is on the critical path.
+        critical: Whether at least one of the operators is on the critical path: the longest chain
+            of dependent operators.
     """
 
     name: str
@@ -55,7 +58,12 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CriticalPart(msgspec.Struct, frozen=True, kw_only=True):
-    """Operators with the same name and source line: consecutive ones on the critical path, or all beside this path."""
+    """Operators with the same name and source line, put together. If they are on the critical path,
+    they follow each other on it. If they are beside it, they are all such operators of the step.
+
+    The critical path is the longest chain of dependent operators. `device_ns` is the device time of
+    the operators together.
+    """
 
     name: str
     where: str
@@ -65,22 +73,27 @@ class CriticalPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperatorGraph(msgspec.Struct, frozen=True, kw_only=True):
-    """A step as a graph, in the JSON schema `unstall.graph/1`. Each node comes after the nodes that it needs.
+    """The operators of a step as a graph, in the JSON schema `unstall.graph/1`. Each node comes
+    after the nodes on which it depends.
 
     Attributes:
         step: The number of the step, from 1 on.
         steps: How many steps the run has.
-        knows_data: Whether it is known which operator uses which bytes. If so, the critical path follows only the edges
-            of the kinds `data` and `overwrite`. Otherwise, it may follow all edges.
+        knows_data: Whether it is known which operator uses which bytes. If so, the critical path
+            follows only the edges of the kinds `data` and `overwrite`. If not, it may follow all
+            edges.
         operators: How many operators the step has.
-        folded: How operators were merged into nodes, as text; "" if each operator is a node of its own.
+        folded: How operators were merged into nodes, as text; "" if each operator is a node of its
+            own.
         work_ns: The device time of all operators together.
         span_ns: The device time of the operators on the critical path.
-        most_at_once: How many operators would run at once at most, if each started when the operators that it needs
-            have ended.
+        most_at_once: The largest number of operators that would run at the same time, if each
+            started as soon as the operators on which it depends have ended.
         streams: How many streams the step used.
-        critical: The operators on the critical path, in order.
-        beside: The operators that are not on the critical path, grouped by name and line, longest first.
+        critical: The operators on the critical path (the longest chain of dependent operators), in
+            order.
+        beside: The operators that are not on the critical path, grouped by name and line, longest
+            first.
     """
 
     schema: str = GRAPH_SCHEMA
@@ -102,15 +115,17 @@ class OperatorGraph(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def median_step(run: Run) -> int:
-    """Returns the number of the step whose length is the median. Steps are numbered from 1."""
+    """Returns the number of the step whose length is the median of all steps of a run. Steps are
+    numbered from 1.
+    """
     return int(np.argsort(run.step_lengths, kind="stable")[len(run.steps) // 2]) + 1
 
 
 def operator_graph(run: Run, step: int, version: str) -> OperatorGraph:
-    """Returns the graph of one step.
+    """Returns the graph of one step: its operators, their dependencies, and the critical path.
 
     Args:
-        run: The run.
+        run: The recorded run.
         step: The number of the step, from 1 on.
         version: The version of unstall, for the result.
     """

@@ -1,4 +1,4 @@
-"""What the replay predicts: the step time without the recorder, and what faster host code would gain."""
+"""What a replay predicts: the step time without the recorder, and what faster host code would gain."""
 
 from __future__ import annotations
 
@@ -28,7 +28,17 @@ _REPLAY_OFF = 0.05  # the model misses something in this run: this is said first
 
 @dataclass(frozen=True, eq=False)
 class Outlook:
-    """A model of a recorded run, and the predicted run without the recorder. Times are in ns per step."""
+    """What a replay predicts for a recorded run: its step time without the recorder, and what
+    changes would gain. Times are in ns per step.
+
+    Attributes:
+        model: The replay of the recorded run, and its error.
+        undistorted: The run as it would be without the recorder.
+        freed: How much shorter a step would be if one resource took no time.
+        host_twice_step_ns: The step time if the host were twice as fast.
+        host_less_step_ns: The step time after `host_less`.
+        host_less: The edit that makes the host's time shorter by the usual error of its estimate.
+    """
 
     model: Model
     undistorted: Run
@@ -53,7 +63,7 @@ class Outlook:
 
     @property
     def replay(self) -> Replay:
-        """The `Replay` that is part of the result."""
+        """What the result says about the replay: its step time and its error."""
         return Replay(
             mean_step_ns=round(self.model.replayed_step_ns),
             error=round(self.model.error, 6),
@@ -71,14 +81,15 @@ class Outlook:
 
     @cached_property
     def doubt(self) -> Freed | None:
-        """The gains under another assumption about the recorder's overhead, if another resource then limits the run.
+        """The gains under a second assumption about the recorder's overhead, if another resource
+        limits the run under that assumption. None if the same resource limits it, or if the
+        overhead is not estimated.
 
-        Usually, the estimated overhead is assumed to be right. If the host then limits the run, the other assumption is
-        that the host is faster, by the error of the estimate. If another resource limits the run, the other assumption
-        is that the recorder has no overhead. The result has only two gains: that of the host, and the largest gain of
-        the other resources.
-
-        None if the same resource limits the run under both assumptions, or if the overhead is not estimated.
+        The first assumption is that the estimated overhead is right. If the host limits the run
+        under it, the second assumption is that the host is faster, by the error of the estimate. If
+        another resource limits the run, the second assumption is that the recorder has no overhead.
+        The result has only two gains: that of the host, and the largest gain of all other
+        resources.
         """
         best, known = self.freed.best(), self.model
         if known.undistorted_by != "usual cost" or not best:
@@ -101,9 +112,8 @@ class Outlook:
         return abs(self.model.error) <= UNTRUSTED
 
     def caveat(self) -> str:
-        """Returns a warning if the replayed step time differs too much from the recorded step time, or "" otherwise.
-
-        Reports show the warning before all predictions.
+        """Returns a warning if the replayed step time differs too much from the recorded step time;
+        "" if it does not. Reports show the warning before all predictions.
         """
         known = self.model
         if abs(known.error) < _REPLAY_OFF:
@@ -180,7 +190,11 @@ class Outlook:
 def look_ahead(run: Run, *, plain_step_ns: int | None = None, as_recorded: bool = False) -> Outlook:
     """Predicts the step time of a run without the recorder, and the gains of possible changes.
 
-    The steps of the run must have device work.
+    Args:
+        run: The recorded run. Its steps must have device work.
+        plain_step_ns: The step time measured without recording, in ns. If None, the value stored in
+            the recording is used, if there is one.
+        as_recorded: Whether all times include the recorder's overhead.
     """
     known = model(run.timeline, run.steps, run.places, plain_step_ns=plain_step_ns, as_recorded=as_recorded)
     less = parse(f"host-speed:{1 / (1 - USUAL_ERROR_OF[run.timeline.meta.recorder])}")
@@ -195,15 +209,23 @@ def look_ahead(run: Run, *, plain_step_ns: int | None = None, as_recorded: bool 
 
 
 def freed_of(known: Model, subject: Subject, step_ns: float) -> Freed:
-    """Returns, for each resource, how much shorter a step of `subject` would be if the resource took no time.
+    """Returns, for each resource, how much shorter a step would be if the resource took no time.
 
-    `subject` may already include edits. `step_ns` is the step time of `subject` in the replay, in ns.
+    Args:
+        known: The replay of the recorded run, and its error.
+        subject: The program to replay. It may already include edits.
+        step_ns: The step time of `subject` in the replay, in ns.
     """
     return Freed(step_ns, if_free(subject, step_ns), known.error_ns)
 
 
 def replayed_run(run: Run, subject: Subject) -> Run:
-    """Replays the program of `subject`. Returns the run with the times of the replay."""
+    """Replays a program. Returns the run with the times of the replay.
+
+    Args:
+        run: The recorded run.
+        subject: The program of the run. It may include edits.
+    """
     program = subject.program
     times = replay(program)
     gone = (program.ops.duration == 0) & (run.timeline.device.end > run.timeline.device.start)[program.ops.device]

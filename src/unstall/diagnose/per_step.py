@@ -1,7 +1,7 @@
-"""Counts, for each line, the waits, the launches and the copies in a step.
+"""Counts the waits, the launches and the copies in a step, by source line.
 
-The result has the total count over all steps, and the count in the step with the highest count. The mean count would
-hide a wait that happens in every tenth step only.
+A result has the total count over all steps, and the count in the step with the highest count. The
+mean count would hide a wait that happens in every tenth step only.
 """
 
 from __future__ import annotations
@@ -43,11 +43,15 @@ class _Part:
 
 
 def waits_per_step(run: Run, findings: Iterable[Finding]) -> StepCount:
-    """Returns how often the host waits for a device in a step.
+    """Returns how often the host waits for a device in a step, by source line.
 
-    An operator that waits counts once, even if several of its driver calls wait. A call outside of operators counts
-    once. Consecutive calls of `cudaFree` at one line together count once. The first growth of torch's caching allocator
-    does not count, because it does not happen again in later steps.
+    An operator that waits counts once, even if several of its driver calls wait. A wait outside of
+    operators counts once for each call. Consecutive calls of `cudaFree` at one line together count
+    once. The first growth of torch's caching allocator does not count, because it does not happen
+    again in later steps.
+
+    `findings` are the findings of the run. If one of them is at a line, the count of the line has
+    its advice.
     """
     parts = [
         *(_Part(group, _calls(run, group.rows), (way.rule,), way.title, way.fix) for way, group in waits_by_way(run)),
@@ -72,9 +76,10 @@ def waits_per_step(run: Run, findings: Iterable[Finding]) -> StepCount:
 
 
 def launches_per_step(run: Run, findings: Iterable[Finding]) -> StepCount:
-    """Returns how often the host launches work on a device in a step.
+    """Returns how often the host launches work on a device in a step, by source line.
 
-    Each call that launches a kernel, a graph, a copy or a memset counts once.
+    Each call that launches a kernel, a graph, a copy or a memset counts once. `findings` are the
+    findings of the run. If one of them is at a line, the count of the line has its advice.
     """
     launch = run.timeline.device.launch
     rows = _inside(run, np.unique(launch[launch >= 0]).astype(np.int64))

@@ -1,7 +1,8 @@
-"""What a profiler's table says of a run, and what it cannot say.
+"""What a profiler's table of the times of operators (`key_averages().table()`) says about a run,
+and what it cannot say.
 
-A table adds up, for each name, the time of all calls. It does not say when a call was, what ran at the same time, or
-which source line it belongs to.
+The table adds up, for each name, the time of all calls. It does not say when a call was made, what
+ran at the same time, or which source line made it.
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ _MOST = 5  # rows of the device that are named
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that the table says, or cannot say.
+    """One thing that a profiler's table says about a run, or cannot say.
 
     Attributes:
-        kind: "cause": what takes the time, and why. "figure": what the figures mean. "unknown": what cannot be said.
-        title: The cause, figure or unknown, in a sentence.
-        saw: The figures that show it.
+        kind: "cause": what takes the time, and why. "figure": what a figure of the table means.
+            "unknown": what the table cannot say.
+        title: The cause, the meaning of the figure, or what is unknown, in a sentence.
+        saw: The figures of the table that show it.
         fix: What to do; "" if there is nothing to do.
     """
 
@@ -53,14 +55,14 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over the rows of a table, in ns. None if the table has no such times.
+    """Sums over the rows of a profiler's table. A time is None if the table has no such times.
 
     Attributes:
-        host_ns: The host's time in all rows.
-        runtime_ns: The host's time in calls of CUDA or HIP.
-        launch_ns: The host's time in calls that launch kernels.
-        wait_ns: The host's time in calls that wait for the device.
-        device_ns: The device's time.
+        host_ns: The host's time in all rows, in ns.
+        runtime_ns: The host's time in calls of CUDA or HIP, in ns.
+        launch_ns: The host's time in calls that launch kernels, in ns.
+        wait_ns: The host's time in calls that wait for the device, in ns.
+        device_ns: The device's time, in ns.
         launches: Number of launches; None if the table has no rows of launches.
     """
 
@@ -73,18 +75,18 @@ class TableTotals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a profiler's table says, as `unstall explain` prints it.
+    """What a profiler's table says about its run, as data. `unstall explain` prints it.
 
     Attributes:
         schema: The name and version of this schema.
         version: The version of unstall.
-        path: The file.
-        device: The device's name in the titles; None if the table has no times of a device.
+        path: The file that contains the table.
+        device: The device's name in the column titles; None if the table has no times of a device.
         rows: Number of rows that were read.
-        summary: What the table says first, in one or two sentences.
+        summary: What the table mainly says, in one or two sentences.
         totals: Sums over the rows.
         said: What the table says, and what it cannot say.
-        notes: What was not read.
+        notes: What was not read, one sentence each.
     """
 
     schema: str = SCHEMA

@@ -1,5 +1,6 @@
-"""Computes how far the host runs ahead of the device: the number of device ops launched and not yet finished. Finds the
-launches that a full launch queue blocked."""
+"""Computes how far the host runs ahead of the device: how many device ops are launched and not yet
+finished. Finds the launches that a full launch queue blocked.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +16,11 @@ _LEAST = 3  # launches; fewer may have been slow by chance
 
 
 def depth_at_launch(timeline: Timeline) -> tuple[I64, I32]:
-    """Returns (calls, depth): the host rows of the launch calls, sorted by start time; the queue depth at each start.
+    """Returns `(calls, depth)`: the calls that launch device ops, sorted by start time, as indices
+    of rows of `timeline.host`; the depth of the launch queue when each call begins.
 
-    The depth is the number of launched ops that the call's device has not finished yet. All ops of a graph count as one
-    op, because a graph takes one place in the launch queue.
+    The depth is the number of launched ops that the call's device has not finished yet. All ops of
+    a graph count as one op, because a graph takes one place in the launch queue.
     """
     calls, start, done, device = _launched(timeline)
     depth = np.zeros(len(calls), dtype=np.int32)
@@ -31,7 +33,9 @@ def depth_at_launch(timeline: Timeline) -> tuple[I64, I32]:
 
 
 def depth_over_time(timeline: Timeline) -> tuple[I64, I32]:
-    """Returns (times, depth): times in ns; the depth of the launch queue from each time on."""
+    """Returns `(times, depth)`: times in ns, ascending; the number of launched ops that the device
+    has not finished, from each of these times on. All ops of a graph count as one op.
+    """
     _, begun, done, _ = _launched(timeline)
     times = np.concatenate((begun, np.maximum(done, begun)))
     change = np.concatenate((np.ones(len(begun), np.int32), np.full(len(done), -1, np.int32)))
@@ -42,14 +46,14 @@ def depth_over_time(timeline: Timeline) -> tuple[I64, I32]:
 
 
 def blocked_launches(depth: I32, length: I64) -> tuple[I64, I64]:
-    """Returns (blocked, wait): the indices of the launches that a full launch queue blocked, and how long each of them
-    waited, in ns.
+    """Returns `(blocked, wait)`: the indices of the launches that a full launch queue blocked; how
+    long each of them waited, in ns.
 
-    The wait is the time that the call took longer than a usual launch, which is the median of those with room in the
-    queue.
+    A blocked call takes longer than a usual one. The wait is the difference. The usual length is
+    the median of the launches that found room in the queue.
 
     Args:
-        depth: For each launch, the depth of the queue when its call began.
+        depth: For each launch, how many ops were in the queue when its call began.
         length: For each launch, the length of its call in ns.
     """
     none = np.zeros(0, np.int64)

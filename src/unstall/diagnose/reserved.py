@@ -1,4 +1,6 @@
-"""Finds the peak of reserved device memory, and the lines that allocate device memory."""
+"""Finds the peak of the device memory that torch's allocator reserved, and the lines that allocate
+device memory.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,11 @@ _MOST_LINES = 100
 
 
 def peak_reserved(run: Run) -> Reserved | None:
-    """Returns the peak of the device memory that torch's allocator reserved, or None if the trace does not contain it.
+    """Returns the peak of the device memory that torch's allocator reserved; None if the recording
+    does not contain it.
 
-    The trace may contain two peaks: a peak that torch reported, and the peak of the allocator events. The higher peak
-    is returned.
+    The recording may contain two peaks: one that torch reported, and the highest amount in the
+    allocator's events. The higher peak is returned.
     """
     memory, told = run.timeline.memory, run.timeline.meta.reserved_peak_bytes
     seen = int(memory.reserved[memory.device >= 0].max(initial=-1))
@@ -42,10 +45,12 @@ def _lines(run: Run) -> tuple[LineBytes, ...]:
 
 
 def rows_at(run: Run, times: I64) -> I64:
-    """Returns, for each time, the host row of an event that spans this time, or -1.
+    """Returns, for each of `times` (in ns), an event of the host that was running at this time, as
+    the index of a row of `timeline.host`; -1 if there was none.
 
-    If several events span the time, on any threads, the event that began last is chosen. The allocator runs within host
-    events, so the thread of the event that began last is taken as the thread that allocates.
+    If several events were running, on any threads, the event that began last is chosen. The
+    allocator runs within host events, so the thread of that event is taken as the thread that
+    allocates.
     """
     host = run.timeline.host
     rows = np.flatnonzero(host.kind != HostKind.OVERHEAD)

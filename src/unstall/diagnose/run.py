@@ -1,4 +1,6 @@
-"""The class `Run`: the data of a recorded run that all rules share, such as its steps and idle intervals."""
+"""The class `Run`: a recorded run with the data from which all findings are made, such as its steps
+and idle intervals.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,13 @@ _NEGLIGIBLE = 0.001
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Group:
-    """Host events at one place and in the same outermost operator. `rows` has the row indices of the events."""
+    """Events of the host at one source line and in the same outermost operator.
+
+    Attributes:
+        place: The number of the source line, in `Run.places`.
+        op: The name of the outermost operator around the events; None if there is none.
+        rows: The events, as indices of rows of `timeline.host`.
+    """
 
     place: int
     op: str | None
@@ -51,9 +59,22 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """The data of a run that the rules need: the timeline, and data computed from the timeline.
+    """A recorded run: its timeline, and data computed from the timeline. Findings are made from a
+    `Run`.
 
     Times are in ns. A figure "per step" is the mean over all steps.
+
+    Attributes:
+        timeline: What happened in the run.
+        steps: The steps. Figures are about their time, from the start of the first to the end of
+            the last.
+        places: The source line of each row of `timeline.host`.
+        activity: What the host did on the threads that launch.
+        busy: The intervals in which a device was busy.
+        accounts: Where the time of the steps went: busy time by kind of work, and idle time by
+            cause.
+        gaps: The intervals in which all devices were idle.
+        by_device: For each device, where its time went, and the intervals in which it was idle.
     """
 
     timeline: Timeline
@@ -67,27 +88,28 @@ class Run:
 
     @property
     def window(self) -> tuple[int, int]:
-        """The analysed time window as (start, end), in ns."""
+        """The start and the end of the analysed time, in ns: the time of all steps together."""
         return self.steps.window
 
     @property
     def wall(self) -> int:
-        """The length of the analysed time window, in ns."""
+        """The length of the analysed time (the time of all steps together), in ns."""
         return self.accounts.wall_ns
 
     def negligible(self, total: int) -> bool:
-        """Returns whether `total`, a sum over the window in ns, is too short to be measured."""
+        """Returns whether a time is too short to be measured. `total` is the sum of the time over
+        all steps, in ns.
+        """
         return total < _NEGLIGIBLE * self.wall
 
     def per_step(self, total: int) -> int:
-        """Returns the mean per step. `total` is the sum over all steps in the window."""
+        """Returns the mean of a figure per step. `total` is the sum of the figure over all steps."""
         return round(int(total) / len(self.steps))
 
     @cached_property
     def inside(self) -> Bool:
-        """A mask of the host events that begin between the begin of the first step and the end of the last step.
-
-        The host's times of these two step boundaries are used.
+        """A mask over the rows of `timeline.host`: the events that begin on the host between the
+        start of the first step and the end of the last step.
         """
         start = self.timeline.host.start
         chosen: Bool = (start >= self.steps.start[0]) & (start < self.steps.end[-1])
@@ -95,7 +117,9 @@ class Run:
 
     @cached_property
     def ops_inside(self) -> Bool:
-        """A mask of the device ops that run at least partly within the window."""
+        """A mask over the rows of `timeline.device`: the ops that run at least partly within the
+        analysed time, which is the time of all steps together.
+        """
         device = self.timeline.device
         low, high = self.window
         chosen: Bool = (device.end > low) & (device.start < high)
@@ -103,17 +127,20 @@ class Run:
 
     @cached_property
     def comm(self) -> Bool:
-        """A mask of the device ops that are collectives."""
+        """A mask over the rows of `timeline.device`: the ops that are collectives."""
         return is_communication(self.timeline)
 
     @cached_property
     def blamed(self) -> I64:
-        """For each host event, how long the device was idle because of this event, in ns."""
+        """For each row of `timeline.host`, how long all devices were idle because of this event, in
+        ns.
+        """
         return self._blamed(np.ones(len(self.gaps), dtype=np.bool_))
 
     @cached_property
     def exposed_by_waits(self) -> I64:
-        """For each host event, how long the device was idle because of this event, in ns.
+        """For each row of `timeline.host`, how long all devices were idle because of this event, in
+        ns.
 
         Only idle time with the cause `sync` or `copy` counts.
         """
@@ -127,8 +154,8 @@ class Run:
 
     @cached_property
     def host_length(self) -> I64:
-        """For each host event, how long the event runs between the start of the first step and the end of the window,
-        in ns.
+        """For each row of `timeline.host`, how long the event runs during the steps, in ns. An
+        event outside of the steps has 0.
         """
         host = self.timeline.host
         low, high = int(self.steps.start[0]), self.steps.window_end
@@ -137,10 +164,10 @@ class Run:
 
     @cached_property
     def step_lengths(self) -> I64:
-        """The length of each step, in ns. The lengths add up to the length of the window.
+        """The length of each step, in ns. The lengths add up to the time of all steps together.
 
-        A step ends when both the host and the device have finished the step. The host may be several steps ahead of the
-        device.
+        A step ends when both the host and the device have finished the step. The host may be
+        several steps ahead of the device.
         """
         steps, device = self.steps, self.timeline.device
         joined = np.flatnonzero(device.launch >= 0)
@@ -155,8 +182,8 @@ class Run:
 
     @cached_property
     def waited(self) -> I64:
-        """For each host event, how long the host waited for the device in this event, in ns; 0 if the event is not a
-        wait.
+        """For each row of `timeline.host`, how long the host waited for a device in this event, in
+        ns; 0 if the event is not a wait.
         """
         blocked = np.zeros(len(self.timeline.host), dtype=np.int64)
         rows = self.activity.waits.row
@@ -165,15 +192,18 @@ class Run:
 
     @cached_property
     def waiting(self) -> int:
-        """The time in the window during which at least one launching thread waited for the device, in ns."""
+        """The time during the steps in which at least one thread that launches work waited for a
+        device, in ns.
+        """
         waits = self.activity.waits
         mine = self.inside[waits.row]
         return Intervals.union(waits.start[mine], waits.end[mine]).clip(*self.window).total
 
     @cached_property
     def queue_waits(self) -> tuple[I64, I64]:
-        """(rows, wait): the host rows of the launches in the window that a full launch queue blocked, and how long each
-        waited, in ns."""
+        """Returns `(rows, wait)`: the launches in the steps that a full launch queue blocked, as
+        indices of rows of `timeline.host`; how long each of them waited, in ns.
+        """
         calls, depth = self.launch_depth
         chosen = self.inside[calls]
         blocked, wait = blocked_launches(depth[chosen], self.host_length[calls[chosen]])
@@ -181,13 +211,17 @@ class Run:
 
     @cached_property
     def queue_waiting(self) -> int:
-        """The time in the window during which at least one launch waited because the launch queue was full, in ns."""
+        """The time during the steps in which at least one launch waited because the launch queue
+        was full, in ns.
+        """
         rows, wait = self.queue_waits
         end = self.timeline.host.end[rows]
         return Intervals.union(end - wait, end).clip(*self.window).total
 
     def busy_during(self, rows: I64) -> float:
-        """Returns the share of the time of the host events `rows` during which the device was busy, from 0 to 1."""
+        """Returns during which share of the time of some host events a device was busy, from 0 to
+        1. `rows` are the events, as indices of rows of `timeline.host`.
+        """
         host = self.timeline.host
         length = int((host.end - host.start)[rows].sum())
         return int(self._all_work.covered(host.start[rows], host.end[rows]).sum()) / max(length, 1)
@@ -201,7 +235,9 @@ class Run:
         return Intervals.union(self.timeline.device.start, self.timeline.device.end)
 
     def ops_of(self, rows: I64) -> I64:
-        """Returns the device rows of the ops that the host events `rows` launched, in ascending order."""
+        """Returns the ops that some host events launched, as indices of rows of `timeline.device`,
+        ascending. `rows` are the events, as indices of rows of `timeline.host`.
+        """
         order, launch = self._by_launch
         return np.sort(order[members(launch, np.unique(rows))])
 
@@ -213,17 +249,25 @@ class Run:
 
     @cached_property
     def launch_depth(self) -> tuple[I64, I32]:
-        """Returns (calls, depth). `calls` are the launch calls, as indices into the table of host events. `depth` has,
-        for each of these calls, how many launches are in the queue when the call begins."""
+        """Returns `(calls, depth)`: the calls that launch device ops, as indices of rows of
+        `timeline.host`; for each of them, how many launched ops its device has not finished when
+        the call begins.
+        """
         return depth_at_launch(self.timeline)
 
     @cached_property
     def depth(self) -> tuple[I64, I32]:
-        """(times, depth): times in ns, and the depth of the launch queue from each time on."""
+        """Returns `(times, depth)`: times in ns, ascending; how many launched ops the device has
+        not finished, from each of these times on.
+        """
         return depth_over_time(self.timeline)
 
     def work(self, chosen: Bool) -> dict[int, Intervals]:
-        """Returns, for each device, the intervals in which it ran ops of the mask `chosen`."""
+        """Returns, for each device, the intervals in which it ran some of its ops. The keys are the
+        numbers of the devices.
+
+        `chosen` is a mask over the rows of `timeline.device`: the ops that count.
+        """
         device = self.timeline.device
         rows = np.flatnonzero(chosen)
         return {
@@ -232,9 +276,13 @@ class Run:
         }
 
     def alone(self, ops: I64, beside: dict[int, Intervals]) -> int:
-        """Returns how long at least one of `ops` ran in the window while its device did no other work, in ns.
+        """Returns for how long, during the steps, at least one of some ops ran while its device did
+        no other work, in ns.
 
-        `ops` are device rows. `beside` has, for each device, the intervals of the work that counts as other work.
+        Args:
+            ops: The ops, as indices of rows of `timeline.device`.
+            beside: For each device, by its number, the intervals of the work that counts as other
+                work.
         """
         device = self.timeline.device
         parts = Intervals.none()
@@ -244,18 +292,23 @@ class Run:
         return parts.total
 
     def lost_to(self, *causes: str) -> I64:
-        """Returns, for each host event, how long a device was idle because of this event, in ns.
+        """Returns, for each row of `timeline.host`, how long all devices were idle because of this
+        event, in ns.
 
-        Only idle time with one of `causes` counts.
+        Only idle time that has one of `causes` counts.
         """
         return self._blamed(self.gaps.lost_to(*causes))
 
     def gaps_by(self, cause: str) -> I64:
-        """Returns the indices of the idle intervals with the cause `cause`."""
+        """Returns the indices of the intervals in `gaps` that have the cause `cause`, such as "sync"."""
         return np.flatnonzero(self.gaps.cause == IDLE_CAUSES.index(cause))
 
     def groups(self, rows: I64) -> Iterator[Group]:
-        """Yields the host rows `rows` in groups with the same place and the same outermost operator."""
+        """Yields host events in groups: the events of a group have the same source line and the
+        same outermost operator.
+
+        `rows` are the events, as indices of rows of `timeline.host`.
+        """
         top = self.places.top_op[rows]
         op = np.where(top >= 0, self.timeline.host.name[np.maximum(top, 0)], -1)
         width = len(self.timeline.strings) + 1
@@ -264,9 +317,10 @@ class Run:
             yield Group(int(self.places.place[rows[part[0]]]), name, rows[part])
 
     def lines(self, rows: I64) -> Iterator[Group]:
-        """Yields the host rows `rows` in groups with the same place.
+        """Yields host events in groups: the events of a group have the same source line.
 
-        The operator of a group is the outermost operator around its rows, if that is the same one for all rows.
+        The group's field `op` is the outermost operator around its events if they all have the same
+        one, and None if they do not. `rows` are the events, as indices of rows of `timeline.host`.
         """
         top = self.places.top_op[rows]
         op = np.where(top >= 0, self.timeline.host.name[np.maximum(top, 0)], -1)
@@ -275,7 +329,11 @@ class Run:
             yield Group(int(self.places.place[rows[part[0]]]), name or None, rows[part])
 
     def instances(self, rows: I64) -> int:
-        """Returns the number of operators that contain the host rows `rows`. Each row outside of operators adds one."""
+        """Returns how many calls of operators contain some host events. Each event outside of
+        operators adds one.
+
+        `rows` are the events, as indices of rows of `timeline.host`.
+        """
         operation = self.places.operation[rows]
         return len(np.unique(np.where(operation >= 0, operation, rows)))
 
@@ -298,11 +356,28 @@ class Run:
         explains: bool = False,
         spans: tuple[tuple[int, int], ...] | None = None,
     ) -> Finding:
-        """Returns a finding at a group's place.
+        """Returns a finding at the source line of a group of host events.
 
-        Arguments named `total_…` are sums over the window in ns. The figures in the finding are per step. If
-        `total_wait_ns` is None, the wait is the time of the group's events. If `spans` is None, the finding gets the
-        time spans of the group's costliest events.
+        The arguments are fields of the finding, with these exceptions. Arguments named `total_…`
+        are sums over all steps in ns, and the finding has their means per step.
+
+        Args:
+            rule: The name of the kind of finding.
+            group: The events that the finding is about.
+            title: A sentence that says what happens.
+            saw: What was observed.
+            fix: What to do about it.
+            safe_if: The condition under which the change keeps the program correct.
+            total_exposed_ns: The device time that is lost.
+            total_wait_ns: How long the host was blocked. If None, the time of the group's events.
+            count: How often it happens. If None, how many operators contain the group's events.
+            edit: The kind of edit by which a replay predicts the gain; None if there is none.
+            confidence: How certain the finding is.
+            harmless: Whether the finding costs nothing.
+            wrong: Whether results may be wrong.
+            explains: Whether the finding explains what surprises people.
+            spans: The times that a chart highlights, as (start, end) in ns. If None, those of the
+                group's costliest events.
         """
         rows = group.rows
         say = self.in_its_words
@@ -357,7 +432,7 @@ class Run:
 
     @cached_property
     def framework_code(self) -> FrameworkCode:
-        """Knows which of the run's stack frames are code of a framework, and which framework it is."""
+        """Says which of the run's stack frames are code of a framework, and of which framework."""
         return FrameworkCode(self.places)
 
     @cached_property
@@ -365,7 +440,9 @@ class Run:
         return platform(self.timeline)
 
     def in_its_words(self, text: str) -> str:
-        """Returns the text in the terms of the run's platform, such as the names of HIP's calls on an AMD card."""
+        """Returns a text in the terms of the run's platform. On an AMD card, for example, it names
+        HIP's calls instead of CUDA's.
+        """
         return in_words_of(self._platform, text)
 
     def _at(self, edit: str | None, where: Where) -> str | None:
@@ -389,9 +466,11 @@ class Run:
         return f"{edit}:{EditPlace(where.file, where.line, where.op if where.line_is == 'def' else None)}"
 
     def within(self, rows: I64, file: re.Pattern[str]) -> Bool:
-        """Returns a mask over `rows` (host rows): True for events with a frame in a file whose name matches `file`.
+        """Returns a mask over `rows`: True for events with a stack frame in a file whose name
+        matches the pattern `file`.
 
-        The pattern must match from the start of the file name.
+        The pattern must match from the start of the file name. `rows` are indices of rows of
+        `timeline.host`.
         """
         stacks, lines = self.timeline.stacks, self.timeline.lines
         frames = nearest(stacks.parent, named(self.timeline, file, lines.file)[stacks.line])
@@ -403,26 +482,37 @@ class Run:
     def steps_with(self, times: I64) -> int:
         """Returns how many steps contain at least one of `times`, which are in ns.
 
-        A time before the first step counts for the first step.
+        A time before the first step counts as a time in the first step.
         """
         return len(np.unique(np.searchsorted(self.steps.start[1:], times, side="right")))
 
     def where(self, group: Group) -> Where:
-        """Returns the group's place and its usual caller, in the form that reports print."""
+        """Returns the source line of a group of events and the line that usually called its
+        function, in the form that reports print.
+        """
         return self.places.where(group.place, group.rows, group.op)
 
     def spans_of(self, rows: ArrayLike) -> tuple[tuple[int, int], ...]:
-        """Returns (start, end) in ns of the costliest of the host events `rows`, sorted by time."""
+        """Returns the times of the costliest of some host events, as `(start, end)` in ns, sorted
+        by time.
+
+        `rows` are the events, as indices of rows of `timeline.host`.
+        """
         chosen = np.asarray(rows, dtype=np.int64)
         host = self.timeline.host
         cost = self.blamed[chosen] + self.host_length[chosen]
         return costliest(host.start[chosen], host.end[chosen], cost)
 
     def idle_spans(self, rows: I64, *causes: str) -> tuple[tuple[int, int], ...]:
-        """Returns (start, end) in ns of the longest idle times that `idle_of` finds, sorted by time.
+        """Returns the longest times, as `(start, end)` in ns, in which all devices were idle
+        because of some host events. The times are sorted by time.
 
-        Adjacent intervals are merged. For example, an idle time may have one part before its launch returns and one
-        part after.
+        Intervals that touch are merged. For example, an idle time may have one part before its
+        launch returns and one part after.
+
+        Args:
+            rows: The events, as indices of rows of `timeline.host`.
+            causes: Only idle time that has one of these causes counts.
         """
         chosen = self.idle_of(rows, *causes)
         low, high = self.gaps.start[chosen], self.gaps.end[chosen]
@@ -431,13 +521,23 @@ class Run:
         return costliest(low, high, high - low)
 
     def idle_of(self, rows: I64, *causes: str) -> I64:
-        """Returns the indices of the idle intervals that have one of `causes` and are due to one of the host events
-        `rows`."""
+        """Returns the indices of the intervals in `gaps` that have one of `causes` and are due to
+        some host events.
+
+        `rows` are the events, as indices of rows of `timeline.host`.
+        """
         return np.flatnonzero(self.gaps.lost_to(*causes) & np.isin(self.gaps.culprit, rows))
 
 
 def costliest(start: I64, end: I64, cost: I64) -> tuple[tuple[int, int], ...]:
-    """Returns (start, end) of the costliest intervals, sorted by time. A finding highlights these intervals."""
+    """Returns the costliest of some intervals, as `(start, end)` in ns, sorted by time. Charts
+    highlight them.
+
+    Args:
+        start: When each interval begins, in ns.
+        end: When each interval ends, in ns.
+        cost: The cost of each interval, by which the costliest are chosen.
+    """
     chosen = np.argsort(-cost, kind="stable")[:_MOST_SPANS]
     chosen = chosen[np.argsort(start[chosen], kind="stable")]
     return tuple((int(start[i]), int(end[i])) for i in chosen)

@@ -1,4 +1,4 @@
-"""Overlap between the streams of one device."""
+"""Finds how much the streams of one device overlap."""
 
 from __future__ import annotations
 
@@ -7,18 +7,25 @@ from unstall.timeline.columns import I64
 from unstall.timeline.intervals import Intervals
 
 LONELY = 0.02
-"""If a stream overlaps with other streams for at most this share of its busy time, the stream saves no time."""
+"""If a stream overlaps with other streams for at most this share of its busy time, it counts as a
+stream that saves no time.
+"""
 
 FILLS = 950
-"""A kernel that uses at least these thousandths of the device leaves no room for another beside it."""
+"""A kernel that uses at least this many thousandths of the device leaves no room for another kernel
+beside it.
+"""
 _MOSTLY = 0.95  # of the time of kernels
 
 
 def overlap(run: Run, device: int, stream: int) -> tuple[int, int]:
-    """Returns (work, overlap) in ns for a stream of a device.
+    """Returns `(work, overlap)` for one stream of a device, in ns. `work` is how long the stream
+    was busy. `overlap` is for how much of this time another stream of the device was busy too.
 
-    `work` is how long the stream was busy. `overlap` is how long another stream of the device was busy at the same
-    time.
+    Args:
+        run: The recorded run.
+        device: The number of the device.
+        stream: The number of the stream.
     """
     ops = run.timeline.device
     here = run.ops_inside & (ops.device == device)
@@ -28,7 +35,9 @@ def overlap(run: Run, device: int, stream: int) -> tuple[int, int]:
 
 
 def fills_device(run: Run, ops: I64) -> bool:
-    """Returns whether most of the time of the device ops `ops` goes to kernels that are known to fill their device."""
+    """Returns whether kernels that are known to fill their device take most of the time of some
+    ops. `ops` are indices of rows of `timeline.device`.
+    """
     device = run.timeline.device
     length = (device.end - device.start)[ops]
     return bool(len(ops)) and int(length[device.share[ops] >= FILLS].sum()) >= _MOSTLY * int(length.sum())

@@ -1,8 +1,9 @@
-"""The verdict: a few sentences that say what limits the speed of the run.
+"""The verdict: a few sentences that say what limits the speed of a run.
 
-If the run can be replayed, the replay predicts how much shorter a step would be if one resource took no time. The
-verdict names the resource with the largest gain. Shares of the time do not show what would help: if a collective fills
-half of a step, the reason may be that the collective waits for a late host.
+If the run can be replayed, the replay predicts how much shorter a step would be if one resource
+took no time. The verdict names the resource with the largest gain. Shares of the time do not show
+what would help: if a collective fills half of a step, the reason may be that the collective waits
+for a late host.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ _BOUND_BY = {
     "startup": "startup",
     "sleep": "python",
 }
-"""Maps each resource to the value that `bound_by` returns. For the resource "host", the value is "launch" or "python".
+"""Maps each resource to the value that the function `bound_by` returns for it. The resource "host"
+is missing: its value is "launch" or "python".
 """
 _WORK = ("host", "kernels")  # the others are waste, if they limit a run as much as these
 _SATURATED = 0.95
@@ -77,17 +79,26 @@ _WHILE = {
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """How much shorter a step would be if one resource took no time, as a replay predicts. All times are in ns."""
+    """How much shorter a step would be if one resource took no time, as a replay predicts. All
+    times are in ns.
+
+    Attributes:
+        step_ns: The step time as it is.
+        gains: Maps each resource to how much shorter a step would be.
+        error_ns: The error of the replay. A smaller gain cannot be told from 0.
+    """
 
     step_ns: float
     gains: Mapping[str, float]  # by resource
     error_ns: float  # the replay's own; smaller gains are not told from 0
 
     def best(self) -> list[str]:
-        """Returns the resource with the largest gain, and all resources with almost the same gain, largest gain first.
+        """Returns the resource with the largest gain, and all resources with almost the same gain,
+        largest gain first.
 
-        A gain is almost the same if it is smaller by at most 3 % of a step. Resources that gain less than 3 % of a
-        step, or less than the replay's error, are left out.
+        A gain is almost the same if it is smaller by at most 3 % of a step. Resources that gain
+        less than 3 % of a step, or less than the replay's error, are left out. The list may be
+        empty.
         """
         least = max(_TIE * self.step_ns, self.error_ns, 1)
         ranked = sorted((name for name in self.gains if self.gains[name] >= least), key=lambda name: -self.gains[name])
@@ -100,7 +111,9 @@ class Freed:
         return [name for name in ranked if name not in best and self.gains[name] >= least]
 
     def share(self, name: str) -> str:
-        """Returns the gain of the resource `name` as a percentage of a step."""
+        """Returns how much shorter a step would be if the resource `name` took no time, as text: a
+        percentage of the step.
+        """
         return share(round(self.gains[name]), round(self.step_ns))
 
 
@@ -139,11 +152,12 @@ def judge(run: Run, freed: Freed | None = None) -> Verdict:
 
 
 def bound_by(run: Run, freed: Freed | None = None) -> str:
-    """Returns what limits the run: the resource with the largest gain in `freed`.
+    """Returns what limits the speed of a run, as `Verdict.bound_by` has it: the resource with the
+    largest gain in `freed`.
 
-    If `freed` is None, returns the resource with the largest share of the time. If several resources have almost the
-    same gain, waste (such as waits) is chosen before the work of the host and the device. If several resources remain,
-    returns "mixed".
+    If `freed` is None, returns the resource with the largest share of the time. If several
+    resources have almost the same gain, waste (such as waits) is chosen before the work of the host
+    and the device. If several resources remain, returns "mixed".
     """
     shares = _shares(run)
     # The usual latency of a late launch counts for what made it late: if the host were ahead, it would cost nothing.
@@ -328,9 +342,11 @@ def _busy(accounts: Accounts) -> int:
 
 
 def parts(accounts: Accounts) -> dict[str, int]:
-    """Returns the time in ns of each candidate for `bound_by`.
+    """Returns the time, in ns, of each resource that may limit the speed of a run. The keys are
+    values of `Verdict.bound_by`.
 
-    Time in which kernels and copies overlap counts for the kind of work that takes longer in total.
+    Time in which kernels and copies overlap counts for the one of the two that takes longer in
+    total.
     """
     busy, idle = accounts.busy_ns, accounts.idle_ns
     shares: dict[str, int] = {"device": busy.compute}

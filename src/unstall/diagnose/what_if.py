@@ -1,4 +1,6 @@
-"""The function `what_if`, which predicts the step time of a recorded run after edits."""
+"""The function `what_if`, which predicts the step time of a recorded run after edits. An edit is a
+change that a replay can make.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,13 @@ from unstall.what_if.predict import predict
 
 @dataclass(frozen=True)
 class Forecast:
-    """The result of `what_if`, with the run before and after the edits. Charts are drawn from these two runs."""
+    """The result of `what_if`.
+
+    Attributes:
+        result: The prediction, as data.
+        before: The run before the edits, from which charts are drawn.
+        after: The run after the edits, with the times of the replay.
+    """
 
     result: WhatIf
     before: Run
@@ -45,21 +53,25 @@ def what_if(
     user: str | Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Forecast:
-    """Replays a recorded run with edits made to it.
+    """Predicts the step time of a recorded run after edits: replays the run with the edits made.
 
     Args:
         source: A trace that `torch.profiler` wrote, a saved timeline, or a `Timeline`.
-        edits: One edit, or several edits in order. Examples are "remove-syncs", "graph:train.py:step" and
-            "host-speed:2".
-        plain_step_ns: The step time measured without recording, in ns. By default, the value in the file is used.
+        edits: One edit, or several edits in order. Examples are "remove-syncs",
+            "graph:train.py:step" and "host-speed:2".
+        plain_step_ns: The step time measured without recording, in ns. By default, the value in the
+            file is used.
         as_recorded: Whether all times include the recorder's overhead.
-        step: The name of the annotation around each step, or a glob. By default, steps are detected.
-        user: One or several globs of the files with your code. By default, all files except those of frameworks.
+        step: The name of the annotation around each step, or a glob. By default, steps are
+            detected.
+        user: One or several globs of the files with your code. By default, all files except those
+            of frameworks.
         progress: A function that is called with (bytes read, total bytes) while a file is read.
 
     Raises:
         TraceError: The file cannot be read, ends before its device events, or has no events.
-        UsageError: There is no edit, place or annotation with a given name, or the steps have no device work.
+        UsageError: An edit does not exist, an edit names a line or function that the run does not
+            have, no annotation is called `step`, or the steps have no device work.
     """
     chosen = [parse(text) for text in texts(edits, "edits", "edits")]
     user = texts(user, "user", "globs of files")

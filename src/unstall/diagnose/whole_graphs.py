@@ -1,6 +1,8 @@
-"""Chooses the function to capture: one of the functions around a launch-bound stretch of code.
+"""Chooses the function to capture as a CUDA graph: one of the functions around a stretch of code
+whose launches come too late.
 
-A whole step is preferred to a part of the step. If a framework calls the model, the model's `forward` is captured.
+A whole step is preferred to a part of the step. If a framework calls the model, the model's
+`forward` is captured.
 """
 
 from __future__ import annotations
@@ -24,14 +26,20 @@ _LOOP = 0.2  # of the step: a function around the steps must gain this much more
 
 
 def with_whole_graphs(run: Run, model: Model, findings: list[Finding]) -> list[Finding]:
-    """Returns the findings, with the launch-bound finding moved to the function whose graph gains most in a replay.
+    """Returns the findings. The finding of the rule `launch_bound` (launches come too late) is
+    moved to the function whose CUDA graph gains most in a replay.
 
-    Among functions that gain almost equally, the function that needs the fewest graphs is chosen. Among functions that
-    also need equally many graphs, the innermost is chosen.
+    Among functions that gain almost equally, the function that needs the fewest graphs is chosen.
+    Among functions that also need equally many graphs, the innermost is chosen.
 
-    A function that contains the loop over the steps, such as a script's `main`, cannot be captured as a whole. Only the
-    part that each step runs can be captured. If a framework makes some of the launches, the function is the model's
-    `forward`.
+    A function that contains the loop over the steps, such as a script's `main`, cannot be captured
+    as a whole. Only the part that each step runs can be captured. If a framework makes some of the
+    launches, the function is the model's `forward`.
+
+    Args:
+        run: The recorded run.
+        model: The replay of the run, and its error.
+        findings: The findings of the run.
     """
     stretch = [finding for finding in findings if finding.rule == "launch-bound"]
     if len(stretch) == 1 and (forward := _only_the_model(run)) >= 0:

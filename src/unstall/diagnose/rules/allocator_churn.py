@@ -1,5 +1,5 @@
-"""`cudaMalloc`, `cudaFree` and pinned allocation in the steady state, in which torch's caching allocator should avoid
-these calls.
+"""Finds calls such as `cudaMalloc` and `cudaFree` in later steps. torch's caching allocator should
+avoid these calls once its memory has grown.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _GROWS = (
 
 
 def allocator_churn(run: Run) -> list[Finding]:
-    """Returns one finding for each line that makes the driver allocate or free memory in the steady state.
+    """Returns a finding for each line that makes the driver allocate or free memory after the
+    memory of torch's allocator has first grown.
 
     A line that does this for both device memory and pinned memory has two findings.
     """
@@ -49,7 +50,9 @@ def allocator_churn(run: Run) -> list[Finding]:
 
 
 def calls_for_device_memory(run: Run) -> I64:
-    """Returns the host rows of driver calls that allocate or free device memory in the steady state."""
+    """Returns the driver calls in the steps that allocate or free device memory, as indices of rows
+    of `timeline.host`. Leaves out the calls with which the memory of torch's allocator first grows.
+    """
     rows = churning(run)
     return rows[~named(run.timeline, _PINNED, run.timeline.host.name[rows])]
 

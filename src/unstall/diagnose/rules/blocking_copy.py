@@ -15,9 +15,10 @@ from unstall.timeline.columns import HostMemory
 
 
 def blocking_copy(run: Run) -> list[Finding]:
-    """Returns one finding for each line that waited for copies to the device from host memory of unknown kind.
+    """Returns a finding for each line that waited for copies to the device from host memory of
+    unknown kind (pageable or pinned).
 
-    Copies without a wait get no finding.
+    Copies for which the host did not wait have no finding.
     """
     copies = uploads(run, HostMemory.UNKNOWN)
     findings = []

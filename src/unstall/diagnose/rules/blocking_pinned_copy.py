@@ -1,4 +1,6 @@
-"""Copies from pinned memory that still block: `non_blocking=True` is missing, or the call is synchronous."""
+"""Finds copies from pinned memory that block the host: `non_blocking=True` is missing, or the call
+is synchronous.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ from unstall.ways_to_wait import PINNED_UPLOAD
 
 
 def blocking_pinned_copy(run: Run) -> list[Finding]:
-    """Returns one finding for each line that waits for copies from pinned memory.
+    """Returns a finding for each line that waits for copies from pinned memory to the device.
 
-    A line may wait in a synchronisation right after the copy, or in a synchronous copy call. A line that waits in both
-    ways has two findings.
+    A line may wait in a synchronisation right after the copy, or in a copy call that is
+    synchronous. A line that waits in both ways has two findings.
     """
     host = run.timeline.host
     rows = with_waits(run, uploads(run, HostMemory.PINNED))

@@ -1,4 +1,4 @@
-"""The device waits while the host waits for the next batch."""
+"""Finds lines at which the host waits for the next batch while the device is idle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _AT_MOST = "; the gain is the most there is: if each batch is then ready in time
 
 
 def data_loading(run: Run) -> list[Finding]:
-    """Returns one finding for each line that asks a DataLoader for the next batch while the device is idle."""
+    """Returns a finding for each line that asks a DataLoader for the next batch while the device is
+    idle.
+    """
     rows = run.activity.input_rows[run.inside[run.activity.input_rows]]
     gaps = run.gaps_by("input")
     rows = np.union1d(rows, run.gaps.culprit[gaps][run.gaps.culprit[gaps] >= 0]).astype(np.int64)

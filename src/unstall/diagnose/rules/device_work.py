@@ -1,6 +1,6 @@
 """Suggests changes that may make kernels faster, if the device's own work limits a step.
 
-Users must try each change and measure the result.
+Whether a change helps is not predicted: users must try it and measure the result.
 """
 
 from __future__ import annotations
@@ -49,15 +49,16 @@ _OPTIMIZER_FILE = re.compile(r"(?:.*/)?torch/optim/")
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A change to try, with the texts of its finding.
+    """A change that may make some kernels faster, with the texts of its finding.
 
     Attributes:
-        rule: The rule of the finding.
+        rule: The name of the kind of finding.
         title: The title of the finding.
         fix: What to try.
         safe_if: The condition under which the change keeps the program correct.
-        ops: The device rows of the kernels that the change may make faster.
-        saw: The evidence. If "", the finding says how many kernels there are, and their share of the time.
+        ops: The kernels that the change may make faster, as indices of rows of `timeline.device`.
+        saw: The evidence. If "", the finding says how many kernels there are, and their share of
+            the time.
     """
 
     rule: str
@@ -69,10 +70,11 @@ class Trial:
 
 
 def device_work(run: Run) -> list[Finding]:
-    """Returns one finding for each change to try, at the line whose kernels take longest.
+    """Returns a finding for each change that may make kernels faster. A finding is at the line
+    whose kernels take longest.
 
-    The finding's exposed time is the time in which only these kernels run. The change cannot gain more than this time.
-    Returns no findings if the device computes for less than half of the time.
+    The finding's exposed time is the time in which only these kernels run. The change cannot gain
+    more than this time. Returns no findings if the device computes for less than half of the time.
     """
     if run.accounts.busy_ns.compute + run.accounts.busy_ns.both < _BUSY * run.wall:
         return []
@@ -269,4 +271,4 @@ def _spans(run: Run, ops: I64) -> tuple[tuple[int, int], ...]:
 DEVICE_WORK = (
     *("fp32-products", "tf32-products", "layout-copies", "unfused-optimizer", "elementwise-rows", "small-grids"),
 )
-"""The names of the rules whose findings this module makes."""
+"""The names of the kinds of findings that this module makes."""

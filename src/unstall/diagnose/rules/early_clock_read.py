@@ -1,4 +1,6 @@
-"""The program reads a clock while the device is still at work, so the measured time leaves out some of the work."""
+"""Finds lines that read a clock while the device is still at work, so that the measured time leaves
+out some of the work.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,12 @@ _LEAST_NS = 20_000  # a device that is behind by less has just been given its la
 
 
 def early_clock_read(run: Run) -> list[Finding]:
-    """Returns one finding for each line that reads a clock before the device has done what was launched since the
-    previous reading.
+    """Returns a finding for each line that reads a clock too early: the device has not done all
+    work that was launched since the previous reading.
 
-    If the time between two readings is as long as the work took, there is no finding, even if the device is behind: the
-    launch queue was full.
-    There are findings only if the reads of the clock are known, as on the virtual GPU.
+    If the time between two readings is at least as long as the work took, there is no finding: the
+    host waited for a full launch queue, so the measured time is right. There are findings only if
+    the recording has the reads of the clock, as a recording of the virtual GPU has.
     """
     reads = run.timeline.clock_reads
     times, lines = reads.time, reads.line

@@ -1,4 +1,4 @@
-"""Collectives that run while the device does no other work."""
+"""Finds collectives that run while the device does no other work."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _NAMES = {Kind.SEND_RECEIVE: "send/receive", Kind.OTHER: "collective"}
 
 
 def exposed_comm(run: Run) -> list[Finding]:
-    """Returns one finding for each line that starts collectives.
+    """Returns a finding for each line that starts collectives.
 
-    The finding's exposed time is the time in which a collective runs and its device does no other work.
+    The finding's exposed time is the time in which a collective of the line runs and its device
+    does no other work.
     """
     device = run.timeline.device
     beside = run.work(run.ops_inside & ~run.comm)

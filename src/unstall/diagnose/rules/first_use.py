@@ -1,4 +1,6 @@
-"""Costs of the first steps only: context, module loading, kernel selection, the allocator's first growth."""
+"""Finds costs that only the first steps have: making the context, loading modules, choosing
+kernels, the first growth of the allocator's memory.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,11 @@ _LATER = {"": "profiler schedule with wait and warmup", "virtual": "--warmup, or
 
 
 def first_use(run: Run) -> list[Finding]:
-    """Returns one finding for each line at which a first use, such as loading a module, leaves the device idle.
+    """Returns a finding for each line at which a first use, such as loading a module, leaves the
+    device idle.
 
-    The finding's exposed time is the idle time during first uses, without the part that is due to the recorder.
+    The finding's exposed time is the idle time during first uses. Idle time that is due to the
+    recorder does not count.
     """
     host, gaps = run.timeline.host, run.gaps
     allocating = run.gaps_by("allocator")

@@ -1,4 +1,4 @@
-"""Kernels on several streams that each fill the device, so that streams cannot help."""
+"""Finds streams whose kernels fill the whole device, so that another stream gains nothing."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ _LONGEST_NAME = 72  # characters of a kernel's name that are printed
 
 
 def full_device(run: Run) -> list[Finding]:
-    """Returns at most one finding for each device, about streams that leave no room for the work of other streams.
+    """Returns at most one finding for each device: its work is on several streams, but the streams
+    cannot run at the same time, because kernels fill the device.
 
-    Either the kernels of a stream and those of all other streams fill the device. Or only one of the two fills it, and
-    the two never overlap. The finding is always harmless. There are findings only if the shares of kernels are known,
-    as on the virtual GPU.
+    There are two cases. The kernels of one stream and those of all other streams each fill the
+    device. Or only one of the two fills it, and the two never overlap. The finding is always
+    harmless. There are findings only if the recording says which share of the device each kernel
+    uses, as a recording of the virtual GPU does.
     """
     device = run.timeline.device
     findings = []

@@ -1,4 +1,6 @@
-"""Launches that block because the launch queue is full: back-pressure of a busy device, not a problem."""
+"""Finds launches that block because the launch queue is full. This is no problem, because the
+device has enough to do.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from unstall.result import Finding
 
 
 def full_queue(run: Run) -> list[Finding]:
-    """Returns at most one finding, on launches that block because the launch queue is full.
+    """Returns at most one finding: launches block because the launch queue is full.
 
     The finding is always harmless. It explains why `cudaLaunchKernel` looks slow.
     """

@@ -1,5 +1,6 @@
-"""Device memory is reserved in growing steps: each larger shape takes new memory, and the memory of smaller shapes
-stays reserved."""
+"""Finds lines at which reserved device memory grows in steps: each larger shape takes new memory,
+and the memory of smaller shapes stays reserved.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +19,12 @@ _LEAST_BYTES = 20 << 20  # the size of a segment
 
 
 def growing_memory(run: Run) -> list[Finding]:
-    """Returns at most one finding for each device: the line at which the reserved memory grew most, in growing steps.
+    """Returns at most one finding for each device: the line at which its reserved memory grew most,
+    by larger and larger amounts.
 
-    The finding is about memory and claims no time: the time of the driver's calls is that of the rule allocator_churn.
-    There are findings only if the allocator's events were recorded.
+    The finding is about memory, and its exposed time is 0: the time of the driver's calls is in
+    findings of the rule `allocator_churn`. There are findings only if the allocator's events were
+    recorded.
     """
     memory = run.timeline.memory
     findings = []

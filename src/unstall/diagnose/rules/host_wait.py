@@ -1,4 +1,6 @@
-"""Lines at which the host waits for the device: `.item()`, `.cpu()`, `if tensor`, synchronize and similar calls."""
+"""Finds lines at which the host waits for the device: `.item()`, `.cpu()`, `if tensor`, synchronize
+and similar calls.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +29,20 @@ _READS: tuple[Read, ...] = ("", "value", "data")
 
 
 def host_wait(run: Run) -> list[Finding]:
-    """Returns one finding for each combination of line, operator and kind of wait.
+    """Returns the findings on waits of the host for the device: one for each combination of line,
+    operator and kind of wait.
 
-    Waits for copies to the device are left to the rules on copies.
+    Waits for copies to the device are left out, because other rules report them.
     """
     return [_finding(run, way, group) for way, group in waits_by_way(run)]
 
 
 def waits_by_way(run: Run) -> Iterator[tuple[Way, Group]]:
-    """Yields (way, waits): a kind of wait in `WAYS`, and the waits of this kind at one line and in one operator.
+    """Yields `(way, waits)`: a kind of wait in `WAYS`, and the waits of this kind at one line and
+    in one operator.
 
-    Leaves out the waits of the recorder, of `empty_cache` and of unstall's helpers.
+    Leaves out waits that the user's code does not cause: those of the recorder, of `empty_cache`
+    and of unstall's helpers.
     """
     rows = other_waits(run)
     rows = rows[run.inside[rows]]

@@ -1,5 +1,6 @@
-"""Stretches of code in which the host launches kernels more slowly than the device runs them. So the device is idle
-between short kernels."""
+"""Finds stretches of code in which the host launches kernels more slowly than the device runs them,
+so that the device is idle between short kernels.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +19,18 @@ _FAR_AHEAD = 2  # ops queued: fewer are not worth mentioning
 
 
 def launch_bound(run: Run, function: int | None = None) -> list[Finding]:
-    """Returns one finding for a function whose launches come too late and leave the device idle.
+    """Returns a finding for a function whose launches come so late that the device is idle. A CUDA
+    graph of this function would help.
 
-    The function is the innermost function with most of the idle time, or `function` (a row of `timeline.stacks`). A
-    CUDA graph would capture this function. If the host is late only after pauses, and a graph of the function gains
-    hardly any time, the finding is harmless.
+    If the host is late only after pauses, and a graph of the function gains hardly any time, the
+    finding is harmless. If the recording has no stacks, each of the costliest lines or operators
+    has a finding. If series of tiny kernels have most of the idle time, there is no finding,
+    because the rule `tiny_kernels` reports them.
 
-    If the recording has no stacks, each of the costliest places has a finding. If tiny kernels have most of the idle
-    time of a place, the place gets a finding of the rule tiny_kernels instead.
+    Args:
+        run: The recorded run.
+        function: The function, as the index of a row of `timeline.stacks`. If None, the innermost
+            function that has most of the idle time.
     """
     lost = run.lost_to("launch")
     return [_finding(run, late, lost) for late in divide(run, function)[0]]

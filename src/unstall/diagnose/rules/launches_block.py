@@ -1,4 +1,4 @@
-"""Launches that block because CUDA_LAUNCH_BLOCKING is set: host and device take turns."""
+"""Finds out that launches block because CUDA_LAUNCH_BLOCKING is set: host and device take turns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _LAUNCHES = (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH, HostKind.MEMSET)
 
 
 def launches_block(run: Run) -> list[Finding]:
-    """Returns at most one finding, for the whole run.
+    """Returns at most one finding, for the whole run: each launch blocks until its work is done,
+    because CUDA_LAUNCH_BLOCKING is set.
 
     The finding's exposed time is 0, because the idle time counts for the lines that launch.
     """

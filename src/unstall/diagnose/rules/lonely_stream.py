@@ -1,4 +1,4 @@
-"""Work on a second stream that saves no time, because the work hardly overlaps with other work."""
+"""Finds work on a second stream that saves no time, because it hardly overlaps with other work."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ _ADDS_GRADIENTS = "torch::autograd::AccumulateGrad"  # autograd chooses its stre
 
 
 def lonely_stream(run: Run) -> list[Finding]:
-    """Returns one finding for each line that launches work on a side stream, if the stream hardly overlaps with others.
+    """Returns a finding for each line that launches work on a second stream, if this stream hardly
+    overlaps with other streams.
 
-    The finding's exposed time is the time in which the work on the side stream ran alone. Kernels that fill the device
-    are left to the rule full_device, and collectives to the rule exposed_comm.
+    The finding's exposed time is the time in which the work on this stream ran alone. Kernels that
+    fill the device are left out, because the rule `full_device` reports them. Collectives are left
+    out, because the rule `exposed_comm` reports them.
     """
     device = run.timeline.device
     findings = []

@@ -1,4 +1,6 @@
-"""The program ended because a device's memory was full. The finding says which lines hold the memory."""
+"""Finds the line at which a program ended because a device's memory was full, and the lines that
+hold the memory.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ _ADVICE = " If reserved but unallocated memory"  # how torch's advice begins, be
 
 
 def out_of_memory(run: Run) -> list[Finding]:
-    """If the program ended because memory ran out, returns a finding at the line that asked for the memory."""
+    """Returns a finding at the line that asked for device memory when there was too little left.
+    Returns [] if memory did not run out.
+    """
     return [
         finding_of(run, row, fault, "out-of-memory", "Out of memory", _saw(fault), _fix(fault))
         for row, fault in faults_of(run, memory=True)

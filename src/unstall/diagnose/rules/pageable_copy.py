@@ -1,4 +1,6 @@
-"""Copies from pageable host memory. The driver stages the data, so the copies block the host and cannot overlap."""
+"""Finds copies from pageable host memory. The driver stages the data, so the copies block the host
+and cannot overlap with other work.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,10 @@ _STAGED = "the driver stages pageable memory piece by piece while the host waits
 
 
 def pageable_copy(run: Run) -> list[Finding]:
-    """Returns one finding for each line that copies from pageable memory to the device.
+    """Returns a finding for each line that copies from pageable host memory to the device.
 
-    The finding's wait is the time in the copy calls and in the synchronisations that wait for the copies.
+    The finding's wait is the time in the copy calls and in the synchronisations that wait for the
+    copies.
     """
     device = run.timeline.device
     copies = uploads(run, HostMemory.PAGEABLE)

@@ -1,5 +1,6 @@
-"""Copies on a separate stream that overlap with the computation only in part. Either the copies take longer than the
-computation, or the copies start late."""
+"""Finds copies on a stream of their own that overlap with the computation only in part. Either the
+copies take longer than the computation, or the copies start late.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +16,11 @@ _WORTH = 0.05  # of the window
 
 
 def partial_overlap(run: Run) -> list[Finding]:
-    """Returns one finding for each line whose copies overlap with computation only in part.
+    """Returns a finding for each line whose copies overlap with computation only in part.
 
-    The finding's exposed time is the time in which these copies ran and no kernel ran. Copies on a stream that overlaps
-    with almost nothing are left to the rule lonely_stream.
+    The finding's exposed time is the time in which these copies ran and no kernel ran. Copies on a
+    stream that overlaps with almost nothing are left out, because the rule `lonely_stream` reports
+    them.
     """
     device = run.timeline.device
     kernels = (device.kind != DeviceKind.COPY) & run.ops_inside

@@ -1,4 +1,6 @@
-"""The device waits while the host launches nothing, because the host runs Python, numpy or CPU operators, or sleeps."""
+"""Finds lines of Python that keep the host from launching while the device is idle: the host runs
+Python, numpy or CPU operators, or sleeps.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ _WORK_ELSEWHERE = (
 
 
 def python_bound(run: Run) -> list[Finding]:
-    """Returns one finding for each line of Python that ran while the device waited.
+    """Returns a finding for each line of Python that ran for long while the device was idle.
 
     If the line is unknown, the finding is at the line of the next launch.
     """

@@ -1,6 +1,6 @@
-"""Data races: two accesses to the same memory without a defined order.
+"""Finds data races: two accesses to the same memory without a defined order.
 
-Races are found only if the recording has every access.
+Races are found only if the recording has every access, as a recording of the virtual GPU has.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class _Side:
 
 
 def race(run: Run) -> list[Finding]:
-    """Returns one finding for each combination of a kind of race and a pair of places. The finding is at the place of
-    the later access.
+    """Returns a finding for each kind of race between each two source lines. The finding is at the
+    line of the later access.
 
     The findings cover the whole run, not only its steps.
     """

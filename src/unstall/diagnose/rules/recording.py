@@ -1,4 +1,6 @@
-"""The overhead of the recording itself: the figures describe the recorded run, not the run without a recorder."""
+"""Finds how much time the recording itself took. The figures describe the recorded run, not the run
+without a recorder.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ _FIXES: dict[Recorder | None, str] = {
 
 
 def recording(run: Run) -> list[Finding]:
-    """Returns at most one finding, on the recorder's own events, if recording took a notable time."""
+    """Returns at most one finding: the recorder's own events took a notable time."""
     host, gaps = run.timeline.host, run.gaps
     overheads = np.flatnonzero((host.kind == HostKind.OVERHEAD) & run.inside)
     during = run.activity.recorder.covered(host.start[overheads], host.end[overheads])

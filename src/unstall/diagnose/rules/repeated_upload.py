@@ -1,4 +1,4 @@
-"""The same bytes are copied to the device again and again, though they could stay there."""
+"""Finds lines that copy the same bytes to the device again and again, though they could stay there."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from unstall.what_if.edits.keep_on_device import repeated
 
 
 def repeated_upload(run: Run) -> list[Finding]:
-    """Returns one finding for each line that copies bytes to the device again.
+    """Returns a finding for each line that copies bytes to the device that an earlier copy has
+    already copied.
 
-    The finding's exposed time is the time in which these copies ran and no kernel ran. Waits for these copies are left
-    to the rules on pageable and pinned copies. There are findings only if the recorder knows the bytes, as the virtual
-    GPU does.
+    The finding's exposed time is the time in which these copies ran and no kernel ran. Waits for
+    these copies are left out, because the rules on pageable and pinned copies report them. There
+    are findings only if the recorder knows the bytes, as the virtual GPU does.
     """
     uploads, device = run.timeline.uploads, run.timeline.device
     again = repeated(uploads)

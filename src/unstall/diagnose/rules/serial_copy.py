@@ -1,4 +1,6 @@
-"""Copies that run alone on the stream of the computation, although they could overlap with the computation."""
+"""Finds copies that run alone, on the stream of the computation, although they could overlap with
+the computation.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,11 @@ def _of_data(run: Run, copies: I64) -> str:
 
 
 def serial_copy(run: Run) -> list[Finding]:
-    """Returns one finding for each line whose copies run on the stream of the computation.
+    """Returns a finding for each line whose copies to or from the device run on the stream of the
+    computation.
 
-    The finding's exposed time is the time in which these copies ran and no kernel ran. Waits for these copies are left
-    to the rules on pageable and pinned copies.
+    The finding's exposed time is the time in which these copies ran and no kernel ran. Waits for
+    these copies are left out, because the rules on pageable and pinned copies report them.
     """
     device = run.timeline.device
     kernels = (device.kind != DeviceKind.COPY) & run.ops_inside

@@ -1,4 +1,6 @@
-"""Devices that take turns: each device has a part of the model, and is idle while another device computes."""
+"""Finds devices that take turns: each device has a part of the model, and is idle while another
+device computes.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,10 @@ _WORTH = 0.05  # of the window
 
 
 def serial_devices(run: Run) -> list[Finding]:
-    """Returns one finding for each line whose work had to wait while another device worked.
+    """Returns a finding for each line whose work could not begin while another device worked.
 
-    The work waited for an event. Meanwhile, the work's own device was idle. The finding's exposed time is the
-    idle time of these waits, as a mean over all devices.
+    The work waited for an event, and its own device was idle until then. The finding's exposed time
+    is this idle time, as a mean over all devices.
     """
     turns = waits_for_others(run)
     if not turns:

@@ -1,4 +1,4 @@
-"""A stream waits for an event of another stream while the device has nothing else to do."""
+"""Finds streams that wait for an event of another stream while the device has nothing else to do."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ _WORTH = 0.005  # of the window
 
 
 def stream_wait(run: Run) -> list[Finding]:
-    """Returns one finding for each line whose launches had to wait for another stream's event while the device was
-    idle."""
+    """Returns a finding for each line whose work had to wait for an event of another stream while
+    the device was idle.
+    """
     lost = run.lost_to("event")
     findings = []
     for group in run.lines(np.flatnonzero(lost)):

@@ -1,4 +1,6 @@
-"""Many tiny kernels in a row from one line: an unfused optimizer, a chain of elementwise operators."""
+"""Finds lines that launch many tiny kernels in a row, such as an unfused optimizer or a chain of
+elementwise operators.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,17 @@ from unstall.result import Finding
 
 
 def tiny_kernels(run: Run, function: int | None = None) -> list[Finding]:
-    """Returns one finding for each line that launches many tiny kernels, except for lines that launch_bound reports.
+    """Returns a finding for each line that launches many tiny kernels in a row. Lines that the rule
+    `launch_bound` reports are left out.
 
-    `function` is the function that launch_bound reports, as a row of `timeline.stacks`. If None, launch_bound finds it.
-    The finding's exposed time is the part of the idle time between these kernels that is due to launches and latency.
-    The finding's gain is that of a CUDA graph, which also captures launches of other lines. The advice says so.
+    The finding's exposed time is the part of the idle time between these kernels that is due to
+    launches and latency. Its gain is that of a CUDA graph, which also captures launches of other
+    lines. The advice says so.
+
+    Args:
+        run: The recorded run.
+        function: The function that the rule `launch_bound` reports, as the index of a row of
+            `timeline.stacks`. If None, it is found in the same way as that rule finds it.
     """
     between = run.lost_to("launch", "latency")
     found = [
