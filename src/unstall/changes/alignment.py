@@ -25,14 +25,16 @@ _NEARLY_ALL = 0.8  # of a whole run's kernels: what comes once, before the steps
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """A ratio of steps: `a` steps of run A do the same work as `b` steps of run B. One of the two numbers is 1.
+    """A ratio of steps: `a` steps of run A do the same work as `b` steps of run B. At least one of
+    the two numbers is 1.
 
     Attributes:
         a: The number of steps of A.
         b: The number of steps of B.
-        things: What was compared to find this ratio: kernels or lines.
+        things: Whether kernels or lines were compared to find this ratio.
         common: How many kernels or lines occur in both runs.
-        agree: How many of these kernels or lines occur equally often in `a` steps of A and in `b` steps of B.
+        agree: How many of these kernels or lines occur equally often in `a` steps of A and in `b`
+            steps of B.
     """
 
     a: int = 1
@@ -43,7 +45,8 @@ class Alignment:
 
     @property
     def same_work(self) -> bool:
-        """Whether most of the common kernels or lines occur equally often in `a` steps of A and in `b` steps of B.
+        """Whether most kernels or lines that both runs have occur equally often in `a` steps of A
+        and in `b` steps of B.
 
         Not all of them need to, because a change to the program usually replaces some kernels.
         """
@@ -56,11 +59,11 @@ class Alignment:
 
 
 def same_boundaries(a: Steps, b: Steps) -> bool:
-    """Returns whether the steps of both runs were detected in the same way.
+    """Returns whether the steps of two runs were detected in the same way.
 
-    Steps with different names were detected in different ways, with two exceptions. If steps were found by a period, a
-    step's name is only the name of the kernel at its start. If unstall's recorder found the steps by an optimizer, no
-    name is recorded.
+    Steps with different names were detected in different ways, with two exceptions. If steps were
+    detected by repeated kernels, their name is only that of the kernel at their start. If unstall's
+    recorder detected the steps by calls of an optimizer, no name is recorded.
     """
     kinds = {a.marks or a.found_by, b.marks or b.found_by}
     names = {of.name for of in (a, b) if of.marks is None}
@@ -68,16 +71,22 @@ def same_boundaries(a: Steps, b: Steps) -> bool:
 
 
 def same_extent(a: Steps, b: Steps) -> bool:
-    """Returns True if both runs have steps, or if neither run has steps."""
+    """Returns whether both runs were divided into steps, or neither was."""
     return (a.found_by == "whole") == (b.found_by == "whole")
 
 
 def align(sides: Sides, a: Steps, b: Steps) -> Alignment:
     """Finds the ratio of steps that do the same work in run A and in run B.
 
-    The ratio comes from the kernels that occur in both runs: how often each of these kernels runs per step of A, and
-    how often it runs per step of B. If no kernel occurs in both runs, the ratio comes from source lines, because each
-    iteration of a loop reaches the loop's lines once. Steps that were detected in the same way are compared one to one.
+    If the steps were detected in the same way, the ratio is 1 to 1. If not, it comes from the
+    kernels that occur in both runs: from how often each of them runs per step of A and per step of
+    B. If no kernel occurs in both runs, it comes from source lines in the same way, because each
+    iteration of a loop reaches the loop's lines once.
+
+    Args:
+        sides: Both runs.
+        a: How run A is divided into steps.
+        b: How run B is divided into steps.
     """
     if same_boundaries(a, b) and a.found_by != "period":
         return Alignment()
@@ -96,9 +105,16 @@ def align(sides: Sides, a: Steps, b: Steps) -> Alignment:
 
 
 def comparable(found: Alignment, sides: Sides, a: Steps, b: Steps) -> bool:
-    """Returns whether the steps of both runs can be compared.
+    """Returns whether the steps of two runs can be compared.
 
-    Steps can be compared if they were detected in the same way, or if `found` shows that they do the same work.
+    They can be compared if they were detected in the same way, or if `found` shows that they do the
+    same work.
+
+    Args:
+        found: The ratio of steps that do the same work.
+        sides: Both runs.
+        a: How run A is divided into steps.
+        b: How run B is divided into steps.
     """
     if same_boundaries(a, b) and found.one_to_one:
         return True
@@ -106,7 +122,7 @@ def comparable(found: Alignment, sides: Sides, a: Steps, b: Steps) -> bool:
 
 
 def grouped(run: Run, number: int) -> Run:
-    """Returns the run with every `number` consecutive steps merged into one step.
+    """Returns a copy of a run in which every `number` consecutive steps are one step.
 
     If fewer than `number` steps remain at the end, these steps are dropped.
     """
@@ -182,7 +198,7 @@ def _visits(side: ComparedRun) -> I64:
 
 
 def in_common(found: Alignment) -> str:
-    """Returns the beginning of a sentence that says how many kernels or lines the two runs have in common."""
+    """Returns the beginning of a sentence: it says how many kernels or lines two runs have in common."""
     if not found.common:
         return "No kernel runs in both to show whether a step is the same work"
     both = f"{found.common:,} {found.things}{'' if found.common == 1 else 's'} that both run"

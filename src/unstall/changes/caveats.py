@@ -32,7 +32,15 @@ _HARMLESS = "no Python stacks were recorded"  # the start of a note that a cavea
 def caveats(
     a: Diagnosis, b: Diagnosis, matched_by: MatchedBy, found: Alignment, step: Time | None
 ) -> tuple[Caveat, ...]:
-    """Returns the caveats of a comparison, the most important first."""
+    """Returns the reasons why two runs are hard to compare, the most important first.
+
+    Args:
+        a: The report of run A.
+        b: The report of run B.
+        matched_by: Whether places of the runs are matched by line, by function, or by operator.
+        found: The ratio of steps that do the same work in A and in B.
+        step: The step times of both runs; None if they are not compared.
+    """
     said = [
         *_simulated(a.result.source, b.result.source),
         *_work(a.result, b.result),
@@ -52,7 +60,7 @@ Said = list[tuple[Code, str]]
 
 
 def has_work(result: Result) -> bool:
-    """Returns whether anything ran on a device in the steps."""
+    """Returns whether anything ran on a device in the steps of a run."""
     return result.verdict.bound_by != "none"
 
 

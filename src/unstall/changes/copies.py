@@ -1,7 +1,7 @@
-"""Compares the copies of two runs by place, operator and direction.
+"""Compares the copies of two runs by source line, operator and direction.
 
-Finds copies that are new or gone, and copies that changed: for example, from pageable to pinned host memory, or from
-blocking to non-blocking.
+Finds copies that are new or gone, and copies that changed: for example, from pageable to pinned
+host memory, or from blocking to non-blocking.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ _DIRECTIONS = {
 
 
 def copies(sides: Sides) -> tuple[tuple[CopyChange, ...], int]:
-    """Returns (changes, unchanged): the changed copies, largest change first; the number of unchanged groups of copies.
+    """Returns `(changes, unchanged)`: the changed groups of copies, largest change first; the
+    number of unchanged groups. A group has the copies of one source line, operator and direction.
 
-    Copies are matched by place and operator. Copies without a match are then matched by place alone. After that, they
-    are matched by operator and size, at any place. Finally, large copies are matched by size alone. Copies of a single
-    value are left out, because they are part of the waits of `.item()` and similar calls.
+    Groups of the two runs are matched by line and operator. Groups without a match are then matched
+    by line alone. After that, they are matched by operator and size, at any line. Finally, groups
+    of large copies are matched by size alone. Copies of a single value are left out, because they
+    are part of the waits of `.item()` and similar calls.
     """
     sets = [_copies(side, len(sides.texts)) for side in (sides.a, sides.b)]
     group_a, group_b, groups = common(sets[0].key, sets[1].key)

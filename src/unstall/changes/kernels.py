@@ -19,7 +19,8 @@ from unstall.timeline.grouping import distinct
 
 
 def kernels(sides: Sides) -> tuple[tuple[KernelChange, ...], int]:
-    """Returns (changes, unchanged): the changed kernels, largest change first; the number of unchanged kernels.
+    """Returns `(changes, unchanged)`: the kernels that differ between two runs, largest change
+    first; the number of kernels that do not differ. All kernels with one name count as one.
 
     Memsets count as kernels.
     """

@@ -15,8 +15,9 @@ from unstall.timeline.columns import I64
 
 
 def lines(sides: Sides) -> tuple[tuple[LineChange, ...], int]:
-    """Returns (changes, unchanged): the lines whose cost differs, largest difference first; the number of all other
-    lines."""
+    """Returns `(changes, unchanged)`: the source lines whose cost differs between two runs, largest
+    difference first; the number of all other lines.
+    """
     a, b = _costs(sides.a, sides.places), _costs(sides.b, sides.places)
     used = np.flatnonzero((a.first >= 0) | (b.first >= 0)).tolist()
     return largest_first((_change(sides, a, b, i) for i in used), _order)

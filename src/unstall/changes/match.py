@@ -1,4 +1,4 @@
-"""Matches the places of two runs, even if lines moved between versions of a file."""
+"""Matches the source lines of two runs, even if lines moved between versions of a file."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from unstall.result import Where
 
 @dataclass(frozen=True, slots=True)
 class ComparedPlace:
-    """A place in the source of one run.
+    """A source line of one run, and what it does.
 
     Attributes:
-        where: The place.
-        does: The names of the operators, kernels, copies and waits at the place.
-        of_program: Whether the place is in the file that was run as the program.
-        digest: A digest of the line's text, or -1 if it is unknown.
+        where: The line.
+        does: The names of the operators, kernels, copies and waits at the line.
+        of_program: Whether the line is in the file that was run as the program.
+        digest: A digest of the line's text; -1 if the text is unknown.
     """
 
     where: Where
@@ -35,17 +35,22 @@ _DEEPEST = 32  # folders of a path that are compared
 
 
 def pairs_of_places(a: Sequence[ComparedPlace], b: Sequence[ComparedPlace]) -> Pairs:
-    """Returns pairs (index in A, index in B) of places that are the same. Each place is in at most one pair.
+    """Returns pairs (index in `a`, index in `b`) of lines that are the same in two runs. Each line
+    is in at most one pair.
 
-    The lines of a function are matched in four passes. Each pass matches lines that are still unmatched:
+    The lines of a function are matched in four passes. Each pass matches lines that are still
+    unmatched:
 
     1. By text, in order.
-    2. By line number and by what the lines do, or only by what they do. The way that matches more lines is used.
+    2. By line number and by what the lines do, or only by what they do. The way that matches more
+       lines is used.
     3. By order, if both runs have the same number of unmatched lines between two matched lines.
-    4. By text within the file, then by what the lines do within the function. Both count only if exactly one line fits.
+    4. By text within the file, then by what the lines do within the function. Both count only if
+       exactly one line fits.
 
-    Files are matched by path, or else by the end of the path. The two scripts that were run match even if their names
-    differ, because an edited copy of a script has another name. If the two runs are swapped, each pair is swapped.
+    Files are matched by path. If no path is equal, they are matched by the end of the path. The two
+    scripts that were run match even if their names differ, because an edited copy of a script has
+    another name. If the two runs are swapped, each pair is swapped.
     """
     files = pairs_of_files(_files(a), _files(b))
     program_a, program_b = _program(a), _program(b)
@@ -140,7 +145,8 @@ def _gaps(pairs: Pairs, length_a: int, length_b: int) -> Iterator[tuple[range, r
 
 
 def unique_pairs(a: Mapping[int, Hashable], b: Mapping[int, Hashable]) -> list[tuple[int, int]]:
-    """Returns pairs (i, j) for which a[i] == b[j]. Only values that occur once in `a` and once in `b` are matched.
+    """Returns pairs (i, j) of keys for which `a[i] == b[j]`. Only values that occur once in `a` and
+    once in `b` are matched.
 
     The value None matches nothing.
     """
@@ -149,10 +155,11 @@ def unique_pairs(a: Mapping[int, Hashable], b: Mapping[int, Hashable]) -> list[t
 
 
 def pairs_of_files(a: Iterable[str], b: Iterable[str]) -> dict[str, str]:
-    """Maps each file of B to the file of A that matches it. Files of B without a match are left out.
+    """Maps each file of run B to the file of run A that is the same. Files of B for which there is
+    none are left out.
 
-    Two files match if their paths are equal. Otherwise they match if the ends of their paths are equal, and no third
-    file without a match has a path with this end.
+    Two files are the same if their paths are equal. Of the remaining files, two are the same if the
+    ends of their paths are equal, and if no third file has a path with this end.
     """
     names_a, names_b = set(a), set(b)
     found = {name: name for name in names_a & names_b}

@@ -17,14 +17,22 @@ _MUCH = 0.5
 
 Place = tuple[str | None, int | None, str | None]
 Numbers = Mapping[Place, int]
-"""Maps (file, line, function) to the number of the place. The same place has the same number in both runs."""
+"""Maps a line, as `(file, line, function)`, to its number. The same line has the same number in
+both runs.
+"""
 
 
 def promise_of(a: Result, b: Result, found: Alignment, sides: Sides | None = None) -> Promise:
-    """Returns the step time that A's plan promised and the step time that B reached, in ns.
+    """Returns the step time that the report of run A promised after all changes of its plan, and
+    the step time that run B reached, in ns.
 
-    The times are for `found.a` steps of A and `found.b` steps of B, which do the same work. `sides` matches the places
-    of both runs. Without `sides`, places match if they are the same line.
+    Args:
+        a: The result of run A, which has the plan.
+        b: The result of run B.
+        found: The ratio of steps that do the same work. The times are for `found.a` steps of A and
+            for `found.b` steps of B.
+        sides: Both runs, with their source lines matched. If None, only lines with equal file,
+            number and function are the same.
     """
     got_ns = step_ns(b) * found.b
     if not a.plan or a.replay is None:
@@ -52,7 +60,8 @@ def promise_of(a: Result, b: Result, found: Alignment, sides: Sides | None = Non
 
 
 def sentence(result: DiffResult) -> str:
-    """Returns the conclusion of a comparison, such as "promised 0.653 ms, got 0.697 ms".
+    """Returns the conclusion of a comparison of two runs, such as "promised 0.653 ms, got 0.697
+    ms".
 
     If the times are not for one step of each run, the text says so.
     """
@@ -71,9 +80,11 @@ def sentence(result: DiffResult) -> str:
 
 
 def _of_few_steps(steps: Steps) -> str:
-    """If most steps of B were left out of the figures, returns a clause that says so. Otherwise returns "".
+    """Returns a clause that says that most steps of run B were left out of the figures; "" if they
+    were not.
 
-    If most steps were left out, the step time of B is not the time that most steps of the program take.
+    If most steps were left out, the step time of B is not the time that most steps of the program
+    take.
     """
     left_out = steps.left_out
     if left_out is None or not left_out.most:
@@ -85,10 +96,10 @@ def _of_few_steps(steps: Steps) -> str:
 
 
 def step_ns(result: Result) -> int:
-    """Returns the step time without the recorder's overhead, in ns.
+    """Returns the step time of a run without the recorder's overhead, in ns.
 
-    If the step time was measured without recording, returns the measured time. Otherwise returns the replayed time. If
-    there is no replay, or if its error is too large, returns the recorded time.
+    If the step time was measured without recording, returns the measured time. If not, returns the
+    replayed time. If there is no replay, or if its error is too large, returns the recorded time.
     """
     replay = result.replay
     if replay is None:
@@ -184,14 +195,18 @@ def _cost(finding: Finding) -> int:
 
 
 def place_of(where: Where) -> str:
-    """Returns the place as text, such as "train.py:12". If the line is unknown, returns the function or operator."""
+    """Returns a source line as text, such as "train.py:12". If the line is unknown, returns the
+    function or operator.
+    """
     if where.file and where.line is not None:
         return f"{posixpath.basename(where.file)}:{where.line}"
     return where.function or where.op or "an unknown line"
 
 
 def remainder(result: DiffResult) -> str:
-    """Returns a sentence that names the edits of the plan that were not made; "" if all edits were made."""
+    """Returns a sentence that names the changes in run A's plan that were not made in run B; "" if
+    all were made.
+    """
     left = [
         f"{edit.edit.partition(':')[0]} at {place_of(edit.still_at)}"
         for edit in (result.promise.edits if result.promise else ())

@@ -1,7 +1,7 @@
 """The result of `diff`: plain data, and its versioned JSON form (`unstall.diff/1`).
 
-All times are int nanoseconds per step. All counts are per step. `a` is the earlier run, and `b` is the later run. Lists
-contain only differences, the largest change first.
+All times are int nanoseconds per step. All counts are per step. `a` is the earlier run, and `b` is
+the later run. Lists contain only differences, the largest change first.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ Code = Literal[
 
 
 class Time(msgspec.Struct, frozen=True, kw_only=True):
-    """A time in both runs, in ns per step.
+    """A time in both of two runs, in ns per step: `a` in run A, `b` in run B.
 
-    A change that is not larger than `noise` may be chance, because the times of the steps within each run vary. `noise`
-    is null if each run has only one step, or if the noise was not computed.
+    A difference that is not larger than `noise` may be chance, because the steps within each run do
+    not all take the same time. `noise` is None if each run has only one step, or if it was not
+    computed.
     """
 
     a: int
@@ -35,36 +36,38 @@ class Time(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def change(self) -> int:
-        """How much longer B takes than A, in ns per step."""
+        """How much longer run B takes than run A, in ns per step."""
         return self.b - self.a
 
     @property
     def beyond_noise(self) -> bool:
-        """Whether the change is larger than the noise. If the noise is unknown, it counts as 0."""
+        """Whether the difference between the two times is larger than the noise. If the noise is
+        unknown, it counts as 0.
+        """
         return abs(self.change) > (self.noise or 0)
 
 
 class Count(msgspec.Struct, frozen=True, kw_only=True):
-    """How often something happens per step in both runs, rounded to a thousandth."""
+    """How often something happens per step in run A (`a`) and in run B (`b`), rounded to a thousandth."""
 
     a: float
     b: float
 
     @property
     def same(self) -> bool:
-        """Whether both numbers are equal."""
+        """Whether the two numbers are equal."""
         return self.a == self.b
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes per step in both runs."""
+    """Bytes per step in run A (`a`) and in run B (`b`)."""
 
     a: int
     b: int
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two runs."""
+    """What is known of one of the two runs: the recording, its steps, and what limits its speed."""
 
     source: Source
     integrity: Integrity
@@ -82,7 +85,14 @@ class Caveat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """The comparison in words. `ratio` is the slower run's step time divided by the faster run's step time."""
+    """The comparison of two runs in words.
+
+    Attributes:
+        faster: Which run is faster: "a", "b", or None if neither is known to be.
+        ratio: The slower run's step time divided by the faster run's step time; None if it is not
+            known.
+        text: The summary, in one or more sentences.
+    """
 
     faster: Literal["a", "b"] | None  # None: no difference beyond the noise, or unknown
     ratio: float | None
@@ -90,7 +100,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """One part of a step's time: the device is busy with `key`, or idle because of `key`."""
+    """One part of a step's time, in both runs. If `kind` is "busy", the device does work of the
+    kind `key`. If `kind` is "idle", the device is idle for the reason `key`.
+    """
 
     key: str
     kind: Literal["busy", "idle"]
@@ -98,10 +110,11 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The waits at one place, in run A and in run B.
+    """The host's waits for the device at one source line that differ between run A and run B.
 
-    Either all of these waits are in the same operator, or they are outside of operators and are calls of the same CUDA
-    function. If only B has the waits, `where_a` is null. If only A has the waits, `where_b` is null.
+    Either all of these waits are in the same operator, or they are outside of operators and are
+    calls of the same CUDA function. If only B has the waits, `where_a` is None. If only A has the
+    waits, `where_b` is None.
     """
 
     status: Status
@@ -113,7 +126,11 @@ class WaitChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CopyChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The copies at one place, in one direction and in one operator, in run A and in run B."""
+    """The copies at one source line, in one direction and in one operator, that differ between run
+    A and run B.
+
+    If only B has the copies, `where_a` is None. If only A has the copies, `where_b` is None.
+    """
 
     status: Status
     where_a: Where | None
@@ -138,10 +155,10 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
-    """All kernels with one name, in run A and in run B.
+    """All kernels with one name, if they differ between run A and run B.
 
-    `where_a` is the place in A whose launches take most of the time of these kernels in A. `where_b` is the place in B
-    whose launches take most of their time in B.
+    `where_a` is the line in A whose launches take most of the time of these kernels in A. `where_b`
+    is the line in B whose launches take most of their time in B.
     """
 
     status: Status
@@ -153,7 +170,8 @@ class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LineChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The cost of one line in both runs. `cost_ns` is the sum of device time and idle time.
+    """The cost of one source line, if it differs between run A and run B. `cost_ns` is the sum of
+    device time and idle time.
 
     If the line moved, `where_a` and `where_b` differ.
     """
@@ -169,10 +187,11 @@ class LineChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromisedEdit(msgspec.Struct, frozen=True, kw_only=True):
-    """One edit in A's plan. `step_ns` is the step time after this edit and all edits before it.
+    """One change in the plan of run A. `step_ns` is the predicted step time after this change and
+    all changes before it.
 
-    If the edit is still to be made in B, `still_at` is the place in B's source at which to make the edit, and `left_ns`
-    is the gain of the edit in B. Otherwise `still_at` and `left_ns` are null.
+    If the change is still to be made in run B, `still_at` is the line in B's source at which to
+    make it, and `left_ns` is what it gains in B. If it was made, `still_at` and `left_ns` are None.
     """
 
     edit: str
@@ -183,26 +202,29 @@ class PromisedEdit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Free(msgspec.Struct, frozen=True, kw_only=True):
-    """The resource that limits a step of B most. `step_ns` is the step time if this resource took no time."""
+    """The resource that limits a step of run B most. `step_ns` is the step time if this resource
+    took no time.
+    """
 
     resource: str
     step_ns: int
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
-    """The step time that A's report promised, and the step time that B reached, without the recorder's overhead.
+    """The step time that the report of run A promised, and the step time that run B reached,
+    without the recorder's overhead.
 
-    All times are in ns. They are for the number of steps in `DiffResult.compared`. If A has no plan, `promised_ns` and
-    `floor_ns` are null, and `edits` is empty.
+    All times are in ns. They are for the number of steps in `DiffResult.compared`. If A has no
+    plan, `promised_ns` and `floor_ns` are None, and `edits` is empty.
 
     Attributes:
         before_ns: The step time of A.
-        promised_ns: The predicted step time after all edits in A's plan.
+        promised_ns: The predicted step time after all changes in A's plan.
         got_ns: The step time of B.
-        floor_ns: How long the device is busy in a step, if all edits in A's plan are made.
-        error_ns: The error of A's replay.
-        free: The resource that limits B most, or null.
-        edits: The edits in A's plan.
+        floor_ns: How long the device is busy in a step, if all changes in A's plan are made.
+        error_ns: The error of the replay that made the prediction.
+        free: The resource that limits B most; None if it is not known.
+        edits: The changes in A's plan.
     """
 
     before_ns: int
@@ -215,7 +237,9 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unchanged(msgspec.Struct, frozen=True, kw_only=True):
-    """How many items of each kind are the same in both runs, or differ by no more than the noise."""
+    """How many groups of waits, groups of copies, kernels and lines are the same in both runs, or
+    differ by no more than the noise.
+    """
 
     waits: int = 0
     copies: int = 0
@@ -226,9 +250,9 @@ class Unchanged(msgspec.Struct, frozen=True, kw_only=True):
 class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a report on two runs shows.
 
-    If the data is not sufficient for a value, the value is null or empty. A caveat says why a value is empty.
-    `compared` is a pair (m, n): m steps of A do the same work as n steps of B. Figures "per step" are for m steps of A
-    and for n steps of B.
+    If the data is not sufficient for a value, the value is None or empty. A caveat says why.
+    `compared` is a pair (m, n): m steps of A do the same work as n steps of B. Figures "per step"
+    are for m steps of A and for n steps of B.
     """
 
     schema: str = SCHEMA
@@ -251,7 +275,7 @@ class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def of_whole_runs(self) -> bool:
-        """Whether the whole runs are compared, each as one step."""
+        """Whether each whole run counts as one step in the comparison."""
         return self.a.steps.found_by == self.b.steps.found_by == "whole"
 
     @property
@@ -262,7 +286,9 @@ class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def alike(launches: Launches | None, *changes: Sequence[WaitChange | CopyChange | KernelChange | LineChange]) -> bool:
-    """Returns whether both runs have the same launches, and all `changes` are within the noise."""
+    """Returns whether two runs do not differ: they have the same launches, and all `changes` are
+    within the noise.
+    """
     statuses = {change.status for each in changes for change in each}
     if launches is None or not statuses <= {"within noise"}:
         return False

@@ -22,9 +22,13 @@ from unstall.result import Result
 
 
 def diff(a: Diagnosis, b: Diagnosis) -> DiffResult:
-    """Compares run A with run B, by line and operator.
+    """Compares two runs, by line and operator.
 
     If a report was read from JSON, only its step time and its plan are compared.
+
+    Args:
+        a: The report of the earlier run.
+        b: The report of the later run.
     """
     if a.run is None or b.run is None:
         return _of_results(a, b)

@@ -1,4 +1,6 @@
-"""Numbers the places and texts of two runs. The same place or text has the same number in both runs."""
+"""Gives numbers to the source lines and texts of two runs. The same line or text has the same
+number in both runs.
+"""
 
 from __future__ import annotations
 
@@ -24,28 +26,46 @@ _LAUNCHING = (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH)  # what they launch says m
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ComparedRun:
-    """One of the two runs. Columns have one element per host row unless a comment says otherwise."""
+    """One of two runs that are compared.
+
+    A number that stands for a source line, an operator or a name is the same in both runs. The
+    columns `place`, `step` and `label` have one element per row of `timeline.host`.
+
+    Attributes:
+        run: The run.
+        place: The number of the source line; 0 if there is none.
+        step: The index of the step; -1 outside of the steps.
+        label: The number of the name of the outermost operator around the event. If there is no
+            operator, the number of the event's own name.
+        text: For each text of the timeline, its number.
+        several: Numbers in `place` that stand for several lines of one function.
+        ops: The device ops that count, as indices of rows of `timeline.device`: those launched in
+            the steps, and those without a known launch that ran during the steps.
+        op_step: For each element of `ops`, the index of the step.
+        op_place: For each element of `ops`, the number of the source line that launched it.
+    """
 
     run: Run
-    place: I64  # number of the place, shared by both runs; 0 for none
-    step: I64  # index of the step, -1 outside the window
-    label: I64  # number of the outermost operator's name, else of the event's own name
-    text: I64  # by text index: number of the text, shared by both runs
-    several: frozenset[int]  # places that are several lines of one function
-    ops: I64  # device rows launched by the steps, or with no known launch in the window
-    op_step: I64  # by element of `ops`: index of the step
-    op_place: I64  # by element of `ops`: number of the place
+    place: I64
+    step: I64
+    label: I64
+    text: I64
+    several: frozenset[int]
+    ops: I64
+    op_step: I64
+    op_place: I64
 
     @property
     def steps(self) -> int:
         return len(self.run.steps)
 
     def where(self, row: int, label: int, texts: Sequence[str]) -> Where | None:
-        """Returns the place of a host row, or None if `row` is -1.
+        """Returns the source line of an event of the host, in the form that reports print; None if
+        `row` is -1.
 
         Args:
-            row: The host row, or -1.
-            label: The index of the row's operator in `texts`, or -1 if the row has no operator.
+            row: The event, as the index of a row of `timeline.host`; or -1.
+            label: The event's operator, as an index into `texts`; -1 if the event has no operator.
             texts: Names of operators.
         """
         if row < 0:
@@ -58,9 +78,14 @@ class ComparedRun:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Sides:
-    """Both runs, with common numbers for their places and texts.
+    """Two runs that are compared, with common numbers for their source lines and texts.
 
-    The number of a place is less than `places`. The number of a text is its index in `texts`.
+    Attributes:
+        a: The earlier run.
+        b: The later run.
+        places: How many numbers the source lines have: from 0 to `places` - 1.
+        texts: The texts. The number of a text is its index.
+        matched_by: Whether the places of the runs are matched by line, by function, or by operator.
     """
 
     a: ComparedRun
@@ -70,15 +95,15 @@ class Sides:
     matched_by: MatchedBy
 
     def negligible(self, ns: int) -> bool:
-        """Returns whether `ns` per step is too short to be measured in either run."""
+        """Returns whether a time of `ns` per step is too short to be measured in either run."""
         return all(side.run.negligible(abs(ns) * side.steps) for side in (self.a, self.b))
 
 
 def bring_together(a: Run, b: Run) -> Sides:
-    """Matches the places of two runs.
+    """Matches the source lines of two runs, and gives them common numbers.
 
-    Places are matched by line. If only one of the two recordings has the lines that ran, places are matched by
-    function. If a run has no stacks, places are matched by operator.
+    If only one of the two recordings has the lines that ran, lines are matched by their function.
+    If a run has no stacks, operators are matched instead.
     """
     matched_by: MatchedBy = "line"
     if not (a.timeline.meta.has_stacks and b.timeline.meta.has_stacks):

@@ -1,4 +1,4 @@
-"""Computes sums by group, and how much they vary from step to step.
+"""Computes sums over groups, and how much the sums vary from step to step.
 
 From this variation, computes how large a difference of two runs may be by chance.
 """
@@ -24,7 +24,7 @@ _STUDENT = (
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Sums:
-    """A quantity of one run, by group.
+    """A quantity of one run, added up for each group of things, such as the kernels with one name.
 
     Attributes:
         total: For each group, the sum over all steps.
@@ -37,7 +37,7 @@ class Sums:
     steps: int
 
     def per_step(self, group: int) -> int:
-        """Returns the mean per step of a group."""
+        """Returns the mean per step of the sum of one group. `group` is the number of the group."""
         return round(int(self.total[group]) / self.steps)
 
 
@@ -67,27 +67,36 @@ def sums(group: I64, step: I64, value: I64, groups: int, steps: int) -> Sums:
 
 
 def time(a: Sums, b: Sums, group: int) -> Time:
-    """Returns the mean time of one group in both runs, with its noise."""
+    """Returns the mean time of one group in both runs, with its noise. `group` is the number of the
+    group.
+    """
     deviation = float(a.deviation[group]) + float(b.deviation[group])
     return Time(a=a.per_step(group), b=b.per_step(group), noise=noise(deviation, a.steps, b.steps))
 
 
 def count(a: Sums, b: Sums, group: int) -> Count:
-    """Returns how often one group occurs per step in both runs."""
+    """Returns how often one group occurs per step in both runs. `group` is the number of the group."""
     return Count(a=per_step(int(a.total[group]), a.steps), b=per_step(int(b.total[group]), b.steps))
 
 
 def per_step(total: int, steps: int) -> float:
-    """Returns the mean per step, rounded to a thousandth."""
+    """Returns the mean per step of a sum, rounded to a thousandth. `total` is the sum over `steps`
+    steps.
+    """
     return round(total / steps, 3)
 
 
 def noise(deviation: float, steps_a: int, steps_b: int) -> int | None:
-    """Returns the noise of the difference of two means, or None if each run has one step.
+    """Returns the noise of the difference of two means; None if each run has one step.
 
-    By chance alone, the difference of the means is larger than the noise in 1 of 20 cases.
-    This is Student's t test for two samples of equal variance. `deviation` is the sum of squared deviations of both
-    runs, which estimates the variance.
+    If two runs do the same, the difference of their means is larger than the noise in 1 of 20
+    cases. This is Student's t test for two samples of equal variance.
+
+    Args:
+        deviation: The sum of squared deviations from the mean, added up for both runs. It estimates
+            the variance.
+        steps_a: The number of steps of run A.
+        steps_b: The number of steps of run B.
     """
     freedom = steps_a + steps_b - 2
     if freedom < 1:

@@ -1,4 +1,6 @@
-"""Compares the step times of two runs, and the accounts (the parts of a step's time)."""
+"""Compares the step times of two runs, and the parts of a step's time: busy by kind of work, idle
+by cause.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,17 @@ from unstall.result import BUSY_PARTS, IDLE_CAUSES
 
 
 def step_time(a: Run, b: Run) -> Time:
-    """Returns the mean step time of each run. The noise of these means is estimated from the lengths of the steps."""
+    """Returns the mean step time of each of two runs, and the noise of their difference, which is
+    estimated from the lengths of the steps.
+    """
     deviation = sum(float(((own := run.step_lengths) - own.mean()).__pow__(2).sum()) for run in (a, b))
     return Time(a=a.per_step(a.wall), b=b.per_step(b.wall), noise=noise(deviation, len(a.steps), len(b.steps)))
 
 
 def accounts(a: Run, b: Run) -> tuple[Account, ...]:
-    """Returns the parts of a step's time: busy parts first, then idle parts. Leaves out parts that both runs lack."""
+    """Returns the parts of a step's time in two runs: busy parts first, then idle parts. Leaves out
+    parts that both runs lack.
+    """
     parts = [
         *(Account(key=key, kind="busy", time_ns=_both(a, b, "busy_ns", key)) for key in BUSY_PARTS),
         *(Account(key=key, kind="idle", time_ns=_both(a, b, "idle_ns", key)) for key in IDLE_CAUSES),

@@ -45,9 +45,15 @@ def summarise(
     *,
     differs: bool,
 ) -> Summary:
-    """Returns a summary of a comparison in words.
+    """Returns the comparison of two runs in a few sentences.
 
-    `step` is None if the runs cannot be compared. `differs` says whether something besides the step time differs.
+    Args:
+        a: The earlier run.
+        b: The later run.
+        step: The step times; None if they cannot be compared.
+        accounts: The parts of a step's time in both runs.
+        launches: The launches per step in both runs; None if they are not known.
+        differs: Whether something besides the step time differs.
     """
     if step is None:
         return Summary(faster=None, ratio=None, text="These runs cannot be compared.")

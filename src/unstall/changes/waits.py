@@ -1,4 +1,6 @@
-"""Compares the waits of two runs by place and operator. Waits can be new, gone, or changed in number or length."""
+"""Compares the waits of two runs by source line and operator. Waits can be new, gone, or changed in
+number or length.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,10 @@ from unstall.timeline.columns import I64
 
 
 def waits(sides: Sides) -> tuple[tuple[WaitChange, ...], int]:
-    """Returns (changes, unchanged): the changed waits, largest change first; the number of groups of waits without a
-    change."""
+    """Returns `(changes, unchanged)`: the groups of waits that differ between two runs, largest
+    change first; the number of groups that do not differ. A group has the waits at one source line
+    and in one operator.
+    """
     rows = _rows(sides.a), _rows(sides.b)
     group_a, group_b, groups = common(_keys(sides, sides.a, rows[0]), _keys(sides, sides.b, rows[1]))
     a = Grouped(group_a, sides.a.step[rows[0]], groups, sides.a.steps)

@@ -23,15 +23,25 @@ class Gaps:
     """Intervals in which one device was idle, or in which all devices were idle at the same time.
 
     The attributes are columns with one element per interval. The intervals are sorted by time.
-    Times are in ns.
+
+    Attributes:
+        start: When the interval begins, in ns.
+        end: When the interval ends, in ns.
+        cause: Why the device was idle, as an index into `result.IDLE_CAUSES`.
+        op: The op that ends the interval, as the index of a row of `timeline.device`; -1 if there
+            is none.
+        culprit: The event of the host to blame, such as a wait, an allocation or a late launch, as
+            the index of a row of `timeline.host`; -1 if there is none.
+        behind: For the usual latency of a launch for which the device had waited, why it had
+            waited, as an index into `result.IDLE_CAUSES`. -1 for other intervals.
     """
 
     start: I64
     end: I64
-    cause: I8  # index into result.IDLE_CAUSES
-    op: I32  # device row of the op that ends it, or -1
-    culprit: I32  # host row to blame, such as a wait, an allocation or a late launch; or -1
-    behind: I8  # of the usual latency of a launch for which the device had waited: why it waited; else -1
+    cause: I8
+    op: I32
+    culprit: I32
+    behind: I8
 
     def __len__(self) -> int:
         return len(self.start)

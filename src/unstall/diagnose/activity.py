@@ -55,13 +55,21 @@ class HostWaits:
     """Intervals in which the host was blocked until a device had finished some work.
 
     The attributes are columns with one element per interval. The intervals are sorted by start.
-    Times are in ns.
+
+    Attributes:
+        row: The call that blocked, as the index of a row of `timeline.host`: a synchronisation or a
+            copy.
+        start: When the interval begins, in ns.
+        end: When the interval ends, in ns.
+        upload: The call that made the copy to the device for which the host waited, as the index of
+            a row of `timeline.host`; -1 if the host waited for something else. It is `row` itself
+            if that call is a copy from pageable memory.
     """
 
-    row: I32  # host row: a SYNC, or a COPY call that blocked
+    row: I32
     start: I64
     end: I64
-    upload: I32  # host row of the upload that it waited for (its own row for pageable staging), or -1
+    upload: I32
 
     def __len__(self) -> int:
         return len(self.row)
@@ -79,12 +87,33 @@ class HostActivity:
 
     Attributes named `…_rows` are indices of rows of `timeline.host`. An attribute of type
     `Intervals` has the time in which at least one of these threads had the activity.
+
+    Attributes:
+        waits: Waits for a device.
+        input_rows: Events that load data.
+        input: The time of data loading.
+        feeding: The threads that ask a DataLoader for batches and launch no kernel, so they
+            prefetch.
+        allocator_rows: Calls of the driver that allocate or free memory.
+        allocator: The time of these calls.
+        startup_rows: First uses, such as loading a module.
+        startup: The time of first uses.
+        comm_rows: Events that communicate with other ranks.
+        comm: The time of this communication.
+        asleep_rows: Sleeps.
+        asleep: The part of `python` in which none of these threads is at work.
+        python: The time in which the host dispatches nothing, because it runs Python or sleeps.
+        python_least_ns: The host counts as at work in Python if it dispatches nothing for at least
+            this time.
+        recorder: The time of the recorder's own work, on any thread.
+        operators: Whether operators, annotations or frames of these threads were recorded.
+        skew_ns: How far apart the clocks of host and device may be.
     """
 
     waits: HostWaits
     input_rows: I64
     input: Intervals
-    feeding: I64  # threads that ask a DataLoader for batches and launch no kernel, so they prefetch
+    feeding: I64
     allocator_rows: I64
     allocator: Intervals
     startup_rows: I64
@@ -92,12 +121,12 @@ class HostActivity:
     comm_rows: I64
     comm: Intervals
     asleep_rows: I64
-    asleep: Intervals  # the part of `python` in which no other of these threads is at work
+    asleep: Intervals
     python: Intervals
-    python_least_ns: int  # the host is at work in Python if it dispatches nothing for this long
-    recorder: Intervals  # the recorder's own work, on any thread
-    operators: bool  # whether operators, annotations or frames of these threads were recorded
-    skew_ns: int  # how far apart the clocks of host and device may be
+    python_least_ns: int
+    recorder: Intervals
+    operators: bool
+    skew_ns: int
 
 
 def find_activity(timeline: Timeline, threads: I64, second_step: int | None, skew_ns: int) -> HostActivity:

@@ -19,12 +19,18 @@ class IdleTurns:
     """Intervals in which one device was idle because it waited for an event of a stream. In each
     interval, other devices worked for at least half of the time.
 
-    The attributes are columns with one element per interval. Times are in ns.
+    The attributes are columns with one element per interval.
+
+    Attributes:
+        start: When the interval begins, in ns.
+        end: When the interval ends, in ns.
+        culprit: The launch that had to wait for the event, as the index of a row of
+            `timeline.host`; -1 if it is not known.
     """
 
     start: I64
     end: I64
-    culprit: I32  # host row of the launch that was held, or -1
+    culprit: I32
 
     @property
     def length(self) -> I64:

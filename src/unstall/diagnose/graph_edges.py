@@ -46,16 +46,25 @@ class GraphEdge(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StepOperators:
-    """The operators of a step that launch device work, in the order of their first launch. Columns
-    have one element per operator unless a comment says otherwise.
+    """The operators of a step that launch device work, in the order of their first launch. A launch
+    outside of all operators counts as an operator.
+
+    Attributes:
+        rows: For each operator, the index of its row of `timeline.host`.
+        calls: For each operator, its first launch, as the index of a row of `timeline.host`.
+        duration: For each operator, its device time in ns.
+        operator_of: Maps an element of `rows` to the number of the operator.
+        op_rows: The device ops that the operators launched, as indices of rows of
+            `timeline.device`, in the order of their launches.
+        op_of: For each element of `op_rows`, the number of its operator.
     """
 
-    rows: I64  # by operator: its host row; a launch outside of all operators counts as an operator
-    calls: I64  # by operator: the host row of its first launch
-    duration: I64  # by operator: device time in ns
-    operator_of: dict[int, int]  # by host row, as in `rows`: the number of the operator
-    op_rows: I64  # rows of Device, in launch order
-    op_of: I64  # by element of `op_rows`: the number of its operator
+    rows: I64
+    calls: I64
+    duration: I64
+    operator_of: dict[int, int]
+    op_rows: I64
+    op_of: I64
 
 
 def operators_of(run: Run, step: int) -> StepOperators:

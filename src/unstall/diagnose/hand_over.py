@@ -24,19 +24,34 @@ class HandOver:
     """How each idle interval of a device ends, and when the device received the launch that ended
     the interval.
 
-    The attributes are columns with one element per interval. Times are in ns.
+    The attributes are columns with one element per interval, except `usual_ns`.
+
+    Attributes:
+        op: The op that ends the interval, as the index of a row of `timeline.device`; -1 if the
+            interval ends with the steps.
+        launch: The launch of the next op, as the index of a row of `timeline.host`; -1 if it is not
+            known. If the interval ends with the steps, the next op comes after it.
+        begun: When this launch began, in ns; limited to the interval.
+        begun_at: When this launch began, in ns.
+        had: When the device had a launch to work on, in ns; limited to the interval.
+        by_event: Whether the next op's stream had been told to wait for an event.
+        unknown: Whether the recording lacks what the device did from `had` on.
+        nothing_follows: Whether no op comes after the interval.
+        fed: Whether the launching thread only fetches batches.
+        usual_ns: How long after its launch returned an op has started, unless something held it up,
+            in ns.
     """
 
-    op: I32  # device row of the op that ends the interval, or -1 at the window's end
-    launch: I32  # host row of the launch of the next op, which at the window's end comes after it; or -1
-    begun: I64  # when that launch began, clipped to the interval
-    begun_at: I64  # … and wherever that is
-    had: I64  # when the device had a launch to work on, clipped to the interval
-    by_event: Bool  # the next op's stream had been told to wait for an event
-    unknown: Bool  # what the device did from `had` on is not in the file
-    nothing_follows: Bool  # no op comes after the interval
-    fed: Bool  # the launching thread only fetches batches
-    usual_ns: int  # an op has started this long after its launch returned, unless something held it
+    op: I32
+    launch: I32
+    begun: I64
+    begun_at: I64
+    had: I64
+    by_event: Bool
+    unknown: Bool
+    nothing_follows: Bool
+    fed: Bool
+    usual_ns: int
 
     def at(self, rows: I64) -> HandOver:
         """Returns a `HandOver` with some of the idle intervals. `rows` has the indices of these

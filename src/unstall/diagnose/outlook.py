@@ -43,8 +43,8 @@ class Outlook:
     model: Model
     undistorted: Run
     freed: Freed
-    host_twice_step_ns: float  # if the host were twice as fast
-    host_less_step_ns: float  # if the host's time were shorter by the error of its estimate, as `host_less` makes it
+    host_twice_step_ns: float
+    host_less_step_ns: float
     host_less: Edit
 
     @property

@@ -89,8 +89,8 @@ class Freed:
     """
 
     step_ns: float
-    gains: Mapping[str, float]  # by resource
-    error_ns: float  # the replay's own; smaller gains are not told from 0
+    gains: Mapping[str, float]
+    error_ns: float
 
     def best(self) -> list[str]:
         """Returns the resource with the largest gain, and all resources with almost the same gain,
