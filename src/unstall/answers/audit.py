@@ -1,4 +1,4 @@
-"""`Audited`: the result of `unstall audit`. The class has methods to show and save the result."""
+"""`Audited`: the result of `unstall audit`, with methods to show and save it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from unstall.report.scrub import files_at, scrubber_of
 
 @dataclass(frozen=True, repr=False, slots=True)
 class Audited(Shown):
-    """The result of `unstall audit`. `print` shows the table of the audit. `save` writes the result to a file as .html,
+    """The result of `unstall audit`. `print` shows its table. `save` writes it to a file as .html,
     .json, .md or .txt.
     """
 
     result: Audit
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the audit's table as a document. If `scrub_paths` is set, file paths are shortened."""
+        """Returns the table of the audit as a document. If `scrub_paths` is set, file paths are
+        shortened.
+        """
         files = _files(self.result)
         names = in_repository(files)
         if not scrub_paths:

@@ -1,6 +1,6 @@
 """Replaces the names of temporary files by the names of notebook cells, such as `In[3]`.
 
-IPython compiles each cell of a notebook under the name of a temporary file.
+IPython compiles each cell of a notebook as if it were a temporary file.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ _NOBODYS = "<%%unstall>"  # a file in angle brackets is not the user's: what run
 
 
 def with_cell_names(timeline: Timeline) -> Timeline:
-    """Returns the timeline with the names of notebook cells, such as `In[3]`, instead of the file names under which
-    IPython compiled the cells.
+    """Returns a copy of a timeline in which source lines in notebook cells have the names of the
+    cells, such as `In[3]`. The timeline itself has the names of temporary files instead, under
+    which IPython compiled the cells.
 
     Outside of a notebook, returns the timeline unchanged.
     """

@@ -17,22 +17,27 @@ from unstall.report.scrub import scrubber
 
 @dataclass(frozen=True, repr=False)
 class ShownChains(Shown):
-    """The chains of calls of one line of a run."""
+    """The chains of calls from one source line to the device. `print` shows them. `save` writes
+    them to a file.
+    """
 
     report: Report
     chains: Chains
 
     @classmethod
     def of(cls, report: Report, at: str) -> ShownChains:
-        """Returns the chains of calls of a line.
+        """Returns the chains of calls of one source line.
 
         Args:
-            report: The report of a run, with its events.
-            at: The line, such as "train.py:41", or the number of a finding, such as "2". A number selects the line of
-                the finding. If some chains of this line contain the finding's operator, only those are returned.
+            report: The report of a run. It must have the events of the run: a report that was read
+                from .json has none.
+            at: The line, such as "train.py:41", or the number of a finding, such as "2". A number
+                selects the line of the finding. If some chains of this line contain the finding's
+                operator, only those are returned.
 
         Raises:
-            UsageError: The report has no events or no such finding, or the line launches nothing and never waits.
+            UsageError: The report has no events, the report has no such finding, or the line
+                launches nothing and never waits.
         """
         result, run = report.result, report.run
         if run is None:

@@ -1,4 +1,4 @@
-"""`Checked`: the outcomes of budgets. The class has methods to show and save the outcomes."""
+"""`Checked`: which limits a run exceeds, with methods to show and save it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from unstall.report.scrub import scrubber_of
 
 @dataclass(frozen=True, repr=False)
 class Checked(Shown):
-    """The outcome of each budget for one run. `print` shows the outcomes. `save` writes them to a file."""
+    """The result of `unstall check`: which limits a run exceeds. `print` shows it. `save` writes it
+    to a file.
+    """
 
     result: CheckResult
 

@@ -1,4 +1,6 @@
-"""Reads the JSON files that unstall's commands save. The schema named in a file determines its type."""
+"""Reads the JSON files that unstall's commands save. The field `schema` of a file says what the
+file contains.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +25,19 @@ _STRING_OR_HUGE = re.compile(rb'"(?:[^"\\]|\\.)*"|(?<![\d.])(\d{21,})(?![\d.eE])
 
 
 def decoded(path: str | Path, types: Mapping[str, type[msgspec.Struct]]) -> Any:
-    """Decodes a saved JSON file.
+    """Reads a JSON file that one of unstall's commands saved.
 
     Args:
         path: The file.
-        types: Maps each schema to a type. The field `schema` of the file says which of these types to use.
+        types: Maps each schema, such as "unstall.diff/1", to the type into which to decode a file
+            of this schema.
 
     Returns:
-        An object of the selected type.
+        An object of the type to which `types` maps the file's field `schema`.
 
     Raises:
-        TraceError: The file cannot be read, is too large, is invalid, or has a schema that is not in `types`.
+        TraceError: The file cannot be read, is too large, is invalid, or has a schema that is not
+            in `types`.
     """
     try:
         with Path(path).open("rb") as file:

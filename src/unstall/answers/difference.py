@@ -1,4 +1,4 @@
-"""`Difference`: the changes between two runs. The function `diff` returns a `Difference`."""
+"""`diff`: compares two runs. The result is a `Difference`."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ class Difference(Shown):
 
     @classmethod
     def between(cls, a: Diagnosis, b: Diagnosis) -> Difference:
-        """Compares run A with run B. If one of the runs was read from a saved JSON result, only step times and plans
-        are compared.
+        """Compares run A with run B.
+
+        If the report of a run was read from a saved .json file, only step times and the plan are
+        compared.
         """
         return cls(compare(a, b), a, b)
 
@@ -54,8 +56,8 @@ class Difference(Shown):
 
     @property
     def promised_step_ns(self) -> int | None:
-        """The step time, in ns, that run A's report promised after all changes of run A's plan. None if run A has no
-        plan, or if the runs cannot be compared.
+        """The step time, in ns, that the report of run A predicted after all changes of its plan.
+        None if it has no plan, or if the runs cannot be compared.
         """
         return None if self.result.promise is None else self.result.promise.promised_ns
 
@@ -65,8 +67,8 @@ class Difference(Shown):
         return None if self.result.promise is None else self.result.promise.got_ns
 
     def conclusion(self) -> str:
-        """Returns a line such as "promised 0.653 ms, got 0.697 ms". If some changes of run A's plan were not made, a
-        line about these changes comes first.
+        """Returns a line such as "promised 0.653 ms, got 0.697 ms". If some changes of run A's plan
+        were not made in run B, a line about these changes comes first.
         """
         return "\n".join(line for line in (remainder(self.result), sentence(self.result)) if line)
 
@@ -84,9 +86,12 @@ class Difference(Shown):
         return document(result, pictures_of(runs, lambda text: of_b(of_a(text))))
 
     def promise_document(self, commands: Sequence[str] = (), *, scrub_paths: bool = False) -> Document:
-        """Returns a short document: the promised step time, the step time of run B, and `commands` that show more.
+        """Returns a short document: the step time that run A's plan promised, and the step time of
+        run B.
 
-        If `scrub_paths` is set, file paths are shortened.
+        Args:
+            commands: Commands to list at the end. They show more.
+            scrub_paths: Whether to shorten file paths.
         """
         result = scrub_diff(self.result, self.a.result, self.b.result) if scrub_paths else self.result
         return promised(result, commands)
@@ -100,22 +105,26 @@ def diff(
     user: str | Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Difference:
-    """Compare two runs. The result says what changed. If the first run's report has a plan of changes, the result also
-    says whether the second run reached the step time that the plan promised.
+    """Compares two runs. The result says what changed. If the first run's report has a plan of
+    changes, the result also says whether the second run reached the step time that the plan
+    promised.
 
-    Several threads may call it at the same time.
+    Several threads may call this function at the same time.
 
     Args:
-        before: the first run: a trace file, a saved timeline, a `Timeline`, a profile, or a `Report`. If it is a report
-            that was saved as .json, only step times and the plan are compared.
+        before: the first run: a trace file, a saved timeline, a `Timeline`, a profile, or a
+            `Report`. If it is a report that was saved as .json, only step times and the plan are
+            compared.
         after: the second run, in any of the forms of `before`.
-        step: the name (or glob) of the annotation around one step, in both runs. By default, steps are detected.
-        user: globs of the files that count as your code. By default, these are all files except framework files.
+        step: the name (or glob) of the annotation around one step, in both runs. By default, steps
+            are detected.
+        user: globs of the files that count as your code. By default, these are all files except
+            framework files.
         progress: called with (bytes read so far, size of the file in bytes) while a file is read.
 
     Returns:
-        The difference. `print` shows it. Its method `save` writes it as .html, .json, .md or .txt. Its property `json`
-        is the versioned JSON form.
+        The difference. `print` shows it. Its method `save` writes it as .html, .json, .md or .txt.
+        Its property `json` is the versioned JSON form.
 
     Raises:
         TraceError: a file cannot be read, ends before its device events, or has no events.

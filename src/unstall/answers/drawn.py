@@ -16,18 +16,22 @@ from unstall.report.scrub import scrubber
 
 @dataclass(frozen=True, repr=False)
 class Drawn(Shown):
-    """A step as a graph. `graph` is its data."""
+    """A step of a run as a graph of operators. `print` shows it. `save` writes it to a file. The
+    attribute `graph` has its data.
+    """
 
     report: Report
     graph: OperatorGraph
 
     @classmethod
     def of(cls, report: Report, step: int | None = None) -> Drawn:
-        """Returns the graph of a step.
+        """Returns the graph of one step of a run.
 
         Args:
-            report: The report of a run, with its events.
-            step: The number of the step, from 1 on. By default, the step whose length is the median.
+            report: The report of the run. It must have the events of the run: a report that was
+                read from .json has none.
+            step: The number of the step, from 1 on. By default, the step whose length is the
+                median.
 
         Raises:
             UsageError: The report has no events, or the run has no such step.

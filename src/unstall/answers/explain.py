@@ -22,18 +22,21 @@ def explain(
     as_recorded: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
-    """Explain where the time of a run went, at which source lines, and why.
+    """Explains where the time of a run went, at which source lines, and why.
 
-    The profiler also accepts `explain` as its `on_trace_ready`. In this case `explain` prints the report, because the
-    profiler ignores the value that `on_trace_ready` returns.
+    The profiler also accepts `explain` as its `on_trace_ready`. In this case `explain` prints the
+    report, because the profiler ignores the value that `on_trace_ready` returns.
 
-    Several threads may call it at the same time.
+    Several threads may call this function at the same time.
 
     Args:
-        source: a trace file, a saved timeline, a `Timeline`, or a `torch.profiler.profile` that has stopped.
+        source: a trace file, a saved timeline, a `Timeline`, or a `torch.profiler.profile` that has
+            stopped.
         step: the name (or glob) of the annotation around one step. By default, steps are detected.
-        user: globs of the files that count as your code. By default, these are all files except framework files.
-        plain_step_ns: the step time measured without recording, in ns. It is used to remove the recorder's overhead.
+        user: globs of the files that count as your code. By default, these are all files except
+            framework files.
+        plain_step_ns: the step time measured without recording, in ns. It is used to remove the
+            recorder's overhead. By default, the time stored in the file.
         as_recorded: keep the recorder's overhead in the verdict.
         progress: called with (bytes read so far, size of the file in bytes) while a file is read.
 

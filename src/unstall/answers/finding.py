@@ -1,4 +1,4 @@
-"""`ShownFinding`: one finding of a result, with the user's source and a patch."""
+"""`ShownFinding`: one finding of a report, with the user's source and a patch."""
 
 from __future__ import annotations
 
@@ -33,17 +33,19 @@ _Ran = Mapping[str, Mapping[int, RanLine]]
 
 @dataclass(frozen=True, repr=False)
 class ShownFinding(Shown):
-    """One finding of a report, with source lines and a patch.
+    """One finding of a report, with source lines and a patch. `print` shows it. `save` writes it to
+    a file.
 
     Attributes:
         result: The result that has the finding.
-        number: The finding's number in the report, such as "1", "b1" or "g1".
+        number: The finding's number in the report, such as "1", or "b1" for a bug, or "g1" for a
+            finding that is good to know.
         finding: The finding.
-        excerpts: Excerpts of the source as (kind, place, text). The kind is "at" for the line of the finding, and
-            "from" for the line that called the finding's function.
+        excerpts: Excerpts of the source as `(kind, place, text)`. The kind is "at" for the line of
+            the finding, and "from" for the line that called the finding's function.
         patch: The patch, or the reason why the finding has none.
         apply: The command that applies the patch.
-        caveat: A warning that the file changed after the run, or "".
+        caveat: A warning that the source file changed after the run, or "".
     """
 
     result: Result
@@ -65,16 +67,18 @@ class ShownFinding(Shown):
         ran_ns: int | None = None,
         timeline: Timeline | None = None,
     ) -> ShownFinding:
-        """Returns a finding of the result, with the source lines around the line of the finding.
+        """Returns one finding of a result, with the source lines around the line of the finding.
 
         Args:
             result: The result.
-            number: The finding's number, such as "1", or "b1" for a bug; or the finding's line, such as "train.py:41".
-            folders: Source files below these folders may be read, in addition to files below the current folder.
+            number: The finding's number, such as "1", or "b1" for a bug; or the finding's line,
+                such as "train.py:41".
+            folders: Source files below these folders may be read, in addition to files below the
+                current folder.
             apply: The command that applies the patch.
             ran_ns: When the run ended, in ns since the epoch; None if the time is not known.
-            timeline: The timeline of the run. If it contains digests of the source lines that ran, lines that have
-                moved since the run are found.
+            timeline: The timeline of the run. If it contains digests of the source lines that ran,
+                lines that have moved since the run are found.
 
         Raises:
             UsageError: The result has no such finding.
@@ -105,10 +109,10 @@ class ShownFinding(Shown):
 
 
 def with_patches(result: Result) -> list[str]:
-    """Returns the numbers of the findings that have a patch and are worth a patch.
+    """Returns the numbers of the findings that are worth a patch and for which there is one.
 
-    A finding is worth a patch if it is a bug, or if fixing it gains at least 1 % of a step. The caller must make sure
-    that the source files have not changed since the run.
+    A finding is worth a patch if it is a bug, or if fixing it gains at least 1 % of a step. The
+    caller must make sure that the source files have not changed since the run.
     """
     sources: dict[str | None, Source | str] = {}
     found = []

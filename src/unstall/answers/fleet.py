@@ -28,13 +28,17 @@ _BEGINS = re.compile(rb'\s*\{\s*"clocks"\s*:')  # the first key of a saved resul
 
 @dataclass(frozen=True, repr=False)
 class Fleet(Shown):
-    """The result of `fleet`. `print` shows it. `save` writes it to a file as .html, .json, .md or .txt."""
+    """The result of `fleet`: an explanation of a job (all ranks of a distributed run). `print`
+    shows it. `save` writes it to a file as .html, .json, .md or .txt.
+    """
 
     result: FleetResult
 
     @property
     def verdict(self) -> FleetVerdict:
-        """What holds up the job."""
+        """What holds up the job: a straggler, uneven stages, uneven work, communication, or the
+        ranks' own work.
+        """
         return self.result.verdict
 
     @property
@@ -57,13 +61,15 @@ class Fleet(Shown):
 
 @dataclass(frozen=True, repr=False)
 class FleetsCompared(Shown):
-    """What changed from one job to another. `print` shows it. `save` writes it to a file."""
+    """What changed from one job (all ranks of a distributed run) to another. `print` shows it.
+    `save` writes it to a file.
+    """
 
     result: FleetDifference
 
     @classmethod
     def between(cls, a: Fleet, b: Fleet) -> FleetsCompared:
-        """Compares job A with job B."""
+        """Compares the earlier job `a` with the later job `b`."""
         return cls(compare(a.result, b.result))
 
     def document(self, *, scrub_paths: bool = False) -> Document:
@@ -79,12 +85,25 @@ class FleetsCompared(Shown):
 
 
 def is_fleet(path: str | Path) -> bool:
-    """Returns whether a path is that of a job: a folder, or a saved result of `fleet`."""
+    """Returns whether a path has a whole job (all ranks of a distributed run): whether it is a
+    folder, or a saved result of `fleet`.
+    """
     return Path(path).is_dir() or _saved(path) is not None
 
 
 def read_fleet(path: str | Path, *, step: str | None = None, user: Sequence[str] = ()) -> Fleet:
-    """Reads a saved result of `fleet`, or explains the traces in a folder. Raises the errors of `fleet`."""
+    """Reads a saved result of `fleet`, or explains the traces of all ranks in a folder.
+
+    Args:
+        path: The saved result or the folder.
+        step: The name (or glob) of the annotation around one step. By default, steps are detected.
+        user: Globs of the files that count as your code. By default, these are all files except
+            framework files.
+
+    Raises:
+        TraceError: None of the files can be used.
+        UsageError: The folder has no traces, or no annotation is called `step`.
+    """
     saved = _saved(path)
     return saved if saved is not None else fleet(path, step=step, user=user)
 
@@ -108,26 +127,33 @@ def fleet(
     cache: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Fleet:
-    """Explain a training job of many ranks as one: who makes the others wait, at which lines, and why.
+    """Explains a training job of many ranks as one: who makes the others wait, at which lines, and
+    why.
 
-    Several threads may call it at the same time.
+    Several threads may call this function at the same time.
 
     Args:
-        source: a folder, a glob or a list of the ranks' traces, as torch.profiler or unstall wrote them.
-        edits: changes to replay, such as "no-stragglers", "rank-like:3:0", "balance-stages", an edit of `whatif` for
-            all ranks ("comm-speed:2"), or for one ("3/remove-syncs").
+        source: a folder, a glob or a list of the ranks' traces, as torch.profiler or unstall wrote
+            them.
+        edits: changes to replay, such as "no-stragglers", "rank-like:3:0", "balance-stages", an
+            edit of `whatif` for all ranks ("comm-speed:2"), or for one ("3/remove-syncs").
         step: the name (or glob) of the annotation around one step. By default, steps are detected.
-        user: globs of the files that count as your code. By default, these are all files except framework files.
-        on: where the traces are read: None for processes of this machine, "ray", or "ray://ADDRESS".
-        cache: keep the summaries of the ranks in the user's cache, so that the next question is faster.
+        user: globs of the files that count as your code. By default, these are all files except
+            framework files.
+        on: where the traces are read: None for processes of this machine, "ray", "ray://ADDRESS",
+            or an `Executor`.
+        cache: keep the summaries of the ranks in the user's cache, so that the next question is
+            faster.
         progress: called with (ranks done, ranks in all) while the traces are read.
 
     Returns:
-        The answer. `print` shows it, and its `save` writes it as .html, .json, .md or .txt.
+        The explanation of the job. `print` shows it, and its `save` writes it as .html, .json, .md
+        or .txt.
 
     Raises:
         TraceError: none of the files can be used.
-        UsageError: there are no files, an edit or annotation does not exist, or there is no such cluster.
+        UsageError: there are no files, an edit or annotation does not exist, or there is no such
+            cluster.
     """
     return Fleet(
         explain_fleet(

@@ -1,4 +1,6 @@
-"""`Report`: the result of `explain`, with methods to show and save the result. This module also reads saved results."""
+"""`Report`: the result of `explain`, with methods to show and save it. This module also reads saved
+results.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,10 @@ from unstall.result import SCHEMA, Result
 
 
 class Report(Shown, Diagnosis):
-    """The result of `explain`. `print` shows it. `save` writes it to a file as .html, .json, .md or .txt.
+    """The result of `explain`. `print` shows it. `save` writes it to a file as .html, .json, .md or
+    .txt.
 
-    Several threads may read it at the same time.
+    Several threads may read one report at the same time.
     """
 
     def document(self, *, scrub_paths: bool = False) -> Document:
@@ -34,6 +37,10 @@ class Report(Shown, Diagnosis):
 
 
 def read_result(path: str | Path) -> Result:
-    """Reads a result that a report saved as JSON. Raises TraceError if the file is not a saved result."""
+    """Reads a result of `explain` that was saved as .json.
+
+    Raises:
+        TraceError: The file is not such a result.
+    """
     result: Result = decoded(path, {SCHEMA: Result})
     return result

@@ -1,4 +1,4 @@
-"""Reads the results and audits that commands saved as JSON, so that they can be shown again."""
+"""Reads results of commands that were saved as JSON, so that they can be shown again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ _TYPES: dict[str, type[msgspec.Struct]] = {RESULT: Result, AUDIT: Audit, FLEET: 
 
 
 def read_saved(path: str | Path) -> Report | Audited | Fleet:
-    """Reads a result, an audit or the report of a job that was saved as JSON. Raises TraceError for other files."""
+    """Reads a result that was saved as .json: of `explain`, of `unstall audit`, or of `fleet`.
+
+    Raises:
+        TraceError: The file is not such a result.
+    """
     saved: Result | Audit | FleetResult = decoded(path, _TYPES)
     if isinstance(saved, FleetResult):
         return Fleet(saved)

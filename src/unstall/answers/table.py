@@ -1,4 +1,6 @@
-"""`TableAnswer`: what a profiler's table says. The class has methods to show and save it."""
+"""`TableAnswer`: what a profiler's table of the times of operators says, with methods to show and
+save it.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,28 @@ from unstall.report.profiler_table import document
 
 @dataclass(frozen=True, repr=False, slots=True)
 class TableAnswer(Shown):
-    """What a profiler's table says. `print` shows it. `save` writes it to a file as .html, .json, .md or .txt."""
+    """What a profiler's table of the times of operators says about its run. `print` shows it.
+    `save` writes it to a file as .html, .json, .md or .txt.
+    """
 
     result: TableResult
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the report as a document. If `scrub_paths` is set, the file's folders are left out."""
+        """Returns what the table says as a document. If `scrub_paths` is set, the path of the
+        table's file is shortened to its name.
+        """
         path = Path(self.result.path).name if scrub_paths else self.result.path
         return document(msgspec.structs.replace(self.result, path=path))
 
 
 def table_answer(file: Path, name: str) -> TableAnswer:
-    """Returns what the profiler's table in a file says. `name` is the file's name in the report.
+    """Returns what a profiler's table of the times of operators says about its run.
 
-    Raises TraceError if the table cannot be read.
+    Args:
+        file: The file with the table.
+        name: The name of the file in the report.
+
+    Raises:
+        TraceError: The table cannot be read.
     """
     return TableAnswer(msgspec.structs.replace(explain_table(read_profiler_table(file)), path=name))

@@ -18,7 +18,9 @@ from unstall.timeline.columns import Timeline
 
 
 class Answer(Shown, Forecast):
-    """The result of `whatif`. `print` shows it. `save` writes it to a file as .html, .json, .md or .txt."""
+    """The result of `whatif`: the step time of a run after changes, as a replay predicts it.
+    `print` shows it. `save` writes it to a file as .html, .json, .md or .txt.
+    """
 
     def document(self, *, scrub_paths: bool = False) -> Document:
         """Returns the answer as a document. If `scrub_paths` is set, file paths are shortened."""
@@ -39,28 +41,31 @@ def whatif(
     user: str | Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Answer:
-    """Predict how changes would alter the step time of a recorded run.
+    """Predicts how changes would alter the step time of a recorded run.
 
-    Several threads may call it at the same time.
+    Several threads may call this function at the same time.
 
     Args:
-        source: a trace that `torch.profiler` wrote, a saved timeline, a `Timeline`, or a `torch.profiler.profile` that
-            has stopped.
-        edits: one change, or several changes in the order in which to make them. Examples of a change are
-            "remove-syncs", "graph:train.py:step" and "host-speed:2".
-        plain_step_ns: the step time measured without recording, in ns. By default, the time stored in the file.
+        source: a trace that `torch.profiler` wrote, a saved timeline, a `Timeline`, or a
+            `torch.profiler.profile` that has stopped.
+        edits: one change, or several changes in the order in which to make them. Examples of a
+            change are "remove-syncs", "graph:train.py:step" and "host-speed:2".
+        plain_step_ns: the step time measured without recording, in ns. By default, the time stored
+            in the file.
         as_recorded: keep the recorder's overhead in all times.
         step: the name (or glob) of the annotation around one step. By default, steps are detected.
-        user: globs of the files that count as your code. By default, these are all files except framework files.
+        user: globs of the files that count as your code. By default, these are all files except
+            framework files.
         progress: called with (bytes read so far, size of the file in bytes) while a file is read.
 
     Returns:
-        The answer. `print` shows it, and its `save` writes it as .html, .json, .md or .txt.
+        The prediction. `print` shows it, and its `save` writes it as .html, .json, .md or .txt.
 
     Raises:
         TraceError: the file cannot be read, ends before its device events, or has no events.
-        UsageError: an edit does not exist, an edit names a line or function that the run does not have, no annotation
-            has the name that `step` gives, the steps have no device work, or the profile has not stopped.
+        UsageError: an edit does not exist, an edit names a line or function that the run does not
+            have, no annotation has the name that `step` gives, the steps have no device work, or
+            the profile has not stopped.
     """
     timeline = source if isinstance(source, str | Path | Timeline) else read_profile(source)
     found = what_if(
