@@ -1,6 +1,5 @@
-"""Audits entries (the programs to audit).
-
-`unstall run` runs each entry in its own process. The report of an entry becomes a row of the result.
+"""Audits programs: runs each of them in its own process by `unstall run`, and makes a row of a
+table from its report.
 """
 
 from __future__ import annotations
@@ -26,22 +25,24 @@ from unstall.decoding import from_json
 from unstall.result import Result
 
 Tell: TypeAlias = Callable[[Row, int, int], None]
-"""A function that is called as tell(row, done, total) for each new row: `done` of `total` rows are finished."""
+"""A function that is called for each new row of the table, as `tell(row, done, total)`: `done` of
+`total` programs have ended.
+"""
 _THREADS = "OMP_NUM_THREADS"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the audited programs (the entries) are run.
+    """How the programs of an audit are run.
 
     Attributes:
         gpu: The name of the virtual GPU; None to use the machine's own GPU.
         options: Additional options for `unstall run`.
-        limit_s: How many seconds the process of one entry may run.
+        limit_s: How many seconds the process of one program may run.
         at_once: How many processes may run at the same time.
-        folder: The parent folder. Each entry gets its own folder in it.
-        keep: Whether to keep the log, the trace and the report of every entry. If false, only logs of failed entries
-            are kept.
+        folder: A folder. Each process gets a folder of its own in it.
+        keep: Whether to keep the output, the trace and the report of every program. If false, only
+            the output of failed programs is kept.
     """
 
     gpu: str | None
@@ -53,13 +54,14 @@ class Settings:
 
 
 def audit(asked: Sequence[Entry | Offer], settings: Settings, tell: Tell = lambda row, done, of: None) -> Audit:
-    """Runs each program that is to be audited (each entry) in a process of its own. Returns a row of figures for each
-    entry. If an entry fails, its row says why.
+    """Runs programs, each in a process of its own. Returns a table with a row of figures for each
+    program. If a program fails, its row says why.
 
     Args:
-        asked: The entries, and the files or modules that list entries.
-        settings: How to run the entries.
-        tell: Called as tell(row, done, total) after each entry has ended.
+        asked: The programs, and the files or modules that list programs.
+        settings: How to run the programs.
+        tell: Called as tell(row, done, total) after each program has ended: `done` of `total`
+            programs have ended.
 
     Raises:
         UsageError: An `Offer` has a pattern that matches none of the names from its file or module.

@@ -1,9 +1,10 @@
-"""Calls an entry's function until the run is over: python -m unstall.auditing.call FILE_OR_MODULE:NAME
+"""Calls a function of the user until the process is ended: python -m unstall.auditing.call
+FILE_OR_MODULE:NAME
 
 Each call is a step. `unstall run --stop` ends the process once it has recorded enough steps.
 
-With --names FILE, the argument is FILE_OR_MODULE without a function's NAME, and no function is called. Instead, the
-names that its `entries()` offers are written to FILE, as JSON.
+With --names FILE, the argument is FILE_OR_MODULE without a function's NAME, and no function is
+called. Instead, the names that its function `entries()` returns are written to FILE, as JSON.
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ from typing import Any, NoReturn
 from unstall.guest.steps import ignoring_steps, step
 
 OFFER = "entries"
-"""The name of the function by which a file offers entries. The function returns a dict. Each key is the name of an
-entry. Each value is a function that prepares the entry, and returns the function to call in each step."""
+"""The name of a function by which a file lists programs to audit. The function returns a dict. Each
+key is the name of a program. Each value is a function that prepares the program, and returns the
+function to call in each step.
+"""
 
 
 def main() -> None:
-    """Calls the function that the command line names, until something ends the process. With --names, calls no
-    function, but writes the names of the entries that a file lists.
+    """Calls the function that the command line names, until the process is ended.
+
+    With --names, calls no such function. Instead, writes the names of the programs that a file
+    lists.
     """
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0], allow_abbrev=False)
     parser.add_argument("entry")
@@ -40,8 +45,15 @@ def main() -> None:
 
 
 def call_of(entry: str) -> Callable[[], object]:
-    """Returns the function to call for an entry. Each call of the function is one step. `entry` has the form
-    FILE_OR_MODULE:NAME. Raises SystemExit with a message if the file or module has no function of this name."""
+    """Returns the function to call in each step.
+
+    Args:
+        entry: The function's name, in the form FILE_OR_MODULE:NAME. NAME may also be a name that
+            the function `entries()` of the file or module lists.
+
+    Raises:
+        SystemExit: The file or module has no function of this name. The exception has a message.
+    """
     source, _, name = entry.partition(":")
     module = _module_of(source)
     offered = getattr(module, OFFER)() if hasattr(module, OFFER) else {}
@@ -59,9 +71,12 @@ def call_of(entry: str) -> Callable[[], object]:
 
 
 def names_of(source: str) -> list[str]:
-    """Returns the names in the dict that `entries()` of a file or module returns.
+    """Returns the names in the dict that the function `entries()` of a file or module returns.
+    `source` is the file or module.
 
-    Raises SystemExit with a message if the file defines no `entries()`, or if a name is not a string.
+    Raises:
+        SystemExit: The file defines no `entries()`, or a name is not a string. The exception has a
+            message.
     """
     module = _module_of(source)
     if not hasattr(module, OFFER):
@@ -74,8 +89,9 @@ def names_of(source: str) -> list[str]:
 
 
 def call_until_stopped(call: Callable[[], object]) -> NoReturn:
-    """Calls the function until something ends the process. Each call is one step. Steps that the function itself marks
-    are ignored."""
+    """Calls a function until the process is ended. Each call is one step. Steps that the function
+    itself marks are ignored.
+    """
     while True:
         with ignoring_steps():
             call()

@@ -1,4 +1,4 @@
-"""What the user asked to audit: scripts, functions, and files that offer entries."""
+"""Reads which programs the user asked to audit: scripts, functions, and files that list programs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from unstall.auditing.call import OFFER
 from unstall.errors import UsageError
 
 CALL = "unstall.auditing.call"
-"""The module that calls an entry's function, in the entry's process."""
+"""The module that calls a function of the user, in a process of its own."""
 _FUNCTION = re.compile(r"[^:]+:[^:]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One program to audit. `name` is its name in the table, and `program` is its command line after `unstall run`."""
+    """One program to audit. `name` is its name in the table. `program` has the words of its command
+    line, after `unstall run`.
+    """
 
     name: str
     program: tuple[str, ...]
@@ -29,18 +31,24 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A file or module whose function `entries()` lists entries.
+    """A file or module that lists programs to audit, by its function `entries()`.
 
     Attributes:
         source: The file or module.
-        pattern: A pattern with wildcards, such as "train_*". Only entries whose names match it are run.
+        pattern: A pattern with wildcards, such as "train_*". Only programs whose names match it are
+            run.
     """
 
     source: str
     pattern: str = "*"
 
     def entries(self, names: Iterable[str]) -> list[Entry]:
-        """Returns an entry for each name that matches the pattern. Raises UsageError if no name matches."""
+        """Returns the programs to run: one for each of `names` that matches the pattern. `names`
+        are the names that the file or module lists.
+
+        Raises:
+            UsageError: None of the names matches.
+        """
         found = [function_entry(f"{self.source}:{name}") for name in names if fnmatchcase(name, self.pattern)]
         if not found:
             raise UsageError(f"{self.source}: its {OFFER}() offers nothing that matches {self.pattern!r}")
@@ -48,20 +56,24 @@ class Offer:
 
 
 def function_entry(name: str) -> Entry:
-    """Returns the entry for a function. `name` has the form FILE_OR_MODULE:NAME."""
+    """Returns the program that calls a function in each step. `name` names the function in the form
+    FILE_OR_MODULE:NAME.
+    """
     return Entry(name, ("-m", CALL, name))
 
 
 def asked_for(words: Iterable[str], files: Iterable[str]) -> list[Entry | Offer]:
-    """Returns the entries and offers that a user names, without duplicates.
+    """Returns the programs to audit that a user names, and the files or modules that list such
+    programs, without duplicates.
 
     Args:
         words: The words of the command line.
-        files: Files with one entry on each line, in the syntax of a shell. Arguments for a script may follow the
-            script, and # begins a comment.
+        files: Files that name one program in each line, in the syntax of a shell. Arguments for a
+            script may follow the script, and # begins a comment.
 
     Raises:
-        UsageError: A word is not the name of a script, a file or a function, or one of the files cannot be read.
+        UsageError: A word is not the name of a script, a file or a function, or one of `files`
+            cannot be read.
     """
     found: list[Entry | Offer] = [one for word in words for one in _entries(word, [])]
     for file in files:

@@ -1,4 +1,4 @@
-"""Computes the figures of an audit's row from the report of the audited program."""
+"""Computes the row of an audited program from the report of its run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ _WHOLE = "no steps were found, so the figures are of the whole run"
 
 
 def figures_of(result: Result) -> Figures:
-    """Returns the per-step figures of an audited program, without the recorder's overhead."""
+    """Returns the figures of an audited program, without the recorder's overhead. Times and counts
+    are per step.
+
+    `result` is the result of the program's run.
+    """
     count, replay = result.steps.count, result.replay
     step_ns = replay.undistorted_mean_step_ns if replay else result.steps.mean_ns
     accounts = replay.accounts if replay and result.verdict.basis == "undistorted" else result.accounts

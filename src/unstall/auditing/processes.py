@@ -23,7 +23,9 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A command to run. `log` is the file for its output, and `variables` are added to its environment."""
+    """A command to run. `log` is the file for its output. `variables` are environment variables
+    that it gets in addition to those of this process.
+    """
 
     command: Sequence[str]
     log: Path
@@ -44,11 +46,12 @@ class Ended:
 
 
 def run_side_by_side(jobs: Sequence[Job], at_once: int, limit_s: float) -> Generator[tuple[int, Ended]]:
-    """Runs jobs, at most `at_once` at the same time and each for at most `limit_s` seconds. Yields (index of the job,
-    how it ended) each time a job has ended.
+    """Runs commands, at most `at_once` at the same time and each for at most `limit_s` seconds.
+    Yields `(index of the job, how it ended)` each time a command has ended.
 
-    Kills a job's process group when the job has ended or has reached its time limit. Kills all process groups if the
-    caller stops the iteration, for example by Ctrl-C or SIGTERM, or if this process is killed.
+    Kills the process group of a command when the command has ended or has reached its time limit.
+    Kills all process groups if the caller stops the iteration, for example by Ctrl-C or SIGTERM, or
+    if this process is killed.
     """
     running: dict[int, tuple[subprocess.Popen[bytes], float]] = {}
     waiting = iter(range(len(jobs)))

@@ -1,4 +1,4 @@
-"""In the output of a process, finds the line that says why the process failed."""
+"""Finds, in the output of a process, the line that says why the process failed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,16 @@ _NOTHING, _NO_REPORT = "unstall: nothing ", "unstall: so there is no report"
 def reason_of(code: int, log: Path) -> str:
     """Returns one line that says why a process failed.
 
-    If a signal killed the process, the line names the signal. Otherwise the line is the first line of the error in the
-    log's last traceback. If the log has no traceback, the line is the last line of the log. If the log is empty, the
-    line says the exit code.
+    If a signal killed the process, the line names the signal. If the exit code is 0, the line is
+    the sentence in which `unstall run` says why there is no report.
 
-    If the exit code is 0, the line is instead the sentence in which `unstall run` says why there is no report.
+    In all other cases, the line is the first line of the error in the last traceback of the output.
+    If the output has no traceback, the line is the last line of the output. If the output is empty,
+    the line says the exit code.
+
+    Args:
+        code: The exit code; negative if a signal killed the process.
+        log: The file with the output of the process.
     """
     if code < 0:
         return f"{_signal(-code)} ended it"

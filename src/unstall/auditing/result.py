@@ -13,14 +13,16 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """A problem at one line of an audited program.
 
     Attributes:
-        rule: The rule that found the problem; "" for a wait that no rule reports.
+        rule: The name of the kind of problem, as in findings of reports; "" for a wait that no
+            finding reports.
         title: A sentence that says what happens.
         where: The source line and the operator.
         per_step: How often the problem occurs per step, on average.
-        is_wait: Whether the host waits for the GPU at this line. `unstall check` counts the same waits.
+        is_wait: Whether the host waits for the GPU at this line. `unstall check` counts the same
+            waits.
         wait_ns: How long the host is blocked per step, in ns; None if this time is not known.
-        gain_ns: By how many ns a step gets shorter if only this problem is fixed. 0 if the gain is smaller than the
-            replay's error, None if the gain is not known.
+        gain_ns: By how many ns a step gets shorter if only this problem is fixed. 0 if the gain is
+            smaller than the error of the replay that predicts it. None if the gain is not known.
         fix: What to do about the problem.
         safe_if: The condition under which `fix` keeps the program correct.
         wrong: Whether the program may compute a wrong result.
@@ -44,17 +46,19 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         device: The model name of the GPU.
         torch: The version of torch.
-        known_error: A text that says how wrong the virtual GPU's times were for programs that were also measured on a
-            real GPU. None for a real GPU.
+        known_error: A text that says how wrong the virtual GPU's times were for programs that were
+            also measured on a real GPU. None for a real GPU.
         steps: Number of recorded steps. The other figures are means over these steps.
         launches: How many kernels, graphs, copies and memsets the host launches.
         copies: Number of copies between host and device.
         step_ns: How long a step takes, in ns.
-        mended_ns: How long a step would take after all changes that the report's plan proposes, in ns.
+        mended_ns: How long a step would take after all changes that the report's plan proposes, in
+            ns.
         idle: Share of the time during which the GPU is idle, from 0 to 1.
         bound_by: What bounds the step time, as in `Verdict.bound_by`.
-        findings: The problems that were found. Problems with wrong results come first, then problems with the largest
-            gain. A problem that costs nothing is included only if it is a wait or may give wrong results.
+        findings: The problems that were found. Problems with wrong results come first, then
+            problems with the largest gain. A problem that costs nothing is included only if it is a
+            wait or may give wrong results.
         caveats: What the figures leave out, or why they may be wrong. One sentence each.
     """
 
@@ -73,7 +77,9 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gain(self) -> float:
-        """The share of the step time that the report's plan saves, from 0 to 1."""
+        """The share of the step time that the changes of the report's plan would save together,
+        from 0 to 1.
+        """
         return max(0.0, 1 - self.mended_ns / self.step_ns) if self.step_ns else 0.0
 
     @property
@@ -83,7 +89,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def waits(self) -> tuple[Found, ...]:
-        """The findings that are waits."""
+        """Those of `findings` that are waits of the host for the GPU."""
         return tuple(found for found in self.findings if found.is_wait)
 
     @property
@@ -105,13 +111,13 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one audited program (entry), or the reason why it has none.
+    """The figures of one audited program, or the reason why there are none.
 
     Attributes:
-        entry: The name of the entry.
-        took_s: How many seconds the entry's process ran.
-        figures: The figures; None if the entry failed.
-        failure: Why the entry failed; None if it did not fail.
+        entry: The name of the program.
+        took_s: How many seconds the process of the program ran.
+        figures: The figures; None if the program failed.
+        failure: Why the program failed; None if it did not fail.
     """
 
     entry: str
@@ -121,14 +127,17 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of an audit: one row for each audited program (entry). Its JSON form is the schema `unstall.audit/1`.
+    """The result of an audit: one row for each audited program. Its JSON form is the schema
+    `unstall.audit/1`.
 
     Attributes:
         schema: Name and version of this JSON form.
         version: The version of unstall.
-        gpu: The name of the virtual GPU, as the user wrote it; None if the machine's own GPU was used.
-        rows: The rows in this order: entries with wrong results, all other entries that ran, and entries that failed.
-            Within the first two groups, the largest `Figures.gain` comes first.
+        gpu: The name of the virtual GPU, as the user wrote it; None if the machine's own GPU was
+            used.
+        rows: The rows: first the programs with wrong results, then the other programs that ran,
+            then the programs that failed. Within the first two groups, the largest `Figures.gain`
+            comes first.
     """
 
     schema: str = SCHEMA
@@ -138,5 +147,5 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> tuple[Row, ...]:
-        """The rows of entries that have no figures."""
+        """The rows of programs that have no figures."""
         return tuple(row for row in self.rows if row.failure)
