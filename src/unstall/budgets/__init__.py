@@ -1,1 +1,1 @@
-"""Limits on a run (budgets), and the check whether a run exceeds these limits."""
+"""Limits on a run (budgets), and the check of whether a run exceeds them."""

@@ -31,10 +31,10 @@ def check(result: Result, budget: Budget, *, path: str | None = None) -> CheckRe
     """Compares a run with each limit of a budget.
 
     Args:
-        result: What is known about the run.
+        result: The result of the run.
         budget: The limits.
-        path: The path to show in the outcome, for example the path of the program. By default, the path of the file
-            that `result` describes.
+        path: The path to show in the outcome, for example that of the program. If None, the path of
+            the file that `result` describes.
     """
     why = _cannot_be_judged(result)
     return CheckResult(

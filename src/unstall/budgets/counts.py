@@ -10,15 +10,19 @@ from unstall.result import LineCount, Result, StepCount, Steps
 
 
 def waits(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns how often the host waits for the device in one step. If the steps differ, takes the step with the most
-    waits.
+    """Returns how often the host waits for the device in one step. If the steps differ, returns the
+    highest number of waits in a step.
+
+    The field `lines` of the result has the lines at which the host waits. `limit` is not used.
     """
     return _seen(result, result.waits)
 
 
 def launches(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns how many kernels, graphs, copies and memsets the host launches in one step. If the steps differ, takes
-    the step with the most launches.
+    """Returns how many kernels, graphs, copies and memsets the host launches in one step. If the
+    steps differ, returns the highest number of launches in a step.
+
+    The field `lines` of the result has the lines that launch most. `limit` is not used.
     """
     return _seen(result, result.launches, MOST_LINES)
 
@@ -43,7 +47,9 @@ def _which(counted: StepCount, steps: Steps) -> str:
 
 
 def _often(line: LineCount, steps: Steps) -> str:
-    """Returns how often a line waits or launches: "2x a step", "3x in 1 of 10 steps", "up to 3x a step"."""
+    """Returns how often a line waits or launches, as text: "2x a step", "3x in 1 of 10 steps", "up
+    to 3x a step".
+    """
     if line.count == line.most * steps.count:
         return f"{line.most:,}x a step"
     if line.steps_seen < steps.count:

@@ -14,13 +14,14 @@ class Limit:
     """One kind of limit that a budget can set.
 
     Attributes:
-        option: The command-line option without its dashes. It is also the key in pyproject.toml.
-        field: The name of the field in which a `Budget` holds the limit.
+        option: The name of the command-line option, without its dashes. It is also the key in
+            pyproject.toml.
+        field: The name of the field of `Budget` for this limit.
         name: What is limited, in words: "waits per step".
         metavar: The placeholder for the option's value in the help text.
         help: The help text of the option.
-        parse: A function that converts the user's text to a limit, and raises UsageError if the text is invalid. None
-            if the option takes no value. In this case the limit is 0.
+        parse: A function that converts the user's text to a limit, and raises UsageError if the
+            text is invalid. None if the option takes no value. In this case the limit is 0.
         shown: A function that converts a limit to text for reports.
     """
 
@@ -42,7 +43,9 @@ def races_shown(count: float) -> str:
 
 
 def size_like(limit: float, count: float) -> str:
-    """Writes `count` bytes in decimal units (GB) if `limit` is a multiple of 1000 bytes, else in binary units (GiB)."""
+    """Returns `count` bytes as text. The unit is decimal (such as GB) if `limit` is a multiple of
+    1000 bytes, and binary (such as GiB) if it is not.
+    """
     return (size if limit % 1000 else decimal_size)(int(count))
 
 

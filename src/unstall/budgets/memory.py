@@ -15,7 +15,10 @@ _NOT_RECORDED = (
 
 
 def reserved(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns the peak of the device memory that torch reserved. The returned texts use the units of `limit`."""
+    """Returns the peak of the device memory that torch's caching allocator reserved.
+
+    `limit` is the limit in bytes. Texts in the result use its unit: decimal (GB) or binary (GiB).
+    """
     peak = result.reserved
     if peak is None:
         return CannotTell(_NOT_RECORDED)

@@ -29,7 +29,9 @@ class OutcomeLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, found: Finding | LineCount, text: str) -> OutcomeLine:
-        """Returns an outcome line with this text, and with the place, the title and the fix of `found`."""
+        """Returns an outcome line with the place, the title and the fix of `found`, and with the
+        text `text`.
+        """
         return cls(where=found.where, text=text, title=found.title, fix=found.fix)
 
 
@@ -61,17 +63,18 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcomes of all limits that were checked for one run: schema `unstall.check/1`.
+    """The outcomes of all limits that were checked for one run, in the JSON schema
+    `unstall.check/1`.
 
     Attributes:
         schema: Name and version of this JSON form.
         version: The version of unstall.
         path: The program that ran, or the file that was read.
-        source: What is known about the recorded run as a whole, such as its device. None if the run was only searched
-            for races.
+        source: What is known about the recorded run as a whole, such as its device. None if the run
+            was only searched for races.
         steps: How the run was divided into steps. None if the run was only searched for races.
-        shortfall: Why the figures describe only a few steps, or a part of the run that the user did not ask for. None
-            if neither is the case.
+        shortfall: Why the figures describe only a few steps, or not the part of the run that the
+            user asked for. None if neither is the case.
         outcomes: One outcome for each limit.
     """
 
@@ -85,6 +88,8 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """1 if a limit is exceeded. Otherwise 3 if a limit cannot be checked, and 0 if the run is within all limits."""
+        """The exit code of the command: 1 if a limit is exceeded; 3 if none is exceeded but one
+        cannot be checked; 0 if the run stays within all limits.
+        """
         states = {outcome.state for outcome in self.outcomes}
         return 1 if "exceeded" in states else 3 if "unknown" in states else 0

@@ -1,4 +1,4 @@
-"""The budget of races. This budget allows no race."""
+"""The budget of races: how many races a run may have. It allows none."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ NOT_LOOKED_FOR = (
 
 
 def races(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns the number of races in a run on a virtual GPU. Returns CannotTell for a run on a real GPU, because a
-    recording of a real GPU does not show races.
+    """Returns the number of races in a run on a virtual GPU. Returns CannotTell for a run on a real
+    GPU, because a recording of a real GPU does not show races.
+
+    `limit` is not used.
     """
     if not result.source.simulated:
         return CannotTell(NOT_LOOKED_FOR)

@@ -12,7 +12,7 @@ from unstall.result import Result
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The figure that is compared with a limit of a budget. The figure describes one run.
+    """The figure of one run that is compared with a limit of a budget.
 
     Attributes:
         value: The figure, in the unit of the limit.
@@ -29,15 +29,18 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class CannotTell:
-    """Says that a result does not contain the figure for a limit. `why` is a clause with the reason and the remedy."""
+    """Says that a result does not contain the figure that a budget limits. `why` is a clause with
+    the reason and what to do about it.
+    """
 
     why: str
 
 
 Look: TypeAlias = Callable[[Result, float], Seen | CannotTell]
-"""A function that takes a result and a limit, and returns the figure to compare with the limit.
+"""A function (result, limit) that returns the figure to compare with a limit of a budget.
 
-Some functions use the limit itself: to list the lines that alone exceed it, or to write the figure in its units.
+Some functions use the limit itself: to list the lines that alone exceed it, or to write the figure
+in its units.
 """
 
 NO_STEPS = "no steps were found in the run: call unstall.step() at the end of each"

@@ -9,7 +9,10 @@ from unstall.result import Result, Where
 
 
 def idle(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns the share of the recorded step time during which no device works."""
+    """Returns the share of the recorded step time during which no device works, from 0 to 1.
+
+    `limit` is not used.
+    """
     idle_ns, wall = result.accounts.all_idle_ns, result.accounts.wall_ns
     blamed = sorted((line for line in result.lines if line.idle_ns > 0), key=lambda line: -line.idle_ns)
     lines = tuple(
@@ -32,8 +35,9 @@ def _fix_at(result: Result, where: Where) -> str:
 
 
 def exposed(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns how much device time per step the costliest finding costs. The result has a line for each finding that
-    costs more than `limit`.
+    """Returns how much device time per step the costliest finding costs, in ns.
+
+    The field `lines` of the result has a line for each finding that costs more than `limit`, in ns.
     """
     found = sorted(result.costly, key=lambda finding: -finding.exposed_ns)
     lines = tuple(
@@ -46,7 +50,11 @@ def exposed(result: Result, limit: float) -> Seen | CannotTell:
 
 
 def step(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns the mean step time without a recorder if it was measured. Otherwise returns the recorded mean."""
+    """Returns the mean step time in ns: the one measured without a recorder if there is one, and
+    the recorded one if there is none.
+
+    `limit` is not used.
+    """
     if result.steps.found_by == "whole":
         return CannotTell(NO_STEPS)
     plain = result.replay.plain_step_ns if result.replay else None
