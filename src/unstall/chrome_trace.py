@@ -13,21 +13,23 @@ from unstall.files import writing_atomically
 
 
 class Text:
-    """Writes trace events as JSON text. Times are in microseconds after `zero_ns`, exact to the nanosecond."""
+    """Writes events of a Chrome trace as JSON text. Times in the text are microseconds after
+    `zero_ns`, exact to the nanosecond. `zero_ns` is an argument of the constructor.
+    """
 
     def __init__(self, zero_ns: int) -> None:
         self._zero_ns = zero_ns
         self._names: dict[str, str] = {}
 
     def name(self, text: str) -> str:
-        """Returns the text as a JSON string, in quotes."""
+        """Returns `text` as a JSON string, in quotes."""
         found = self._names.get(text)
         if found is None:
             found = self._names[text] = msgspec.json.encode(readable(text)).decode()
         return found
 
     def span(self, category: str, name: str, process: int, thread: int, start: int, end: int, arguments: str) -> str:
-        """Returns a complete event ("ph": "X") as JSON.
+        """Returns an event that has a begin and an end ("ph": "X"), as JSON.
 
         Args:
             category: The event's category.
@@ -46,7 +48,9 @@ class Text:
 
 
 def readable(value: Any) -> Any:
-    """Returns a JSON value with "?" for each character that cannot be encoded. File names may contain any bytes."""
+    """Returns a JSON value in which "?" replaces each character that UTF-8 cannot encode. File
+    names may contain such characters.
+    """
     match value:
         case str():
             return value.encode(errors="replace").decode()
@@ -64,7 +68,13 @@ def micros(ns: int) -> str:
 
 
 def thread_names(names: dict[int, str], process: int, text: Text) -> Iterator[str]:
-    """Yields the metadata events that name the threads of a process. `names` maps a thread id to the thread's name."""
+    """Yields the events of a Chrome trace that name the threads of a process, as JSON.
+
+    Args:
+        names: Maps a thread id to the thread's name.
+        process: Process id.
+        text: Writes the names as JSON.
+    """
     for thread, name in names.items():
         yield (
             f'{{"ph":"M","name":"thread_name","pid":{process},"tid":{thread},"ts":0,'
@@ -73,9 +83,11 @@ def thread_names(names: dict[int, str], process: int, text: Text) -> Iterator[st
 
 
 def write(path: Path, head: dict[str, object], events: Iterable[str]) -> None:
-    """Writes a trace, compressed if the name ends in .gz. The file appears only when it is complete.
+    """Writes a Chrome trace to a file, compressed if the file's name ends in .gz. The file appears
+    only when it is complete.
 
-    The gzip header of a compressed file contains the time of writing (RFC 1952). A copy of the file has the same time.
+    The header of a compressed file contains the time of writing (RFC 1952). So it can be told when
+    the trace was written even if the file was copied.
 
     Args:
         path: The file to write.

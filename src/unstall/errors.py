@@ -12,40 +12,46 @@ from typing import Any
 
 
 class UnstallError(Exception):
-    """Base of all errors that users see. The message is one sentence that says what is wrong and what to do.
+    """The base class of all errors that users see. The message is one sentence that says what is
+    wrong and what to do.
 
     Attributes:
-        exit_code: The exit code of the command line after this error.
+        exit_code: The exit code of a command that ends with this error.
     """
 
     exit_code = 1
 
 
 class UsageError(UnstallError):
-    """A command or a function got an option or an argument that it cannot work with."""
+    """Raised when a command or a function gets an option or an argument that it cannot work with."""
 
     exit_code = 2
 
 
 class TraceError(UnstallError):
-    """A trace, a saved timeline or a saved result that cannot be read."""
+    """Raised when a trace, a saved timeline or a saved result cannot be read."""
 
     exit_code = 3
 
 
 class KernelError(UnstallError):
-    """A kernel cannot run to its end: a barrier that not all threads of a block reach, or an index out of bounds."""
+    """Raised when a kernel cannot run to its end: not all threads of a block reach a barrier, or an
+    index is out of bounds.
+    """
 
 
 class GraphedError(UnstallError):
-    """A CUDA graph cannot serve a function that is decorated with `graphed(strict=True)`."""
+    """Raised when a CUDA graph cannot serve a call of a function that is decorated with
+    `graphed(strict=True)`.
+    """
 
 
 class SyncError(UnstallError, RuntimeError):
-    """The CPU is about to wait for the GPU in a block under `unstall.no_sync()`.
+    """Raised when the CPU is about to wait for the GPU in a block under `unstall.no_sync()`.
 
     Attributes:
-        wait: Details of the wait, as an `unstall.guarding.wait.Wait`, or None if the details are unknown.
+        wait: Details of the wait, as an `unstall.guarding.wait.Wait`; None if the details are
+            unknown.
     """
 
     def __init__(self, text: str, wait: Any = None) -> None:

@@ -1,4 +1,6 @@
-"""Formats durations, shares, counts and sizes for people, with about three digits, and parses what people write."""
+"""Formats durations, shares, counts and sizes as text for people, with about three digits. Also
+parses such texts that people write.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,11 @@ def duration(ns: int) -> str:
 
 
 def in_one_unit(*times_ns: int) -> list[str]:
-    """Returns durations as texts for side-by-side reading, all in ms: ["0.653 ms", "12.4 ms"].
+    """Returns durations as texts that can be compared at a glance, all in ms: ["0.653 ms", "12.4
+    ms"].
 
-    If one duration is below 1 µs or at least 1 s, or if all durations are below 100 µs, each text has the unit that
-    fits its duration.
+    If one duration is below 1 µs or at least 1 s, or if all durations are below 100 µs, each text
+    has the unit that fits its duration instead of ms.
     """
     if all(1_000 <= ns < 1_000_000_000 for ns in times_ns) and max(times_ns) >= 100_000:
         return [f"{_three_digits(ns / 1e6)} ms" if ns >= 1_000_000 else f"{ns / 1e6:.3f} ms" for ns in times_ns]
@@ -49,10 +52,10 @@ def in_one_unit(*times_ns: int) -> list[str]:
 
 
 def share(part: int, whole: int) -> str:
-    """Returns part / whole as a percentage, such as "38.4 %".
+    """Returns `part` / `whole` as a percentage, such as "38.4 %".
 
-    Returns "0 %" or "100 %" only if this is the exact share. Otherwise, returns at least "<0.1 %" and at most
-    ">99.9 %".
+    Returns "0 %" or "100 %" only if this is the exact share. A smaller share than 0.1 % is "<0.1
+    %", and a larger share than 99.9 % is ">99.9 %".
     """
     if whole <= 0 or part == 0:
         return "0 %"
@@ -78,7 +81,9 @@ def good_to(error: float | None) -> str:
 def rate(often: float, *, whole_from: float = 10) -> str:
     """Returns how often something happens on average, as text: "7", "0.3" or "<0.1".
 
-    Numbers of `whole_from` or more are rounded to whole numbers: "12".
+    Args:
+        often: How often it happens.
+        whole_from: Numbers of this size or more are rounded to whole numbers: "12".
     """
     if often == round(often) or often >= whole_from:
         return f"{round(often):,}"
@@ -86,12 +91,14 @@ def rate(often: float, *, whole_from: float = 10) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Returns a number and its noun: "1 wait", "2,388 launches"."""
+    """Returns a number and its noun as text: "1 wait", "2,388 launches". `noun` is the singular."""
     return f"{number:,} {noun if number == 1 else _plural(noun)}"
 
 
 def listed(parts: Sequence[str], last: str = "and") -> str:
-    """Joins the parts to a list in a sentence: "2", "2 and 4", "2, 4 and 6". `last` precedes the last part."""
+    """Joins `parts` to a list as in a sentence: "2", "2 and 4", "2, 4 and 6". The word `last`
+    stands before the last part.
+    """
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} {last} {parts[-1]}"
 
 
@@ -159,7 +166,7 @@ def parse_ms(text: str) -> int:
 
 
 def parse_whole(text: str) -> int:
-    """Converts text to an integer of 0 or more. Raises UsageError for any other text."""
+    """Converts text to a whole number of 0 or more. Raises UsageError for any other text."""
     if not text.isdecimal() or len(text) > _MOST_DIGITS:
         raise UsageError(f"{text!r} is not a whole number from 0 on")
     return int(text)
@@ -179,7 +186,9 @@ def parse_share(text: str) -> float:
 
 
 def signal_name(number: int) -> str:
-    """Returns the name of a signal, such as "SIGTERM" for 15, or "signal 35" for a number without a name."""
+    """Returns the name of a signal, such as "SIGTERM" for 15. If the number has no name, returns a
+    text such as "signal 35".
+    """
     try:
         return signal.Signals(number).name
     except ValueError:

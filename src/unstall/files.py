@@ -1,4 +1,4 @@
-"""Writes files atomically, and refuses to overwrite inputs."""
+"""Writes files atomically. Refuses to overwrite files that a command reads."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ from unstall.errors import UsageError
 
 
 def write_atomically(path: str | Path, data: bytes) -> None:
-    """Writes to a temporary file beside `path`, then renames this file to `path`. Raises UsageError if writing fails.
+    """Writes bytes to a file. The file at `path` is complete at every moment: `data` goes to a
+    temporary file beside it, which is then renamed to `path`.
 
-    If `path` exists and is not a regular file (such as `/dev/stdout` or a pipe), writes to `path` directly.
+    If `path` exists and is not a regular file (such as `/dev/stdout` or a pipe), `data` is written
+    to it directly.
+
+    Raises:
+        UsageError: Writing fails.
     """
     with writing_atomically(path) as file:
         file.write(data)
@@ -23,10 +28,14 @@ def write_atomically(path: str | Path, data: bytes) -> None:
 
 @contextmanager
 def writing_atomically(path: str | Path) -> Iterator[IO[bytes]]:
-    """Yields a temporary file to write to. At the end of the `with` block, the file is renamed to `path`.
+    """Yields a temporary file to write to. At the end of the `with` block, the file is renamed to
+    `path`. If the block raises, what was at `path` stays unchanged.
 
-    If the block raises, `path` is not changed. If `path` exists and is not a regular file (such as `/dev/stdout` or a
-    pipe), yields `path` itself as a file to write to. Raises UsageError if writing fails.
+    If `path` exists and is not a regular file (such as `/dev/stdout` or a pipe), yields `path`
+    itself as a file to write to.
+
+    Raises:
+        UsageError: Writing fails.
     """
     target = Path(path)
     try:
@@ -51,11 +60,17 @@ def writing_atomically(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def check_targets(targets: Sequence[str | Path], inputs: Sequence[str | Path] = ()) -> None:
-    """Raises UsageError if one of the output files `targets` cannot be written safely.
+    """Checks that all of the output files `targets` can be written safely.
 
-    A target is refused in three cases: it is a folder, its folder does not exist, or its file is already an input or an
-    earlier target. Paths that lead to one file through links name the same file. A path that is not a regular file
-    (such as `/dev/stdout` or a pipe) may occur twice among the targets.
+    Args:
+        targets: The paths of the output files.
+        inputs: The paths of files that are read.
+
+    Raises:
+        UsageError: A target is a folder, its folder does not exist, or its file is already an input
+            or an earlier target. Paths that lead to one file through links name the same file. A
+            path that is not a regular file (such as `/dev/stdout` or a pipe) may occur twice among
+            the targets.
     """
     taken = [(Path(path), "it is the input, which would be lost") for path in inputs]
     for target in map(Path, targets):

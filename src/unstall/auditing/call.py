@@ -1,10 +1,9 @@
-"""Calls a function of the user until the process is ended: python -m unstall.auditing.call
-FILE_OR_MODULE:NAME
+"""Calls an entry's function until the run is over: python -m unstall.auditing.call FILE_OR_MODULE:NAME
 
 Each call is a step. `unstall run --stop` ends the process once it has recorded enough steps.
 
-With --names FILE, the argument is FILE_OR_MODULE without a function's NAME, and no function is
-called. Instead, the names that its function `entries()` returns are written to FILE, as JSON.
+With --names FILE, the argument is FILE_OR_MODULE without a function's NAME, and no function is called. Instead, the
+names that its `entries()` offers are written to FILE, as JSON.
 """
 
 from __future__ import annotations

@@ -1,14 +1,17 @@
-"""Records the Python stack of each call to CUDA. The stack is read on the calling thread during the call.
+"""Records the Python stack of each call to CUDA. The stack is read on the calling thread during the
+call.
 
-There is no overhead per line of the program: a callback in C follows a thread's chain of frames only when the thread
-calls CUDA (`_frames.c`). Reading 30 frames takes 0.05 to 0.1 µs. An event for each line of Python would be slower:
-transformer models run about 13 lines between two kernel launches, and each event takes 0.2 µs
-(`python -m benchmarks.cupti_parts`; docs/recording.md).
+There is no overhead per line of the program: a callback in C follows a thread's chain of frames
+only when the thread calls CUDA (`_frames.c`). Reading 30 frames takes 0.05 to 0.1 µs. An event for
+each line of Python would be slower: transformer models run about 13 lines between two kernel
+launches, and each event takes 0.2 µs (`python -m benchmarks.cupti_parts`; docs/recording.md).
 
-A code object must be registered before its frames can be read. From Python 3.12 on, `sys.monitoring` reports each code
-object when the code first runs. Before Python 3.12, all existing functions are registered when the recording starts.
+A code object must be registered before its frames can be read. From Python 3.12 on,
+`sys.monitoring` reports each code object when the code first runs. Before Python 3.12, all existing
+functions are registered when the recording starts.
 
-`places.jsonl` gets a line for each stack: {"stack": number, "frames": [[file, line, function], …]}, innermost first.
+The file `places.jsonl` gets a line for each stack: {"stack": number, "frames": [[file, line,
+function], …]}. The innermost frame comes first.
 """
 
 from __future__ import annotations
@@ -64,13 +67,19 @@ class _Watched:
 
 
 class CallStacks:
-    """Lets the recorder `cupti` read the Python stack of each CUDA call. Writes the stacks' frames to `folder`."""
+    """Records the Python stack of each CUDA call for the recorder `cupti`. Writes the frames of the
+    stacks to a file in a folder.
+    """
 
     name = "calls"
     any_thread = True
 
     def __init__(self, folder: Path) -> None:
-        """Prepares to write to `folder`. Raises UnstallError if stacks cannot be read in this process."""
+        """Prepares to write stacks to a file in `folder`.
+
+        Raises:
+            UnstallError: Stacks cannot be read in this process.
+        """
         why = unavailable()
         if why is not None:
             raise UnstallError(why)
@@ -104,16 +113,17 @@ class CallStacks:
             undo.pop_all()
 
     def stop(self) -> None:
-        """Stops reading stacks, and writes descriptions of the new stacks."""
+        """Stops reading stacks. Writes the frames of stacks that are not written yet."""
         self._leave()
         self.flush()
         with self._lock:
             _cupti.know([], [], None)  # it keeps all code alive
 
     def flush(self) -> None:
-        """Writes descriptions of new stacks and the names of new Python threads.
+        """Writes the frames of stacks that are not written yet, and the names of new Python
+        threads.
 
-        Thread names are written at each flush, because a thread may end before the recording ends.
+        Thread names are written each time, because a thread may end before the recording ends.
         """
         with self._lock:
             stacks = _cupti.stacks(self._described)
@@ -130,11 +140,11 @@ class CallStacks:
             self._threads |= threads
 
     def forked(self) -> None:
-        """Stops reading stacks. Called in a forked child process."""
+        """Stops reading stacks in a forked child process. Called in that process."""
         self._leave()
 
     def facts(self) -> dict[str, object]:
-        """Returns the number of distinct stacks."""
+        """Returns facts for the trace: a dict with the number of distinct stacks."""
         return {"stacks": self._described}
 
     def _monitor(self) -> None:
@@ -190,7 +200,9 @@ class CallStacks:
 
 
 def unavailable() -> str | None:
-    """Returns the reason why the stacks of CUDA calls cannot be read in this process, or None if they can be read."""
+    """Returns the reason why the stacks of CUDA calls cannot be read in this process; None if they
+    can be read.
+    """
     if _cupti is None:
         return "the C extension is not built: install a C compiler, then unstall again"
     if not _cupti.frames_supported():

@@ -37,14 +37,15 @@ SPAN = 1 << 30  # as in _cupti.c
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Activity:
-    """Everything that the recorder `cupti` recorded.
+    """The contents of a recording of the recorder `cupti`.
 
     Attributes:
-        tables: For each kind of record, an unsorted numpy table. `record_types` returns the tables' dtypes.
+        tables: For each kind of CUPTI's records, an unsorted numpy table. `record_types` returns
+            the tables' dtypes.
         calls: Calls to the CUDA driver, sorted by thread and start time.
-        spans: Calls to the Python functions that `call_stacks` watches, sorted by thread and start time. The field
-            `what` is the number of the function.
-        names: The kernel names, by pointer.
+        spans: Calls to the Python functions that `call_stacks` watches, sorted by thread and start
+            time. The field `what` is the number of the function.
+        names: Maps the pointer to a kernel's name, as it is in the records, to the name.
         cupti_version: The version of CUPTI.
     """
 
@@ -56,7 +57,12 @@ class Activity:
 
 
 def read_activity(folder: Path) -> Activity:
-    """Reads a recording, even if its process was killed. Raises TraceError if the recording is empty or missing."""
+    """Reads a recording of the recorder `cupti` from a folder, even if the recorded process was
+    killed.
+
+    Raises:
+        TraceError: The recording is empty or missing.
+    """
     try:
         about = json.loads((folder / VERSION).read_text())
     except (OSError, ValueError) as error:
@@ -75,7 +81,9 @@ def read_activity(folder: Path) -> Activity:
 
 
 def record_types(of_kind: dict[Kind, int]) -> dict[Kind, np.dtype[np.void]]:
-    """Returns the numpy type of each kind of record, given each kind's record size in bytes."""
+    """Returns the numpy dtype of each kind of CUPTI's records. `of_kind` maps each kind to the size
+    of a record in bytes.
+    """
     return {kind: _type(kind, size) for kind, size in of_kind.items()}
 
 
@@ -107,13 +115,14 @@ def _type(kind: Kind, size: int) -> np.dtype[np.void]:
 
 
 def rows(chunk: np.ndarray, offsets: I64, kind: Kind, of_kind: dict[Kind, int]) -> np.ndarray:
-    """Returns the records of one kind in a chunk, as an array of the kind's numpy type.
+    """Returns the records of one kind in a piece of the recording, as an array of the kind's numpy
+    dtype.
 
     Args:
-        chunk: The bytes of the chunk.
-        offsets: The offset of each record in the chunk, in bytes, for records of all kinds.
+        chunk: The bytes of the piece, which has records of all kinds.
+        offsets: The offset of each record in the piece, in bytes, for records of all kinds.
         kind: The kind of the records to return.
-        of_kind: The record size of each kind, in bytes.
+        of_kind: Maps each kind to the size of a record in bytes.
     """
     if not len(offsets):
         return np.zeros(0, _type(kind, of_kind[kind]))
@@ -146,10 +155,11 @@ def _names(text: bytes) -> dict[int, str]:
 def outermost(calls: np.ndarray) -> np.ndarray:
     """Returns the calls that are not inside another call of the same thread, sorted by start time.
 
-    If two calls begin at the same time, the shorter call counts as inside the longer call.
+    If two calls of a thread begin at the same time, the shorter call counts as inside the longer
+    one.
 
     Args:
-        calls: Rows with the fields start, end and thread.
+        calls: The calls, as rows with the fields start, end and thread.
     """
     calls = calls[np.lexsort((-calls["end"].astype(np.int64), calls["start"]))]
     chosen = np.ones(len(calls), np.bool_)

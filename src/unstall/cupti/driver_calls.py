@@ -1,8 +1,9 @@
-"""The CUDA driver calls that are recorded: calls that launch work, calls that wait, and calls that allocate or free
-memory.
+"""Lists the CUDA driver calls that are recorded: calls that launch work, calls that wait, and calls
+that allocate or free memory.
 
-Every CUDA runtime call of these kinds makes one of these driver calls. CUPTI identifies driver functions by a
-"callback id". CUPTI never reuses an id: the ids are the same from CUDA 11.7 to 13.5 (`cupti_driver_cbid.h`).
+Every CUDA runtime call of these kinds makes one of these driver calls. CUPTI identifies driver
+functions by a "callback id". CUPTI never reuses an id: the ids are the same from CUDA 11.7 to 13.5
+(`cupti_driver_cbid.h`).
 """
 
 from __future__ import annotations

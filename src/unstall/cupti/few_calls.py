@@ -39,33 +39,56 @@ _DIRECTIONS = {
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OpColumns:
-    """Device ops (kernels, copies and memsets) as columns, sorted by start. Times are CLOCK_MONOTONIC in ns."""
+    """Device ops (kernels, copies and memsets) as columns, sorted by start.
+
+    Attributes:
+        start: When the op begins, in ns of CLOCK_MONOTONIC.
+        end: When the op ends, in ns of CLOCK_MONOTONIC.
+        stream: The stream on which the op ran.
+        graph: Whether a CUDA graph launched the op.
+        kind: The kind of op, as a `DeviceKind`.
+        direction: The direction of a copy, as a `CopyDirection`.
+        bytes: How many bytes the op moves; -1 if this is not known.
+        launch: The index of the driver call that launched the op, in `DriverColumns`; -1 if the
+            call was not recorded.
+    """
 
     start: I64
     end: I64
     stream: I64
-    graph: Bool  # whether a CUDA graph launched it
-    kind: I8  # DeviceKind
-    direction: I8  # CopyDirection
-    bytes: I64  # -1: not known
-    launch: I64  # row of the driver call that launched it; -1: not recorded
+    graph: Bool
+    kind: I8
+    direction: I8
+    bytes: I64
+    launch: I64
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DriverColumns:
-    """Calls to CUDA's driver as columns, sorted by start. Times are CLOCK_MONOTONIC in ns."""
+    """Calls to the CUDA driver as columns, sorted by start.
 
-    name: tuple[str, ...]  # without the suffixes of per-thread streams
+    Attributes:
+        name: The name of the driver's function, without the suffixes of per-thread streams.
+        start: When the call begins, in ns of CLOCK_MONOTONIC.
+        end: When the call ends, in ns of CLOCK_MONOTONIC.
+        stream: The stream that the call names.
+        event: The event that the call names.
+        stack: The Python stack of the call, as a key of `CallRecords.stacks`.
+    """
+
+    name: tuple[str, ...]
     start: I64
     end: I64
     stream: I64
     event: I64
-    stack: I64  # key of `CallRecords.stacks`
+    stack: I64
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CallRecords:
-    """Everything that a `FewCalls` recorded."""
+    """What was recorded in a `with FewCalls(…)` block: the device ops, the calls to the CUDA
+    driver, and the Python stacks of these calls.
+    """
 
     ops: OpColumns
     calls: DriverColumns
@@ -73,17 +96,21 @@ class CallRecords:
 
 
 class FewCalls:
-    """Records this process during a `with` block. After the block, `records` has the result.
+    """A context manager that records this process during a `with` block. After the block, its
+    attribute `records` has the recording.
 
-    The device must be idle when the block ends. No other recording of this process can begin during the block.
+    The device must be idle when the block ends. No other recording of this process can begin during
+    the block.
 
     Args:
-        under_way: The error message if another recording begins during the block.
-        stacks: Whether to record the Python stack of each call too. Ignored if stacks cannot be read in this process.
+        under_way: The error message for another recording that tries to begin during the block.
+        stacks: Whether to record the Python stack of each call too. Ignored if stacks cannot be
+            read in this process.
 
     Raises:
         UsageError: Another recording of this process is active when the block begins.
-        UnstallError: CUPTI does not record in this process, or lost data. Raised when the block begins or ends.
+        UnstallError: CUPTI does not record in this process, or lost data. Raised when the block
+            begins or ends.
     """
 
     def __init__(self, under_way: str, *, stacks: bool) -> None:
@@ -133,7 +160,12 @@ class FewCalls:
 
 
 def call_records(activity: Activity, stacks: dict[int, tuple[Frame, ...]]) -> CallRecords:
-    """Returns the device ops and driver calls of `activity` as columns, together with `stacks`."""
+    """Converts a recording to columns.
+
+    Args:
+        activity: What the recorder `cupti` recorded: device ops and calls to the driver.
+        stacks: The Python stacks of the calls, by number. They are returned unchanged.
+    """
     calls = activity.calls[np.argsort(activity.calls["start"], kind="stable")]
     names = (DRIVER.get(int(what), "").removesuffix("_ptsz").removesuffix("_ptds") for what in calls["what"])
     columns = DriverColumns(

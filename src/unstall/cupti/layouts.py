@@ -1,8 +1,9 @@
-"""Field offsets and sizes of CUPTI's activity records. The sizes depend on the version of CUPTI's API.
+"""The sizes of CUPTI's activity records, and the offsets of their fields. The sizes depend on the
+version of CUPTI's API.
 
-The numbers come from `cupti_activity.h` of CUDA 11.7 to 13.5. Each version only added fields at the end of a record.
-So the offsets are the same in all these versions, and only the sizes differ. The sizes of later versions are unknown,
-and are not guessed.
+The numbers come from `cupti_activity.h` of CUDA 11.7 to 13.5. Each version only added fields at the
+end of a record. So the offsets are the same in all these versions, and only the sizes differ. The
+sizes of later versions are unknown, and are not guessed.
 
 Recorders import this module into the recorded program, so this module imports almost nothing.
 """
@@ -67,18 +68,18 @@ _ORDER = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMCPY_PEER, Kind.MEMSET, Kind.OVERHEAD
 
 
 class UnknownLayoutError(UnstallError):
-    """unstall does not know the record layout of this CUPTI version."""
+    """Raised when the sizes of the records of this CUPTI version are not known."""
 
 
 def sizes(version: int, library: str = "") -> dict[Kind, int]:
-    """Returns the size in bytes of each kind of record.
+    """Returns the size in bytes of each kind of CUPTI's records.
 
     Args:
         version: CUPTI's version, as `cuptiGetVersion` returns it.
         library: The file name of CUPTI's library.
 
     Raises:
-        UnknownLayoutError: The version is not in the table.
+        UnknownLayoutError: The sizes of this version are not known.
     """
     for (first, last), found in _SIZES.items():
         if first <= version <= last:
@@ -91,9 +92,11 @@ def sizes(version: int, library: str = "") -> dict[Kind, int]:
 
 
 def size_table(of_kind: dict[Kind, int]) -> bytes:
-    """Returns the record sizes in the form that the C extension reads: an array of uint32, indexed by kind.
+    """Returns the sizes of records in the form that the C extension reads: an array of uint32,
+    indexed by kind.
 
-    The size is 0 for a kind that is not recorded.
+    The size is 0 for a kind that is not recorded. `of_kind` maps each recorded kind to its size in
+    bytes.
     """
     table = [0] * MOST_KINDS
     for kind, size in of_kind.items():

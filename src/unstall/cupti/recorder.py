@@ -1,8 +1,9 @@
-"""The recorder with low overhead. C code writes CUPTI's activity records to a file, without running Python.
+"""The recorder `cupti`, which has a low overhead. C code writes CUPTI's activity records to a file,
+without running Python.
 
-The recorder writes kernels, copies, memsets and the driver calls that the module `driver_calls` lists. The record of a
-wait names the event or stream that the host waits for. The record of a call includes the Python stack if `CallStacks`
-registered the code.
+The recorder writes kernels, copies, memsets and the driver calls that the module `driver_calls`
+lists. The record of a wait names the event or stream that the host waits for. The record of a call
+has the number of the Python stack if `CallStacks` reads stacks at that time.
 """
 
 from __future__ import annotations
@@ -35,22 +36,24 @@ _KINDS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMCPY_PEER, Kind.MEMSET, Kind.OVERHEAD
 
 
 class CuptiError(UnstallError):
-    """CUPTI cannot be used in this process at the moment, or can never be used."""
+    """Raised when CUPTI cannot be used in this process, now or ever."""
 
 
 class Cupti:
-    """Records device ops and driver calls into `folder`, from `start` to `stop`."""
+    """The recorder `cupti`: records device ops and driver calls from `start` to `stop`, into files
+    of a folder.
+    """
 
     name = "cupti"
     any_thread = True
 
     def __init__(self, folder: Path) -> None:
-        """Loads libcupti, and checks that it accepts a client. A separate process tries the loading and the check
-        first, because libcupti may crash.
+        """Loads libcupti, and checks that it accepts a client. A separate process does both first,
+        because libcupti may crash.
 
         Raises:
             CuptiError: libcupti accepts no client, or cannot be loaded.
-            UnknownLayoutError: The record layout of this libcupti is not known.
+            UnknownLayoutError: The sizes of this libcupti's records are not known.
         """
         why = unavailable()
         if why is not None:  # before the library, which may crash without a driver
@@ -76,8 +79,11 @@ class Cupti:
         _cupti.unsubscribe()
 
     def start(self) -> None:
-        """Begins to record. If CUPTI refuses, raises CuptiError with the reason: for example, that there is no driver
-        or that another client is active.
+        """Begins to record.
+
+        Raises:
+            CuptiError: CUPTI refuses to record. The message has the reason: for example, there is
+                no driver, or another client is active.
         """
         about = {"version": self._version, "library": self._library.name}
         (self._folder / VERSION).write_text(json.dumps(about))
@@ -100,11 +106,13 @@ class Cupti:
             raise CuptiError(_why(error)) from error
 
     def flush(self) -> None:
-        """Writes the records of finished device work to the folder."""
+        """Writes the records of finished device work to the folder of the recording."""
         _cupti.flush()
 
     def stop(self) -> None:
-        """Stops recording, and releases CUPTI. Call this when the device has finished all launched work."""
+        """Stops recording, and releases CUPTI. Call this only after the device has finished all
+        launched work.
+        """
         _cupti.flush()
         self._counts = _cupti.stop()
 
@@ -127,9 +135,9 @@ def _why(error: Exception) -> str:
 
 
 def unavailable() -> str | None:
-    """Returns the reason why CUPTI cannot record on this machine, or None if CUPTI may work.
+    """Returns the reason why CUPTI cannot record on this machine; None if it may be able to record.
 
-    Can be called before the program runs.
+    This can be called before the program to record runs.
     """
     if _cupti is None:
         return _NOT_BUILT
@@ -137,9 +145,8 @@ def unavailable() -> str | None:
 
 
 def try_ahead(folder: Path) -> None:
-    """Tests whether libcupti crashes on this machine.
-
-    Writes the result to `folder`. A program that records into `folder` then uses this result.
+    """Tests whether libcupti crashes on this machine, and writes the result to `folder`. A program
+    that later records into `folder` uses this result instead of testing again.
 
     Raises:
         OSError: `folder` cannot be written.
@@ -152,7 +159,8 @@ def try_ahead(folder: Path) -> None:
 def find_library() -> Path | None:
     """Returns the path of libcupti; None if there is none.
 
-    Prefers a libcupti that this process has loaded, then torch's, then the CUDA toolkit's.
+    If this process has loaded a libcupti, returns that one. If not, returns torch's, or else that
+    of the CUDA toolkit.
     """
     return _loaded() or next(filter(Path.is_file, _candidates()), None)
 

@@ -35,10 +35,12 @@ _results: dict[str, str | None] = {}
 
 
 def why_not(extension: str, library: Path, folder: Path) -> str | None:
-    """Returns the reason why this process must not load this libcupti, or None if the process may load it.
+    """Returns the reason why this process must not load a certain libcupti; None if the process may
+    load it.
 
-    Tests the library in a separate process, at most once. If `try_ahead` has written a result to `folder`, uses this
-    result. If `folder` is called FIRST_STEPS or BEFORE_STEPS, the result may also be in its parent folder.
+    Tests the library in a separate process, at most once. If `try_ahead` has written a result to
+    `folder`, uses this result. If `folder` is called FIRST_STEPS or BEFORE_STEPS, the result may
+    also be in its parent folder.
 
     Args:
         extension: The file of the C extension that loads the library.
@@ -57,9 +59,13 @@ def why_not(extension: str, library: Path, folder: Path) -> str | None:
 
 
 def try_ahead(extension: str, library: Path, folder: Path) -> None:
-    """Tests this libcupti, and writes the result to `folder`.
+    """Tests whether a libcupti crashes, in a separate process, and writes the result to `folder`. A
+    program that later records into `folder` uses this result instead of testing again.
 
-    A program that records into `folder` then uses this result and does not repeat the test.
+    Args:
+        extension: The file of the C extension that loads the library.
+        library: The file of libcupti.
+        folder: The folder of the recording.
     """
     (folder / _TRIED).write_text(json.dumps({str(library): why_not(extension, library, folder)}))
 

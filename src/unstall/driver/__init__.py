@@ -1,4 +1,6 @@
-"""Intercepts calls to the CUDA driver: each call goes to unstall's function, which calls the driver (`_pointers.h`)."""
+"""Intercepts calls to the CUDA driver: a function of unstall is called instead, which calls the
+driver (`_pointers.h`).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ _PROCESSORS = ("x86_64", "aarch64")
 
 
 def unavailable() -> str | None:
-    """Returns the reason why calls to the CUDA driver cannot be observed on this machine, else None."""
+    """Returns the reason why calls to the CUDA driver cannot be observed on this machine; None if
+    they can be observed.
+    """
     if sys.platform != "linux" or platform.machine() not in _PROCESSORS:
         here = f"{platform.system()} on {platform.machine()}"
         return f"calls of CUDA's driver can be followed on 64-bit Linux on x86 and ARM, not on {here}"
