@@ -38,7 +38,12 @@ _NO_PLACE = 2  # the same as for UsageError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit code. Prints an error meant for the user as one sentence to stderr."""
+    """Runs a command and returns its exit code. An error that is meant for the user is printed to
+    stderr as one sentence.
+
+    Args:
+        argv: The words after `unstall`. If None, those with which this process was started.
+    """
     try:
         from unstall.cli._streams import prepare
         from unstall.errors import UnstallError
@@ -67,11 +72,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parses the command line. Prints the usage and exits if the verb does not know an argument.
+    """Parses a command line. Prints the usage and exits if the verb does not know an argument. A
+    verb is the first word after `unstall`, such as `run`.
+
+    Args:
+        argv: The words after `unstall`. If None, those with which this process was started.
 
     Returns:
-        The arguments, with three more attributes. `run` is the verb's function. `parser` is the verb's parser. `words`
-        is the command line as a list of words.
+        The arguments, with three more attributes. `run` is the function that runs the verb.
+        `parser` is the verb's parser. `words` is the command line as a list of words.
     """
     given = list(sys.argv[1:] if argv is None else argv)
     if not given:
@@ -94,17 +103,20 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def refused(word: str) -> str:
-    """Returns "" if `word` is a verb. Otherwise returns a sentence that says what to type instead."""
+    """Returns a sentence that says what to type instead of `word`; "" if `word` is a verb. A verb
+    is the first word after `unstall`, such as `run`.
+    """
     from unstall.cli._meant import what_to_type
 
     return "" if word in _ALONE else what_to_type(word, _names())
 
 
 def build_parser(only: str = "") -> argparse.ArgumentParser:
-    """Returns the parser of the command line. Each verb, such as `run` or `explain`, has a sub-parser.
+    """Returns the parser of the command line. Each verb, such as `run` or `explain`, has a
+    sub-parser.
 
-    If `only` is the name of a verb, only this verb has a sub-parser, and the other verbs are not imported. Importing
-    all verbs would take a tenth of the time of a short command.
+    If `only` is the name of a verb, only this verb has a sub-parser, and the other verbs are not
+    imported. This saves a tenth of the time of a short command.
     """
     import argparse
 
@@ -134,10 +146,9 @@ def build_parser(only: str = "") -> argparse.ArgumentParser:
 
 
 def verbs(only: str = "") -> dict[str, Verb]:
-    """Returns the modules of the verbs by name: every module of this package whose name does not start with an
-    underscore.
+    """Returns the modules of the verbs, such as `run` or `explain`, by name.
 
-    If `only` is the name of a verb, returns only this verb.
+    If `only` is the name of a verb, returns only this verb, and imports no other.
     """
     from importlib import import_module
     from typing import cast

@@ -16,10 +16,18 @@ if TYPE_CHECKING:
 
 
 def earlier_run(args: argparse.Namespace, rank: int | None) -> Report | None:
-    """Explains the earlier run in the file that `--against` names. Returns None if this option is not given.
+    """Returns the report of the earlier run that the option `--against` names; None if this option
+    is not given.
 
-    The file is a trace, a saved timeline or a saved result. Raises UsageError if the file is none of these. In a
-    distributed run, only rank 0 reads the file, and other ranks get None.
+    The option names a trace, a saved timeline or a saved result. In a distributed run, only rank 0
+    reads this file, and the result for other ranks is None.
+
+    Args:
+        args: The parsed arguments.
+        rank: The rank of this process; None if the run is not distributed.
+
+    Raises:
+        UsageError: The file is none of these.
     """
     if args.against is None or rank:
         return None
@@ -32,9 +40,16 @@ def earlier_run(args: argparse.Namespace, rank: int | None) -> Report | None:
 
 
 def compared_with(earlier: Report, report: Report, args: argparse.Namespace) -> str:
-    """Compares a run with an earlier run. Prints to stderr how the step time changed, and the command that shows more.
+    """Compares a run with an earlier run. Prints to stderr how the step time changed, and the
+    command that shows more.
 
-    Returns the last line to print, such as "promised 0.653 ms, got 0.697 ms".
+    Args:
+        earlier: The report of the earlier run.
+        report: The report of the run.
+        args: The parsed arguments.
+
+    Returns:
+        The last line to print, such as "promised 0.653 ms, got 0.697 ms".
     """
     from unstall.answers.difference import Difference
     from unstall.changes.promise import remainder

@@ -1,4 +1,6 @@
-"""Options that verbs share, and parsers of arguments. The errors of these parsers name the argument."""
+"""Options that several verbs have, and functions that parse arguments. The errors of these
+functions name the argument. A verb is the first word after `unstall`, such as `run`.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ Value = TypeVar("Value")
 
 
 class FilledHelp(argparse.HelpFormatter):
-    """A formatter for help texts. It wraps a description's paragraphs to the terminal's width, and leaves indented text
-    unchanged.
+    """A formatter for help texts. It wraps the paragraphs of a description to the terminal's width,
+    and leaves indented text unchanged.
     """
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
@@ -29,7 +31,9 @@ class FilledHelp(argparse.HelpFormatter):
 
 
 def named(option: str, parse: Callable[[str], Value]) -> Callable[[str], Value]:
-    """Returns a function for argparse that parses like `parse`. Its UsageErrors begin with the name of the option."""
+    """Returns a function for argparse that parses as `parse` does. If `parse` raises UsageError,
+    the error of the result begins with the name of the option `option`.
+    """
 
     def parse_value(text: str) -> Value:
         try:
@@ -49,9 +53,16 @@ def add_value(
     *,
     dest: str | None = None,
 ) -> None:
-    """Adds an option with a value, which `parse` converts.
+    """Adds an option with a value to a parser. If the value is wrong, the error begins with the
+    option's name.
 
-    If `parse` raises UsageError, the option's name is put in front of the message.
+    Args:
+        group: The parser, or a group of its options.
+        option: The option, such as "--steps".
+        metavar: The placeholder for the value in the help text.
+        parse: A function that converts the text of the value, and raises UsageError if it is wrong.
+        help: The help text.
+        dest: The name of the attribute of the parsed arguments. If None, it comes from `option`.
     """
     dest = dest or option.lstrip("-").replace("-", "_")
     group.add_argument(option, dest=dest, metavar=metavar, type=named(option, parse), help=help)
@@ -83,14 +94,16 @@ def parse_count(text: str) -> int:
 
 
 def add_place_options(parser: argparse._ActionsContainer, runs: str = "") -> None:
-    """Adds the options --step and --user. The text `runs`, such as ", in both runs", is added to the help of --step."""
+    """Adds the options --step and --user to a parser. The text `runs`, such as ", in both runs", is
+    added to the help of --step.
+    """
     about = f"the name of the annotation around one step{runs} (default: detected)"
     parser.add_argument("--step", metavar="NAME", help=about)
     add_user_option(parser)
 
 
 def add_user_option(parser: argparse._ActionsContainer) -> None:
-    """Adds the option --user."""
+    """Adds the option --user to a parser."""
     parser.add_argument(
         "--user",
         metavar="GLOB",
@@ -103,11 +116,11 @@ def add_user_option(parser: argparse._ActionsContainer) -> None:
 def add_output_group(
     parser: argparse.ArgumentParser, formats: Sequence[str], *, it: str = "the result", prints: str = "what to print"
 ) -> argparse._ArgumentGroup:
-    """Adds the options -o, --format and --json to a new group. Returns the group, so that more options can be added to
-    it.
+    """Adds the options -o, --format and --json to a new group of a parser. Returns the group, so
+    that more options can be added to it.
 
     Args:
-        parser: The parser of the verb.
+        parser: The parser of the verb, such as `run`.
         formats: The names of the formats that the verb can write.
         it: What -o writes, such as "the report". The help text of -o contains these words.
         prints: The help text of --format.
@@ -128,8 +141,8 @@ def add_output_group(
 
 
 def add_size_options(group: argparse._ArgumentGroup, largest: str) -> None:
-    """Adds the options --top and --scrub-paths. `largest` says what --top counts, such as "costliest findings and
-    lines".
+    """Adds the options --top and --scrub-paths to a group of a parser. `largest` says what --top
+    counts, such as "costliest findings and lines".
     """
     add_value(group, "--top", "N", parse_count, f"show the N {largest} (default: 10)")
     group.add_argument(
@@ -138,9 +151,11 @@ def add_size_options(group: argparse._ArgumentGroup, largest: str) -> None:
 
 
 def add_quiet_option(group: argparse._ArgumentGroup, but: str = "only what") -> None:
-    """Adds the option -q. Its help text contains `but`.
+    """Adds the option -q to a group of a parser. The help text of -q begins with "print " and then
+    `but`.
 
-    For example, "only what" gives the help text "print only what --format and -o ask for, without progress".
+    For example, "only what" gives the help text "print only what --format and -o ask for, without
+    progress".
     """
     group.add_argument(
         "-q", "--quiet", action="store_true", help=f"print {but} --format and -o ask for, without progress"
@@ -148,7 +163,7 @@ def add_quiet_option(group: argparse._ArgumentGroup, but: str = "only what") -> 
 
 
 def add_plain_step_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options --plain-step-ms and --as-recorded."""
+    """Adds the options --plain-step-ms and --as-recorded to a parser."""
     add_value(
         parser,
         "--plain-step-ms",

@@ -1,4 +1,6 @@
-"""If stderr is a terminal, shows a line that says what `unstall bench` is doing. The line disappears at the end."""
+"""Shows what `unstall bench` is doing, in a line on stderr, if stderr is a terminal. The line
+disappears at the end.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,11 @@ _SOON_S = 2.0  # before this, the elapsed time is not shown
 
 @contextmanager
 def shown(*, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Yields a function that shows a line on stderr: a text, and the time since the start.
+    """Yields a function that shows a text on stderr, together with the time since the start.
 
-    The shown time changes only when the function is called. A thread that updates the time would slow down the measured
-    code. If `quiet` is set, or stderr is not a terminal, the function does nothing.
+    The time on the line changes only when the function is called, because a thread that updates it
+    would slow down the measured code. If `quiet` is set, or if stderr is not a terminal, the
+    function does nothing.
     """
     if quiet or not sys.stderr.isatty():
         yield _unseen

@@ -1,4 +1,4 @@
-"""`unstall run --blame`: runs the program, and says which line's work failed on the device."""
+"""`unstall run --blame`: runs a program, and says which line's work failed on the device."""
 
 from __future__ import annotations
 
@@ -29,7 +29,12 @@ _EARLIER = 2
 
 
 def run_blamed(args: argparse.Namespace, program: Sequence[str]) -> int:
-    """Runs the program, reports which line's work failed on the device, and returns the exit code."""
+    """Runs a program, and reports which line's work failed on the device. Returns the exit code.
+
+    Args:
+        args: The parsed arguments.
+        program: The program and its arguments.
+    """
     with_dump = args.core_dump or bool(args.core_dump_to)
     told, last = _run(args, program)
     result = _with_dump(args, program, told) if with_dump else told.result
@@ -105,9 +110,17 @@ def _watcher(args: argparse.Namespace, folder: Path, program: Sequence[str]) -> 
 
 
 def supervised(args: argparse.Namespace, program: Sequence[str], pinned: str = "", *, anomaly: bool = False) -> Ended:
-    """Runs the program once, and returns what is known of its faults and races.
+    """Runs a program once. Returns how it ended, and what is known of its faults (errors of the
+    device), hangs and races.
 
-    `pinned` and `anomaly` are arguments of `blaming.supervise.supervise`.
+    Args:
+        args: The parsed arguments.
+        program: The program and its arguments.
+        pinned: Lines of the program: FILE:LINE:VISIT, separated by newlines. From the VISIT-th
+            execution of the line on, the host waits for the work that the line launches. "" for no
+            lines.
+        anomaly: Whether to turn on torch's anomaly mode, in which torch stores the forward stack of
+            each backward op.
     """
     from unstall.blaming.supervise import make_folder, supervise
 

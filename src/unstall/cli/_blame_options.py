@@ -15,7 +15,7 @@ _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
 def add_blame_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the option --blame, and the options that need it."""
+    """Adds the option --blame, and the options that need it, to a parser."""
     group = parser.add_argument_group("faults and hangs")
     group.add_argument(
         "--blame",
@@ -55,8 +55,10 @@ def add_blame_options(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_hang_after(text: str) -> float:
-    """Parses a time such as "60s" or "2m" and returns it in s, or infinity for "never". Raises UsageError for other
-    text.
+    """Converts a time such as "60s" or "2m" to seconds. Returns infinity for "never".
+
+    Raises:
+        UsageError: `text` is neither.
     """
     if text == "never":
         return math.inf

@@ -1,4 +1,6 @@
-"""Reads budgets from the command line and from `[tool.unstall.budget]` in pyproject.toml, and prints the outcomes."""
+"""Reads budgets from the command line and from `[tool.unstall.budget]` in pyproject.toml. A budget
+is a limit on a figure of a run. Also prints which limits are exceeded.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ _NONE = 0  # of a thing that there may be none of
 
 
 def add_budget_options(parser: argparse.ArgumentParser, limits: Sequence[Limit] = LIMITS) -> None:
-    """Adds an option for each kind of budget. A budget is a limit on a figure of a run."""
+    """Adds an option for each kind of limit in `limits` to a parser."""
     group = parser.add_argument_group(
         "budgets", "exit with 1 if the run exceeds one of these, with 3 if one cannot be checked"
     )
@@ -38,23 +40,32 @@ def add_budget_options(parser: argparse.ArgumentParser, limits: Sequence[Limit] 
 
 
 def budgets_in(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
-    """Returns the options in a command line that set a budget. Words after "--" do not count."""
+    """Returns the options in a command line that set a limit on a figure of a run. Words after "--"
+    do not count.
+
+    Args:
+        parser: The parser that has these options.
+        words: The words of the command line.
+    """
     own = words[: words.index("--")] if "--" in words else words
     names = {name for action in parser._actions if is_of_budget(action.dest) for name in action.option_strings}
     return [name for word in own if (name := word.partition("=")[0]) in names]
 
 
 def is_of_budget(dest: str) -> bool:
-    """Returns whether an option sets a budget. `dest` is the option's name in the parsed arguments."""
+    """Returns whether an option sets a limit on a figure of a run. `dest` is the name of the
+    option's attribute in the parsed arguments.
+    """
     return dest.startswith(_PREFIX)
 
 
 def budget_of(args: argparse.Namespace, table: Mapping[str, Any] | None = None, about: str = "") -> Budget:
-    """Returns the budgets that the command line sets. Limits that the command line does not set come from `table`.
+    """Returns the limits on a run that the command line sets. Limits that the command line does not
+    set come from `table`.
 
     Args:
         args: The parsed arguments.
-        table: A table of pyproject.toml, or None.
+        table: The table of budgets in pyproject.toml; None if there is none.
         about: The name of the table in error messages.
 
     Raises:
@@ -95,10 +106,10 @@ def _text(value: float | str) -> str:
 
 
 def deliver_checked(report: Report, args: argparse.Namespace) -> int:
-    """Prints and writes a report. Prints to stderr which of the command line's budgets are not met. Returns the exit
-    code.
+    """Prints a report, and writes it to the files that -o names. Prints to stderr which limits of
+    the command line the run exceeds. Returns the exit code.
 
-    Budgets are checked even if a file cannot be written.
+    The limits are checked even if a file cannot be written.
     """
     budget = budget_of(args)
     try:
@@ -117,8 +128,8 @@ def _check(report: Report, budget: Budget) -> int:
 
 
 def tell(checked: CheckResult) -> None:
-    """Prints a sentence to stderr for each budget that is not met. Below an exceeded budget, prints the source lines
-    that exceed the budget.
+    """Prints a sentence to stderr for each limit that a run exceeds, or that cannot be checked. The
+    source lines that exceed the limit follow.
     """
     from unstall.report.wording import origin
 

@@ -1,4 +1,6 @@
-"""`unstall check --no-races` on a real GPU: a run that looks for races but records no steps."""
+"""`unstall check --no-races` on a real GPU: runs a program, and looks for races instead of
+recording steps.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,16 @@ if TYPE_CHECKING:
 
 
 def races_of(args: argparse.Namespace, program: Sequence[str], budget: Budget, name: str) -> tuple[Exit, CheckResult]:
-    """Runs the program on a real GPU and looks for races. Returns (how the program ended, outcome of the budget of
-    races).
+    """Runs a program on a real GPU and looks for races.
 
-    `name` is the program's name in reports.
+    Args:
+        args: The parsed arguments.
+        program: The program and its arguments.
+        budget: A budget that limits only races.
+        name: The program's name in reports.
+
+    Returns:
+        `(how the program ended, whether the run stays within the budget)`.
     """
     ended = supervised(args, program)
     found = ended.result.races if ended.result else None

@@ -1,4 +1,4 @@
-"""Says what to type if a user gives `unstall run` a command instead of a script.
+"""Says what to type if a user gives a command to `unstall run` instead of a script.
 
 Examples of such commands are `python train.py` and `torchrun train.py`.
 """
@@ -24,12 +24,12 @@ _LAUNCHING_MODULES = ("torch.distributed.run", "torch.distributed.launch", "acce
 
 
 def advice_on(words: Sequence[str], options: Sequence[str], *, module: bool = False, verb: str = "run") -> str | None:
-    """Returns a sentence on what to type instead of `unstall run OPTIONS WORDS`. Returns None if WORDS begin with a
-    script or a module.
+    """Returns a sentence that says what to type instead of `unstall run OPTIONS WORDS`. Returns
+    None if WORDS begin with a script or a module, as they should.
 
     Args:
-        words: The program and its arguments, as typed.
-        options: The options of the verb, as typed.
+        words: WORDS: the program and its arguments, as typed.
+        options: OPTIONS: the options of the verb, as typed.
         module: Whether the user typed -m before WORDS.
         verb: The verb, such as "run".
     """
@@ -61,9 +61,11 @@ def advice_on(words: Sequence[str], options: Sequence[str], *, module: bool = Fa
 
 
 def launcher(environ: Mapping[str, str]) -> list[str]:
-    """Returns ["torchrun", "…", "-m"] if torchrun or a similar launcher started this process, otherwise [].
+    """Returns ["torchrun", "…", "-m"] if torchrun or a similar launcher started this process; [] if
+    none did.
 
-    "…" stands for the launcher's own options, which are not known.
+    "…" stands for the options of the launcher, which are not known. `environ` has the environment
+    variables of this process.
     """
     ranks = environ.get("LOCAL_WORLD_SIZE", "1")
     several = ranks.isdecimal() and ranks != "1"

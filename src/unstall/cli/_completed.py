@@ -44,7 +44,12 @@ class Values:
 
 
 def values_of(verb: str, action: argparse.Action) -> Values:
-    """Returns what a shell suggests as the value of a verb's argument. Finds the argument by its option or metavar."""
+    """Returns what a shell suggests as the value of an argument of a verb.
+
+    Args:
+        verb: The verb, such as "run".
+        action: The argument, as its parser has it.
+    """
     names = [*action.option_strings, str(action.metavar)]
     keys = [f"{verb} {name}" for name in names] + names
     words = tuple(map(str, action.choices or ())) or next((tuple(_WORDS[key]()) for key in keys if key in _WORDS), ())

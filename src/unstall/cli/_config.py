@@ -22,25 +22,36 @@ from unstall.errors import UsageError
 FILE, TABLE = "pyproject.toml", "tool.unstall"
 MAX_BYTES = 1 << 20
 BUDGET = "budget"
-"""The key of the table of budgets."""
+"""The key of the table of budgets in the table [tool.unstall]."""
 _NOT_HERE = ("help", "no-config")
 _KINDS = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "a list", dict: "a table"}
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The table [tool.unstall] of a pyproject.toml. `file` is the path of that file, relative to the current folder."""
+    """The table [tool.unstall] of a pyproject.toml. `file` is the path of the pyproject.toml,
+    relative to the current folder. `table` has the keys and values.
+    """
 
     file: str
     table: Mapping[str, Any]
 
 
 def configure(args: argparse.Namespace) -> str | None:
-    """Sets options to the values that pyproject.toml gives, except for options that are on the command line.
+    """Sets options to the values that pyproject.toml gives, except for options that are on the
+    command line.
 
-    Returns a sentence that lists the options that were set, or None if none were set. Ignores the keys in
-    `args.not_configured`, which are options of `run` that the verb does not have. Raises UsageError if the file is
-    broken, or has an unknown key or a wrong value.
+    Keys in `args.not_configured` are ignored: they are options of `run` that the verb does not
+    have.
+
+    Args:
+        args: The parsed arguments, which are changed.
+
+    Returns:
+        A sentence that lists the options that were set; None if none were set.
+
+    Raises:
+        UsageError: The pyproject.toml is broken, or has an unknown key or a wrong value.
     """
     config = None if args.no_config else find()
     if config is None:
@@ -55,9 +66,13 @@ def configure(args: argparse.Namespace) -> str | None:
 
 
 def find() -> Config | None:
-    """Returns the table [tool.unstall] of the nearest pyproject.toml that has this table; None if no file has it.
+    """Returns the table [tool.unstall] of the nearest pyproject.toml that has this table; None if
+    no such file has it.
 
-    Looks in the current folder, then in its parents. Raises UsageError if the file is broken.
+    Looks in the current folder, then in its parents.
+
+    Raises:
+        UsageError: A pyproject.toml with this table is broken.
     """
     try:
         here = Path.cwd()
@@ -107,7 +122,9 @@ def _table(data: bytes, file: str) -> Mapping[str, Any] | None:
 
 
 def given_in(args: argparse.Namespace) -> set[str]:
-    """Returns the names (`dest`) of the arguments that were given on the command line."""
+    """Returns the arguments that were given on the command line, by the names of their attributes
+    (`dest`).
+    """
     parser: argparse.ArgumentParser = args.parser
     defaults = [(action, action.default) for action in parser._actions]
     try:
@@ -121,10 +138,11 @@ def given_in(args: argparse.Namespace) -> set[str]:
 
 
 def budgets() -> tuple[Mapping[str, Any], str]:
-    """Returns (table, name): the table of budgets in the nearest pyproject.toml, and the table's name for error
-    messages.
+    """Returns `(table, name)`: the table of budgets in the nearest pyproject.toml; its name for
+    error messages, such as "pyproject.toml: [tool.unstall.budget]".
 
-    An example of the name is "pyproject.toml: [tool.unstall.budget]". Raises UsageError if the file is broken.
+    Raises:
+        UsageError: The pyproject.toml is broken.
     """
     config = find()
     table = config.table.get(BUDGET, {}) if config else {}

@@ -1,4 +1,6 @@
-"""The last output of `unstall run`: about ten lines that say what to do next and how to see the full report."""
+"""The last output of `unstall run`: about ten lines that say what to do next and which command
+shows the full report.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,12 @@ _MOST_LISTED = 8
 
 
 def ending(args: argparse.Namespace, trace: Path) -> Callable[[Document], Document]:
-    """Returns a function that makes the short report from the full report of a run. The short report is shown at the
-    end of the run.
+    """Returns a function that makes the short report from the full report of a run. The short
+    report is shown when the run has ended.
 
-    `trace` is the trace of the run.
+    Args:
+        args: The parsed arguments of the command.
+        trace: The trace of the run.
     """
     from unstall.report.short import document
 
@@ -80,8 +84,8 @@ def _next(result: Result, args: argparse.Namespace, trace: Path) -> Iterator[str
 
 
 def in_lines(command: str) -> list[str]:
-    """Wraps a command into lines of 78 columns. A backslash ends each line but the last, so that the lines can be
-    pasted into a shell.
+    """Wraps a command into lines of at most 78 columns. Each line but the last ends with a
+    backslash, so that the lines can be pasted into a shell.
     """
     if command.startswith("#"):
         return [command]
@@ -95,7 +99,13 @@ def in_lines(command: str) -> list[str]:
 
 
 def again(args: argparse.Namespace, trace: Path) -> str:
-    """Returns the command that records the same program once more and compares the new run with this run."""
+    """Returns the command that records the same program once more, and compares the new run with
+    this one.
+
+    Args:
+        args: The parsed arguments of the command that recorded this run.
+        trace: The trace of this run.
+    """
     words: Sequence[str] = args.words[1:]
     program = len(words) - len(args.program)
     kept = ["unstall", "run", "--against", str(trace)]

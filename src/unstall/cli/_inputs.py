@@ -1,4 +1,4 @@
-"""Inputs of verbs: files, pipes and stdin."""
+"""Reads the inputs of commands: files, pipes and stdin."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ _LONGEST_BEGINNING = 64
 
 @contextmanager
 def readable(path: str) -> Iterator[Path]:
-    """A context manager that yields a file that can be read more than once. For a pipe or stdin, this file is a
-    temporary copy.
+    """During the block, there is a file with the content of `path` that can be read more than once.
+    Yields its path.
 
-    If the code in the `with` statement raises TraceError about the copy, the error names `path` instead.
+    If `path` is a pipe or stdin ("-"), this file is a temporary copy. If the block raises
+    TraceError about the copy, the error names `path` instead.
     """
     if not _is_pipe(path):
         yield Path(path)
@@ -47,9 +48,10 @@ def readable(path: str) -> Iterator[Path]:
 
 
 def read_timeline(path: str, *, quiet: bool) -> Timeline:
-    """Loads a trace or a saved timeline, and shows progress on stderr.
+    """Reads a trace or a saved timeline. Shows progress on stderr, unless `quiet` is set.
 
-    Raises TraceError if the file cannot be read or has nothing to explain.
+    Raises:
+        TraceError: The file cannot be read, or has nothing to explain.
     """
     from unstall.cli._progress import loading
     from unstall.diagnose.input_check import load_usable
@@ -67,10 +69,19 @@ def read_timeline(path: str, *, quiet: bool) -> Timeline:
 
 
 def read_report(path: str, *, quiet: bool, step: str | None = None, user: Sequence[str] = ()) -> Report:
-    """Reads a saved result, or explains a trace or a saved timeline. Shows progress on stderr.
+    """Reads a saved result, or explains a trace or a saved timeline. Shows progress on stderr,
+    unless `quiet` is set.
 
-    `step` and `user` are as for `unstall.explain`. Raises TraceError if the file cannot be read, and UsageError if no
-    annotation has the name `step`.
+    Args:
+        path: The file.
+        quiet: Whether to show no progress.
+        step: The name (or glob) of the annotation around one step. By default, steps are detected.
+        user: Globs of the files that count as the user's code. By default, these are all files
+            except framework files.
+
+    Raises:
+        TraceError: The file cannot be read.
+        UsageError: No annotation has the name `step`.
     """
     from unstall.answers.report import Report, read_result
 
@@ -92,9 +103,10 @@ def read_report(path: str, *, quiet: bool, step: str | None = None, user: Sequen
 
 
 def looks_recorded(word: str) -> bool:
-    """Returns whether a word of the command line is the path of a recorded run, and not of a program.
+    """Returns whether a word of the command line is the path of a recorded run, and not that of a
+    program.
 
-    If the ending of the path is not known, the first bytes of the file decide.
+    If the ending of the path is not known, the first bytes of the file at this path decide.
     """
     if word == STDIN or word.lower().endswith((*TRACES, *_OTHER_ENDINGS)):
         return True
@@ -114,7 +126,7 @@ def _reads(read: Callable[[Path], object], file: Path) -> bool:
 
 
 def name_of(path: str) -> str:
-    """Returns the name of an input for reports: "stdin" for "-", otherwise the path."""
+    """Returns the name of an input for reports: "stdin" if `path` is "-", and `path` if it is not."""
     return "stdin" if path == STDIN else path
 
 

@@ -1,4 +1,4 @@
-"""Finds the last run in a folder: the newest file that `unstall run` wrote to the folder."""
+"""Finds the last run in a folder: the newest trace or saved result in it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from unstall.errors import UsageError
 
 TRACE_ENDING = ".trace.json.gz"
-"""The ending of a trace's name if `unstall run` chooses the name itself."""
+"""The ending of a trace's name, if `unstall run` chooses the name itself."""
 _RESULT_BEGINS = re.compile(rb'\s*\{\s*"accounts":\s*\{')  # keys are sorted, so the schema stands at the end
 _RESULT_HOLDS = re.compile(rb'"schema":\s*"unstall\.explain/')
 _RESULT_HEAD_BYTES = 64
@@ -24,7 +24,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 def last_run(folder: Path = Path()) -> Path:
     """Returns the newest trace or saved result in a folder.
 
-    A copy of a file is as old as the original, because the age of the content counts.
+    The age of a file is that of its content, so a copy of a file is as old as the original.
 
     Raises:
         UsageError: The folder has no trace and no saved result.
@@ -39,8 +39,8 @@ def last_run(folder: Path = Path()) -> Path:
 
 
 def last_page(folder: Path = Path()) -> Path | None:
-    """Returns the newest HTML report in the folder. Returns None if there is no report, or if the newest run is newer
-    than the report.
+    """Returns the newest HTML report in a folder. Returns None if there is none, or if a trace or a
+    saved result in the folder is newer than the report.
     """
     page = _newest(path for path in folder.glob("*.html") if is_page(path))
     run = _last_made([*_traces(folder), *_results(folder)])
@@ -53,7 +53,9 @@ def is_page(path: Path) -> bool:
 
 
 def is_result(path: Path) -> bool:
-    """Returns whether a file is a saved result, judged by its beginning and by its schema."""
+    """Returns whether a file is a result that a command saved as JSON. The beginning of the file
+    and its field `schema` decide.
+    """
     if not path.is_file() or not _RESULT_BEGINS.match(_head(path, _RESULT_HEAD_BYTES)):
         return False
     return _RESULT_HOLDS.search(_head(path, _RESULT_BYTES)) is not None

@@ -7,15 +7,17 @@ from collections.abc import Iterable, Sequence
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """Returns a question such as "; did you mean --steps?" with the most similar known word. Returns "" if no known
-    word is similar.
+    """Returns a question with the most similar of the words `known`, such as "; did you mean
+    --steps?". Returns "" if none of them is similar to `word`.
     """
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def what_to_type(word: str, verbs: Sequence[str]) -> str:
-    """Returns "" if `word` is a verb. Otherwise returns a sentence that says what to type instead."""
+    """Returns a sentence that says what to type instead of `word`; "" if `word` is one of `verbs`.
+    A verb is the first word after `unstall`, such as `run`.
+    """
     if word in verbs:
         return ""
     if word.endswith(".py"):

@@ -1,4 +1,6 @@
-"""The output of verbs: adds the options that verbs share, checks the output files, and writes the results."""
+"""The output of commands: adds the options that several commands have, checks the output files, and
+writes the results.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from unstall.document.shown import Shown
 
 TRACES = (".json", ".json.gz", ".json.zst", ".trace", ".trace.gz")
-"""Name endings of traces."""
+"""The endings of names of trace files."""
 
 
 def add_output_options(
@@ -29,14 +31,16 @@ def add_output_options(
     but: str = "only what",
     formats: Sequence[str] = FORMATS,
 ) -> argparse._ArgumentGroup:
-    """Adds the options -o, --format, --json and --quiet. Returns their group, so that more options can be added to it.
+    """Adds the options -o, --format, --json and --quiet to a parser. Returns their group, so that
+    more options can be added to it.
 
     Args:
-        parser: The parser of the verb.
+        parser: The parser of the verb, such as `run`.
         it: What -o writes, such as "the report". The help text of -o contains these words.
-        largest: What --top counts, such as "costliest findings". If given, --top and --scrub-paths are added.
-        but: Words for the help text of --quiet. For example, "only what" gives "print only what --format and -o ask
-            for, without progress".
+        largest: What --top counts, such as "costliest findings". If given, --top and --scrub-paths
+            are added.
+        but: Words for the help text of --quiet. For example, "only what" gives "print only what
+            --format and -o ask for, without progress".
         formats: The names of the formats that the verb can write.
     """
     group = add_output_group(parser, formats, it=it, prints="what to print; github: workflow annotations")
@@ -48,15 +52,17 @@ def add_output_options(
 
 
 def check_outputs(args: argparse.Namespace, *inputs: str, others: Sequence[str | None] = ()) -> None:
-    """Raises UsageError if some output cannot be written. Verbs call this before they do any work.
-
-    An output file must have a known format and an existing folder. The file must be neither an input nor another
-    output.
+    """Checks that all output files of a command can be written. Commands call this before they do
+    any work.
 
     Args:
-        args: The parsed arguments. `args.output` has the files of -o.
-        inputs: The files that the verb reads.
-        others: Other files that the verb writes.
+        args: The parsed arguments. `args.output` has the files that -o names.
+        inputs: The files that the command reads.
+        others: Other files that the command writes. None is ignored.
+
+    Raises:
+        UsageError: An output file has an unknown format, is in a folder that does not exist, or is
+            an input or another output.
     """
     formats = [_format_of(path, args) for path in args.output]
     if "html" in formats:
@@ -77,10 +83,18 @@ def _format_of(path: str, args: argparse.Namespace) -> str:
 
 
 def check_replaced(path: Path, endings: tuple[str, ...] = TRACES, what: str = "trace") -> None:
-    """Raises UsageError if an output would replace a file that is probably no earlier output, such as a script.
+    """Checks that an output would not replace a file that is probably no earlier output, such as a
+    script.
 
-    A file may be replaced if its name has one of the endings, or if it is empty. `what` is the kind of output, for the
-    error message.
+    A file may be replaced if its name has one of the endings, or if it is empty.
+
+    Args:
+        path: The output file.
+        endings: The endings of names of earlier outputs.
+        what: The kind of output, for the error message.
+
+    Raises:
+        UsageError: The file may not be replaced.
     """
     if path.name.lower().endswith(endings) or not path.is_file() or not path.stat().st_size:
         return
@@ -91,11 +105,18 @@ def check_replaced(path: Path, endings: tuple[str, ...] = TRACES, what: str = "t
 
 
 def deliver(shown: Shown, args: argparse.Namespace, ending: Callable[[Document], Document] | None = None) -> None:
-    """Writes the document to the files that -o names. Also prints the document if the options say so.
+    """Writes a document to the files that -o names. Also prints the document to stdout, if the
+    options say so.
 
-    `ending` makes a short form of the document. With --full, the short form is printed below the document. Without
-    --full, the short form is printed instead of the document. If some files cannot be written, raises UsageError at the
-    end.
+    Args:
+        shown: The object that has the document.
+        args: The parsed arguments.
+        ending: A function that makes a short form of the document; None for no short form. With
+            --full, the short form is printed below the document. Without --full, it is printed
+            instead of the document.
+
+    Raises:
+        UsageError: A file cannot be written. Raised after the other files are written.
     """
     if args.quiet and not args.output and not args.format:
         return

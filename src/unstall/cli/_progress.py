@@ -19,7 +19,8 @@ _LARGE_BYTES = 8 << 20  # smaller files are read before a bar could be drawn
 def loading(path: str, *, quiet: bool) -> Iterator[Progress | None]:
     """Shows a bar on stderr while a large file is read.
 
-    Yields a function to call with (bytes read, size of the file in bytes). Yields None if no bar is shown.
+    Yields a function to call with `(bytes read, size of the file in bytes)`; None if no bar is
+    shown. `path` is the file.
     """
     if quiet or not sys.stderr.isatty() or _size(path) < _LARGE_BYTES:
         yield None
@@ -35,7 +36,9 @@ def loading(path: str, *, quiet: bool) -> Iterator[Progress | None]:
 
 @contextmanager
 def ranks_read(*, quiet: bool) -> Iterator[Progress | None]:
-    """Shows on stderr how many ranks have been read. Yields a function to call with (ranks done, ranks in all)."""
+    """Shows on stderr how many ranks have been read. Yields a function to call with `(ranks done,
+    ranks in all)`; None if nothing is shown.
+    """
     if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
@@ -58,9 +61,11 @@ def _size(path: str) -> int:
 
 @contextmanager
 def working(what: str, *, quiet: bool = False) -> Iterator[None]:
-    """Shows `what` on stderr while the block runs, if the block takes more than two seconds.
+    """Shows the text `what` on stderr while the block runs, if the block takes more than two
+    seconds.
 
-    On a terminal, the line also shows how long the block has taken. The line disappears when the block ends.
+    On a terminal, the line also shows how long the block has taken. The line disappears when the
+    block ends.
     """
     if quiet or sys.stderr is None:
         yield

@@ -1,4 +1,6 @@
-"""Turns a recording's journal into sentences for the user."""
+"""Tells the user what happens in a recorded program. The program writes that to its journal, a file
+of events.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +35,10 @@ class Teller:
     """Prints the progress of a recording to stderr."""
 
     def __init__(self, follower: Follower, *, quiet: bool, stop: bool = False) -> None:
-        """Prepares to print the events of a recording.
+        """Prepares to print the progress of a recording.
 
         Args:
-            follower: Reads the journal that the recorded program writes.
+            follower: Reads the journal: the file to which the recorded program writes events.
             quiet: Whether to print nothing.
             stop: Whether the program is ended when the recording is complete.
         """
@@ -70,9 +72,10 @@ class Teller:
 
 
 def try_cupti(settings: Settings) -> None:
-    """Checks whether CUPTI works. Is called before the program starts.
+    """Tests whether libcupti crashes, before the program to record starts. Without this call, the
+    program itself would start a process for the test.
 
-    Without this call, the program itself would start a process for the check.
+    `settings` are the settings of the recording.
     """
     from unstall.cupti.recorder import try_ahead
 
@@ -81,14 +84,19 @@ def try_cupti(settings: Settings) -> None:
 
 
 def failure(events: Sequence[Event]) -> str | None:
-    """Returns the reason why the recording failed, or None if it did not fail."""
+    """Returns the reason why a recording failed; None if it did not fail. `events` are the events
+    that the recorded program wrote.
+    """
     return next((f"{event.get('why')}" for event in events if event["event"] == "failed"), None)
 
 
 def why_nothing(events: Sequence[Event], settings: Settings, *, succeeded: bool) -> str | None:
-    """Returns why the recording did not begin, and what to do about it. Returns None if the recording began.
+    """Returns why a recording did not begin, and what to do about it. Returns None if it began.
 
-    `succeeded` is whether the program ended with exit code 0.
+    Args:
+        events: The events that the program wrote.
+        settings: The settings of the recording.
+        succeeded: Whether the program ended with exit code 0.
     """
     last = {event["event"]: event for event in events}
     if "window" in last:
@@ -103,10 +111,14 @@ def why_nothing(events: Sequence[Event], settings: Settings, *, succeeded: bool)
 
 
 def lacks_gpu(events: Sequence[Event], *, succeeded: bool) -> bool:
-    """Returns whether the program needs a GPU that this machine lacks.
+    """Returns whether a program needs a GPU that this machine lacks.
 
-    A program that succeeded needs a GPU if it used torch. A program that failed needs a GPU if it failed because CUDA
-    was not available.
+    A program that succeeded needs a GPU if it used torch. A program that failed needs a GPU if it
+    failed because CUDA was not available.
+
+    Args:
+        events: The events that the program wrote.
+        succeeded: Whether the program ended with exit code 0.
     """
     over = next((event for event in events if event["event"] == "over"), {})
     wanted = over.get("torch" if succeeded else "failed_for_cuda", False)
@@ -119,22 +131,28 @@ def has_gpu() -> bool:
 
 
 def how_it_failed(ended: Exit) -> str | None:
-    """Returns a sentence for the report if the program failed or was killed, or None if it succeeded."""
+    """Returns a sentence for the report if the program failed or was killed; None if it succeeded.
+    `ended` is how the program ended.
+    """
     if ended.signal is not None:
         return f"{signal_name(ended.signal)} ended the program; the report is of what ran before"
     return f"the program ended with exit code {ended.code}; the report is of what ran before" if ended.code else None
 
 
 def rank_of(environ: Mapping[str, str]) -> int | None:
-    """Returns the rank that torchrun or a similar launcher gave to this process. Returns None if the run has only one
-    process.
+    """Returns the rank that torchrun or a similar launcher gave to this process; None if the run
+    has only one process.
+
+    `environ` has the environment variables of this process.
     """
     text = environ.get("RANK", environ.get("LOCAL_RANK", ""))
     return int(text) if text.isdecimal() and environ.get("WORLD_SIZE") != "1" else None
 
 
 def say(text: str) -> None:
-    """Prints a line to stderr. If the run has several ranks, the line names this rank. Ignores a closed stderr."""
+    """Prints a line to stderr. If the run has several ranks, the line names the rank of this
+    process. Does nothing if stderr is closed.
+    """
     from unstall.document.plain import no_command, plain
 
     rank = rank_of(os.environ)

@@ -32,9 +32,13 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_program(parser: argparse.ArgumentParser, name: str, help: str) -> None:
-    """Adds the options -m and --no-config, and a positional argument: the program with its arguments.
+    """Adds the options -m and --no-config to a parser. Also adds a positional argument: the program
+    with its arguments.
 
-    `name` is the metavar of the positional argument, and `help` is its help.
+    Args:
+        parser: The parser.
+        name: The placeholder for the program in the help text.
+        help: The help text for the program.
     """
     parser.add_argument(
         "-m", dest="module", action="store_true", help=f"{name} is the name of a module, as with python -m"
@@ -44,7 +48,9 @@ def add_program(parser: argparse.ArgumentParser, name: str, help: str) -> None:
 
 
 def add_recording_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Adds the options of a recording to a new group. Returns the group, so that more options can be added to it."""
+    """Adds the options of a recording to a new group of a parser. Returns the group, so that more
+    options can be added to it.
+    """
     group = parser.add_argument_group("recording")
     begins, ends = group.add_mutually_exclusive_group(), group.add_mutually_exclusive_group()
     add_value(begins, "--warmup", "N", parse_whole, f"skip N steps first (default: {_USUAL.warmup})")
@@ -85,7 +91,11 @@ def add_recording_options(parser: argparse.ArgumentParser) -> argparse._Argument
 
 
 def check_recording(args: argparse.Namespace) -> None:
-    """Raises UsageError if options of a recording are invalid or exclude each other."""
+    """Checks the options of a recording.
+
+    Raises:
+        UsageError: An option is invalid, or options exclude each other.
+    """
     if args.step is not None and args.step.isdecimal():
         raise UsageError(f"--step: {args.step!r} is no name of an annotation: did you mean --steps {args.step}?")
     if args.step is not None and args.recorder == "cupti":
@@ -94,7 +104,12 @@ def check_recording(args: argparse.Namespace) -> None:
 
 
 def settings_of(args: argparse.Namespace, folder: Path) -> Settings:
-    """Returns the settings of a recording that follow from the options. `folder` is the folder for the recording."""
+    """Returns the settings of a recording: what to record, by which recorder, and when.
+
+    Args:
+        args: The parsed arguments, from which the settings follow.
+        folder: The folder for the recording.
+    """
     return Settings(
         folder=str(folder),
         recorder=_recorder(args),

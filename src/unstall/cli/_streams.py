@@ -1,5 +1,5 @@
-"""Makes the standard streams safe: replaces closed streams, and replaces characters that a stream's encoding does not
-have.
+"""Makes it safe to print: replaces closed standard streams, and characters that the encoding of a
+stream does not have.
 """
 
 from __future__ import annotations

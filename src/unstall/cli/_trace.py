@@ -1,7 +1,8 @@
-"""The trace of a run: how it is named, made, and published under its name.
+"""The trace of a run: how it is named, made, and written to the file that has its name.
 
-The trace is made in the folder of the recording, and the report is made from that file or from memory. So the report
-never depends on what lies under the trace's name: a parallel run, a pipe or a device may be there.
+The trace is first made in the folder of the recording, and the report is made from that file or
+from memory. So the report does not depend on what else has the trace's name: this may be the trace
+of a parallel run, a pipe or a device.
 """
 
 from __future__ import annotations
@@ -32,12 +33,13 @@ _MADE = "made.trace.json"
 
 @dataclass(frozen=True, slots=True)
 class TraceTarget:
-    """Where a trace goes.
+    """The file to which the trace of a run is written.
 
     Attributes:
-        path: The file that the user named, or None. A file of this name is replaced.
-        stem: The beginning of the default name, if the user named no file.
-        folder: The folder of the default name.
+        path: The file that the user named; None if the user named none. If the file exists, it is
+            replaced.
+        stem: The beginning of the default name, which is used if the user named no file.
+        folder: The folder for a file with the default name.
     """
 
     path: Path | None
@@ -45,16 +47,23 @@ class TraceTarget:
     folder: Path = Path()
 
     def likely(self) -> Path:
-        """Returns the path that the trace will have, unless another process takes the default name first."""
+        """Returns the path that the trace will have, unless another process takes the default name
+        first.
+        """
         return self.path or next(path for path in self._names() if not os.path.lexists(path))
 
     def publish(self, write: Callable[[Path], object]) -> Path:
-        """Writes the trace by `write(path)`, and returns its path.
+        """Writes the trace to its file, and returns the path of the file.
 
-        A default name is claimed first: an empty file is created under the first name that is free. So parallel runs
-        get different names. If `write` raises an error, the claim is removed.
+        If the user named no file, an empty file is created first, under the first default name that
+        is free. So parallel runs get different names. If `write` raises an error, the empty file is
+        removed.
 
-        Raises UsageError if the trace cannot be written.
+        Args:
+            write: A function that writes the trace to the path that it gets.
+
+        Raises:
+            UsageError: The trace cannot be written.
         """
         if self.path is not None:
             write(self.path)
@@ -90,12 +99,13 @@ class TraceTarget:
 
 
 def trace_target(named: str | None, stem: str, rank: int | None = None) -> TraceTarget:
-    """Returns where the trace of a run goes.
+    """Returns the file to which the trace of a run is written.
 
     Args:
-        named: The file that the user named, or None for a default name in the current folder.
-        stem: The beginning of the default name.
-        rank: The rank of this process in a distributed run. Each rank has its own name: train-rank1.trace.json.gz.
+        named: The file that the user named; None for a default name in the current folder.
+        stem: The beginning of the default name, such as "train".
+        rank: The rank of this process in a distributed run, which becomes a part of the name:
+            train-rank1.trace.json.gz. None if the run is not distributed.
     """
     suffix = "" if rank is None else f"-rank{rank}"
     if named is None:
@@ -106,9 +116,11 @@ def trace_target(named: str | None, stem: str, rank: int | None = None) -> Trace
 
 
 def check_folders(targets: Sequence[Path]) -> None:
-    """Raises UsageError if the folder of a file in `targets` cannot be written to.
+    """Checks that files can be created in the folders of all files in `targets`. Commands call this
+    before the program runs.
 
-    Verbs call this before the program runs.
+    Raises:
+        UsageError: A folder cannot be written to.
     """
     for target in targets:
         if target.exists() and not target.is_file():
@@ -122,12 +134,14 @@ def check_folders(targets: Sequence[Path]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The outcome of a recording.
+    """What is left of a recording: its trace, and the recorded run.
 
     Attributes:
         file: The trace, or another file that has the run. None if there is none.
-        timeline: The recorded run, for the report. None if nothing was recorded, or if no report was requested.
-        lost: Whether the recorder failed before it recorded anything, or the trace could not be written.
+        timeline: The recorded run, for the report. None if nothing was recorded, or if no report
+            was requested.
+        lost: Whether the recorder failed before it recorded anything, or the trace could not be
+            written.
     """
 
     file: Path | None = None
@@ -138,16 +152,17 @@ class Kept:
 def keep_recording(
     folder: Path, target: TraceTarget, events: Sequence[Event], *, missing: str | None, quiet: bool, read: bool
 ) -> Kept:
-    """Makes the trace of a recording, and publishes it. Then removes the recording's folder. If the trace cannot be
-    written, prints the reason, and the folder stays.
+    """Makes the trace of a recording, and writes it to its file. After that, removes the folder of
+    the recording. If the trace cannot be written, prints the reason, and does not remove the
+    folder.
 
     Args:
-        folder: The recording's folder.
-        target: Where the trace goes.
-        events: The journal of the recording.
+        folder: The folder of the recording.
+        target: The file to which the trace is written.
+        events: The events that the recorded program wrote.
         missing: Why the recording never began; None if it began.
         quiet: Whether to print errors only.
-        read: Whether to return the timeline.
+        read: Whether to return the recorded run, for a report.
     """
     try:
         with working("writing the trace", quiet=quiet):
@@ -174,7 +189,13 @@ def keep_recording(
 
 
 def published(target: TraceTarget, write: Callable[[Path], object]) -> Path | None:
-    """Publishes a trace, and returns its path. If it cannot be written, prints the reason and returns None."""
+    """Writes a trace to its file, and returns the path of the file. If the trace cannot be written,
+    prints the reason and returns None.
+
+    Args:
+        target: The file to which the trace is written.
+        write: A function that writes the trace to the path that it gets.
+    """
     try:
         return target.publish(write)
     except UsageError as error:
@@ -183,7 +204,21 @@ def published(target: TraceTarget, write: Callable[[Path], object]) -> Path | No
 
 
 def make_trace(folder: Path, path: Path, missing: str | None) -> str | None:
-    """Writes the trace of a recording. Arguments, result and errors are those of `recording.trace.write`."""
+    """Writes the trace of a recording to a file.
+
+    Args:
+        folder: The folder of the recording.
+        path: The file to write.
+        missing: Why the recording never began; None if it began.
+
+    Returns:
+        None if the file has the recording. If it has the program's first steps instead, a clause
+        that says why.
+
+    Raises:
+        TraceError: Nothing was recorded.
+        UsageError: The file cannot be written.
+    """
     from unstall.recording.trace.write import write_trace
 
     return write_trace(folder, path, missing=missing)
@@ -219,5 +254,7 @@ def _read(file: Path, name: str, *, quiet: bool) -> Timeline:
 
 
 def kept_in(folder: Path) -> str:
-    """Returns a sentence that says where a recording is kept. Its trace could not be written."""
+    """Returns a sentence that says in which folder a recording is, because its trace could not be
+    written.
+    """
     return f"the recording is kept in {folder}; unstall recover {folder} writes its trace"

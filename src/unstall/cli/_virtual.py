@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from unstall.virtual.stopping import Until
 
 VIRTUAL = "virtual"
-"""The event of a journal that says that the program runs on a virtual GPU."""
+"""The name of an event in the journal (the file of events) of a recording. It says that the program
+runs on a virtual GPU.
+"""
 _OF_REAL_GPUS = ("--recorder", "--lines", "--shapes")
 _MARKED = ("annotation", "optimizer")
 _WARMUP = Settings("").warmup
@@ -50,8 +52,8 @@ def add_virtual_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_simulation_options(group: argparse._ActionsContainer) -> None:
-    """Adds the options --numerics and --host. --numerics says what a virtual GPU computes. --host says how the host's
-    own work is timed.
+    """Adds the options --numerics and --host to a parser. --numerics says what a virtual GPU
+    computes. --host says how the host's own work is timed.
     """
     group.add_argument(
         "--numerics",
@@ -73,9 +75,10 @@ def add_simulation_options(group: argparse._ActionsContainer) -> None:
 
 
 def options_of(args: argparse.Namespace) -> MachineOptions | None:
-    """Returns the options of the virtual GPU that --gpu asks for. Returns None if --gpu is not given.
+    """Returns the options of the virtual GPU that --gpu selects; None if --gpu is not given.
 
-    Raises UsageError if options exclude each other.
+    Raises:
+        UsageError: Options exclude each other.
     """
     if args.gpu is None:
         for name in ("numerics", "host", "warm"):
@@ -91,11 +94,11 @@ def options_of(args: argparse.Namespace) -> MachineOptions | None:
 
 
 def command_with_gpu(args: argparse.Namespace) -> str:
-    """Returns the given command, changed so that it runs on a virtual GPU. Leaves out options that exist only for a
-    real GPU.
+    """Returns the command of the user, changed so that it runs on a virtual GPU. Options that exist
+    only for a real GPU are left out.
 
-    Under torchrun, the command has one virtual GPU for each process on this machine. torchrun's own options are not
-    known, so the command has "…" in their place.
+    Under torchrun, the command has one virtual GPU for each process on this machine. torchrun's own
+    options are not known, so the command has "…" in their place.
     """
     words: list[str] = args.words[1:]
     program = len(words) - len(args.program)
@@ -125,8 +128,11 @@ def _without_gpu(words: Sequence[str]) -> Iterator[str]:
 
 
 def get_ready(gpu: str) -> None:
-    """Compiles the virtual GPU now, rather than in the programs that will use it. `gpu` is a value of --gpu. Raises
-    UnstallError if the GPU is unknown, or if the virtual GPU cannot be compiled.
+    """Compiles the virtual GPU now, so that the programs that will use it do not have to. `gpu` is
+    a value of the option --gpu.
+
+    Raises:
+        UnstallError: The GPU is unknown, or the virtual GPU cannot be compiled.
     """
     _build_for(parse(gpu))
 
@@ -142,8 +148,11 @@ def _build_for(options: MachineOptions) -> None:
 
 @contextmanager
 def virtual_gpu_for_children(options: MachineOptions) -> Iterator[None]:
-    """Gives the virtual GPU to the child processes that start in the block. Raises UnstallError if that is
-    impossible.
+    """Child processes that start during the block run on the virtual GPU. `options` says which
+    virtual GPU, and how it works.
+
+    Raises:
+        UnstallError: Child processes cannot get the virtual GPU.
     """
     from unstall.virtual.machine import ARMED_BY
 
@@ -153,9 +162,12 @@ def virtual_gpu_for_children(options: MachineOptions) -> Iterator[None]:
 
 
 def ask_to_stop(folder: Path, args: argparse.Namespace) -> None:
-    """If --stop is given, asks the program to end after the steps or the time that the other options select.
+    """If --stop is given, asks the program to end after the steps or the time that the other
+    options select.
 
-    `folder` is the folder in which the program stores its run.
+    Args:
+        folder: The folder in which the program stores its run.
+        args: The parsed arguments.
     """
     from unstall.virtual.stopping import ask
 
@@ -172,7 +184,13 @@ def _until(args: argparse.Namespace) -> Until:
 
 
 def tell_of_stop(folder: Path, args: argparse.Namespace) -> None:
-    """Prints after how many steps --stop ended the program, or why --stop did not end the program."""
+    """If --stop is given, prints after how many steps it ended the program, or why it did not end
+    the program.
+
+    Args:
+        folder: The folder in which the program stores its run.
+        args: The parsed arguments.
+    """
     from unstall.virtual.stopping import steps_of_ended, stopped_after
 
     steps = stopped_after(folder)
@@ -195,8 +213,8 @@ def tell_of_stop(folder: Path, args: argparse.Namespace) -> None:
 
 @contextmanager
 def spare_memory() -> Iterator[str]:
-    """Yields the path of an empty file in memory. While the block runs, other processes of this user can write to
-    it.
+    """Yields the path of an empty file in memory. While the block runs, other processes of this
+    user can write to this file.
     """
     file = os.memfd_create("unstall-run")
     try:
@@ -206,7 +224,13 @@ def spare_memory() -> Iterator[str]:
 
 
 def note_virtual_run(folder: Path, options: MachineOptions, program: Sequence[str]) -> None:
-    """Notes in the folder of a run what `unstall recover` needs. `program` is the program's command line."""
+    """Writes to the folder of a run what `unstall recover` needs to write the trace of the run.
+
+    Args:
+        folder: The folder of the run.
+        options: The options of the virtual GPU.
+        program: The program and its arguments.
+    """
     from unstall.recording.journal import Journal
 
     named = " ".join(program[: 2 if program[0] == "-m" else 1])  # the arguments may hold secrets
@@ -225,9 +249,17 @@ def note_virtual_run(folder: Path, options: MachineOptions, program: Sequence[st
 def keep_virtual_run(
     place: RunPlace, target: TraceTarget, options: MachineOptions, ended: Exit, args: argparse.Namespace
 ) -> Kept:
-    """Writes the trace of a run on the virtual GPU, and removes the run's folder. If the trace cannot be written,
-    prints the reason, and keeps the folder if it has the run. The timeline of the result has the same part of the run
-    as the trace.
+    """Writes the trace of a run on the virtual GPU, and removes the folder of the run. If the trace
+    cannot be written, prints the reason, and does not remove a folder that contains the run.
+
+    The timeline of the result has the same part of the run as the trace.
+
+    Args:
+        place: Where the program stored its run.
+        target: The file to which the trace is written.
+        options: The options of the virtual GPU.
+        ended: How the program ended.
+        args: The parsed arguments.
     """
     folder = Path(place.folder)
     lost = True
@@ -261,8 +293,15 @@ def keep_virtual_run(
 
 
 def read_run(place: RunPlace, ended: Exit) -> Timeline | None:
-    """Returns the program's run on the virtual GPU. If there is no such run, prints a reason and returns None. Raises
-    TraceError if there was a run that could not be kept.
+    """Returns a program's run on the virtual GPU. If there is none, prints a reason and returns
+    None.
+
+    Args:
+        place: Where the program stored its run.
+        ended: How the program ended.
+
+    Raises:
+        TraceError: There was a run that could not be stored.
     """
     from unstall.read import load
 
@@ -291,15 +330,16 @@ def read_run(place: RunPlace, ended: Exit) -> Timeline | None:
 
 
 def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
-    """Returns the steps, or the stretch of time, that the options --warmup, --steps, --after and --for select.
+    """Returns the part of a run that the options --warmup, --steps, --after and --for select.
 
-    If only --warmup is given, all steps after the warm-up are selected. If only --steps is given, the usual warm-up is
-    skipped. Without any of these options, the part after the usual warm-up is selected. In this last case, the whole
-    run is selected if it has no step boundaries, no steps after the warm-up, or any races, because races may be
-    anywhere in the run.
+    If only --warmup is given, all steps after the warm-up are selected. If only --steps is given,
+    the usual warm-up is skipped. If none of these options is given, the part after the usual
+    warm-up is selected. In this last case, the whole run is selected if it has no step boundaries,
+    no steps after the warm-up, or any races, because races may be anywhere in the run.
 
-    If a device failed, returns the whole run, regardless of the options. If the selected part is empty, returns the
-    whole run with a note in `Meta.shortfall`. There is also a note in `Meta.shortfall` if the run has too few steps.
+    If a device failed, returns the whole run, regardless of the options. If the selected part is
+    empty, returns the whole run with a note in `Meta.shortfall`. There is also a note in
+    `Meta.shortfall` if the run has too few steps.
     """
     if (not len(timeline.host) and not len(timeline.device)) or len(timeline.faults):
         return timeline
@@ -310,7 +350,9 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
 
 
 class _EmptyError(Exception):
-    """The selected part of a run is empty. The message is a clause that says why and what to do."""
+    """Raised when the selected part of a run is empty. The message is a clause that says why and
+    what to do.
+    """
 
 
 def _part(timeline: Timeline, args: argparse.Namespace) -> Timeline:
@@ -386,8 +428,8 @@ def _short_of(timeline: Timeline, shortfall: str) -> Timeline:
 
 
 def told_of_faults(timeline: Timeline) -> str:
-    """Returns the verdict on a run in which a device failed. The verdict is printed for ranks whose report is not
-    printed.
+    """Returns the verdict on a run in which a device failed, as text. It is printed for ranks whose
+    report is not printed.
     """
     from unstall.diagnose.explain import explain
 
@@ -395,7 +437,9 @@ def told_of_faults(timeline: Timeline) -> str:
 
 
 def write_run(timeline: Timeline, path: Path, metadata: Mapping[str, object]) -> None:
-    """Writes a run on the virtual GPU as a trace file. `metadata` is that of the machine's options."""
+    """Writes a run on the virtual GPU to the file `path`, as a trace. `metadata` has facts about
+    the virtual GPU that the trace stores.
+    """
     from unstall.virtual.profiler.trace_file import write_trace
 
     write_trace(timeline, path, metadata)

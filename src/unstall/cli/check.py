@@ -49,8 +49,9 @@ _NOT_CONFIGURED = (
     *("against", "full", "blame", "pin-down", "core-dump", "core-dump-to", "hang-after", "end-hung", "races"),
     *("output", "format", "json", "top", "scrub-paths", "quiet"),
 )
-"""Options of `unstall run` that `check` does not take from pyproject.toml: `check` does not have them, or they are for
-the report of `run`."""
+"""Options of `unstall run` that `unstall check` does not take from pyproject.toml: it does not have
+them, or they are for the report of `unstall run`.
+"""
 
 _NO_BUDGET = (
     "no budget is set: give one, such as --max-syncs-per-step 0, or put it into pyproject.toml, as a key of "

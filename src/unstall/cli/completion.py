@@ -19,13 +19,13 @@ from unstall.cli._completed import FOLDER, Values, values_of
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a verb.
+    """One option of a verb, such as `run`, with what a shell suggests for it.
 
     Attributes:
         names: The names of the option, such as -q and --quiet.
         about: The help text.
         takes_value: Whether a value follows the option.
-        values: The possible completions of the value.
+        values: What a shell suggests as the value.
     """
 
     names: tuple[str, ...]
@@ -36,7 +36,14 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One verb. `arguments` contains the possible completions of the verb's positional arguments."""
+    """One verb, such as `run`, with what a shell suggests for it.
+
+    Attributes:
+        name: The verb.
+        about: The first sentence of its help text.
+        options: Its options.
+        arguments: What a shell suggests as its positional arguments.
+    """
 
     name: str
     about: str

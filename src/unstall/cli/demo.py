@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from unstall.timeline.columns import Timeline
 
 SHIPPED = Path(__file__).parents[1] / "demo"
-"""The folder with the two programs of the demo, and with a trace of each program that the command RUN wrote."""
+"""The folder that comes with unstall for the demo. It has two programs, and a trace of each that
+the command RUN wrote.
+"""
 PROGRAMS = {"train": "a training loop that stalls", "mended": "the same loop, mended as the report says"}
 RUN = ("run", "--gpu", "h200", "--steps", "2")
 _FOLDER, _REPORT = "unstall-demo", "report.html"

@@ -20,7 +20,7 @@ _DRIVER = Path("/proc/driver/nvidia")
 
 
 class Check(TypedDict):
-    """A part of the machine that unstall looks for.
+    """A part of the machine that unstall can use, such as CUPTI, and whether it was found.
 
     Attributes:
         name: The name of the part.
@@ -72,7 +72,9 @@ def _filled(text: str, head: str, columns: int) -> str:
 
 
 def examine() -> list[Check]:
-    """Looks for all parts of the machine that unstall can use. Returns them in the order in which they are printed."""
+    """Looks for all parts of the machine that unstall can use, such as CUPTI. Returns them in the
+    order in which they are printed.
+    """
     import platform
     from importlib import metadata
 
@@ -273,8 +275,8 @@ def torch_recorder(torch: str | None, seen: Mapping[str, str], environment: Mapp
     """Returns whether torch.profiler can record a GPU on this machine.
 
     Args:
-        torch: The installed version of torch, or None.
-        seen: Torch's description of itself, from `_probe_torch`.
+        torch: The installed version of torch; None if torch is not installed.
+        seen: Facts about torch, as a process that imported it printed them; or {"error": reason}.
         environment: The environment variables.
     """
     lacks: str | None = None
@@ -299,13 +301,15 @@ def torch_recorder(torch: str | None, seen: Mapping[str, str], environment: Mapp
 
 
 def source_lines(python: tuple[int, int], *, stacks: str | None, is_built: bool) -> Check:
-    """Returns how source lines are found during a recording. Some method always works.
+    """Returns how a recording on this machine finds the source line of each launch. There is always
+    a way.
 
     Args:
         python: The version of Python.
         stacks: Why stacks cannot be read at each CUDA call; None if they can be read.
-        is_built: Whether the C extension of the line clock is built. The line clock follows source lines by
-            sys.monitoring or sys.settrace. The line clock is used if stacks cannot be read.
+        is_built: Whether the C extension of the line clock is built. The line clock follows which
+            source lines run, by sys.monitoring or sys.settrace. It is used if stacks cannot be
+            read.
     """
     clock = f"{'sys.monitoring' if python >= (3, 12) else 'sys.settrace'}, in {'C' if is_built else 'Python'}"
     notes = []

@@ -32,9 +32,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def described(name: str) -> dict[str, Any]:
-    """Returns a description of the GPU with this name or file. The description has the GPU's names, memory and number
-    of multiprocessors. The description says where the costs of the GPU's work come from, and where each part of the
-    GPU's file comes from. Raises UsageError for an unknown GPU.
+    """Returns a description of a GPU that can be used as a virtual one.
+
+    It has the GPU's names, its memory and its number of multiprocessors. It says where the costs of
+    the GPU's work come from, and where each part of the GPU's file comes from.
+
+    Args:
+        name: The name of the GPU, or the path of its file.
+
+    Raises:
+        UsageError: The GPU is unknown.
     """
     from unstall.virtual.costs.gpu_file import gpu_named
     from unstall.virtual.costs.origins import PARTS

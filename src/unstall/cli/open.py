@@ -54,6 +54,8 @@ def _page(path: Path) -> Path:
 
 
 def page_of(path: Path) -> Path:
-    """Returns the path of the HTML report for a file, such as train.report.html for train.trace.json.gz."""
+    """Returns the path of the HTML report for a trace or a saved result, such as train.report.html
+    for train.trace.json.gz.
+    """
     stem = path.name.removesuffix(TRACE_ENDING) if path.name.endswith(TRACE_ENDING) else path.name.partition(".")[0]
     return path.with_name(f"{stem or path.name}{_PAGE_ENDING}")

@@ -80,13 +80,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def run_program(args: argparse.Namespace, explain: Explain, blame: Blame | None = None) -> int:
-    """Runs the program, records it, and returns its exit code.
+    """Runs a program, records it, and returns its exit code.
 
     Args:
         args: The parsed arguments.
-        explain: Called when the program has ended, to report on the run.
-        blame: Called if --blame is given and the GPU is real. This function runs the program, and nothing is recorded.
-            The default is `run_blamed`.
+        explain: A function that is called when the program has ended, to report on the run.
+        blame: A function that is called instead of recording if --blame is given and the GPU is
+            real. It runs the program. If None, `run_blamed`.
     """
     if sys.platform != "linux":
         raise UsageError("run needs Linux; elsewhere record within the program: with unstall.record(): …")
@@ -258,9 +258,14 @@ def _explain(timeline: Timeline, args: argparse.Namespace, trace: Path) -> Repor
 
 
 def explained(timeline: Timeline, args: argparse.Namespace) -> Report:
-    """Returns the report of a program that has just run.
+    """Returns the report on a run that has just been recorded.
 
-    If no annotation has the name of --step, prints an error, and explains the run without --step and --user.
+    If no annotation has the name that the option --step gives, prints an error, and explains the
+    run without --step and --user.
+
+    Args:
+        timeline: The recorded run.
+        args: The parsed arguments.
     """
     from unstall.answers.explain import explain
 
