@@ -1,1 +1,3 @@
-"""The course: experiments of asynchronous execution, each a short script with the figures that its author saw."""
+"""The course: experiments on asynchronous execution. Each is a short script, with the figures that
+its author saw.
+"""

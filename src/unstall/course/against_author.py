@@ -1,4 +1,6 @@
-"""Compares figures with those of an experiment's author, where both are of the same kind of GPU."""
+"""Compares the figures of an experiment with those that its author saw, if both were measured on
+the same kind of GPU.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,17 @@ from unstall.course.row import Row
 
 @dataclass(frozen=True, slots=True)
 class Against:
-    """One figure beside the author's.
+    """One figure of an experiment, compared with that of the experiment's author.
 
     Attributes:
         label: What the figure is of.
         author: The author's figure, as text.
         ours: Our figure, as text.
         ratio: Our figure divided by the author's.
-        within: The factor within which it should be.
+        within: The factor by which the two may differ.
         used: Whether the author's figure was used to make the model of the GPU.
-        why: Why the figure is missed; "" if that is not known, or if it is not missed.
+        why: Why the figures differ by more than `within`; "" if they do not, or if the reason is
+            not known.
     """
 
     label: str
@@ -33,17 +36,18 @@ class Against:
 
     @property
     def missed(self) -> bool:
-        """Whether the figure differs from the author's by more than it should."""
+        """Whether our figure differs from the author's by more than the factor `within`."""
         return not 1 / self.within <= self.ratio <= self.within
 
 
 def against_author(row: Row, device: str, figures: Mapping[str, str]) -> Iterator[Against]:
-    """Yields each figure that should be within a factor of the author's. Yields none if the author had another device.
+    """Yields the figures of an experiment for which a factor is known by which they may differ from
+    the author's. Yields none if the author had another device.
 
     Args:
-        row: The row.
-        device: The model name of the device that `figures` are of.
-        figures: Figures by their labels, as the script printed them.
+        row: The experiment.
+        device: The model name of the device on which `figures` were measured.
+        figures: Our figures by their labels, as the script printed them.
     """
     author = row.author
     if author is None or author.device != device:

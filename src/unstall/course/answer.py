@@ -1,4 +1,4 @@
-"""`Studied`: the results of experiments. It shows and saves itself."""
+"""`Studied`: the results of experiments of the course, with methods to show and save them."""
 
 from __future__ import annotations
 
@@ -35,17 +35,19 @@ _NEXT = (
 
 @dataclass(frozen=True, repr=False, slots=True)
 class Studied(Shown):
-    """The results of experiments: their output, their figures beside the author's, and whether the phenomena hold."""
+    """The results of experiments of the course: the scripts' output, their figures beside the
+    authors', and which checks hold. `print` shows them. `save` writes them to a file.
+    """
 
     experiments: Sequence[Experiment]
 
     @property
     def holds(self) -> bool:
-        """Whether all scripts ran, and everything that should hold does."""
+        """Whether all scripts ran, and all checks of their figures hold."""
         return all(experiment.holds for experiment in self.experiments)
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the report."""
+        """Returns the results as a document. If `scrub_paths` is set, file paths are shortened."""
         return Document(
             title="unstall course",
             about=(),
@@ -71,10 +73,10 @@ def _name(number: int) -> str:
 
 @dataclass(frozen=True, repr=False, slots=True)
 class Listed(Shown):
-    """The table of all experiments."""
+    """The table of all experiments of the course. `print` shows it. `save` writes it to a file."""
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the table: the number, the name and the question of each experiment."""
+        """Returns the table as a document: the number, the name and the question of each experiment."""
         rows = table()
         topics = dict.fromkeys(row.topic for row in rows.values())
         return Document(

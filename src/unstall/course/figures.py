@@ -29,18 +29,20 @@ _SCALES: Final = {
     "x": ("x", 1.0),
     "": ("", 1.0),
 }
-"""For each unit of a text: the unit of the value, and the factor to it."""
+"""Maps each unit of a text to `(unit, factor)`: the unit in which the value is stored, and the
+factor from the text's unit to it.
+"""
 _LINE = re.compile(r"\s*(?P<label>.*\S): +(?P<text>(?P<number>-?[\d,]*\.?\d+(?:e[+-]?\d+)?) ?(?P<unit>[a-zµA-Z%]*))\s*")
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One figure.
+    """One figure of an experiment of the course.
 
     Attributes:
-        label: What the figure is of.
+        label: What the figure is of, such as "with synchronize".
         text: The figure as it was printed, such as "531.2 us".
-        value: The figure in `unit`.
-        unit: "s", "bytes", "%", "x", or "" for a count.
+        value: The figure as a number, in `unit`.
+        unit: "s", "bytes", "%", "x" (times as much), or "" for a count.
     """
 
     label: str
@@ -59,14 +61,22 @@ def figure_in(line: str) -> Figure | None:
 
 
 def figures_in(output: str) -> Iterator[Figure]:
-    """Yields the figures in the output of a script, in order."""
+    """Yields the figures in the output of a script, in order. Lines without a figure are ignored."""
     for line in output.splitlines():
         if (found := figure_in(line)) is not None:
             yield found
 
 
 def figure(label: str, text: str) -> Figure:
-    """Returns a figure that was written down as text, such as "534 us". Raises UnstallError for other text."""
+    """Returns a figure whose value is given as text, such as "534 us".
+
+    Args:
+        label: What the figure is of.
+        text: The value with its unit.
+
+    Raises:
+        UnstallError: `text` is not a value with a unit.
+    """
     found = figure_in(f"{label}: {text}")
     if found is None:
         raise UnstallError(f"{label}: {text!r} is no figure")

@@ -1,5 +1,5 @@
-"""Makes a Jupyter notebook (nbformat 4) of a script. A cell of code begins at each `# %%`; the text behind it, and the
-script's docstring, become cells of text.
+"""Converts a script to a Jupyter notebook (nbformat 4). A code cell begins at each line `# %%`. The
+text after it, and the script's docstring, become text cells.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _MARK = "# %%"
 
 
 def notebook(name: str, row: Row, source: str) -> str:
-    """Returns a script as a notebook, in JSON. The same script always gives the same text.
+    """Returns the notebook of an experiment, in JSON. The same script always gives the same text.
 
     Args:
-        name: The name of the row.
-        row: The row.
-        source: The source of the script.
+        name: The name of the experiment.
+        row: The experiment.
+        source: The source of its script.
     """
     cells = [_text(f"# {row.number}. {row.question}"), *_cells(source), _text(f"**What to learn.** {row.learn}")]
     options = f'"t4", numerics="{row.numerics}", host="{row.host}"'

@@ -1,4 +1,6 @@
-"""The figures that experiments showed earlier, on virtual GPUs and on real ones. `benchmarks/course.py` writes them."""
+"""The figures that experiments showed earlier, on virtual GPUs and on real ones.
+`benchmarks/course.py` writes the file that contains them.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,17 @@ FILE = Path(__file__).with_name("recorded.json")
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of all rows on one GPU.
+    """The figures of all experiments of the course on one GPU.
 
     Attributes:
         device: The model name of the GPU, such as "NVIDIA H100 80GB HBM3".
         virtual: Whether the GPU is a virtual one.
         torch: The version of torch.
         date: The day, such as "2025-01-31".
-        figures: By the name of a row, its figures by their labels, as its script printed them.
-        problems: By the name of a row, why its script failed, or which checks do not hold.
+        figures: Maps the name of an experiment to its figures: a dict from labels to texts, as the
+            script printed them.
+        problems: Maps the name of an experiment to the reason why its script failed, or to the
+            checks that do not hold. Experiments without a problem are missing.
     """
 
     device: str
@@ -32,10 +36,17 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recorded() -> dict[str, Recorded]:
-    """Returns the recorded figures by the short name of the GPU: "t4", "h200", "h100"."""
+    """Returns the recorded figures of the course's experiments. The keys are short names of GPUs:
+    "t4", "h200", "h100".
+    """
     return from_json(FILE.read_bytes(), dict[str, Recorded]) if FILE.exists() else {}
 
 
 def heading(name: str, of: Recorded) -> str:
-    """Returns the heading of a GPU's figures, such as "T4 (virtual)"."""
+    """Returns the heading of the column with a GPU's figures, such as "T4 (virtual)".
+
+    Args:
+        name: The short name of the GPU, such as "t4".
+        of: The figures on this GPU.
+    """
     return f"{name.upper()} ({'virtual' if of.virtual else 'real'})"

@@ -1,4 +1,4 @@
-"""The result of experiments, as data. Its JSON form is `unstall.course/1`."""
+"""The results of experiments of the course, as data. Their JSON form is `unstall.course/1`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ SCHEMA = "unstall.course/1"
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """A checked part of a phenomenon.
+    """The outcome of one check of an experiment's figures.
 
     Attributes:
         sentence: What should hold.
         holds: Whether it holds.
-        value: The figure, or the ratio of two figures. None if a figure is missing.
+        value: The figure that was checked, or the ratio of two figures. None if a figure is
+            missing.
         reason: The value and its limits, in words.
     """
 
@@ -26,19 +27,19 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True):
-    """What one experiment showed.
+    """What one experiment of the course showed.
 
     Attributes:
-        name: The name of the row.
-        number: The number of the row.
+        name: The name of the experiment.
+        number: The number of the experiment.
         question: The question that the experiment answers.
-        gpu: The name of the virtual GPU, or None for this machine's GPU.
-        output: What the script printed.
-        said: What it printed to stderr.
-        failure: Why the script failed; "" if it did not.
-        figures: The figures in the output.
-        checks: The checked phenomenon.
-        learn: What to learn from it.
+        gpu: The name of the virtual GPU; None for this machine's GPU.
+        output: What the script printed to stdout.
+        said: What the script printed to stderr.
+        failure: Why the script failed; "" if it did not fail.
+        figures: The figures in `output`.
+        checks: The outcomes of the checks of these figures.
+        learn: What to learn from the experiment.
     """
 
     name: str
@@ -54,12 +55,12 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def holds(self) -> bool:
-        """Whether the script ran, and everything that should hold does."""
+        """Whether the script ran, and all checks of its figures hold."""
         return not self.failure and all(check.holds for check in self.checks)
 
 
 class Course(msgspec.Struct, frozen=True, kw_only=True):
-    """The results of several experiments."""
+    """The results of several experiments of the course."""
 
     schema: str = SCHEMA
     experiments: tuple[Experiment, ...]

@@ -1,4 +1,6 @@
-"""A row of the course: an experiment's question, its author's figures, and the checks of its phenomenon."""
+"""An experiment of the course (a row of its table): the question, the figures that the author saw,
+and the checks of the figures.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,16 @@ from unstall.virtual.options import HostClock, Numerics
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """What the author of an experiment saw.
+    """What the author of an experiment of the course saw.
 
     Attributes:
         device: The author's device, such as "Tesla T4".
-        figures: The figures by their labels, each as a script prints it: {"with synchronize": "534 us"}.
-        within: For some labels, the factor within which a virtual GPU of the author's kind must meet the figure. 1
-            means that they must be equal.
-        used: The labels of figures that were used to make the model of the virtual GPU, so that meeting them proves
-            little.
+        figures: Maps a label to the author's figure, as a script prints it: {"with synchronize":
+            "534 us"}.
+        within: Maps some of the labels to a factor. On a virtual GPU of the author's kind, the
+            figure may differ from the author's by this factor. 1 means that both must be equal.
+        used: The labels of figures that were used to make the model of the virtual GPU. That the
+            model meets them proves little.
     """
 
     device: str
@@ -30,17 +33,18 @@ class Author:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A part of an experiment's phenomenon, as limits on a figure or on the ratio of two figures.
+    """A check of an experiment's figures: limits on a figure or on the ratio of two figures.
 
-    A check holds on every GPU, so it limits no time: only ratios, counts and bytes.
+    A check must hold on every GPU, so it limits no time: only ratios, counts and bytes.
 
     Attributes:
         sentence: What holds, as a sentence.
         of: The label of the figure.
-        over: The label of the figure by which `of` is divided. If None, `of` itself is checked.
-        at_least: The lower limit.
-        at_most: The upper limit.
-        equal: The exact value, in place of limits.
+        over: The label of the figure by which the figure `of` is divided. If None, the figure `of`
+            itself is checked.
+        at_least: The lower limit; None if there is none.
+        at_most: The upper limit; None if there is none.
+        equal: The exact value, instead of limits; None if there are limits.
     """
 
     sentence: str
@@ -53,22 +57,25 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One experiment.
+    """One experiment of the course.
 
     Attributes:
-        number: The number of the row, from 1.
-        topic: The heading under which the row is listed.
-        related: The numbers of rows to do next.
+        number: The number of the experiment, from 1.
+        topic: The heading under which the experiment is listed.
+        related: The numbers of the experiments to do next.
         question: The question that the experiment answers.
         author: What the author saw; None if no figures of an author are known.
-        checks: The phenomenon.
+        checks: What the figures should show on every GPU.
         learn: What to learn from the experiment, in two or three sentences.
-        missed: For each label at which our figure is far from the author's: why.
-        numerics: What the virtual GPU computes. "skip" leaves out the values of large tensors, which is much faster.
-        host: How the virtual GPU times the host's own work. "mixed" is for rows about work on the CPU.
-        then: Further commands for the trace that `unstall course NAME --explain` leaves: pairs of (command, what it
-            shows).
-        needs: A package that the script imports, besides PyTorch; "" if none. `unstall[course]` has it.
+        missed: Maps the label of a figure that is far from the author's to the reason.
+        numerics: What the virtual GPU computes. "skip" leaves out the values of large tensors,
+            which is much faster.
+        host: How the virtual GPU times the host's own work. "mixed" is for experiments with work on
+            the CPU.
+        then: Further commands for the trace that `unstall course NAME --explain` leaves: pairs of
+            (command, what it shows).
+        needs: A package that the script imports, besides PyTorch; "" if none. `unstall[course]`
+            installs it.
     """
 
     number: int

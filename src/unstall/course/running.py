@@ -1,4 +1,4 @@
-"""Runs an experiment in a process of its own, and checks its phenomenon."""
+"""Runs the script of an experiment in a process of its own, and checks the figures that it prints."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ LIMIT_S = 120.0
 
 
 def run(script: Path, row: Row, gpu: str | None, limit_s: float = LIMIT_S) -> Experiment:
-    """Runs the script of a row.
+    """Runs the script of an experiment, and checks the figures that it prints.
 
     Args:
         script: The script.
-        row: The row.
-        gpu: The name of a virtual GPU, or None for the GPU of this machine.
+        row: The experiment.
+        gpu: The name of a virtual GPU; None for the GPU of this machine.
         limit_s: How many seconds the script may take.
 
     Returns:
-        What the script printed, and which checks hold. If the script fails, `failure` says why, and no check holds.
+        What the script printed, and which checks hold. If the script fails, the field `failure`
+        says why, and no check holds.
     """
     if row.needs and find_spec(row.needs) is None:
         output, said, failure = "", "", f"the script needs {row.needs}: pip install 'unstall[course]'"
@@ -60,12 +61,16 @@ def _command(path: str, row: Row, gpu: str | None) -> list[str]:
 
 
 def options(row: Row, gpu: str) -> list[str]:
-    """Returns the options of `unstall run` with which a row runs on a virtual GPU."""
+    """Returns the options of `unstall run` with which an experiment runs on the virtual GPU `gpu`."""
     return ["--gpu", gpu, "--numerics", row.numerics, "--host", row.host]
 
 
 def checked(check: Check, figures: Mapping[str, Figure]) -> Checked:
-    """Checks a part of a phenomenon. It does not hold if a figure is missing."""
+    """Returns the outcome of one check of an experiment's figures. The check does not hold if a
+    figure is missing.
+
+    `figures` maps the label of a figure to the figure.
+    """
     missing = [label for label in (check.of, check.over) if label is not None and label not in figures]
     if missing:
         return Checked(check.sentence, False, None, f"the script did not print {missing[0]!r}")

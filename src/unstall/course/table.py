@@ -1,4 +1,6 @@
-"""The table of rows. Each file in `rows/` is a row, and is found by itself."""
+"""The table of the course's experiments. Each file in `rows/` is an experiment. A new file there
+adds an experiment.
+"""
 
 from __future__ import annotations
 
@@ -21,24 +23,28 @@ SCRIPTS = Path(__file__).parent / "experiments"
 
 @cache
 def table() -> dict[str, Row]:
-    """Returns all rows by name, in the order of their numbers."""
+    """Returns all experiments of the course by name, in the order of their numbers."""
     found = {name: row(name) for name in names()}
     return dict(sorted(found.items(), key=lambda item: item[1].number))
 
 
 def names() -> list[str]:
-    """Returns the names of all rows, in alphabetical order. Imports no row."""
+    """Returns the names of all experiments of the course, in alphabetical order. Imports none of them."""
     return sorted(module.name for module in pkgutil.iter_modules(rows.__path__))
 
 
 def row(name: str) -> Row:
-    """Returns the row with this name."""
+    """Returns the experiment with the name `name`."""
     found: Row = import_module(f"unstall.course.rows.{name}").ROW
     return found
 
 
 def name_of(word: str) -> str:
-    """Returns the name of the row that a word means: a name, or a number. Raises UsageError if there is none."""
+    """Returns the name of an experiment. `word` is the name itself, or the experiment's number.
+
+    Raises:
+        UsageError: There is no such experiment.
+    """
     if word in names():
         return word
     numbers = {str(row.number): name for name, row in table().items()}
@@ -55,5 +61,5 @@ def name_of(word: str) -> str:
 
 
 def script(name: str) -> Path:
-    """Returns the path of a row's script."""
+    """Returns the path of an experiment's script. `name` is the name of the experiment."""
     return SCRIPTS / f"{name}.py"

@@ -1,1 +1,3 @@
-"""One file a row. It has the name of the row's script in `experiments/`, and defines `ROW`."""
+"""The experiments of the course, one file each. The file has the name of the experiment's script in
+`experiments/`, and defines `ROW`.
+"""
