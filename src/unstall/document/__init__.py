@@ -1,1 +1,3 @@
-"""Documents: the content of a report as format-independent blocks, and one renderer for each output format."""
+"""Documents: what a command says, as blocks without a format. There is one renderer for each output
+format.
+"""

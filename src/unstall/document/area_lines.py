@@ -19,7 +19,9 @@ _LOOKS: tuple[Role, Role] = ("good", "dim")
 
 
 def as_lines(area: Area, width: int) -> list[Words]:
-    """Returns the plot as lines of at most `width` characters, without its title. Returns [] if there is no space."""
+    """Returns an area plot as lines of at most `width` characters, without its title. Returns [] if
+    the plot does not fit.
+    """
     most = max((*area.front, *area.behind, 1))
     labels = (area.most, "0")
     gutter = 2 + max(map(len, labels))

@@ -1,4 +1,6 @@
-"""A stacked bar of glyphs. The glyphs alone, or the colours alone, are enough to read the bar."""
+"""Draws a stacked bar from characters. The characters alone, or the colours alone, are enough to
+read the bar.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ _STYLES: dict[str, tuple[str, str]] = {
 
 
 class DrawnBar:
-    """Draws parts as one stacked bar that takes `share` of the width. Each part is at least one character wide."""
+    """Draws one stacked bar on a terminal with `rich`. Each part is at least one character wide.
+    The constructor's `share` is the bar's share of the available width, from 0 to 1.
+    """
 
     def __init__(self, parts: Sequence[Part], share: float = 1.0) -> None:
         self._parts, self._share = parts, share
@@ -59,5 +63,5 @@ def cells_of(parts: Sequence[Part], width: int) -> list[int]:
 
 
 def look(part: Part) -> tuple[str, str]:
-    """Returns the glyph and style of a part."""
+    """Returns the character and the style (as for `rich`) with which a part of a bar is drawn."""
     return _STYLES[part.key]

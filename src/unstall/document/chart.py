@@ -1,7 +1,8 @@
-"""Chooses which values of a chart are drawn and on which axis. Draws the chart as lines of characters.
+"""Chooses which values of a chart are drawn, and on which axis. Also draws the chart as lines of
+characters.
 
-A shade shows a value, a block shows the part of a value above its bound, and a dot shows the bound. So the chart can be
-read without colours.
+In the lines, a shade shows a value, a block shows the part of a value above its bound, and a dot
+shows the bound. So the chart can be read without colours.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _Cell = tuple[str, Role]
 
 
 class Point(NamedTuple):
-    """A value and its bound."""
+    """A value of a chart, and the bound up to which the value is as expected."""
 
     value: float
     bound: float
@@ -42,7 +43,7 @@ class Point(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The value divided by its bound, or 0 if the value is not positive."""
+        """The value divided by its bound; 0 if the value is not positive."""
         if not self.value > 0:  # nan, too
             return 0.0
         share = self.value / self.bound if self.bound else math.inf
@@ -51,13 +52,13 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A logarithmic axis, divided into rows.
+    """The logarithmic axis of a chart, divided into rows.
 
     Attributes:
         low: The exponent of the power of ten at the lower end of the axis.
         step: How many powers of ten each row covers.
         rows: The number of rows, without the row for large values.
-        over: Whether there is a row for large values above the other rows.
+        over: Whether there is a row for large values above all other rows.
         most: The smallest value that counts as large.
     """
 
@@ -69,7 +70,7 @@ class Axis:
 
     @property
     def height(self) -> int:
-        """The number of all rows, including the row for large values."""
+        """The number of all rows. If there is a row for large values, it is included."""
         return self.rows + self.over
 
     def level(self, value: float) -> float:
@@ -83,10 +84,10 @@ class Axis:
         return min(int(self.level(value)), (self.height if value >= self.most else self.rows) - 1)
 
     def label(self, row: int) -> str:
-        """Returns the label of a row, such as "1e-3".
+        """Returns the label of a row: the power of ten at its lower edge, such as "1e-3".
 
-        The label is the power of ten at the lower edge of the row. If the exponent is not a whole number, the label is
-        "". The row for large values has the label "≥ …", or "inf".
+        If the exponent is not a whole number, the label is "". The row for large values has the
+        label "≥ …", or "inf".
         """
         if row == self.rows:
             return _over(self.most)
@@ -96,10 +97,10 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The part of a chart that is drawn: one point for each stretch of successive values.
+    """What is drawn of a chart: one point for each stretch of successive values.
 
     Attributes:
-        points: For each stretch, the point with the largest ratio of value to bound.
+        points: For each stretch, its point with the largest ratio of value to bound.
         starts: For each stretch, the index of its first value.
         axis: The axis on which the points are drawn.
     """
@@ -114,12 +115,18 @@ class Drawn:
         return any(point.is_beyond for point in self.points)
 
     def stretch_of(self, number: int) -> int:
-        """Returns the index of the stretch that contains the value with the index `number`."""
+        """Returns the index of the stretch that contains a value of the chart. `number` is the
+        index of the value.
+        """
         return max(bisect_right(self.starts, number) - 1, 0)
 
 
 def drawn(chart: Chart, most: int) -> Drawn:
-    """Chooses at most `most` values of a chart to draw, and the axis on which they are drawn."""
+    """Chooses at most `most` values of a chart to draw, and the axis on which they are drawn.
+
+    If the chart has more values, it is divided into stretches, and one value of each stretch is
+    drawn.
+    """
     points = points_of(chart)
     chosen = [points[at] for at in largest([point.share for point in points], most)]
     return Drawn(tuple(chosen), tuple(_edges(len(points), most)[:-1]), _axis(chosen, chart.most))
@@ -131,7 +138,9 @@ def points_of(chart: Chart) -> list[Point]:
 
 
 def largest(sizes: Sequence[float], most: int) -> list[int]:
-    """Divides the sizes into at most `most` stretches, and returns the index of the largest size in each stretch."""
+    """Divides `sizes` into at most `most` stretches of successive elements. Returns, for each
+    stretch, the index of its largest element.
+    """
     edges = _edges(len(sizes), most)
     return [max(range(start, end), key=sizes.__getitem__) for start, end in pairwise(edges)]
 
@@ -165,10 +174,10 @@ def _over(most: float) -> str:
 
 
 def as_lines(chart: Chart, width: int) -> list[Words]:
-    """Returns the chart as lines of at most `width` characters, without its title.
+    """Returns a chart as lines of at most `width` characters, without its title.
 
-    Two kinds of lines may be longer: the text of the chart's `mark`, if the text does not fit beside the mark, and an
-    entry of the legend.
+    Two kinds of lines may be longer: the text of the chart's `mark`, if it does not fit beside the
+    mark, and an entry of the legend.
     """
     if not chart.values:
         return []

@@ -1,8 +1,8 @@
-"""The class `Document`: the content of a report, independent of the output format.
+"""The class `Document`: what a command says, without an output format.
 
-A report builds a document, and a renderer (`terminal`, `markdown`, `github`, `html`, `json`) reads the document. Texts
-in a document are not escaped: each renderer escapes them for its own syntax. The JSON format has only the document's
-`data`.
+A command builds a document, and a renderer (`terminal`, `markdown`, `github`, `html`, `json`) reads
+it. Texts in a document are not escaped: each renderer escapes them for its own syntax. The JSON
+format has only the document's `data`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import Literal, TypeAlias
 import msgspec
 
 Role: TypeAlias = Literal["", "strong", "dim", "subject", "place", "name", "good", "bad", "warning", "same"]
-"""The style of a span. `subject`, `place` and `name` come from a trace: Markdown shows them as code."""
+"""The style of a piece of text. Texts with the styles `subject`, `place` and `name` come from a
+recording: Markdown shows them as code.
+"""
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -24,8 +26,8 @@ class Span(msgspec.Struct, frozen=True):
     Attributes:
         text: The text.
         role: The style.
-        brief: A shorter text, which replaces `text` in tables on a terminal. In these tables, figures leave little
-            space for texts.
+        brief: A shorter text, which replaces `text` in tables on a terminal, because figures leave
+            little space there. "" for none.
     """
 
     text: str
@@ -37,7 +39,9 @@ Words: TypeAlias = tuple[Span, ...]
 
 
 def words(*parts: str | Span | Words) -> Words:
-    """Returns a line of spans, made from texts, spans and other lines. Empty parts are left out."""
+    """Returns one line of text, made from plain texts, pieces of text in a style, and other lines.
+    Empty parts are left out.
+    """
     return tuple(span for part in parts for span in _spans(part) if span.text)
 
 
@@ -51,21 +55,29 @@ def _spans(part: str | Span | Words) -> Iterator[Span]:
 
 
 class Prose(msgspec.Struct, frozen=True):
-    """A paragraph of several lines. If `small` is true, the paragraph is a footnote."""
+    """A paragraph of a document, which consists of several lines. If `small` is true, the paragraph
+    is a footnote.
+    """
 
     lines: tuple[Words, ...]
     small: bool = False
 
 
 class Bullets(msgspec.Struct, frozen=True):
-    """A list of sentences under a title."""
+    """A list of sentences in a document, under a title."""
 
     title: Words
     items: tuple[Words, ...]
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part of a stacked bar. `key` selects its style, such as "compute" or "idle: sync"."""
+    """A part of a stacked bar.
+
+    Attributes:
+        key: Selects the style of the part, such as "compute" or "idle: sync".
+        label: What the part is called in the legend.
+        size: The length of the part. Only the ratio to the other parts of the bar counts.
+    """
 
     key: str
     label: str
@@ -73,16 +85,20 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """A stacked bar. The caption distinguishes the bar from other bars."""
+    """A stacked bar. The caption tells the bar from the other bars of a block."""
 
     parts: tuple[Part, ...]
     caption: str = ""
 
 
 class Bars(msgspec.Struct, frozen=True):
-    """Stacked bars on one scale, with a common legend.
+    """Stacked bars on one scale, with a common legend: a block of a document.
 
-    The legend has a row for each part: the part and its figures. `names` are the headings of the figures.
+    Attributes:
+        title: The title.
+        bars: The bars.
+        names: The headings of the figures in the legend.
+        legend: A row of the legend for each part of the bars: the part, and its figures as texts.
     """
 
     title: str
@@ -100,7 +116,13 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A row of a table: its text, its figures, and lines of text below."""
+    """A row of a table.
+
+    Attributes:
+        text: The text of the row.
+        figures: A figure for each column, as text.
+        below: Lines of text below the row.
+    """
 
     text: Words
     figures: tuple[str | Words, ...]
@@ -108,14 +130,15 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """A table. Each row has a text and figures.
+    """A table: a block of a document. Each row has a text and figures.
 
     Attributes:
         title: The title, which is also the heading of the column of texts.
         columns: The columns of figures, with their headings.
         rows: The rows.
-        limited: Whether only the first rows are shown. The option --top sets how many rows are shown.
-        fold: How Markdown and HTML show the table at first: "closed" or "open". If "", the table cannot be folded.
+        limited: Whether only the first rows are shown. The option --top sets how many.
+        fold: How Markdown and HTML show the table at first: "closed" or "open". If "", the table
+            cannot be folded.
         compact: Whether the table is only as wide as its texts, instead of as wide as the page.
     """
 
@@ -128,7 +151,13 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """An entry of a report, such as a finding, with its title, its figures and labelled details."""
+    """An entry of a report, such as a finding.
+
+    Attributes:
+        title: The title.
+        figures: The figures, as texts.
+        details: Further texts, each as (label, text).
+    """
 
     title: Words
     figures: tuple[str, ...]
@@ -136,11 +165,12 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Entries(msgspec.Struct, frozen=True):
-    """Numbered entries. Only the first entries are shown. The option --top sets how many entries are shown.
+    """Numbered entries, such as findings: a block of a document. Only the first entries are shown.
+    The option --top sets how many.
 
     Attributes:
         title: The title.
-        names: The headings of the figures.
+        names: The headings of the figures of the entries.
         entries: The entries.
         before_number: A text before each number, such as "b" for "b1".
     """
@@ -152,7 +182,9 @@ class Entries(msgspec.Struct, frozen=True):
 
 
 class Code(msgspec.Struct, frozen=True):
-    """Lines of source, of a patch or of commands, under a title. `language` is Markdown's name for the language."""
+    """Lines of source, of a patch or of commands, under a title: a block of a document. `language`
+    is Markdown's name for the language.
+    """
 
     title: Words
     lines: tuple[str, ...]
@@ -160,8 +192,15 @@ class Code(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """The measured times of one statement, in ascending order, with their median and the confidence interval of the
-    median.
+    """The measured times of one statement.
+
+    Attributes:
+        name: The name of the statement.
+        about: A text about the statement.
+        values: The times, in ns, ascending.
+        median: The median of the times, in ns.
+        low: The lower end of the confidence interval of the median, in ns.
+        high: The upper end of the confidence interval of the median, in ns.
     """
 
     name: str
@@ -173,19 +212,21 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Histograms(msgspec.Struct, frozen=True):
-    """Histograms of samples, in ns. The samples of a group share an axis. Only HTML shows histograms."""
+    """Histograms of measured times, in ns: a block of a document. The histograms of a group share
+    an axis. Only HTML shows them.
+    """
 
     groups: tuple[tuple[Sample, ...], ...]
 
 
 class Level(msgspec.Struct, frozen=True):
-    """One bar of a waterfall.
+    """One bar of a waterfall, such as the step time after one change.
 
     Attributes:
         text: The label of the bar.
         size: The length of the bar.
         was: The length of the previous bar.
-        takes: The size as text.
+        takes: The length as text.
         gain: The difference from the previous bar, as text.
         below: Lines of text below the label.
     """
@@ -199,9 +240,9 @@ class Level(msgspec.Struct, frozen=True):
 
 
 class Waterfall(msgspec.Struct, frozen=True):
-    """Bars on one scale, each with its difference from the previous bar.
+    """Bars on one scale, each with its difference from the previous bar: a block of a document.
 
-    `names` are the headings of the two figures of each bar.
+    `names` are the headings of the two figures of each bar: its length, and the difference.
     """
 
     title: Words
@@ -211,10 +252,11 @@ class Waterfall(msgspec.Struct, frozen=True):
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
-    """Values along a run, each with its bound, on a logarithmic axis.
+    """Values along a run, each with the bound up to which it is as expected, on a logarithmic axis:
+    a block of a document.
 
-    If there is not enough space for all values, successive values share a bar. The bar shows the value with the largest
-    ratio to its bound. Values of 0 and nan are not drawn.
+    If there is not enough space for all values, successive values share a bar. The bar shows the
+    value with the largest ratio to its bound. Values of 0 and nan are not drawn.
 
     Attributes:
         title: The title.
@@ -223,9 +265,10 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
         within: The legend for the part of a value up to its bound.
         beyond: The legend for the part of a value that exceeds its bound.
         bound: The legend for the bounds.
-        most: The smallest value that is drawn in a separate row at the top. Values of inf are always in this row.
+        most: The smallest value that is drawn in a separate row at the top. Values of inf are
+            always in this row.
         sections: The parts of the run, each as (index of the part's first value, name of the part).
-        mark: A value to mark, as (index of the value, text beside the mark), or None.
+        mark: A value to mark, as (index of the value, text beside the mark); None for none.
     """
 
     title: Words
@@ -240,16 +283,18 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Area(msgspec.Struct, frozen=True, kw_only=True):
-    """Two amounts over time, as areas on one linear axis from 0. One area stands in front of the other.
+    """Two amounts over time, as areas on one linear axis from 0: a block of a document. One area
+    stands in front of the other.
 
     Attributes:
         title: The title.
         front: The amount in front, at equal distances in time.
         behind: The amount behind, which is at least as large; empty if it is not known.
-        names: What both are called.
+        names: The names of both amounts, that of `front` first.
         most: The largest amount, as text.
         ends: The first and the last time, as texts.
-        mark: A time to mark, as (share of the time, text beside the mark).
+        mark: A time to mark, as (position of the time as a share of the whole, text beside the
+            mark); None for none.
     """
 
     title: Words
@@ -262,13 +307,13 @@ class Area(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node of a graph.
+    """A node of a graph that is drawn.
 
     Attributes:
         text: The text in the node.
         below: A second line of text.
-        about: A longer text, which is shown if the node is pointed at.
-        lane: The number of the colour at the node's side.
+        about: A longer text, which is shown when the pointer is over the node.
+        lane: The number of the colour at the node's side. Nodes of one stream have one colour.
         strong: Whether the node is highlighted.
     """
 
@@ -280,7 +325,15 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GraphLine(msgspec.Struct, frozen=True, kw_only=True):
-    """An edge of a graph, from one node to a later one. `text` is beside it."""
+    """An edge of a graph that is drawn.
+
+    Attributes:
+        earlier: The index of the node where the edge begins.
+        later: The index of the node where it ends, which is larger.
+        text: A text beside the edge.
+        strong: Whether the edge is highlighted.
+        dashed: Whether the edge is a dashed line.
+    """
 
     earlier: int
     later: int
@@ -290,7 +343,9 @@ class GraphLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Graph(msgspec.Struct, frozen=True):
-    """A directed acyclic graph. Each edge goes from a node to a later node. Only HTML and SVG show graphs."""
+    """A directed graph without cycles: a block of a document. Each edge goes from a node to a later
+    node. Only HTML and SVG show graphs.
+    """
 
     title: Words
     nodes: tuple[GraphNode, ...]
@@ -298,14 +353,15 @@ class Graph(msgspec.Struct, frozen=True):
 
 
 class HeatMap(msgspec.Struct, frozen=True, kw_only=True):
-    """A table that shows values as shades. It has one row for each thing, and one column for each time.
+    """A table that shows values as shades: a block of a document. It has one row for each thing,
+    such as a rank, and one column for each time.
 
     Attributes:
         title: The title.
         rows: The names of the rows.
         columns: The names of the columns.
         values: The shade of each cell from 0 to 1, by row and column.
-        marks: A short text in each cell, such as the number of another row, or "".
+        marks: A short text in each cell, such as the number of another row; "" for none.
         facts: A sentence on each cell.
         legend: What a shade and a mark mean.
     """
@@ -320,7 +376,9 @@ class HeatMap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """A part of a lane, from `start` to `end` in ns. `key` selects the style: "work", "wait" or "transfer"."""
+    """A stretch of time in a lane, from `start` to `end` in ns. `key` selects its style: "work",
+    "wait" or "transfer". `text` says what happens in it.
+    """
 
     key: Literal["work", "wait", "transfer"]
     start: int
@@ -329,12 +387,12 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 class Lanes(msgspec.Struct, frozen=True, kw_only=True):
-    """Several lanes on one axis of time, each with its stretches.
+    """Several lanes on one axis of time. A lane is what one thing, such as a rank, does over time.
 
     Attributes:
         title: The title.
         about: A sentence about the lanes.
-        lanes: The lanes, each as (name, stretches).
+        lanes: The lanes, each as (name, stretches of time).
     """
 
     title: str
@@ -343,9 +401,10 @@ class Lanes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaneSets(msgspec.Struct, frozen=True, kw_only=True):
-    """Several sets of lanes. The reader picks one; formats in which nothing can be picked show the first.
+    """Several sets of lanes: a block of a document. A lane is what one thing, such as a rank, does
+    over time. In HTML, the reader chooses a set. Other formats show the first set.
 
-    `legend` has the meaning of each key of a stretch, in the order in which to list the keys.
+    `legend` has the meaning of each `key` of a stretch of time, in the order in which to list them.
     """
 
     title: Words
@@ -359,9 +418,15 @@ Block: TypeAlias = (
 
 
 class Annotation(msgspec.Struct, frozen=True):
-    """A message that continuous integration shows at a line of the source.
+    """A message that continuous integration shows at a source line.
 
-    `identity` stays the same if the line moves.
+    Attributes:
+        level: How serious the message is.
+        title: The title.
+        text: The message.
+        file: The file; None if it is not known.
+        line: The line; None if it is not known.
+        identity: A text that identifies the message. It stays the same if the line moves.
     """
 
     level: Literal["notice", "warning", "error"]
@@ -373,9 +438,16 @@ class Annotation(msgspec.Struct, frozen=True):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A check and its outcome. SARIF has a rule for each check, and JUnit has a test case for each check.
+    """A check, such as a limit of a budget, and its outcome. SARIF has a rule for each check, and
+    JUnit has a test case for each check.
 
-    `key` identifies the check, and is the same in all runs. `at` has a message for each line at which the check failed.
+    Attributes:
+        key: Identifies the check. It is the same in all runs.
+        name: The name of the check.
+        state: "held" if the check succeeded, "exceeded" if it failed, "unknown" if it could not be
+            made.
+        text: The outcome in words.
+        at: A message for each source line at which the check failed.
     """
 
     key: str
@@ -390,13 +462,15 @@ def _nothing_more(path: Path) -> Mapping[str, object]:
 
 
 class Page(msgspec.Struct, frozen=True):
-    """What the interactive HTML page shows in addition to the data.
+    """What the interactive HTML page of a document shows in addition to the document's data.
 
     Attributes:
         fields: Fields that the page's script gets in addition to the data.
-        draw: A function that returns the packed pictures. It is called only when the page is rendered.
-        waterfall: A waterfall above the rest of the page, or None.
-        fields_at: A function that gets the path of the page's file and returns more fields for the page's script.
+        draw: A function that returns the pictures in packed form. It is called only when the page
+            is rendered.
+        waterfall: A waterfall above the rest of the page; None for none.
+        fields_at: A function that gets the path of the page's file and returns more fields for the
+            page's script.
     """
 
     fields: Mapping[str, object]
@@ -405,12 +479,14 @@ class Page(msgspec.Struct, frozen=True):
     fields_at: Callable[[Path], Mapping[str, object]] = _nothing_more
 
     def written_to(self, path: Path) -> Page:
-        """Returns the page with the fields that depend on `path`, the file to which the page is written."""
+        """Returns a copy of the page to which the fields are added that depend on the file to which
+        the page is written. `path` is that file.
+        """
         return msgspec.structs.replace(self, fields={**self.fields, **self.fields_at(path)})
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of a report, without a format.
+    """What a command says, without an output format.
 
     Attributes:
         title: The name of the command.
@@ -418,10 +494,11 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
         caveats: Warnings that the reader must know before the summary.
         summary: The conclusion, in one or more sentences.
         blocks: The content below the summary.
-        data: The result. Its JSON form is stable.
-        annotations: Messages for continuous integration.
+        data: The result of the command, as data. Its JSON form is stable.
+        annotations: Messages that continuous integration shows at source lines.
         cases: The checks that were made, if any.
-        page: What the interactive HTML page shows. If None, the HTML format is a static page that shows the blocks.
+        page: What the interactive HTML page shows. If None, the HTML format is a static page that
+            shows `blocks`.
     """
 
     title: str

@@ -32,12 +32,14 @@ _ENDINGS: Mapping[str, str] = {
 
 
 def endings(formats: Sequence[str] = FORMATS) -> list[str]:
-    """Returns the usual file name ending of each format that has a file name ending."""
+    """Returns the usual endings of file names for some formats. A format without such an ending is
+    left out.
+    """
     return sorted({name: ending for ending, name in _ENDINGS.items() if name in formats}.values())
 
 
 def format_of(path: str | Path, otherwise: str | None = None, formats: Sequence[str] = FORMATS) -> str:
-    """Returns the format to which the ending of `path` belongs.
+    """Returns the format of a file, by the ending of its name.
 
     If the ending belongs to none of `formats`, returns `otherwise`.
 
@@ -52,7 +54,7 @@ def format_of(path: str | Path, otherwise: str | None = None, formats: Sequence[
 
 
 def render(document: Document, name: str, *, top: int | None = None) -> str:
-    """Returns the document in the format `name`.
+    """Returns a document as text in the format `name`.
 
     `top` limits the number of rows in formats that people read. If None, the limit is 10.
     """
@@ -62,7 +64,9 @@ def render(document: Document, name: str, *, top: int | None = None) -> str:
 
 
 def write(document: Document, path: str | Path, name: str, *, top: int | None = None) -> None:
-    """Writes the document to a file, in the format `name`.
+    """Writes a document to the file `path`, in the format `name`.
+
+    `top` limits the number of rows in formats that people read. If None, the limit is 10.
 
     Raises:
         UsageError: The file cannot be written.

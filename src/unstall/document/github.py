@@ -1,4 +1,5 @@
-"""Renders the document's annotations as GitHub workflow commands.
+"""Renders the annotations of a document as GitHub workflow commands. An annotation is a message for
+a source line.
 
 GitHub shows these annotations beside the lines of a pull request.
 
@@ -14,7 +15,8 @@ from unstall.document.plain import plain
 
 
 def render(document: Document, *, top: int = 10) -> str:
-    """Returns the first `top` annotations of each level as commands for GitHub.
+    """Returns annotations of a document (messages for source lines) as commands for GitHub: the
+    first `top` annotations of each level.
 
     For each step of a workflow, GitHub shows at most ten annotations of each level.
     """

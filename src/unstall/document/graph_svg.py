@@ -1,4 +1,6 @@
-"""Draws a graph as SVG: nodes in layers, the critical path highlighted. It is readable on light and dark pages."""
+"""Draws a graph as SVG: its nodes in layers, with the critical path highlighted. The drawing is
+readable on light and dark pages.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ STYLE = """
 
 
 def drawing(graph: Graph) -> str:
-    """Returns the graph as an SVG element, or "" if it has no nodes.
+    """Returns a graph as an SVG element; "" if it has no nodes.
 
     The caller adds `STYLE` to the page or the file that contains the element.
     """

@@ -1,6 +1,7 @@
-"""Draws heat maps and lanes: as lines of characters, and as SVG. The page around the SVG sets the colours.
+"""Draws heat maps and lanes: as lines of characters, and as SVG. The page around the SVG sets the
+colours.
 
-Whatever a colour shows, a glyph, a number or a text shows too.
+Whatever a colour shows is also shown by a character, a number or a text.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _GLYPHS: dict[str, tuple[str, Role]] = {"work": ("█", "good"), "wait": ("░",
 
 
 def shade(value: float) -> str:
-    """Returns the glyph of a value from 0 to 1."""
+    """Returns the character that shows a value from 0 to 1. A larger value has a darker character."""
     return _SHADES[min(int(value * len(_SHADES)), len(_SHADES) - 1)] if value > 0 else _SHADES[0]
 
 
@@ -91,7 +92,9 @@ def _cells(block: HeatMap, cell: float) -> Iterator[str]:
 
 
 def lane_lines(block: LaneSets, width: int) -> list[Words]:
-    """Returns the first set of lanes as lines of at most `width` characters, without its title."""
+    """Returns the first set of lanes in `block` as lines of at most `width` characters, without its
+    title.
+    """
     if not block.sets:
         return []
     lanes = block.sets[0]
@@ -114,7 +117,7 @@ def lane_lines(block: LaneSets, width: int) -> list[Words]:
 
 
 def lane_drawings(block: LaneSets) -> str:
-    """Returns all sets of lanes as HTML. If the reader opens one, the others close."""
+    """Returns all sets of lanes in `block` as HTML. If the reader opens one set, the others close."""
     parts = []
     for number, lanes in enumerate(block.sets):
         opened = " open" if number == 0 else ""

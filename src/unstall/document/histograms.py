@@ -1,4 +1,4 @@
-"""Draws histograms of samples as SVG. The page around the histograms sets the colours."""
+"""Draws histograms of measured times as SVG. The page around the histograms sets the colours."""
 
 from __future__ import annotations
 

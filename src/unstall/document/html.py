@@ -1,10 +1,11 @@
-"""Renders the document as one self-contained HTML file, which needs neither a server nor the network.
+"""Renders a document as one self-contained HTML file, which needs neither a server nor the network.
 
-The interactive page is built from `web/` and committed as `page.html`. The data's schema tells the page which kind of
-report to show. The page is a fixed text, to which the renderer adds two data blocks in base64 and, for some documents,
-a waterfall with escaped texts. Names in the data blocks reach the page as data, and the page's script shows these names
-only through `textContent`. The page's content security policy allows only the page's own script and style, by their
-hashes, and forbids any request. A document without an interactive page becomes a static page.
+The interactive page is built from `web/` and committed as `page.html`. The data's schema tells the
+page which kind of report to show. The page is a fixed text, to which the renderer adds two data
+blocks in base64 and, for some documents, a waterfall with escaped texts. Names in the data blocks
+reach the page as data, and the page's script shows these names only through `textContent`. The
+page's content security policy allows only the page's own script and style, by their hashes, and
+forbids any request. A document without an interactive page becomes a static page.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _PICTURE_SLOT = "{{picture}}"
 
 
 def render(document: Document, *, top: int = 10) -> str:
-    """Returns the whole HTML page. If the document has no picture, the page shows no timeline, and says why."""
+    """Returns a document as a whole HTML page. If the document has no picture, the page shows no
+    timeline, and says why.
+    """
     page = document.page
     if page is None:
         return static_page.render(document)
@@ -39,7 +42,7 @@ def render(document: Document, *, top: int = 10) -> str:
 
 
 def block(data: bytes) -> str:
-    """Returns the data in the form in which the page embeds it: deflated, then in base64.
+    """Returns data in the form in which the interactive page embeds it: deflated, then in base64.
 
     Base64 has no characters that could end the HTML element around the data.
     """

@@ -1,5 +1,6 @@
-"""Renders the document's data as JSON that is safe to print on a terminal. Keys are sorted, and times are integers in
-ns."""
+"""Renders the data of a document as JSON that is safe to print on a terminal. Keys are sorted, and
+times are integers in ns.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
 def render(document: Document, *, top: int | None = None) -> str:
-    """Returns all of the document's data as JSON. `top` has no effect, because `top` limits only formats for people."""
+    """Returns all data of a document as JSON. `top` has no effect: it limits only what formats for
+    people show.
+    """
     return encode(document.data)
 
 
@@ -31,7 +34,7 @@ def encode(data: msgspec.Struct | Mapping[str, object]) -> str:
 
 
 def map_texts(data: Struct, change: Callable[[str], str]) -> Struct:
-    """Returns the data with each text replaced by `change(text)`."""
+    """Returns a copy of `data` in which each text is replaced by `change(text)`."""
     return converted(_mapped(msgspec.to_builtins(data), change), type(data))
 
 

@@ -1,6 +1,6 @@
-"""Renders the document's cases as a JUnit report, with one test case for each case.
+"""Renders the checks that a document reports as a JUnit report, with one test case for each check.
 
-A case that cannot be checked is reported as an error.
+A check that could not be made is reported as an error.
 
 Format: https://github.com/testmoapp/junitxml
 """
@@ -14,7 +14,7 @@ from unstall.document.plain import plain
 
 
 def render(document: Document, *, top: int | None = None) -> str:
-    """Returns the document's cases as one JUnit suite. `top` has no effect."""
+    """Returns the checks that a document reports as one JUnit suite. `top` has no effect."""
     states = [case.state for case in document.cases]
     counts = {
         "tests": f"{len(states)}",

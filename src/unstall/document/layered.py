@@ -1,8 +1,9 @@
-"""Lays out a directed acyclic graph in layers, after Sugiyama, Tagawa and Toda (https://doi.org/10.1109/TSMC.1981.4308636).
+"""Lays out a directed graph without cycles in layers, after Sugiyama, Tagawa and Toda
+(https://doi.org/10.1109/TSMC.1981.4308636).
 
-Each node is below all nodes that it needs. An edge is left out if other edges lead from its earlier to its later node.
-The nodes of a layer are ordered so that few edges cross. Then each node moves as near to its connected nodes as the
-neighbours in its layer allow.
+Each node is below all nodes on which it depends. An edge is left out if other edges lead from its
+earlier to its later node. The nodes of a layer are ordered so that few edges cross. Then each node
+moves as near to its connected nodes as the neighbours in its layer allow.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ _PATH_WIDTH = 14.0  # px, that an edge takes beside nodes
 
 
 class Layout(NamedTuple):
-    """Where nodes and edges are, in px.
+    """Where the nodes and edges of a graph are drawn, in px.
 
     Attributes:
-        x: The middle of each node.
-        layer: The layer of each node, from 0 on.
-        routes: Maps each edge (earlier node, later node) to the edge's x in each layer, from the layer of the earlier
-            node to the layer of the later node. Edges that are left out are not in the map.
+        x: For each node, the horizontal position of its middle.
+        layer: For each node, its layer, from 0 at the top.
+        routes: Maps each edge (earlier node, later node) to its horizontal positions: one in each
+            layer, from the layer of the earlier node to that of the later node. Edges that are left
+            out are not in the map.
         width: The width of the whole drawing.
     """
 
@@ -44,9 +46,10 @@ def laid_out(
 
     Args:
         count: The number of nodes.
-        edges: Pairs (earlier, later) with earlier < later.
-        node_width: The width of each node.
-        gap: The least space between neighbours in a layer.
+        edges: The edges, as pairs (earlier node, later node). The number of the earlier node is
+            smaller.
+        node_width: The width of each node, in px.
+        gap: The least space between neighbours in a layer, in px.
         straight: The edges that should be as straight as possible.
     """
     kept = reduced(count, edges, straight)
@@ -66,10 +69,14 @@ def laid_out(
 def reduced(
     count: int, edges: Iterable[tuple[int, int]], always: Collection[tuple[int, int]] = ()
 ) -> list[tuple[int, int]]:
-    """Returns the transitive reduction of the edges: leaves out an edge if other edges lead from its first node to its
-    second node.
+    """Returns the edges of a graph without those that say nothing new: an edge is left out if other
+    edges lead from its first node to its second node (transitive reduction).
 
-    An edge in `always` is never left out.
+    Args:
+        count: The number of nodes.
+        edges: The edges, as pairs (earlier node, later node). The number of the earlier node is
+            smaller.
+        always: Edges that are never left out.
     """
     always = set(always)
     later: list[list[int]] = [[] for _ in range(count)]
@@ -184,11 +191,12 @@ def _placed(
 
 
 def nearest_apart(wanted: Sequence[float], apart: Sequence[float], weight: Sequence[float]) -> list[float]:
-    """Returns positions that are as near as possible to the wanted positions, and keep a distance between neighbours.
+    """Returns positions that are as near as possible to wanted positions, and keep a least distance
+    between neighbours.
 
-    The positions minimise the weighted sum of the squared differences from `wanted`. After the sum of all distances to
-    the left of a position is subtracted from it, the positions only need to ascend. This problem is isotonic
-    regression, which the pool-adjacent-violators algorithm solves.
+    The positions minimise the weighted sum of the squared differences from `wanted`. If the sum of
+    all least distances to the left of a position is subtracted from it, the positions only need to
+    ascend. This problem is isotonic regression, which the pool-adjacent-violators algorithm solves.
 
     Args:
         wanted: The wanted positions in px, from left to right.

@@ -1,4 +1,4 @@
-"""Renders the document as GitHub-flavoured Markdown, for a comment on a pull request."""
+"""Renders a document as GitHub-flavoured Markdown, for a comment on a pull request."""
 
 from __future__ import annotations
 
@@ -41,10 +41,11 @@ _LEADING = re.compile(r"^(\d*)([.)](?=\s|$)|[#+=-])")  # would make a line a hea
 
 
 def render(document: Document, *, top: int = 10) -> str:
-    """Returns the document as Markdown. The order is: the title, the caveats, the summary, the lines about the run, the
-    blocks.
+    """Returns a document as Markdown, in this order: the title, the caveats, the summary, the lines
+    about the run, the blocks.
 
-    Names from a trace are in code spans.
+    Names that come from a recording are code in the Markdown. `top` limits the number of rows of
+    tables.
     """
     sections = [
         f"### {escape(document.title)}",
@@ -57,7 +58,9 @@ def render(document: Document, *, top: int = 10) -> str:
 
 
 def escape(text: str) -> str:
-    """Escapes free text so that Markdown shows it unchanged, without markup, HTML, links or mentions."""
+    """Returns free text in a form that Markdown shows unchanged, without markup, HTML, links or
+    mentions.
+    """
     return _LEADING.sub(r"\1\\\2", _inner(text.strip()))
 
 
@@ -70,7 +73,7 @@ def _inner(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """Returns the text as a code span, or "" if the text is empty."""
+    """Returns `text` as code in Markdown (a code span); "" if the text is empty."""
     text = plain(text).strip()
     if not text:
         return ""
@@ -81,7 +84,9 @@ def code(text: str) -> str:
 
 
 def inline(line: Words) -> str:
-    """Returns a line of spans as Markdown. Adjacent spans without markup are escaped together, as one text."""
+    """Returns one line of a document as Markdown. The line consists of pieces of text. Adjacent
+    pieces without a style are escaped together, as one text.
+    """
     runs = [
         (kind, [span.text for span in spans] if kind == "code" else ["".join(span.text for span in spans)])
         for kind, spans in groupby(line, _kind)

@@ -1,4 +1,4 @@
-"""Converts names from a trace or a program to one line of printable characters, which is safe to print."""
+"""Converts names that come from a recording or a program to one line of printable characters."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ _LONGEST_NAME = 160  # templated kernel names run to thousands of characters
 
 
 def plain(text: str) -> str:
-    """Returns `text` in one line, without control characters, bidi overrides and other invisible characters."""
+    """Returns `text` on one line, without control characters, bidi overrides and other invisible
+    characters.
+    """
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else " " if c.isspace() else "" for c in text)
 
 
 def short(text: str, longest: int = _LONGEST_NAME) -> str:
-    """Returns the text as one line of printable characters. If the line is longer than `longest`, omits the middle of
-    the line."""
+    """Returns `text` on one line, without invisible characters. If the line has more than `longest`
+    characters, its middle is left out.
+    """
     text = plain(text)
     if len(text) <= longest:
         return text
@@ -26,10 +29,11 @@ def short(text: str, longest: int = _LONGEST_NAME) -> str:
 
 
 def no_command(line: str) -> str:
-    """Returns the line in a form that continuous integration does not run as a command. Inserts a space if necessary.
+    """Returns a line of text in a form that continuous integration does not run as a command. A
+    space is inserted if that is necessary.
 
-    A name from a trace must not run commands. GitHub Actions and Azure Pipelines obey lines that begin with `::`, or
-    that contain `##[` or `##vso[`.
+    A name that comes from a recording must not run commands. GitHub Actions and Azure Pipelines
+    obey lines that begin with `::`, or that contain `##[` or `##vso[`.
     """
     if _COMMAND.match(line):
         line = line.replace("::", ": :", 1)

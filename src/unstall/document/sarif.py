@@ -1,6 +1,7 @@
-"""Renders the document's cases as SARIF 2.1.0, for code scanning.
+"""Renders the checks that a document reports as SARIF 2.1.0, for code scanning.
 
-Each case becomes a rule. Each line at which a case failed becomes a result.
+Each check becomes a rule of SARIF. Each source line at which a check failed becomes a result of
+SARIF.
 
 Format: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
 """
@@ -21,11 +22,15 @@ from unstall.document.plain import plain
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _ROOT = "%SRCROOT%"
 _OF_NO_FILE = "pyproject.toml"
-"""The file to name for a result whose file is unknown. GitHub refuses the whole log if a result names no file."""
+"""The file to name for a result of SARIF whose file is unknown. GitHub refuses the whole SARIF log
+if a result names no file.
+"""
 
 
 def render(document: Document, *, top: int | None = None) -> str:
-    """Returns the document's cases as a SARIF log that has one run. `top` has no effect."""
+    """Returns the checks that a document reports as a SARIF log, which has one run. `top` has no
+    effect.
+    """
     cases = document.cases
     failed = [(number, case) for number, case in enumerate(cases) if case.state == "exceeded"]
     run = {

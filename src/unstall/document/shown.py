@@ -1,4 +1,4 @@
-"""The class `Shown`: the base class of objects that can be printed and saved as a document."""
+"""The class `Shown`: the base class of results that can be printed and saved as a document."""
 
 from __future__ import annotations
 
@@ -9,26 +9,32 @@ from unstall.document.document import Document
 
 
 class Shown(ABC):
-    """The base class of objects that have a document. `str()` returns a text for a terminal with 80 columns."""
+    """The base class of results that can be shown as a document. `str()` returns a text for a
+    terminal with 80 columns.
+    """
 
     __slots__ = ()
 
     @abstractmethod
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the document. `scrub_paths` removes home directories and folders of this machine from all paths."""
+        """Returns the document that shows this object. If `scrub_paths` is set, home directories
+        and folders of this machine are removed from all paths.
+        """
 
     def to_json(self) -> str:
-        """Returns the data as JSON. The JSON's format has a version."""
+        """Returns the data of this object as JSON. The form of the JSON has a version."""
         from unstall.document.formats import render
 
         return render(self.document(), "json")
 
     def save(self, path: str | Path, *, scrub_paths: bool = False) -> None:
-        """Writes the document to a file, in the format that the file's ending names.
+        """Writes this object to a file as a document, in the format that the ending of the file's
+        name selects.
 
         Args:
             path: A file name that ends in .html, .json, .md or .txt.
-            scrub_paths: Whether to shorten all paths. Shortened paths have no home directory or folder of this machine.
+            scrub_paths: Whether to remove home directories and folders of this machine from all
+                paths.
 
         Raises:
             UsageError: `path` has none of these endings, or the file cannot be written.

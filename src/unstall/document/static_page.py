@@ -1,4 +1,5 @@
-"""Renders the document's blocks as a self-contained HTML page, in the reader's light or dark theme.
+"""Renders the blocks of a document as a self-contained HTML page, in the reader's light or dark
+theme.
 
 The colours and fonts are the same as on the interactive pages (`web/src/style/`).
 """
@@ -123,7 +124,7 @@ summary {{ cursor: pointer; padding: 4px 0; }}
 
 
 def render(document: Document) -> str:
-    """Returns the whole HTML page. Tables are shown with all of their rows."""
+    """Returns a document as a whole HTML page. Tables are shown with all of their rows."""
     blocks = [_paragraph(document.about), *map(_block, document.caveats)]
     blocks += [f"<p>{_safe(document.summary)}</p>"] if document.summary else []
     blocks += map(_block, document.blocks)

@@ -9,7 +9,9 @@ _NAMESPACE = '"http://www.w3.org/2000/svg"'
 
 
 def render(document: Document, *, top: int = 10) -> str:
-    """Returns the SVG file. Its colours follow the system's light or dark theme."""
+    """Returns the first graph of a document as an SVG file. Its colours follow the system's light
+    or dark theme. `top` has no effect.
+    """
     drawn = next((graph_svg.drawing(block) for block in document.blocks if isinstance(block, Graph)), "")
     head, _, rest = (drawn or '<svg class="graph">\n</svg>').partition(">\n")
     style = f"<style>svg {{ background: var(--g-page); }}{graph_svg.STYLE}</style>"

@@ -1,7 +1,8 @@
 """Renders a document for a terminal, a pipe or a text file.
 
-The renderer uses only the sixteen colours that a terminal's theme defines, except white and black. So the text is
-readable in light and dark themes. Everything that a colour shows is also shown by a glyph or a word.
+The renderer uses only the sixteen colours that a terminal's theme defines, without white and black.
+So the text is readable in light and dark themes. Everything that a colour shows is also shown by a
+character or a word.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ _console = partial(Console, highlight=False, markup=False, emoji=False, force_ju
 
 
 def render(document: Document, *, top: int = 10, width: int = 80) -> str:
-    """Returns the document as plain text, without colours."""
+    """Returns a document as plain text, without colours. Lines are at most `width` characters long.
+    `top` limits the number of rows of tables.
+    """
     console = _console(file=io.StringIO(), width=min(width, _WIDEST), color_system=None, force_terminal=False)
     with console.capture() as capture:
         console.print(layout(document, top))
@@ -81,7 +84,9 @@ def render(document: Document, *, top: int = 10, width: int = 80) -> str:
 
 
 def show(document: Document, *, top: int = 10) -> None:
-    """Prints the document to stdout, in colour if stdout is a terminal. Obeys `NO_COLOR` and `COLUMNS`."""
+    """Prints a document to stdout, in colour if stdout is a terminal. Obeys the environment
+    variables `NO_COLOR` and `COLUMNS`. `top` limits the number of rows of tables.
+    """
     console = _console()
     if not console.is_terminal:
         print(render(document, top=top, width=console.width), end="")
@@ -91,16 +96,19 @@ def show(document: Document, *, top: int = 10) -> None:
 
 
 def notebook(document: Document, *, top: int = 10) -> str:
-    """Returns the document as an HTML fragment for an output cell of a notebook."""
+    """Returns a document as a piece of HTML for an output cell of a notebook. `top` limits the
+    number of rows of tables.
+    """
     console = _console(file=io.StringIO(), width=_NOTEBOOK_WIDTH, record=True, color_system="standard")
     console.print(layout(document, top))
     return console.export_html(inline_styles=True, code_format='<pre style="line-height:normal">{code}</pre>')
 
 
 def layout(document: Document, top: int) -> Group:
-    """Returns the document as parts that `rich` can print, with an empty line between the parts.
+    """Returns a document as parts that `rich` can print, in this order: the lines about the run,
+    the caveats, the summary, the blocks. An empty line stands between the parts.
 
-    The order is: the lines about the run, the caveats, the summary, the blocks.
+    `top` limits the number of rows of tables.
     """
     summary = Text(plain(document.summary), style="bold") if document.summary else None
     caveats, others = ([_block(block, top) for block in each] for each in (document.caveats, document.blocks))

@@ -1,4 +1,6 @@
-"""Renders a waterfall as a table with bars of glyphs, and as HTML in the style of the interactive page."""
+"""Renders a waterfall (bars, each with its difference from the previous one) as a table with bars
+of characters, and as HTML for the interactive page.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ _FULL, _SAVED, _OVER = "█", "░", "▒"
 
 
 def as_table(block: Waterfall) -> Table:
-    """Returns the waterfall as a table with a bar of glyphs in each row."""
+    """Returns a waterfall as a table of a document, with a bar of characters in each row."""
     whole = _whole(block)
     rows = tuple(
         Row(level.text, (_glyphs(level, whole), words(level.takes), level.gain), level.below) for level in block.levels
@@ -22,7 +24,7 @@ def as_table(block: Waterfall) -> Table:
 
 
 def drawing(block: Waterfall) -> str:
-    """Returns the waterfall as an HTML section for the interactive page.
+    """Returns a waterfall as an HTML section for the interactive page.
 
     The section has no inline styles, because the page's security policy forbids inline styles.
     """
