@@ -73,7 +73,7 @@ def good_to(error: float | None) -> str:
     """Returns a phrase on how good an estimate is, such as "± 5 % or so".
 
     Args:
-        error: The usual error of the estimate, as a fraction, or None if the error is unknown.
+        error: The usual error of the estimate, as a fraction; None if the error is unknown.
     """
     return "how good cannot be told" if error is None else f"± {100 * error:.0f} % or so"
 
@@ -155,7 +155,9 @@ def parse_duration(text: str) -> int:
 
 
 def parse_ms(text: str) -> int:
-    """Converts a number of milliseconds, such as "1.5", to ns. Raises UsageError if the number is not above 0."""
+    """Converts a number of milliseconds, such as "1.5", to ns. Raises UsageError if it is no
+    number, not above 0, or too large.
+    """
     try:
         ns = round(float(text) * 1e6)
     except (ValueError, OverflowError):
@@ -173,9 +175,10 @@ def parse_whole(text: str) -> int:
 
 
 def parse_share(text: str) -> float:
-    """Converts a percentage such as "20%" to a fraction. Raises UsageError if the percentage is not from 0 to 100.
+    """Converts a percentage such as "20%" or "20" to a fraction. Raises UsageError if it is not
+    from 0 to 100.
 
-    "20" means 20 %. "0.2" raises UsageError, because it may mean 20 % or 0.2 %.
+    "0.2" raises UsageError too, because it may mean 20 % or 0.2 %.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", text)
     if not match or float(match[1]) > 100:

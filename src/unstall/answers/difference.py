@@ -27,8 +27,8 @@ from unstall.timeline.columns import Timeline
 
 @dataclass(frozen=True, repr=False)
 class Difference(Shown):
-    """The changes from run A to run B. `print` shows them. `save` writes them to a file as .html, .json, .md or
-    .txt.
+    """The changes from an earlier run A to a later run B. `print` shows them. `save` writes them to
+    a file as .html, .json, .md or .txt.
     """
 
     result: DiffResult

@@ -43,7 +43,9 @@ class Fleet(Shown):
 
     @property
     def stragglers(self) -> tuple[Straggler, ...]:
-        """The ranks that make the others wait, the costliest first."""
+        """The ranks for which the other ranks wait because their own work takes longer. The
+        costliest comes first.
+        """
         return self.result.stragglers
 
     def document(self, *, scrub_paths: bool = False) -> Document:

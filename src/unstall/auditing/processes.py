@@ -34,11 +34,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a job ended.
+    """How a command ended.
 
     Attributes:
-        code: The exit code. Negative if a signal killed the job, None if the job reached its time limit.
-        took_s: How many seconds the job ran.
+        code: The exit code. Negative if a signal killed the command, None if the command reached
+            its time limit.
+        took_s: How many seconds the command ran.
     """
 
     code: int | None

@@ -94,15 +94,17 @@ def start_now(folder: Path, ring: Path) -> None:
 
 
 def look() -> None:
-    """Asks the driver whether the device has failed, and records the error.
+    """Asks the CUDA driver whether the device has failed. If it has, records the error.
 
-    This finds an error even if no CUDA call has returned the error yet.
+    This also finds an error that no CUDA call has returned yet.
     """
     _blame.look()
 
 
 def unavailable() -> str | None:
-    """Returns the reason why `--blame` cannot find the lines that make CUDA calls; None if it can find them."""
+    """Returns the reason why unstall cannot find the lines that make CUDA calls; None if it can
+    find them.
+    """
     if (why := driver.unavailable()) is not None:
         return f"--blame: {why}"
     if _blame is None:

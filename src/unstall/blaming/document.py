@@ -182,7 +182,7 @@ def _other_lines(result: BlameResult) -> Iterator[Words]:
 
 
 def fact(label: str, text: Span | Words) -> Words:
-    """Returns a line of the report: a label, then a text."""
+    """Returns a line of a report: a label, then a text."""
     return words(Span(f"{label}: ", "dim"), text)
 
 

@@ -35,7 +35,9 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Tensor(msgspec.Struct, frozen=True):
-    """A tensor that the failing line uses, as it was when Python noticed the fault."""
+    """A tensor that the failing line uses, as it was when Python noticed the error of the device:
+    its name in the source, its shape, type and device.
+    """
 
     name: str
     shape: tuple[int, ...]

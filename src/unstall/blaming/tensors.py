@@ -39,11 +39,12 @@ def tensors_of(where: Line, traceback: TracebackType | None) -> tuple[Tensor, ..
 
 
 def last_user_line(traceback: TracebackType | None, is_users: Any) -> Line | None:
-    """Returns the innermost line of the user's code in the traceback; None if there is no such line.
+    """Returns the innermost line of the user's code in a traceback; None if there is no such line.
 
     Args:
-        traceback: The traceback.
-        is_users: A function that takes the path of a file, and returns whether the file is the user's code.
+        traceback: The traceback; None for no traceback.
+        is_users: A function that takes the path of a file, and returns whether the file is the
+            user's code.
     """
     found = None
     while traceback is not None:

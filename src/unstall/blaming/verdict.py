@@ -164,7 +164,9 @@ def _lines(places: Iterable[Place | None]) -> tuple[Line, ...]:
 
 
 def line_of(place: Place | None) -> Line | None:
-    """Converts a `Place` to a `Line` with its source text. Returns None for None."""
+    """Converts a line of a ring file (`Place`) to a line of a result (`Line`), and adds its source
+    text. Returns None for None.
+    """
     if place is None:
         return None
     return Line(place.file, place.line, place.function, linecache.getline(place.file, place.line).strip())

@@ -51,7 +51,7 @@ def check(result: Result, budget: Budget, *, path: str | None = None) -> CheckRe
 
 
 def check_races(races: Iterable[OutcomeLine], missing: str, budget: Budget, *, path: str) -> CheckResult:
-    """Compares the number of races of a run with a budget. Does not check anything else about the run.
+    """Compares the number of races of a run with a budget. Checks nothing else about the run.
 
     Args:
         races: One line for each race.

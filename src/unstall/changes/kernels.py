@@ -55,7 +55,7 @@ def kernels(sides: Sides) -> tuple[tuple[KernelChange, ...], int]:
 
 
 def launches(sides: Sides) -> Launches:
-    """Returns how many launches, graph launches and kernels each of the two runs has per step."""
+    """Returns how many launches, graph launches and kernels each of two runs has per step."""
     counted = [_launches(side) for side in (sides.a, sides.b)]
     calls, graphs, all_kernels, in_graphs = (Count(a=a, b=b) for a, b in zip(*counted, strict=True))
     return Launches(calls=calls, graph_launches=graphs, kernels=all_kernels, kernels_in_graphs=in_graphs)

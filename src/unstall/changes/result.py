@@ -78,7 +78,9 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Caveat(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence that says what limits the comparison."""
+    """A sentence that says what limits the comparison of two runs. `code` is a short name for this
+    reason.
+    """
 
     code: Code
     text: str
@@ -146,9 +148,16 @@ class CopyChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Launches(msgspec.Struct, frozen=True, kw_only=True):
-    """How many launches and kernels there are per step, in run A and in run B."""
+    """How many launches and kernels there are per step, in run A and in run B.
 
-    calls: Count  # host calls that launch work on a device; a graph launch is one call
+    Attributes:
+        calls: Calls that launch work on a device. The launch of a CUDA graph is one call.
+        graph_launches: Those of `calls` that launch a CUDA graph.
+        kernels: Kernels that run.
+        kernels_in_graphs: Those of `kernels` that are in CUDA graphs.
+    """
+
+    calls: Count
     graph_launches: Count
     kernels: Count
     kernels_in_graphs: Count
@@ -280,7 +289,7 @@ class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def empty(self) -> bool:
-        """Whether the runs can be compared and nothing differs beyond the noise."""
+        """Whether the two runs can be compared and nothing differs by more than the noise."""
         same = alike(self.launches, self.waits, self.copies, self.kernels, self.lines)
         return self.summary.faster is None and same
 

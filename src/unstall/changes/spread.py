@@ -47,8 +47,8 @@ def sums(group: I64, step: I64, value: I64, groups: int, steps: int) -> Sums:
     A group without a value in a step counts as 0 in that step.
 
     Args:
-        group: The group of each value, from 0 on.
-        step: The step of each value, from 0 on.
+        group: For each value, the number of its group, from 0 on.
+        step: For each value, the index of its step.
         value: The values. All values of a group in a step are added up.
         groups: The number of groups.
         steps: The number of steps.

@@ -69,14 +69,16 @@ def add_value(
 
 
 def parse_file(text: str) -> str:
-    """Parses a file name. Raises UsageError if the name ends with a slash, because such a name is a folder."""
+    """Returns `text` if it can be the name of a file. Raises UsageError if it ends with a slash,
+    because such a name is that of a folder.
+    """
     if text.endswith(("/", os.sep)):
         raise UsageError(f"{text} is a folder: name a file in it")
     return text
 
 
 def parse_seconds(text: str) -> float:
-    """Parses a time in seconds, at least 0. Raises UsageError for other text."""
+    """Converts text to a number of seconds. Raises UsageError if it is no finite number, or below 0."""
     try:
         seconds = float(text)
     except ValueError:
@@ -87,7 +89,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_count(text: str) -> int:
-    """Parses a whole number, at least 1. Raises UsageError for other text."""
+    """Converts text to a whole number. Raises UsageError if it is no whole number, or below 1."""
     if not text.isdecimal() or int(text) < 1:
         raise UsageError(f"{text!r} is not a whole number from 1 on")
     return int(text)

@@ -70,7 +70,11 @@ def parse_hang_after(text: str) -> float:
 
 
 def check_blame(args: argparse.Namespace) -> None:
-    """Raises UsageError if options of --blame exclude each other, or if --blame does not work on this machine."""
+    """Checks the options of `unstall run --blame`.
+
+    Raises:
+        UsageError: Options exclude each other, or --blame does not work on this machine.
+    """
     for name in ("pin_down", "core_dump", "core_dump_to", "races", "hang_after", "end_hung"):
         option = "--" + name.replace("_", "-")
         if getattr(args, name) and not args.blame:

@@ -32,7 +32,9 @@ _FILES = {
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What a shell suggests as the value of an argument: words, and files whose names have one of the endings."""
+    """What a shell suggests as the value of an argument: the words `words`, and files whose names
+    end with one of `endings`.
+    """
 
     words: tuple[str, ...] = ()
     endings: tuple[str, ...] = ()

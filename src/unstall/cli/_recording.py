@@ -32,7 +32,7 @@ _ENDED_EARLY = f"the program ended before any step {_SEEN}"
 
 
 class Teller:
-    """Prints the progress of a recording to stderr."""
+    """Prints the progress of a recording to stderr, such as when it begins and ends."""
 
     def __init__(self, follower: Follower, *, quiet: bool, stop: bool = False) -> None:
         """Prepares to print the progress of a recording.
@@ -48,7 +48,9 @@ class Teller:
         self._window_ns = 0
 
     def tell(self, *, running: bool = True) -> None:
-        """Prints what has happened since the last call. `running` is whether the program is still running."""
+        """Prints what has happened in the recorded program since the last call. `running` is
+        whether the program is still running.
+        """
         for event in self._follower.events():
             news = self._news(event, running)
             if news and not self._quiet:

@@ -16,8 +16,8 @@ _STAND_INS = dict(zip("█▓▒▚░·…→µ—▁▂▃▄▅▆▇▲┤�
 def prepare() -> None:
     """Makes it safe to print to stdout and stderr.
 
-    If the encoding of a stream does not have a character, replaces the character by another character of the same
-    width. Replaces a closed stream by the null device.
+    If the encoding of a stream does not have a character, another character of the same width is
+    printed instead. A closed stream is replaced by the null device.
     """
     codecs.register_error("unstall.stand-in", _stand_in)
     for name in ("stdout", "stderr"):

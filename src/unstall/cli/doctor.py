@@ -242,9 +242,9 @@ def cupti_recorder(
 
     Args:
         is_built: Whether the C extension for CUPTI is built.
-        library: The path of libcupti, or None if it was not found.
-        trouble: Why no libcupti can be used, or None.
-        driver: The version of NVIDIA's driver, or None if there is no driver.
+        library: The path of libcupti; None if it was not found.
+        trouble: Why no libcupti can be used; None if there is no reason.
+        driver: The version of NVIDIA's driver; None if there is no driver.
         parameters: The text of the driver's parameters in /proc.
         environment: The environment variables.
     """

@@ -97,7 +97,8 @@ class CallStacks:
         """Begins to read the stack of each CUDA call.
 
         Raises:
-            UnstallError: sys.monitoring has no free tool id.
+            UnstallError: sys.monitoring has no free tool id: other tools, such as debuggers, use
+                all of them.
         """
         watched = list(_watched())
         self._watched = [each.code for each in watched]

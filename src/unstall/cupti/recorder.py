@@ -120,7 +120,7 @@ class Cupti:
         """Does nothing, because CUDA does not work in a forked child process."""
 
     def facts(self) -> dict[str, object]:
-        """Returns facts about this recorder for the trace: versions and counts."""
+        """Returns facts about this recording for the trace: versions and counts, by name."""
         return {"version": self._version, "library": self._library.name, **self._counts}
 
 

@@ -22,14 +22,23 @@ _BY_SENT = (Kind.ALL_REDUCE, Kind.FUSED_ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.AL
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """The collectives of one kind in one process group."""
+    """The collectives of one kind in one process group, added up.
+
+    Attributes:
+        kind: The kind of collective, such as an all-reduce.
+        group: The process group; "" if it is not known.
+        ranks: The number of ranks in the group; -1 if it is not known.
+        ops: The collectives, as indices of rows of `timeline.device`.
+        bytes: The bytes of all of them; -1 if those of one are not known.
+        time_ns: The time of all of them, in ns.
+    """
 
     kind: Kind
-    group: str  # "" if not known
-    ranks: int  # -1 if not known
-    ops: I64  # device rows
-    bytes: int  # their sizes added up; -1 if that of one is not known
-    time_ns: int  # their lengths added up
+    group: str
+    ranks: int
+    ops: I64
+    bytes: int
+    time_ns: int
 
     @property
     def bandwidth(self) -> float | None:

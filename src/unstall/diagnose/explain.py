@@ -52,7 +52,9 @@ class Diagnosis:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The findings: bugs first, then other findings by cost, and harmless findings last."""
+        """The findings of the run: bugs first, then other findings by cost, and harmless findings
+        last.
+        """
         return self.result.findings
 
     @property

@@ -15,9 +15,11 @@ class Path(NamedTuple):
     """Where an operator was called.
 
     Attributes:
-        frames: The frames of the call stack, outermost first. If no stack was recorded, one negative number instead,
-            which stands for the name of an annotation or operator.
-        backward: Whether the operator belongs to a backward pass. If so, the frames are those of the forward operator.
+        frames: The frames of the call stack, outermost first, as indices of rows of
+            `timeline.stacks`. If no stack was recorded, one negative number instead, which stands
+            for the name of an annotation or operator.
+        backward: Whether the operator belongs to a backward pass. If so, the frames are those of
+            the forward operator.
     """
 
     frames: tuple[int, ...]

@@ -20,10 +20,16 @@ _LOST = re.compile(r"dropped [\d,]+ events? that ")
 def load_usable(path: str | Path, progress: Callable[[int, int], None] | None = None) -> Timeline:
     """Reads a file as `unstall.load` does, and refuses a file that has nothing to explain.
 
-    A file that one of unstall's own recorders wrote may be empty, because the program may have done nothing.
+    A file that one of unstall's own recorders wrote may be empty, because the program may have done
+    nothing.
+
+    Args:
+        path: The file.
+        progress: A function that is called with (bytes read, total bytes) while the file is read.
 
     Raises:
-        TraceError: The file cannot be read, has lost all of its device events, or has no events at all.
+        TraceError: The file cannot be read, has lost all of its device events, or has no events at
+            all.
     """
     timeline = load(path, progress=progress)
     meta = timeline.meta

@@ -88,9 +88,8 @@ def launches_per_step(run: Run, findings: Iterable[Finding]) -> StepCount:
 
 
 def copies_per_step(run: Run) -> StepCount:
-    """Returns how many copies between host and device a step makes.
-
-    Copies in a graph count each time that the graph is launched.
+    """Returns how many copies between host and device a step makes, by source line. Copies in a
+    CUDA graph count each time that the graph is launched.
     """
     device = run.timeline.device
     chosen = (device.kind == DeviceKind.COPY) & np.isin(device.direction, _BETWEEN) & (device.launch >= 0)

@@ -101,7 +101,7 @@ class TableResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain_table(table: ProfilerTable) -> TableResult:
-    """Returns what a profiler's table says of its run."""
+    """Returns what a profiler's table of the times of operators says about its run."""
     facts = _Facts(table)
     causes = tuple(_causes(facts))
     return TableResult(

@@ -105,7 +105,9 @@ class Freed:
         return [name for name in ranked if self.gains[ranked[0]] - self.gains[name] <= _TIE * self.step_ns]
 
     def others(self) -> list[str]:
-        """Returns the resources that `best` does not return but whose gain is worth mentioning, largest gain first."""
+        """Returns further resources whose gain is worth mentioning, largest gain first. Leaves out
+        those that `best` returns.
+        """
         best, least = self.best(), max(_NEXT * self.step_ns, self.error_ns, 1)
         ranked = sorted(self.gains, key=lambda name: -self.gains[name])
         return [name for name in ranked if name not in best and self.gains[name] >= least]
@@ -122,9 +124,9 @@ def judge(run: Run, freed: Freed | None = None) -> Verdict:
 
     Args:
         run: The run, with or without the recorder's overhead.
-        freed: For each resource, how much shorter a step would be if only this resource took no time. The verdict is
-            the resource with the largest gain. If `freed` is None, the verdict is the resource with the largest share
-            of the time.
+        freed: How much shorter a step would be if one resource took no time. The verdict names the
+            resource with the largest gain. If None, the verdict names the resource with the largest
+            share of the time.
     """
     if not len(run.timeline.device):
         return _no_device_work(run)

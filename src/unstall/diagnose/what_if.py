@@ -39,7 +39,7 @@ class Forecast:
 
     @property
     def predicted_step_ns(self) -> int:
-        """The step time after all edits, in ns."""
+        """The step time after all edits, in ns, as the replay predicts it."""
         return self.result.predicted_step_ns
 
 

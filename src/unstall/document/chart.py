@@ -133,7 +133,7 @@ def drawn(chart: Chart, most: int) -> Drawn:
 
 
 def points_of(chart: Chart) -> list[Point]:
-    """Returns all values of a chart, each with its bound."""
+    """Returns all values of a chart, each with the bound up to which it is as expected."""
     return list(map(Point, chart.values, chart.bounds))
 
 

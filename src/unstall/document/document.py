@@ -108,7 +108,9 @@ class Bars(msgspec.Struct, frozen=True):
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column of figures in a table. An `extra` column is left out if there is little space."""
+    """A column of figures in a table. `name` is its heading. `align` is the side to which figures
+    are aligned. If `extra` is true, the column is left out if there is little space.
+    """
 
     name: str
     align: Literal["left", "right"] = "right"

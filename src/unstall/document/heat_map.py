@@ -52,7 +52,7 @@ def map_lines(block: HeatMap, width: int) -> list[Words]:
 
 
 def map_drawing(block: HeatMap) -> str:
-    """Returns a heat map as SVG. A pointer over a cell shows a sentence about the cell."""
+    """Returns a heat map as SVG. When the pointer is over a cell, a sentence about the cell is shown."""
     if not block.rows or not block.columns:
         return ""
     cell = min((_WIDTH - _LEFT) / len(block.columns), _WIDEST_CELL)

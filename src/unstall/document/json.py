@@ -23,7 +23,7 @@ def render(document: Document, *, top: int | None = None) -> str:
 
 
 def encode(data: msgspec.Struct | Mapping[str, object]) -> str:
-    """Returns the data as indented JSON."""
+    """Returns data as indented JSON."""
     try:
         encoded = msgspec.json.encode(data, order="sorted")
     except UnicodeEncodeError:  # a lone surrogate: file names may hold any bytes

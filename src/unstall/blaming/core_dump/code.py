@@ -81,7 +81,7 @@ class Module:
 
 
 class Code:
-    """The GPU functions of all modules in a core dump. Modules that cannot be read are left out."""
+    """The GPU functions in a core dump. Modules of machine code that cannot be read are left out."""
 
     def __init__(self, modules: Iterable[tuple[Bytes, str]]) -> None:
         tables: list[NDArray[Any]] = [np.zeros(0, _SYMBOL)]

@@ -99,7 +99,7 @@ class Elf:
         return [int(number) for number in numbers]
 
     def data(self, number: int) -> Bytes:
-        """Returns the bytes of the section with this number."""
+        """Returns the bytes of the section whose number is `number`."""
         section = self.sections[number]
         at, size = int(section["at"]), int(section["size"])
         if section["type"] in (NULL, NO_BITS):
@@ -109,7 +109,9 @@ class Elf:
         return self.content[at : at + size]
 
     def named(self, name: str) -> Bytes:
-        """Returns the bytes of the first section with this name; an empty array if no section has this name."""
+        """Returns the bytes of the first section with the name `name`; an empty array if no section
+        has this name.
+        """
         if not 0 < self._names < len(self.sections):
             return self.content[:0]
         names = self.data(self._names)

@@ -11,7 +11,7 @@ Index: TypeAlias = tuple[int, int, int]
 
 
 class SourceLine(msgspec.Struct, frozen=True):
-    """A line of a kernel's source, as recorded in the compiler's line information."""
+    """A line of a kernel's source. The line information that the compiler wrote names it."""
 
     file: str
     line: int
@@ -105,7 +105,9 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU that the program saw."""
+    """A GPU that the program saw: its name, its architecture (such as "sm_90"), and its number of
+    multiprocessors.
+    """
 
     name: str
     architecture: str

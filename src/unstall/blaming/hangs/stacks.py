@@ -27,7 +27,7 @@ class Stack:
 
 
 def parse(text: str) -> list[Stack]:
-    """Parses the stacks of threads from a text that faulthandler wrote."""
+    """Reads the stacks of Python threads from a text that faulthandler wrote."""
     found: list[tuple[int, list[Line]]] = []
     for line in text.splitlines():
         if thread := _THREAD.match(line):

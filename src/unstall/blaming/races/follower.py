@@ -223,7 +223,7 @@ class Follower(EventHandler):
                 self._work(Work(stream, number, name, stack, replayed=at), [part])
 
     def recorded(self, tensor: Any, stream: Any) -> None:
-        """Records a call of `tensor.record_stream(stream)`."""
+        """Records that the program called `tensor.record_stream(stream)`."""
         if tensor.is_cuda:
             raw = getattr(stream, "cuda_stream", None)
             if raw is None:

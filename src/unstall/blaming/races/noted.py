@@ -83,7 +83,7 @@ class NotedRaces:
         pair.size_bytes = max(pair.size_bytes, size_bytes)
 
     def races(self) -> tuple[Race, ...]:
-        """Returns the races, in the order in which they were found."""
+        """Returns the races that were added, in the order in which they were added."""
         return tuple(
             Race(
                 kind=name_of(pair.kind),

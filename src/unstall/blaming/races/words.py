@@ -16,7 +16,7 @@ NO_RACE = "no race was seen"
 
 
 def sentence(races: Sequence[Race]) -> str:
-    """Returns a sentence with the number of races and the two lines of the first race."""
+    """Returns a sentence with the number of races, and with the two lines of the first one."""
     first = races[0]
     sides = f"{_at(first.earlier.where)} and {_at(first.later.where)}"
     return (
@@ -56,7 +56,9 @@ def _entry(race: Race) -> Entry:
 
 
 def saw_of(race: Race) -> str:
-    """Returns a sentence that names the two operations of a race, and the amount of memory that both use."""
+    """Returns a sentence that names the two operations of a race, and how much memory both of them
+    use.
+    """
     first, second = (
         f"{short(each.operator)} at {_at(each.where)} on {_on(each)}" for each in (race.earlier, race.later)
     )
