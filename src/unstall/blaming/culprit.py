@@ -21,7 +21,8 @@ class Unfinished:
     """Work on one stream, or in one branch of a CUDA graph. Some of this work never finished.
 
     A mark is a number that the device writes when it reaches a point of the stream. The device
-    wrote the mark before this work, but it did not write the mark after this work.
+    wrote the mark before this work, but it did not write the mark after this work. The ring file is
+    the file in which the program recorded its work.
 
     Attributes:
         entries: The work, as rows of the ring file, in order. One of the rows never finished, and
@@ -30,8 +31,8 @@ class Unfinished:
             that also has unfinished work, before the event.
         is_last: Whether this is the last work of the stream, without a mark after it. Such work may
             have finished.
-        replays: If the work is in a CUDA graph, the rows of the graph's launches. One of these
-            launches never finished. None if the work is not in a CUDA graph.
+        replays: If the work is in a CUDA graph, the rows of the ring file for the graph's launches.
+            One of these launches never finished. None if the work is not in a CUDA graph.
     """
 
     entries: Rows
@@ -41,8 +42,9 @@ class Unfinished:
 
     @property
     def launch(self) -> Any:
-        """The row of the ring file for the call that launched this work. For work in a CUDA graph,
-        the call that launched the graph first.
+        """The call that launched this work, as a row of the ring file (the file in which the
+        program recorded its work). If the work is in a CUDA graph, the first call that launched the
+        graph.
         """
         return self.entries[0] if self.replays is None else self.replays[0]
 
@@ -68,8 +70,8 @@ def _unlikeliness(each: Unfinished) -> tuple[bool, bool, int]:
 
 
 def on_stream(ring: Ring, stream: int) -> Iterator[Unfinished]:
-    """Yields the unfinished work of one stream. If that work is launches of CUDA graphs, yields one
-    item per branch of the graphs that were running.
+    """Yields the unfinished work of one stream. If this work consists of launches of CUDA graphs,
+    yields one item for each branch of the graphs that were running.
 
     Args:
         ring: The content of the file in which the program recorded its work.

@@ -37,7 +37,9 @@ class Blame(Shown):
         self._again = again
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the report as a document, which can be written in several formats."""
+        """Returns the report of the fault as a document. If `scrub_paths` is set, file paths are
+        shortened.
+        """
         return document(self.result, self._again)
 
 

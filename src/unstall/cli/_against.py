@@ -27,7 +27,7 @@ def earlier_run(args: argparse.Namespace, rank: int | None) -> Report | None:
         rank: The rank of this process; None if the run is not distributed.
 
     Raises:
-        UsageError: The file is none of these.
+        UsageError: The file is not a trace, a saved timeline or a saved result.
     """
     if args.against is None or rank:
         return None

@@ -58,7 +58,7 @@ def parse_hang_after(text: str) -> float:
     """Converts a time such as "60s" or "2m" to seconds. Returns infinity for "never".
 
     Raises:
-        UsageError: `text` is neither.
+        UsageError: `text` is neither a time nor "never".
     """
     if text == "never":
         return math.inf

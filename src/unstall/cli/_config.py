@@ -38,11 +38,11 @@ class Config:
 
 
 def configure(args: argparse.Namespace) -> str | None:
-    """Sets options to the values that pyproject.toml gives, except for options that are on the
-    command line.
+    """Sets options of a command to the values that pyproject.toml gives, except for options that
+    are on the command line.
 
-    Keys in `args.not_configured` are ignored: they are options of `run` that the verb does not
-    have.
+    Keys in `args.not_configured` are ignored: they are options of `unstall run` that the command
+    does not have.
 
     Args:
         args: The parsed arguments, which are changed.

@@ -62,7 +62,7 @@ def _size(path: str) -> int:
 @contextmanager
 def working(what: str, *, quiet: bool = False) -> Iterator[None]:
     """Shows the text `what` on stderr while the block runs, if the block takes more than two
-    seconds.
+    seconds and `quiet` is not set.
 
     On a terminal, the line also shows how long the block has taken. The line disappears when the
     block ends.

@@ -135,8 +135,8 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None, ske
     Args:
         timeline: The recorded run.
         threads: The threads that launch work on the device.
-        second_step: When the second step begins, in ns; None if the run has only one step. First
-            uses are looked for before this time.
+        second_step: When the second step begins, in ns; None if the run has only one step. Some
+            calls count as first uses only before this time.
         skew_ns: How far apart the clocks of host and device may be, in ns.
     """
     host = timeline.host

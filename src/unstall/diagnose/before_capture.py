@@ -41,7 +41,7 @@ def with_what_comes_first(run: Run, findings: Sequence[Finding]) -> list[Finding
     graph, its copy also advises what the user must change before the capture.
 
     The advice refers to other findings by their numbers in the report. The report counts findings
-    from 1, and does not count bugs and harmless findings.
+    from 1. It does not count bugs, and findings that cost nothing.
     """
     costly = [finding for finding in findings if not finding.harmless and not finding.wrong]
     numbers = {id(finding): number for number, finding in enumerate(costly, 1)}

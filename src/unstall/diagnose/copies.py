@@ -47,10 +47,8 @@ def with_waits(run: Run, copies: I64) -> I64:
 
 
 def other_waits(run: Run) -> I64:
-    """Returns the host's waits for the device that are not waits for copies to it, as indices of
-    rows of `timeline.host`.
-
-    Waits for copies of tensors that are made from Python values are included.
+    """Returns the host's waits for the device, as indices of rows of `timeline.host`. Leaves out
+    waits for copies to the device, unless these copy tensors that are made from Python values.
     """
     return run.activity.waits.row[~_for_upload(run)].astype(np.int64)
 

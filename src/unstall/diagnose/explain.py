@@ -52,8 +52,8 @@ class Diagnosis:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The findings of the run: bugs first, then other findings by cost, and harmless findings
-        last.
+        """The findings of the run: bugs first, then other findings by cost, and at the end the
+        harmless ones, which cost nothing.
         """
         return self.result.findings
 

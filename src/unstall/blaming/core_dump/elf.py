@@ -124,6 +124,8 @@ class Elf:
 
 
 def text(strings: Bytes, at: int) -> str:
-    """Returns the string at offset `at` of the string table `strings`; "" if the offset is outside of the table."""
+    """Returns the string that begins at byte `at` of the string table `strings`; "" if `at` is
+    outside of the table.
+    """
     piece = bytes(strings[at : at + _LONGEST_TEXT]) if 0 <= at < len(strings) else b""
     return piece.partition(b"\0")[0].decode(errors="replace")

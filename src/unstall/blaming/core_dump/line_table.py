@@ -94,17 +94,15 @@ class _Unit:
 
 
 class Steps:
-    """A limit on the work that the line tables of one core dump may cause. An untrusted table could
-    otherwise take forever to read.
+    """A limit on the work of reading the line tables (DWARF tables that lead from instructions to
+    source lines) of one core dump. An untrusted table could otherwise take forever to read.
     """
 
     def __init__(self, left: int = _MOST_STEPS) -> None:
         self._left = left
 
     def take(self, count: int) -> None:
-        """Takes `count` steps of work from the limit. Raises ValueError if the limit has fewer
-        steps left.
-        """
+        """Takes `count` steps of work from the limit. Raises ValueError if fewer steps are left."""
         self._left -= count
         if self._left < 0:
             raise ValueError("the line tables are too long")
@@ -122,8 +120,8 @@ class _Sequence:
 
 
 class LineTable:
-    """Finds the source lines of the instructions of one module. A function's rows are decoded once,
-    at the first question about the function.
+    """A table that leads from the instructions of one module of GPU code to source lines. A
+    function's rows are decoded once, at the first question about the function.
     """
 
     def __init__(self, content: bytes, strings: bytes = b"", steps: Steps | None = None) -> None:

@@ -105,9 +105,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU that the program saw: its name, its architecture (such as "sm_90"), and its number of
-    multiprocessors.
-    """
+    """A GPU that the program saw: its name, its architecture, and its number of multiprocessors."""
 
     name: str
     architecture: str

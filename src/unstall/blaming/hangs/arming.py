@@ -1,5 +1,5 @@
 """Starts an agent in each Python child process of a program under `--blame`, for example in each
-rank. The agent is a thread that answers where the process is.
+rank. The agent is a thread that answers what the process is doing.
 
 This module imports very little until the process imports torch.
 """
@@ -21,11 +21,11 @@ there, named by its process id.
 
 
 def arm(settings: str | None) -> None:
-    """Starts an agent in this child process: a thread that answers where the process is, if
-    `unstall run` asks.
+    """Starts an agent in this child process: a thread that tells `unstall run`, if asked, which
+    lines the process is executing and which of its streams have finished.
 
-    Does nothing if that `unstall run` has ended. `settings` is not used: the folder comes from the
-    environment.
+    Does nothing if that `unstall run` has ended. `settings` is not used: the folder of the run
+    comes from the environment.
     """
     del settings  # a child is given none
     above = Path(os.environ.get(FOLDER, ""))

@@ -1,5 +1,5 @@
-"""Makes a process able to answer where it hangs. To do so, starts an agent (a thread in C that
-answers), and writes a file that identifies the process.
+"""Makes a process able to answer what it is doing, if it hangs. To do so, starts an agent (a thread
+in C that answers), and writes a file that identifies the process.
 
 This module runs in all Python processes of a program, so it imports very little.
 """
@@ -30,13 +30,16 @@ _GROUP = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
 
 
 def can_attend() -> bool:
-    """Returns whether `attend` can start its agent in this process."""
+    """Returns whether `attend` can start an agent in this process (a thread that answers what the
+    process is doing).
+    """
     return _blame is not None and _blame.frames_supported()
 
 
 def attend(folder: Path) -> Callable[[], None]:
-    """Starts an agent in this process: a thread that answers where the process is. Also writes a
-    description of the process to `folder`.
+    """Starts an agent in this process: a thread that tells `unstall run`, if asked, which lines the
+    process is executing and which of its streams have finished. Also writes a description of the
+    process to `folder`.
 
     Returns a function that ends the agent. This function does not remove the description.
     """

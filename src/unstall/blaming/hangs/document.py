@@ -24,7 +24,9 @@ class HangReport(Shown):
         self.result = result
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the report as a document, which can be written in several formats."""
+        """Returns the report of the hang as a document. If `scrub_paths` is set, file paths are
+        shortened.
+        """
         hang = self.result.hang
         assert hang is not None
         summary = " ".join(_sentences(hang))

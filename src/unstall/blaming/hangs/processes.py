@@ -70,10 +70,10 @@ class Found:
 
 
 def processes_in(folder: Path) -> list[Found]:
-    """Returns the processes of one `unstall run` that have described themselves, even those that
-    have ended.
+    """Returns the processes of one `unstall run` that have written a description of themselves,
+    even those that have ended.
 
-    `folder` is the folder of that `unstall run`.
+    `folder` is the folder of the `unstall run`, to which they wrote it.
     """
     found = [Found(folder, who, main=True)] if (who := _who(folder)) else []
     try:

@@ -103,8 +103,8 @@ def _with_answers(ring: Ring, answer: Answer) -> Ring:
 
 
 class _Pending:
-    """Finds the entries in the ring whose work is not done, for one stream at a time. An entry is a
-    call that put work on a stream.
+    """Finds, for one stream at a time, the calls in a ring file whose work is not done. The ring
+    file has the last calls by which a process put work on streams.
     """
 
     def __init__(self, ring: Ring) -> None:
@@ -112,11 +112,13 @@ class _Pending:
         self._held: dict[int, bool] = {}
 
     def rows(self, stream: int, before: int | None = None) -> Rows:
-        """Returns the entries of a stream that may be unfinished, from the first entry that can block the stream.
+        """Returns the calls that put work on a stream and whose work may be unfinished, from the
+        first one that can block the stream.
 
         Args:
-            stream: The row of the stream.
-            before: The number of an entry. Only entries with lower numbers are returned. If None, there is no limit.
+            stream: The index of the stream in the ring's table of streams.
+            before: The number of a call. Only calls with lower numbers are returned. If None, there
+                is no limit.
         """
         rows = self.ring.of_stream(stream)
         until = len(rows) if before is None else int(np.searchsorted(rows["number"], np.uint64(before)))
@@ -126,9 +128,11 @@ class _Pending:
         return held
 
     def window(self, stream: int) -> Rows:
-        """Returns the entries that the stream may be executing now, or at which it may be waiting.
+        """Returns the calls whose work the stream may be executing now, or at whose work it may be
+        waiting.
 
-        The device has reached the last mark before these entries, but not the first mark after them.
+        The device has reached the last mark before this work, but not the first mark after it. A
+        mark is a number that the device writes when it reaches a point of the stream.
         """
         rows = self.rows(stream)
         rows = rows[: next_mark(rows, 0)]
@@ -136,10 +140,11 @@ class _Pending:
         return window
 
     def write_of(self, wait: Any) -> Any | None:
-        """Returns the unfinished write for which the entry `wait` waits; None if there is no such write.
+        """Returns the unfinished write for which the call `wait` waits; None if there is no such
+        write.
 
-        `wait` waits for a value at a memory address. If several writes go to this address, prefers a write of the
-        awaited value.
+        The call waits for a value at a memory address. If several writes go to this address,
+        prefers a write of the awaited value.
         """
         entries = self.ring.entries
         writes = entries[(entries["kind"] == WRITE_VALUE) & (entries["event"] == wait["event"])]

@@ -20,9 +20,9 @@ def full_device(run: Run) -> list[Finding]:
     cannot run at the same time, because kernels fill the device.
 
     There are two cases. The kernels of one stream and those of all other streams each fill the
-    device. Or only one of the two fills it, and the two never overlap. The finding is always
-    harmless. There are findings only if the recording says which share of the device each kernel
-    uses, as a recording of the virtual GPU does.
+    device. Or only one of the two fills it, and the two never overlap. The finding is always marked
+    as harmless: it costs nothing. There are findings only if the recording says which share of the
+    device each kernel uses, as a recording of the virtual GPU does.
     """
     device = run.timeline.device
     findings = []

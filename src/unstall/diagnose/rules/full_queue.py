@@ -14,7 +14,8 @@ from unstall.result import Finding
 def full_queue(run: Run) -> list[Finding]:
     """Returns at most one finding: launches block because the launch queue is full.
 
-    The finding is always harmless. It explains why `cudaLaunchKernel` looks slow.
+    The finding is always marked as harmless: it costs nothing. It explains why `cudaLaunchKernel`
+    looks slow.
     """
     rows, wait = run.queue_waits
     total = int(wait.sum())

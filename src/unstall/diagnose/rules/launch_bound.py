@@ -23,9 +23,9 @@ def launch_bound(run: Run, function: int | None = None) -> list[Finding]:
     graph of this function would help.
 
     If the host is late only after pauses, and a graph of the function gains hardly any time, the
-    finding is harmless. If the recording has no stacks, each of the costliest lines or operators
-    has a finding. If series of tiny kernels have most of the idle time, there is no finding,
-    because the rule `tiny_kernels` reports them.
+    finding is marked as harmless. If the recording has no stacks, each of the costliest lines or
+    operators has a finding. If series of tiny kernels have most of the idle time, there is no
+    finding, because the rule `tiny_kernels` reports them.
 
     Args:
         run: The recorded run.
