@@ -41,8 +41,8 @@ class Time(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def beyond_noise(self) -> bool:
-        """Whether the difference between the two times is larger than the noise. If the noise is
-        unknown, it counts as 0.
+        """Whether the difference between the two times is larger than `noise`. If `noise` is None,
+        it counts as 0.
         """
         return abs(self.change) > (self.noise or 0)
 
@@ -78,8 +78,8 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Caveat(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence that says what limits the comparison of two runs. `code` is a short name for this
-    reason.
+    """A sentence that says what limits the comparison of two runs. `code` is a short name for what
+    limits it.
     """
 
     code: Code
@@ -112,7 +112,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The host's waits for the device at one source line that differ between run A and run B.
+    """The host's waits for the device at one source line, if they differ between run A and run B.
 
     Either all of these waits are in the same operator, or they are outside of operators and are
     calls of the same CUDA function. If only B has the waits, `where_a` is None. If only A has the
@@ -128,8 +128,8 @@ class WaitChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CopyChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The copies at one source line, in one direction and in one operator, that differ between run
-    A and run B.
+    """The copies at one source line, in one direction and in one operator, if they differ between
+    run A and run B.
 
     If only B has the copies, `where_a` is None. If only A has the copies, `where_b` is None.
     """
@@ -247,7 +247,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
 
 class Unchanged(msgspec.Struct, frozen=True, kw_only=True):
     """How many groups of waits, groups of copies, kernels and lines are the same in both runs, or
-    differ by no more than the noise.
+    differ by no more than the noise (what chance explains).
     """
 
     waits: int = 0
@@ -289,14 +289,16 @@ class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def empty(self) -> bool:
-        """Whether the two runs can be compared and nothing differs by more than the noise."""
+        """Whether the two runs can be compared and nothing differs by more than the noise (what
+        chance explains).
+        """
         same = alike(self.launches, self.waits, self.copies, self.kernels, self.lines)
         return self.summary.faster is None and same
 
 
 def alike(launches: Launches | None, *changes: Sequence[WaitChange | CopyChange | KernelChange | LineChange]) -> bool:
-    """Returns whether two runs do not differ: they have the same launches, and all `changes` are
-    within the noise.
+    """Returns whether two runs do not differ: they have the same launches, and no change in
+    `changes` is larger than the noise (what chance explains).
     """
     statuses = {change.status for each in changes for change in each}
     if launches is None or not statuses <= {"within noise"}:

@@ -67,8 +67,8 @@ def sums(group: I64, step: I64, value: I64, groups: int, steps: int) -> Sums:
 
 
 def time(a: Sums, b: Sums, group: int) -> Time:
-    """Returns the mean time of one group in both runs, with its noise. `group` is the number of the
-    group.
+    """Returns the mean time of one group per step in both runs, with its noise: differences up to
+    the noise may be chance. `group` is the number of the group.
     """
     deviation = float(a.deviation[group]) + float(b.deviation[group])
     return Time(a=a.per_step(group), b=b.per_step(group), noise=noise(deviation, a.steps, b.steps))
@@ -87,7 +87,8 @@ def per_step(total: int, steps: int) -> float:
 
 
 def noise(deviation: float, steps_a: int, steps_b: int) -> int | None:
-    """Returns the noise of the difference of two means; None if each run has one step.
+    """Returns how large the difference of the means of two runs may be by chance (the noise); None
+    if each run has one step.
 
     If two runs do the same, the difference of their means is larger than the noise in 1 of 20
     cases. This is Student's t test for two samples of equal variance.

@@ -11,8 +11,8 @@ from unstall.result import BUSY_PARTS, IDLE_CAUSES
 
 
 def step_time(a: Run, b: Run) -> Time:
-    """Returns the mean step time of each of two runs, and the noise of their difference, which is
-    estimated from the lengths of the steps.
+    """Returns the mean step time of each of two runs, and how large their difference may be by
+    chance (the noise). The noise is estimated from the lengths of the steps.
     """
     deviation = sum(float(((own := run.step_lengths) - own.mean()).__pow__(2).sum()) for run in (a, b))
     return Time(a=a.per_step(a.wall), b=b.per_step(b.wall), noise=noise(deviation, len(a.steps), len(b.steps)))
