@@ -211,8 +211,8 @@ class PromisedEdit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Free(msgspec.Struct, frozen=True, kw_only=True):
-    """The resource that limits a step of run B most. `step_ns` is the step time if this resource
-    took no time.
+    """The resource (such as the kernels, the waits or the host) that limits a step of run B most.
+    `step_ns` is the step time if this resource took no time.
     """
 
     resource: str
@@ -232,7 +232,8 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
         got_ns: The step time of B.
         floor_ns: How long the device is busy in a step, if all changes in A's plan are made.
         error_ns: The error of the replay that made the prediction.
-        free: The resource that limits B most; None if it is not known.
+        free: The resource (such as the kernels or the waits) that limits B most; None if it is not
+            known.
         edits: The changes in A's plan.
     """
 

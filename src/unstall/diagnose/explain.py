@@ -213,8 +213,9 @@ RESOURCE_OF = {
     "serial-copy": "copies",
     **dict.fromkeys(DEVICE_WORK, "kernels"),
 }
-"""Maps each rule (the name of a kind of finding) to the resource that its findings concern. The
-gain of a finding without an edit is at most the gain if this resource took no time.
+"""Maps each rule (the name of a kind of finding) to the resource that its findings concern, such as
+the input or the host. The gain of a finding without an edit is at most the gain if this resource
+took no time.
 """
 
 

@@ -209,7 +209,8 @@ def look_ahead(run: Run, *, plain_step_ns: int | None = None, as_recorded: bool 
 
 
 def freed_of(known: Model, subject: Subject, step_ns: float) -> Freed:
-    """Returns, for each resource, how much shorter a step would be if the resource took no time.
+    """Returns, for each resource (such as the kernels or the waits), how much shorter a step would
+    be if the resource took no time.
 
     Args:
         known: The replay of the recorded run, and its error.

@@ -79,8 +79,9 @@ _WHILE = {
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """How much shorter a step would be if one resource took no time, as a replay predicts. All
-    times are in ns.
+    """How much shorter a step would be if one resource took no time, as a replay predicts. A
+    resource is what may limit a step, such as the kernels, the waits or the host. All times are in
+    ns.
 
     Attributes:
         step_ns: The step time as it is.
@@ -93,8 +94,8 @@ class Freed:
     error_ns: float
 
     def best(self) -> list[str]:
-        """Returns the resource with the largest gain, and all resources with almost the same gain,
-        largest gain first.
+        """Returns the resource (such as the kernels or the waits) with the largest gain, and all
+        resources with almost the same gain, largest gain first.
 
         A gain is almost the same if it is smaller by at most 3 % of a step. Resources that gain
         less than 3 % of a step, or less than the replay's error, are left out. The list may be
@@ -105,8 +106,8 @@ class Freed:
         return [name for name in ranked if self.gains[ranked[0]] - self.gains[name] <= _TIE * self.step_ns]
 
     def others(self) -> list[str]:
-        """Returns further resources whose gain is worth mentioning, largest gain first. Leaves out
-        those that `best` returns.
+        """Returns further resources (such as the kernels or the waits) whose gain is worth
+        mentioning, largest gain first. Leaves out those that `best` returns.
         """
         best, least = self.best(), max(_NEXT * self.step_ns, self.error_ns, 1)
         ranked = sorted(self.gains, key=lambda name: -self.gains[name])
@@ -124,9 +125,9 @@ def judge(run: Run, freed: Freed | None = None) -> Verdict:
 
     Args:
         run: The run, with or without the recorder's overhead.
-        freed: How much shorter a step would be if one resource took no time. The verdict names the
-            resource with the largest gain. If None, the verdict names the resource with the largest
-            share of the time.
+        freed: How much shorter a step would be if one resource (such as the kernels or the waits)
+            took no time. The verdict names the resource with the largest gain. If None, the verdict
+            names the resource with the largest share of the time.
     """
     if not len(run.timeline.device):
         return _no_device_work(run)
@@ -154,8 +155,8 @@ def judge(run: Run, freed: Freed | None = None) -> Verdict:
 
 
 def bound_by(run: Run, freed: Freed | None = None) -> str:
-    """Returns what limits the speed of a run, as `Verdict.bound_by` has it: the resource with the
-    largest gain in `freed`.
+    """Returns what limits the speed of a run, as `Verdict.bound_by` has it: the resource (such as
+    the kernels, the waits or the host) with the largest gain in `freed`.
 
     If `freed` is None, returns the resource with the largest share of the time. If several
     resources have almost the same gain, waste (such as waits) is chosen before the work of the host
@@ -344,8 +345,8 @@ def _busy(accounts: Accounts) -> int:
 
 
 def parts(accounts: Accounts) -> dict[str, int]:
-    """Returns the time, in ns, of each resource that may limit the speed of a run. The keys are
-    values of `Verdict.bound_by`.
+    """Returns the time, in ns, of each resource that may limit the speed of a run, such as the
+    device or the waits. The keys are values of `Verdict.bound_by`.
 
     Time in which kernels and copies overlap counts for the one of the two that takes longer in
     total.

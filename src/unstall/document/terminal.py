@@ -74,8 +74,8 @@ _console = partial(Console, highlight=False, markup=False, emoji=False, force_ju
 
 
 def render(document: Document, *, top: int = 10, width: int = 80) -> str:
-    """Returns a document as plain text, without colours. Lines are at most `width` characters long.
-    `top` limits the number of rows of tables.
+    """Returns a document as plain text for a terminal with `width` columns, without colours. `top`
+    limits the number of rows of tables.
     """
     console = _console(file=io.StringIO(), width=min(width, _WIDEST), color_system=None, force_terminal=False)
     with console.capture() as capture:

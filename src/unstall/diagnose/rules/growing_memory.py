@@ -20,7 +20,7 @@ _LEAST_BYTES = 20 << 20  # the size of a segment
 
 def growing_memory(run: Run) -> list[Finding]:
     """Returns at most one finding for each device: the line at which its reserved memory grew most,
-    by larger and larger amounts.
+    because each larger shape takes new memory.
 
     The finding is about memory, and its exposed time is 0: the time of the driver's calls is in
     findings of the rule `allocator_churn`. There are findings only if the allocator's events were

@@ -30,8 +30,8 @@ class _Side:
     streams: tuple[int, ...]  # rows of Streams; none for the host
 
     def told(self, run: Run) -> str:
-        """Returns the access as text, such as "aten::sum at train.py:12 on stream 7". Leaves out the line if the line
-        is unknown.
+        """Returns the access as text, such as "aten::sum at train.py:12 on stream 7". If the line
+        is unknown, the text has no line.
         """
         where = run.places.where(self.place, -1, None)
         line = f" at {where.file}:{where.line}" if where.file else ""
