@@ -167,7 +167,9 @@ def _numbers(text: I64, names: I32) -> I64:
 
 
 def _rows(run: Run) -> I64:
-    """Returns the host rows to compare: launches, waits, and causes of idle time."""
+    """Returns the events of the host to compare, as indices of rows of `timeline.host`: launches,
+    waits, and causes of idle time.
+    """
     launch = run.timeline.device.launch
     culprit = run.gaps.culprit
     parts = launch[launch >= 0], run.activity.waits.row, culprit[culprit >= 0]
@@ -175,10 +177,11 @@ def _rows(run: Run) -> I64:
 
 
 def _known(run: Run, rows: I64, used: I64, which: I64, *, operators: bool) -> list[ComparedPlace]:
-    """Returns the places in `used`. Each place has the names of the work that the host rows at this place do.
+    """Returns the source lines whose numbers are in `used`. Each line has the names of the work
+    that the events at this line do.
 
-    These are the names of kernels, copies, and calls that are not launches. If `operators` is true, the names of
-    operators are included.
+    These are the names of kernels, copies, and calls that are not launches. If `operators` is true,
+    the names of operators are included.
     """
     timeline, lines = run.timeline, run.timeline.lines
     host, device = timeline.host, timeline.device

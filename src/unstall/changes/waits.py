@@ -46,7 +46,7 @@ def waits(sides: Sides) -> tuple[tuple[WaitChange, ...], int]:
 
 
 def _rows(side: ComparedRun) -> I64:
-    """Returns the host rows of the waits in the steps, ascending."""
+    """Returns the waits in the steps, as indices of rows of `timeline.host`, ascending."""
     rows = side.run.activity.waits.row
     return np.sort(rows[side.step[rows] >= 0]).astype(np.int64)
 

@@ -39,13 +39,13 @@ def why_not(extension: str, library: Path, folder: Path) -> str | None:
     load it.
 
     Tests the library in a separate process, at most once. If `try_ahead` has written a result to
-    `folder`, uses this result. If `folder` is called FIRST_STEPS or BEFORE_STEPS, the result may
-    also be in its parent folder.
+    `folder`, uses this result. If `folder` is a folder within that of a recording (it is called
+    FIRST_STEPS or BEFORE_STEPS), the result may also be in its parent folder.
 
     Args:
         extension: The file of the C extension that loads the library.
         library: The file of libcupti.
-        folder: The folder of the recording.
+        folder: The folder to which records are written.
     """
     name = str(library)
     # These two folders lie in the recording's own. Around any other, strangers may write.

@@ -149,9 +149,10 @@ def _culprits(
     cause: I8,
     skew: int,
 ) -> I32:
-    """Returns the host row to blame for each interval, or -1 for an interval whose cause is unknown.
+    """Returns, for each idle interval, the event of the host to blame, as the index of a row of
+    `timeline.host`; -1 if the cause of the interval is unknown.
 
-    The host row is that of the wait that emptied the launch queue, of another activity, or of the launch.
+    This event is the wait that emptied the launch queue, another activity, or the launch.
     """
     host = timeline.host
     culprit = np.where(cause == CAUSE["unknown"], -1, end.launch).astype(np.int32)
@@ -197,12 +198,13 @@ def _draining_wait(activity: HostActivity, dry: I64, begun: I64, skew: int) -> I
 
 
 def _running_frame(timeline: Timeline, activity: HostActivity, low: I64, high: I64, launch: I32) -> I32:
-    """Returns the Python frame to blame for each interval, as a host row.
+    """Returns, for each interval, the Python frame to blame, as the index of a row of
+    `timeline.host`.
 
-    The frame to blame is the frame that ran in the middle of the interval's longest stretch of Python code, on the
-    thread of `launch`. `launch` is the host row of the launch after each interval. If `launch` is -1, or if the thread
-    of `launch` has no frames, the launching thread with the most frames is used. If no frame is found, the result is
-    `launch`.
+    This is the frame that ran in the middle of the interval's longest stretch of Python code, on
+    the thread of `launch`. `launch` is the launch after each interval, as the index of a row of
+    `timeline.host`. If it is -1, or if its thread has no frames, the launching thread with the most
+    frames is used. If no frame is found, the result is `launch`.
     """
     host, python = timeline.host, activity.python
     launching = np.unique(host.thread[timeline.device.launch[timeline.device.launch >= 0]])

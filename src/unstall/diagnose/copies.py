@@ -68,7 +68,9 @@ def _for_upload(run: Run) -> Bool:
 
 
 def _makes_tensor(run: Run, rows: I64) -> Bool:
-    """Returns a mask over `rows` (host rows): True for events within torch.tensor(…) or a similar call."""
+    """Returns a mask over `rows`: True for events within torch.tensor(…) or a similar call. `rows`
+    are indices of rows of `timeline.host`.
+    """
     timeline = run.timeline
     functions = timeline.lines.function
     maker = np.array([bool(re.match(MAKES_TENSOR, timeline.text(int(i)))) for i in functions], dtype=np.bool_)

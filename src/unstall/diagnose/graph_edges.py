@@ -93,9 +93,10 @@ def operators_of(run: Run, step: int) -> StepOperators:
 
 
 def _operation(run: Run, rows: I64) -> I64:
-    """Returns, for each host row, the host row of its operator: the operator that the user's code called.
+    """Returns, for each of `rows`, its operator: the operator that the user's code called. A row
+    outside of all operators is returned unchanged.
 
-    A row outside of all operators is returned unchanged.
+    `rows` and the result are indices of rows of `timeline.host`.
     """
     operation = run.places.operation[rows]
     return np.where(operation >= 0, operation, rows).astype(np.int64)

@@ -132,21 +132,24 @@ def _usual(delay: I64) -> int:
 
 
 def _first_of_launch(timeline: Timeline, rows: I64) -> I64:
-    """Returns, for each host event, the first device row in `rows` that this event launched."""
+    """Returns, for each row of `timeline.host`, the first of `rows` that this event launched.
+    `rows` are indices of rows of `timeline.device`.
+    """
     first = np.full(len(timeline.host) + 1, _NEVER, dtype=np.int64)
     np.minimum.at(first, timeline.device.launch[rows], rows)
     return first
 
 
 def _hidden_work(timeline: Timeline, rows: I64, at: I64, begun: I64) -> I64:
-    """Finds launched graphs that may have kept the device busy, although the file does not contain the graphs' ops.
+    """Finds launched graphs that may have kept the device busy, although the recording lacks the
+    graphs' ops.
 
-    Returns one time for each idle interval, in ns: when the call that launched such a graph returned. If there is no
-    such graph, the time is the largest int64.
+    Returns one time for each idle interval, in ns: when the call that launched such a graph
+    returned. If there is no such graph, the time is the largest int64.
 
     Args:
         timeline: The run.
-        rows: The device rows of the ops that count.
+        rows: The ops that count, as indices of rows of `timeline.device`.
         at: For each interval, the index in `rows` of the op that follows the interval.
         begun: For each interval, when the launch of this op began, in ns.
     """
@@ -170,10 +173,11 @@ def _hidden_work(timeline: Timeline, rows: I64, at: I64, begun: I64) -> I64:
 
 
 def _held_by_event(timeline: Timeline, op: I32, launch: I32) -> Bool:
-    """Returns a mask over the ops: True if, just before the op, the op's stream has a command to wait for an event.
+    """Returns a mask over the ops: True if, just before the op, the op's stream has a command to
+    wait for an event.
 
-    Only an event wait between the stream's previous launch and the op's launch counts. `launch` has the host row of
-    each op's launch.
+    Only an event wait between the stream's previous launch and the op's launch counts. `launch` has
+    each op's launch, as the index of a row of `timeline.host`.
     """
     waits, host, device = timeline.waits, timeline.host, timeline.device
     held = np.zeros(len(op), dtype=np.bool_)

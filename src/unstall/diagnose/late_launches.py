@@ -202,10 +202,10 @@ def _tiny_rows(run: Run) -> list[Group]:
 
 
 def _at_costliest(run: Run, rows: I64, lost: I64) -> Group:
-    """Returns one group with all of the host rows `rows`.
+    """Returns one group with all of `rows`, which are indices of rows of `timeline.host`.
 
-    The place of the group is the line that causes the most idle time. `lost` has the idle time that each host row
-    causes, in ns.
+    The source line of the group is the one that causes the most idle time. `lost` has the idle time
+    that each row of `timeline.host` causes, in ns.
     """
     parts = sorted(run.lines(rows), key=lambda part: _costliest_first(run, part, lost))
     return parts[0] if len(parts) == 1 else Group(parts[0].place, None, rows)

@@ -32,7 +32,8 @@ def memory_over_time(run: Run) -> tuple[DeviceMemory, ...]:
 def _of_device(run: Run, number: int, rows: I64, at: I64, end: int) -> DeviceMemory:
     """Returns the memory of one device until the time `end`.
 
-    `rows` are the rows of the device's changes in `timeline.memory`, `at` the host rows in which they happened.
+    `rows` are the device's changes, as indices of rows of `timeline.memory`. `at` has the event of
+    the host in which each change happened, as the index of a row of `timeline.host`.
     """
     memory = run.timeline.memory
     time, size, allocated = memory.time[rows], memory.size[rows], memory.allocated[rows]

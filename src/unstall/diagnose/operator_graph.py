@@ -158,10 +158,11 @@ def operator_graph(run: Run, step: int, version: str) -> OperatorGraph:
 
 
 def _path(run: Run, row: int) -> Path:
-    """Returns the path of a call, which is given by its host row. For a backward operator, the forward operator's path.
+    """Returns where a call was made. For a backward operator, returns where its forward operator
+    was called. `row` is the call, as the index of a row of `timeline.host`.
 
-    If no stack was recorded, the path has one negative number instead of frames. `_frame` converts this number to the
-    name of an annotation or operator.
+    If no stack was recorded, the path has one negative number instead of frames. `_frame` converts
+    this number to the name of an annotation or operator.
     """
     host, stacks = run.timeline.host, run.timeline.stacks
     forward = int(host.forward[row])

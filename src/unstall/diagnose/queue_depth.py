@@ -66,10 +66,11 @@ def blocked_launches(depth: I32, length: I64) -> tuple[I64, I64]:
 
 
 def _launched(timeline: Timeline) -> tuple[I64, I64, I64, I32]:
-    """Returns (calls, start, done, device) for the calls that launched device ops.
+    """Returns `(calls, start, done, device)` for the calls that launched device ops.
 
-    `calls` has host rows. `start` has the time when each call begins, and `done` has the time when the call's last op
-    ends, in ns. `device` has the device of each call.
+    `calls` has their indices as rows of `timeline.host`. `start` has the time when each call
+    begins, and `done` has the time when the call's last op ends, in ns. `device` has the device of
+    each call.
     """
     device = timeline.device
     known = np.flatnonzero(device.launch >= 0)

@@ -58,7 +58,9 @@ def calls_for_device_memory(run: Run) -> I64:
 
 
 def _fix(run: Run, rows: I64) -> str:
-    """Returns the advice. It depends on what frees the memory. `rows` are host rows of calls such as cudaMalloc."""
+    """Returns the advice. It depends on what frees the memory. `rows` are calls such as cudaMalloc,
+    as indices of rows of `timeline.host`.
+    """
     freed = run.timeline.host.kind[rows] == HostKind.FREE
     if not freed.any():
         return _GROWS
@@ -79,8 +81,13 @@ def _calls_empty_cache(run: Run) -> bool:
 def _for_each_tensor(run: Run, taken: I64, freed: I64) -> bool:
     """Returns whether the program allocates and frees memory for each tensor.
 
-    The result is True if many launches have their own allocation before them, and if most frees have a launch or an
-    allocation between them. `taken` has the host rows of calls that allocate, `freed` the host rows of calls that free.
+    The result is True if many launches have their own allocation before them, and if most frees
+    have a launch or an allocation between them.
+
+    Args:
+        run: The recorded run.
+        taken: The calls that allocate, as indices of rows of `timeline.host`.
+        freed: The calls that free, as indices of rows of `timeline.host`.
     """
     host = run.timeline.host
     launches = np.sort(host.start[(host.kind == HostKind.LAUNCH) & run.inside])

@@ -250,7 +250,8 @@ def _of_optimizer(run: Run) -> Bool:
 
 
 def _rows(run: Run, chosen: Bool, kernels: Bool) -> I64:
-    """Returns the device rows of the kernels in the mask `chosen` that run in a series of at least _ROW kernels.
+    """Returns the kernels in the mask `chosen` that run in a series of at least _ROW kernels, as
+    indices of rows of `timeline.device`.
 
     The kernels of a series follow each other on a stream, with no other kernel between them.
     """

@@ -91,10 +91,13 @@ def race(run: Run) -> list[Finding]:
 
 
 def _line(run: Run, row: int, stream: int) -> _Line:
-    """Returns (place, operator, device): the place of an access, its operator, and whether the device makes the access.
+    """Returns `(place, operator, device)`: the source line of an access, its operator, and whether
+    the device makes the access.
 
-    `row` is the host row of the access, or -1. `stream` is the stream of the access, or a negative number if the host
-    makes the access.
+    Args:
+        run: The recorded run.
+        row: The access, as the index of a row of `timeline.host`; -1 if it is not known.
+        stream: The stream of the access; a negative number if the host makes the access.
     """
     if row < 0:
         return -1, "an operation", stream >= 0
