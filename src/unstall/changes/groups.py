@@ -42,8 +42,10 @@ class Grouped:
         return sums(self.group, self.step, values, self.groups, self.steps)
 
     def first(self, rows: I64) -> I64:
-        """Returns, for each group, the element of `rows` for the first thing in the group; -1 if
-        the group is empty in this run. `rows` has an element for each thing.
+        """Returns, for each group, one element of `rows`: the one for the first thing in the group.
+        It is -1 if the group is empty in this run.
+
+        `rows` has an element for each thing.
         """
         found = np.full(self.groups, -1, dtype=np.int64)
         found[self.group[::-1]] = rows[::-1]

@@ -67,7 +67,9 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one of the two runs: the recording, its steps, and what limits its speed."""
+    """What is known of one of the two runs that are compared: the recording, its steps, and what
+    limits its speed.
+    """
 
     source: Source
     integrity: Integrity

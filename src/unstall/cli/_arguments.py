@@ -31,8 +31,8 @@ class FilledHelp(argparse.HelpFormatter):
 
 
 def named(option: str, parse: Callable[[str], Value]) -> Callable[[str], Value]:
-    """Returns a function for argparse that parses as `parse` does. If `parse` raises UsageError,
-    the error of the result begins with the name of the option `option`.
+    """Returns a function that converts text as `parse` does. If it raises UsageError, the message
+    begins with the name of the option, `option`.
     """
 
     def parse_value(text: str) -> Value:

@@ -20,8 +20,8 @@ def snapshot(processes: Sequence[Found], quiet_s: Mapping[int, float], stuck: fr
 
     Args:
         processes: The processes to ask.
-        quiet_s: Maps a process id to the time in s since the process last made progress. A process
-            for which this is not known is missing.
+        quiet_s: Maps a process id to the time in s since the process last made progress. It lacks
+            processes for which this time is not known.
         stuck: The ids of the processes that count as hanging.
 
     Returns:

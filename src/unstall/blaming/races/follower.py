@@ -233,9 +233,8 @@ class Follower(EventHandler):
             self.device.record_stream(tensor.untyped_storage().data_ptr(), self._stream(stream.device_index, raw))
 
     def _stream(self, device: int, pointer: int) -> int:
-        """Returns a number that identifies a stream: its pointer, unless it is a default stream.
-
-        The pointer of a default stream is 0. Its number is minus the index of its device.
+        """Returns a number that identifies a stream. For a default stream, it is minus the index of
+        its device. For any other stream, it is the stream's pointer.
         """
         stream = pointer or -device
         self._device_of.setdefault(stream, device)
