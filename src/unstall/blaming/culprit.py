@@ -102,7 +102,7 @@ def next_mark(rows: Rows, first: int) -> int:
     A mark is a number that the device writes when it reaches a point of the stream.
 
     Args:
-        rows: Rows of the ring file for one stream, in order.
+        rows: The calls that put work on one stream, in order, as rows of the ring file.
         first: The index of a row in `rows`.
     """
     marks = np.flatnonzero(rows["marked"][first + 1 :] == MARKED)

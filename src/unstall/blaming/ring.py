@@ -75,10 +75,11 @@ Rows = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of Python code, as a ring file records it.
+    """A line of Python code, as a ring file has it (the file in which a process records its work on
+    streams).
 
     Attributes:
-        file: The file.
+        file: The file that contains the line.
         line: The line number.
         function: The function that contains the line.
         whose: Who wrote the file: 2 for the user, 1 for a library, 0 for a framework.
@@ -250,7 +251,8 @@ def name_in_results(linked: str) -> str:
 
 
 def pulse(path: Path) -> tuple[bytes, bool, bool]:
-    """Reads the parts of a ring file that show whether its process makes progress.
+    """Reads the parts of a ring file (the file in which a process records its work on streams) that
+    show whether the process makes progress.
 
     Returns:
         `(pulse, worked, failed)`: bytes that change while the process makes progress; whether the
@@ -273,7 +275,8 @@ def pulse(path: Path) -> tuple[bytes, bool, bool]:
 
 
 def read_ring(path: Path) -> Ring:
-    """Reads a ring file.
+    """Reads a ring file: the file in which a process has recorded the last calls by which it put
+    work on streams.
 
     Raises:
         OSError: The file cannot be read.

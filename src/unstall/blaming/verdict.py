@@ -164,8 +164,8 @@ def _lines(places: Iterable[Place | None]) -> tuple[Line, ...]:
 
 
 def line_of(place: Place | None) -> Line | None:
-    """Converts a line of a ring file (`Place`) to a line of a result (`Line`), and adds its source
-    text. Returns None for None.
+    """Converts a recorded line (`Place`) to a line of a result (`Line`), and adds its source text.
+    Returns None for None.
     """
     if place is None:
         return None

@@ -26,7 +26,8 @@ class Answer:
     """The answer of one process: which of its streams have finished their work, and where its
     Python threads are.
 
-    The streams are in the order of the table `streams` in the ring file of the process.
+    The streams are in the order of the table `streams` in the ring file (the file in which the
+    process records its work on streams).
 
     Attributes:
         results: For each stream, the CUresult with which the driver says whether the stream has
