@@ -1,1 +1,2 @@
-"""Inspects kernels written in Numba: their accesses of memory, races and barriers, and a model of their time."""
+"""Inspects CUDA kernels that are written in Numba. Finds a kernel's memory accesses, races and barriers, and models its
+time on a GPU."""

@@ -1,4 +1,4 @@
-"""`Accesses`: each access of a kernel to memory, as columns."""
+"""`Accesses`: all accesses of one kernel launch to memory, as NumPy arrays with one value for each access."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import numpy as np
 from unstall.lines.places import Shortened
 
 Dim = tuple[int, int, int]
-"""x, y, z: the size of a grid or a block, or a position in it."""
+"""Three numbers (x, y, z): the size of a grid in blocks, the size of a block in threads, or the position of a block in
+its grid or of a thread in its block."""
 
 
 class Kind(IntEnum):
@@ -30,7 +31,13 @@ class Space(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of a kernel, or of a function that the kernel calls."""
+    """A line of source code: a line of a kernel, or of a function that the kernel calls.
+
+    Attributes:
+        file: The path of the source file.
+        line: The number of the line in the source file, from 1.
+        function: The name of the function that contains the line.
+    """
 
     file: str
     line: int
@@ -38,26 +45,27 @@ class Place:
 
     @property
     def at(self) -> str:
-        """FILE:LINE, with a path relative to the current folder if the file is below it."""
+        """The text "FILE:LINE" for this line of source code. FILE is the path without the current folder or the folder
+        of installed packages, if the file is below such a folder."""
         return f"{Shortened(str(Path.cwd()))[self.file]}:{self.line}"
 
     @property
     def source(self) -> str:
-        """The text of the line; "" if it is not known."""
+        """The text of this line of source code, without leading and trailing spaces. "" if the text is not known."""
         return linecache.getline(self.file, self.line).strip()
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """An array that the kernel uses.
+    """An array that a kernel uses.
 
     Attributes:
-        name: The name of the array in the kernel.
-        space: Where the array lies.
-        address: The address of the first element on this host. An array in shared memory has the same address in all
-            blocks.
-        shape: The shape.
-        item_bytes: The size of an element.
+        name: The name of the array in the source code of the kernel.
+        space: The memory that holds the array: global memory, or the shared memory of a block.
+        address: The address of the array's first element in the memory of the CPU, which runs the kernel. An array in
+            shared memory has the same address in all blocks.
+        shape: The shape of the array.
+        item_bytes: The size of one element in bytes.
         order: "C" if the last dimension is contiguous, "F" if the first dimension is contiguous.
     """
 
@@ -69,7 +77,8 @@ class Memory:
     order: str
 
     def index_of(self, address: int) -> tuple[int, ...]:
-        """Returns the index of the element at an address."""
+        """Returns the index of the element at `address`. The index has one number for each dimension of the array.
+        `address` is an address in the memory of the CPU, which runs the kernel."""
         position = (address - self.address) // self.item_bytes
         index = np.unravel_index(position, self.shape, "F" if self.order == "F" else "C")
         return tuple(int(part) for part in index)
@@ -77,21 +86,24 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Accesses:
-    """All accesses of one launch. Each column has one value for each access, in the order of execution.
+    """All memory accesses of one kernel launch. The arrays from `memory` to `interval` have one value for each access,
+    in the order in which the accesses were made.
 
     Attributes:
-        grid: The number of blocks.
-        block: The number of threads in each block.
-        memories: The arrays. `memory` has indices into them.
-        places: The lines. `place` has indices into them.
-        memory: The array.
-        address: The address of the element on this host.
-        size: The bytes of the element.
-        kind: The `Kind`.
-        place: The line.
-        of_block: The number of the block: x + grid x * (y + grid y * z).
-        thread: The number of the thread in its block, counted in the same way.
-        interval: The number of barriers that the thread has passed.
+        grid: The number of blocks of the launch, as (x, y, z).
+        block: The number of threads in each block, as (x, y, z).
+        memories: The arrays that the kernel uses.
+        places: The lines of source code that make the accesses.
+        memory: The array that is accessed, as an index into `memories`.
+        address: The address of the accessed element in the memory of the CPU, which runs the kernel.
+        size: The size of the accessed element in bytes.
+        kind: The kind of access, as a value of `Kind` (read, write or atomic update).
+        place: The line of source code that makes the access, as an index into `places`.
+        of_block: The number of the block whose thread makes the access. The block at (x, y, z) of the grid has the
+            number x + grid x * (y + grid y * z).
+        thread: The number of the thread that makes the access. The thread at (x, y, z) of its block has the number x +
+            block x * (y + block y * z).
+        interval: The number of barriers that the thread has passed before the access.
     """
 
     grid: Dim
@@ -111,19 +123,24 @@ class Accesses:
         return len(self.memory)
 
     def rows(self, which: np.ndarray) -> Accesses:
-        """Returns some of the accesses. `which` is a mask, or indices."""
+        """Returns an `Accesses` with only the selected accesses. `which` is a boolean mask with one value for each
+        access, or an array of indices of accesses."""
         columns = (getattr(self, name)[which] for name in COLUMNS)
         return Accesses(self.grid, self.block, self.memories, self.places, *columns)
 
     def of(self, space: Space) -> Accesses:
-        """Returns the accesses of one space."""
+        """Returns an `Accesses` with only the accesses to memory of the kind `space` (global or shared memory)."""
         spaces = np.array([each.space for each in self.memories], np.int64)
         return self.rows(spaces[self.memory] == space if len(self) else self.memory == 0)
 
     def in_units(self) -> Accesses:
-        """Splits accesses so that all have the same size, and two accesses overlap only if their addresses are equal.
+        """Splits accesses into smaller accesses, which all have the same size in bytes. Two of the smaller accesses
+        then overlap only if their addresses are equal.
 
-        Arrays of several types may share bytes of dynamic shared memory.
+        This is needed because arrays of several element types may share bytes of dynamic shared memory.
+
+        Returns:
+            An `Accesses` with the smaller accesses.
         """
         if not len(self):
             return self
@@ -140,6 +157,11 @@ COLUMNS = ("memory", "address", "size", "kind", "place", "of_block", "thread", "
 
 
 def position(number: int, size: Dim) -> Dim:
-    """Returns the x, y, z of a thread or block, from its number."""
+    """Returns the position (x, y, z) of a block in its grid, or of a thread in its block.
+
+    Args:
+        number: The number of the block or thread. The position (x, y, z) has the number x + size x * (y + size y * z).
+        size: The size of the grid in blocks, or of the block in threads.
+    """
     x, y, _ = size
     return number % x, number // x % y, number // (x * y)

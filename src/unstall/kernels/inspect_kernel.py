@@ -1,4 +1,4 @@
-"""`inspect_kernel`: runs a kernel without a GPU and says what it does to memory."""
+"""`inspect_kernel`: runs a kernel on the CPU, without a GPU, and reports how the kernel uses memory."""
 
 from __future__ import annotations
 
@@ -31,31 +31,37 @@ def inspect_kernel(
 ) -> KernelReport:
     """Runs a CUDA kernel written in Numba on the CPU, by Numba's simulator, and records each access to memory.
 
-    `inspect_kernel(kernel, grid, block, a, out)` takes the place of `kernel[grid, block](a, out)`. It needs no GPU, and
-    no NUMBA_ENABLE_CUDASIM. The kernel writes into the arrays, as on a GPU. Each access takes about 20 us and each
-    thread 0.3 ms, so choose small sizes.
+    `inspect_kernel(kernel, grid, block, a, out)` takes the place of `kernel[grid, block](a, out)`. The call needs no
+    GPU and no environment variable NUMBA_ENABLE_CUDASIM. The kernel writes its results into the arrays among the
+    arguments, as on a GPU. Each access to memory takes about 20 µs and each thread takes about 0.3 ms, so choose small
+    sizes.
 
-    Races are found even if the results are right: two accesses race if no barrier orders them. The report is only about
-    this launch. With other arguments, the kernel may take other branches.
+    Two accesses to one element race if different threads make them, one of them writes, and no barrier is between them.
+    Races are found even if the results of this run are right. The report describes only this launch. With other
+    arguments, the kernel may take other branches.
 
-    Several threads may call it at the same time. One thread waits for the other, because Numba's
-    simulator belongs to the process.
+    Several Python threads may call `inspect_kernel` at the same time. The calls then run one after the other, because a
+    process has only one simulator.
 
     Args:
         kernel: A function decorated with `cuda.jit`.
-        grid: The number of blocks: a number, or up to three (x, y, z).
-        block: The number of threads in each block, given in the same way; at most 1,024 in all.
+        grid: The number of blocks: one number, or a tuple of up to three numbers (x, y, z).
+        block: The number of threads in each block: one number, or a tuple of up to three numbers (x, y, z). The product
+            of the numbers is at most 1,024.
         *args: The kernel's arguments: numbers, tuples of numbers, contiguous NumPy arrays, or device arrays of Numba.
             An array may be wrapped in `cuda.In`, `cuda.Out` or `cuda.InOut`.
-        shared_bytes: The dynamic shared memory.
-        gpu: The GPU for the model of the time: a name of `unstall gpus`, or a file of `unstall calibrate`.
+        shared_bytes: The size in bytes of the dynamic shared memory of each block.
+        gpu: The GPU whose time is modelled: a name that `unstall gpus` lists, or the path of a file that `unstall
+            calibrate` wrote.
 
     Returns:
-        The report. It has `races`, `traffic`, `barriers` and `time`, and can be printed and saved.
+        The report. Its attributes include `races`, `traffic`, `barriers` and `time`. The report can be printed and
+        saved.
 
     Raises:
-        UsageError: Numba is missing, the GPU is unknown, or an argument is of another kind.
-        KernelError: Not all threads of a block reach a barrier, an index is out of bounds, or the kernel calls
+        UsageError: Numba is missing, the GPU is unknown, `grid` or `block` is not valid, `kernel` is not decorated with
+            `cuda.jit`, or the kernel does not take these arguments.
+        KernelError: Only some threads of a block reach a barrier, an index is out of bounds, or the kernel calls
             something that the simulator does not have.
     """
     try:
@@ -111,9 +117,15 @@ def _dim(name: str, given: int | tuple[int, ...]) -> Dim:
 
 
 def _on_host(name: str, value: Any) -> Any:
-    """Converts an argument for the simulator: an array becomes a NumPy array. Other values stay unchanged.
+    """Converts an argument of a kernel into a value that the simulator can use. Returns an array as a NumPy array.
+    Returns a number or a tuple unchanged.
 
-    Raises UsageError if the simulator cannot take the argument.
+    Args:
+        name: The name of the argument, for the error message.
+        value: The value of the argument.
+
+    Raises:
+        UsageError: The simulator cannot use the argument.
     """
     from numba.cuda.args import ArgHint, In
 

@@ -1,4 +1,5 @@
-"""A model of a kernel's time on a GPU, by the memory roofline."""
+"""A model of the time that a kernel takes on a GPU. The time is the least that the kernel's memory traffic can take
+(the memory roofline)."""
 
 from __future__ import annotations
 
@@ -13,19 +14,20 @@ from unstall.virtual.costs.roofline import roofline_of
 
 @dataclass(frozen=True, slots=True)
 class ModelledTime:
-    """The least time of one launch by the memory roofline: a model, not a measurement.
+    """The time of one kernel launch on a GPU, by a model. The time is not measured.
 
-    Arithmetic, shared memory, barriers and latencies take no time in it.
+    The model counts the time of an empty kernel and the time to move the kernel's data. In the model, arithmetic,
+    shared memory, barriers and latencies take no time.
 
     Attributes:
-        device: The GPU.
-        launch_ns: The host time of the launch call from C++. A launch from Numba takes longer.
-        empty_ns: The time of an empty kernel.
-        memory_ns: The time to move the memory.
-        blocks: The number of blocks.
+        device: The name of the GPU.
+        launch_ns: The host time of a launch call from C++, in ns. A launch from Numba takes longer.
+        empty_ns: The device time of an empty kernel, in ns.
+        memory_ns: The device time to move the kernel's data between multiprocessors, L2 cache and device memory, in ns.
+        blocks: The number of blocks of the launch.
         multiprocessors: The number of multiprocessors of the GPU.
-        used: The share of the multiprocessors that work on average: blocks / (multiprocessors * rounds). In a round,
-            each multiprocessor runs one block.
+        used: The share of the multiprocessors that work on average: blocks / (multiprocessors * rounds). In each round,
+            a multiprocessor runs at most one block.
     """
 
     device: str
@@ -38,16 +40,25 @@ class ModelledTime:
 
     @property
     def kernel_ns(self) -> int:
-        """The time of the kernel on the device."""
+        """The time of the kernel on the device, in ns: the sum of `empty_ns` and `memory_ns`."""
         return self.empty_ns + self.memory_ns
 
 
 def modelled(traffic: Traffic, grid: Dim, gpu: str) -> ModelledTime:
-    """Returns the time of a launch on a GPU. Raises UsageError if the GPU is unknown.
+    """Returns the modelled time of a kernel launch on a GPU.
 
-    The L2 cache moves each sector as often as warps request it. The device's memory moves each sector only once, and
-    none if all sectors fit into half of the cache. The kernel takes as long as the slower of the two, the cache or the
-    memory. If only half of the multiprocessors work, both have half of their rate.
+    The L2 cache moves a sector (32 bytes) each time a warp requests the sector. The device's memory moves each sector
+    only once. It moves no sectors if all sectors of the launch fit into half of the L2 cache. The time of the kernel is
+    the time of the L2 cache or of the device's memory, whichever takes longer. If only half of the multiprocessors
+    work, the L2 cache and the device's memory work at half of their rates.
+
+    Args:
+        traffic: The memory traffic of the launch.
+        grid: The number of blocks, as (x, y, z).
+        gpu: The name of a GPU, or the path of a file that `unstall calibrate` wrote.
+
+    Raises:
+        UsageError: The GPU is unknown.
     """
     of = gpu_named(gpu)
     device, peaks = of.file.device, of.file.peaks

@@ -1,8 +1,11 @@
-"""Finds races in the accesses of a kernel.
+"""Finds races among the memory accesses of a kernel.
 
-Two accesses of the same element race if different threads make them, at least one writes, not both are atomic, and no
-barrier is between them. Within a block, `cuda.syncthreads()` is a barrier. Between blocks, nothing orders accesses.
-Threads of a warp are not ordered either, as on all GPUs since Volta. Locks and flags do not count as order.
+Two accesses to the same element race if all of this holds: different threads make the accesses, at least one access
+writes, at most one access is atomic, and no barrier is between the accesses.
+
+For two threads of one block, `cuda.syncthreads()` is a barrier. Threads of different blocks have no barrier. The
+threads of a warp run in no fixed order, as on all GPUs since Volta. Locks and flags in the kernel's own code do not
+count as barriers.
 """
 
 from __future__ import annotations
@@ -20,13 +23,13 @@ _DOES = {Kind.READ: "reads", Kind.WRITE: "writes", Kind.ATOMIC: "updates atomica
 
 @dataclass(frozen=True, slots=True)
 class RaceSide:
-    """One of the two accesses of a race.
+    """One of the two accesses that race.
 
     Attributes:
-        place: The line.
-        does: "reads", "writes" or "updates atomically".
-        block: The x, y, z of the block.
-        thread: The x, y, z of the thread in its block.
+        place: The line of source code that makes the access.
+        does: What the access does to the element: "reads", "writes" or "updates atomically".
+        block: The position (x, y, z) in the grid of the block whose thread makes the access.
+        thread: The position (x, y, z) of the thread in its block.
     """
 
     place: Place
@@ -37,16 +40,18 @@ class RaceSide:
 
 @dataclass(frozen=True, slots=True)
 class KernelRace:
-    """A race between two lines of a kernel.
+    """A race between two accesses of a kernel. The accesses are made by two lines of source code, or both by one line.
 
     Attributes:
-        memory: The name of the array.
-        space: Where the array lies: "shared" or "global".
-        between: "threads" of one block, or "blocks".
-        elements: How many elements of the array race between these lines, in all blocks.
-        index: The index of one of these elements.
-        first: One access to this element: that of the line that comes first in the source.
-        second: The other access to this element.
+        memory: The name of the array whose elements are accessed.
+        space: The memory that holds the array: "shared" or "global".
+        between: "threads" if two threads of the same block make the accesses. "blocks" if threads of different blocks
+            make them.
+        elements: The number of the array's elements for which these lines race. An element of shared memory counts once
+            for each block.
+        index: The index of one of these elements, as an example.
+        first: An access to the example element, by the line that comes first in the source.
+        second: The other access to the example element.
     """
 
     memory: str
@@ -59,7 +64,7 @@ class KernelRace:
 
     @property
     def fix(self) -> str:
-        """What removes the race."""
+        """A text that says how to remove the race."""
         if self.between == "blocks":
             return "nothing orders blocks: give each block its own elements, use cuda.atomic, or launch a second kernel"
         if self.first.place == self.second.place:
@@ -74,10 +79,10 @@ class KernelRace:
 
 
 def find(accesses: Accesses) -> tuple[KernelRace, ...]:
-    """Returns the races, in the order of their lines in the source.
+    """Returns the races among `accesses`, sorted by the positions of their lines in the source.
 
-    There is one race for each pair of lines. If the same two lines race in several ways, such as a read with a write
-    and a write with a write, or in several arrays, each way is one race.
+    Accesses that race at many elements count as one race if they agree in their two lines, in their two kinds of access
+    (read, write or atomic update), in the array, and in whether the threads belong to one block.
     """
     units = accesses.in_units()
     shared, of_grid = units.of(Space.SHARED), units.of(Space.GLOBAL)
@@ -96,18 +101,19 @@ def _order(side: RaceSide) -> tuple[str, int, str]:
 def _races(
     rows: Accesses, together: Sequence[np.ndarray], who: np.ndarray, between: Literal["threads", "blocks"]
 ) -> Iterator[KernelRace]:
-    """Yields the races between accesses of different threads, or of different blocks.
+    """Yields the races between accesses of different threads, or between accesses of different blocks.
 
     Only accesses that are equal in all columns of `together` can race. Of these, the accesses with the same line and
     the same kind (read, write or atomic) form a class. Two classes race if their kinds conflict, and if not all of
-    their accesses are of the same thread (or block). To find out, it is enough to compare the lowest and the highest
-    thread number of each class.
+    their accesses are made by the same thread (or block). To find out, it is enough to compare the lowest and the
+    highest number in `who` of each class.
 
     Args:
         rows: The accesses.
-        together: The columns in which accesses must be equal to race, such as the address.
-        who: For each access, the number of its thread or of its block.
-        between: Whether `who` has threads or blocks.
+        together: Arrays with one value for each access, such as the address. Two accesses can race only if they have
+            equal values in all of these arrays.
+        who: For each access, the number of its thread ("threads") or of its block ("blocks").
+        between: "threads" if `who` has the numbers of threads. "blocks" if `who` has the numbers of blocks.
     """
     if not len(rows):
         return
@@ -148,7 +154,11 @@ def _races(
 
 
 def _starts(*columns: np.ndarray) -> np.ndarray:
-    """Returns a mask of the rows that differ from the row before them in some column, and of the first row."""
+    """Returns a boolean mask of the rows at which a new group of equal rows begins. This is the first row, and each row
+    that differs in some column from the row before it.
+
+    `columns` are arrays of one length, which have one value for each row.
+    """
     differs = np.zeros(len(columns[0]), bool)
     differs[0] = True
     for column in columns:
@@ -157,7 +167,7 @@ def _starts(*columns: np.ndarray) -> np.ndarray:
 
 
 def _pairs_within(group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (i, j): the row numbers of all pairs of rows in the same group, with i <= j.
+    """Returns `(i, j)`: two arrays with the row numbers of all pairs of rows in the same group, with i <= j.
 
     `group` has the group number of each row, in ascending order.
     """

@@ -1,4 +1,5 @@
-"""Records the accesses of a kernel: a `RecordedArray` is an array that reports its reads and writes to a `Recorder`."""
+"""Records the memory accesses of a kernel. A `RecordedArray` is an array that reports each read and write of its
+elements to a `Recorder`."""
 
 from __future__ import annotations
 
@@ -18,7 +19,13 @@ _OURS = str(Path(__file__).parent)
 
 
 class RunningThread(Protocol):
-    """The thread of the kernel that runs now. `Accesses` explains its numbers, as `of_block`, `thread`, `interval`."""
+    """The thread of the kernel that is running now.
+
+    Attributes:
+        block_number: The number of the thread's block, as in `Accesses.of_block`.
+        thread_id: The number of the thread in its block, as in `Accesses.thread`.
+        interval: The number of barriers that the thread has passed.
+    """
 
     block_number: int
     thread_id: int
@@ -26,16 +33,16 @@ class RunningThread(Protocol):
 
 
 class Recorder:
-    """Collects the accesses of a launch. One thread of the kernel runs at a time.
+    """Collects the memory accesses of one kernel launch. The threads of the kernel run one at a time.
 
     Attributes:
-        thread: The thread that runs now.
+        thread: The thread of the kernel that is running now.
     """
 
     thread: RunningThread
 
     def __init__(self, simulator: str) -> None:
-        """`simulator` is the folder of Numba's simulator. Frames of files in it do not belong to the kernel."""
+        """`simulator` is the folder of Numba's simulator. Code in this folder does not count as code of the kernel."""
         self._not_kernels = (_OURS, simulator, str(Path(np.__file__).parent))
         self._rows: list[tuple[int, ...]] = []
         self._places: dict[tuple[CodeType, int], int] = {}
@@ -43,9 +50,13 @@ class Recorder:
         self._atomic: set[int] | None = None
 
     def array(self, plain: np.ndarray, space: Space, name: str = "") -> RecordedArray:
-        """Returns an array that shares the memory of `plain`, and records its accesses.
+        """Returns an array that shares the memory of `plain` and reports accesses of its elements to this recorder.
 
-        If `name` is "", the name is that of the variable that holds the array when the kernel first uses it.
+        Args:
+            plain: A NumPy array.
+            space: The memory that the array stands for: global memory, or the shared memory of a block.
+            name: The name of the array in the kernel. If "", the array gets the name of the variable that holds it when
+                the kernel first uses it.
         """
         recorded = plain.view(RecordedArray)
         recorded.recorder, recorded.space, recorded.name = self, space, name
@@ -53,7 +64,13 @@ class Recorder:
         return recorded
 
     def note(self, kind: Kind, array: RecordedArray, elements: np.ndarray) -> None:
-        """Records an access to each element of the view `elements` of `array`."""
+        """Records one access for each element in `elements`.
+
+        Args:
+            kind: The kind of access: read, write or atomic update.
+            array: The array that is accessed.
+            elements: A view of `array` that contains the accessed elements.
+        """
         frame = self.frame()
         if array.whole.number is None:
             array.whole.number = self._memory(array.whole, frame)
@@ -80,7 +97,7 @@ class Recorder:
 
     @contextmanager
     def atomic(self) -> Iterator[None]:
-        """Within the `with` block, all reads and writes of one element are recorded as a single atomic access."""
+        """During the block, all reads and writes of one element are recorded as a single atomic update."""
         self._atomic = set()
         try:
             yield
@@ -88,16 +105,23 @@ class Recorder:
             self._atomic = None
 
     def here(self) -> Place:
-        """Returns the line of the kernel that runs now."""
+        """Returns the line of source code that the kernel is executing: a line of the kernel, or of a function that the
+        kernel calls."""
         return _place_of(*_at(self.frame()))
 
     def accesses(self, grid: Dim, block: Dim) -> Accesses:
-        """Returns all accesses so far."""
+        """Returns all accesses that have been recorded so far.
+
+        Args:
+            grid: The number of blocks of the launch, as (x, y, z).
+            block: The number of threads in each block, as (x, y, z).
+        """
         columns = np.array(self._rows, np.int64).reshape(-1, len(COLUMNS)).T
         return Accesses(grid, block, [*self._memories], [_place_of(*each) for each in self._places], *columns)
 
     def frame(self) -> FrameType:
-        """Returns the innermost frame of the kernel, or of a function that it calls."""
+        """Returns the Python frame of the kernel. If the kernel is calling a function of the user, returns the frame of
+        this function, or of the innermost one if such calls are nested."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename.startswith(self._not_kernels):
             frame = frame.f_back
@@ -117,15 +141,16 @@ class Recorder:
 
 
 class RecordedArray(np.ndarray[Any, Any]):
-    """An array in a kernel. Views of it record their accesses too.
+    """A NumPy array that a kernel uses. The array and all views of it report accesses of their elements to a
+    `Recorder`.
 
     Attributes:
-        recorder: The recorder to which the array reports each access.
-        space: Where the array lies.
-        name: The name of the array in the kernel; "" until it is known.
+        recorder: The recorder that gets the accesses.
+        space: The memory that the array stands for: global memory, or the shared memory of a block.
+        name: The name of the array in the kernel. "" until the name is known.
         whole: The array of which this array is a view. If this array is not a view, the array itself.
-        number: The number of the array in the recorder; None until the kernel uses the array. Views do not have this
-            attribute; their number is that of `whole`.
+        number: The number that the recorder has given to this array. None until the kernel uses the array. Views do not
+            have this attribute. A view uses the `number` of `whole`.
     """
 
     recorder: Recorder
@@ -165,7 +190,15 @@ class RecordedArray(np.ndarray[Any, Any]):
         return getattr(ufunc, method)(*map(_plain, inputs), **options)
 
     def _view(self, index: Any, does: str) -> RecordedArray:
-        """Returns a view of the elements at an index. A view of a single element has no dimensions."""
+        """Returns a view of the elements that `index` selects. A view of a single element has no dimensions.
+
+        Args:
+            index: The index in the kernel's source code, such as `a[index]`.
+            does: "reads" or "writes", for the error message.
+
+        Raises:
+            KernelError: The index is out of bounds, or is an array of indices.
+        """
         parts = index if isinstance(index, tuple) else (index,)
         try:
             view = np.ndarray.__getitem__(self, parts if ... in parts else (*parts, ...))

@@ -33,19 +33,20 @@ SCHEMA = "unstall.kernel/1"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class KernelReport(Shown):
-    """What one launch of a kernel did to memory, and a model of its time.
+    """A report about one launch of a kernel: how the launch used memory, and a model of its time on a GPU.
 
-    Several threads may read it at the same time.
+    Several threads may read the report at the same time.
 
     Attributes:
         kernel: The name of the kernel.
-        file: The file of the kernel.
-        line: The line at which the kernel begins.
-        grid: The number of blocks, as x, y, z.
-        block: The number of threads in each block, as x, y, z.
-        barriers: How many barriers each thread of the block with the most barriers passed.
-        races: The races, in the order of their lines.
-        traffic: The accesses to memory.
+        file: The path of the source file that contains the kernel.
+        line: The number of the line at which the kernel begins in `file`.
+        grid: The number of blocks, as (x, y, z).
+        block: The number of threads in each block, as (x, y, z).
+        barriers: The number of barriers that each thread passed. If the blocks differ, the number for the block with
+            the most barriers.
+        races: The races that were found, sorted by the positions of their lines in the source.
+        traffic: Counts of the memory accesses.
         time: The modelled time of the launch.
     """
 
@@ -60,7 +61,11 @@ class KernelReport(Shown):
     time: ModelledTime
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the report. `scrub_paths` leaves out the folders of files."""
+        """Returns the report as a `Document`: its headings, tables and sentences, from which each output format is
+        made.
+
+        If `scrub_paths` is True, the document shows only the names of files, without their folders.
+        """
         at = _at(Place(self.file, self.line, self.kernel), scrub_paths)
         launch = f"{_size(self.grid, 'block')} of {_size(self.block, 'thread')}, {counted(self.barriers, 'barrier')}"
         return Document(

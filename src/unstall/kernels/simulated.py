@@ -1,8 +1,10 @@
-"""Runs a kernel with parts of Numba's CUDA simulator. Arrays record their accesses, and threads take turns.
+"""Runs a kernel with parts of Numba's CUDA simulator. The kernel's arrays record accesses, and only one thread of the
+kernel runs at a time.
 
-Numba's own simulator runs the threads of a block concurrently. When every thread that has not ended waits at a barrier,
-it lets all of them continue, even if they wait at different barriers. Here, the threads of a block take turns, and each
-runs to its next barrier. So all runs are alike, and a barrier that only some of the threads reach is detected.
+Numba's own simulator runs the threads of a block concurrently. When each thread has ended or waits at a barrier,
+Numba's simulator lets all waiting threads continue, even if they wait at different barriers. This module instead runs
+one thread of a block at a time, up to the thread's next barrier. So every run executes the same order, and a barrier
+that only some of the threads reach is detected.
 """
 
 from __future__ import annotations
@@ -30,17 +32,21 @@ from unstall.kernels.recorder import RecordedArray, Recorder
 def run(
     function: FunctionType, grid: Dim, block: Dim, shared_bytes: int, arguments: Sequence[tuple[str, Any]]
 ) -> Accesses:
-    """Runs the function of a kernel once for each thread of a grid. The kernel writes into the arrays in `arguments`.
+    """Runs the Python function of a kernel once for each thread of a grid. The function writes its results into the
+    arrays among `arguments`.
 
     Args:
-        function: The function that `cuda.jit` decorates.
-        grid: The number of blocks.
-        block: The number of threads in each block.
-        shared_bytes: The dynamic shared memory.
-        arguments: (name, value) of each argument. Arrays must be NumPy arrays.
+        function: The Python function that `cuda.jit` decorates.
+        grid: The number of blocks, as (x, y, z).
+        block: The number of threads in each block, as (x, y, z).
+        shared_bytes: The size in bytes of the dynamic shared memory of each block.
+        arguments: A pair (name, value) for each argument of the function. Arrays must be NumPy arrays.
+
+    Returns:
+        All memory accesses that the threads made.
 
     Raises:
-        KernelError: Not all threads of a block reach a barrier, an index is out of bounds, or the kernel calls
+        KernelError: Only some threads of a block reach a barrier, an index is out of bounds, or the kernel calls
             something that the simulator does not have.
     """
     recorder = Recorder(str(Path(simulator.__file__).parent))
@@ -60,8 +66,9 @@ def run(
 
 
 def _follow_calls(module: _Module, stack: ExitStack) -> None:
-    """Lets the kernel call device functions, which are decorated with `cuda.jit(device=True)`. The Python code of such
-    a function runs, with `module` in place of Numba's module `cuda`. When `stack` is closed, this is undone."""
+    """Lets the kernel call device functions, which are decorated with `cuda.jit(device=True)`. Such a call then runs
+    the Python code of the device function, with `module` in place of Numba's module `cuda`. When `stack` is closed,
+    device functions work as before."""
     swapped: set[int] = set()
 
     def call(original: Callable[..., Any], called: Any, *args: Any) -> Any:
@@ -76,20 +83,22 @@ def _follow_calls(module: _Module, stack: ExitStack) -> None:
 
 
 def _swap_module(function: FunctionType, module: _Module, stack: ExitStack) -> None:
-    """Replaces Numba's module `cuda` by `module` in the globals of a function, until `stack` is closed."""
+    """Replaces Numba's module `cuda` by `module` in the global variables of `function`, until `stack` is closed."""
     stack.enter_context(simulator.swapped_cuda_module(function, module))
 
 
 class _Abandoned(BaseException):
-    """Ends a thread whose block has failed."""
+    """An exception that ends a thread of the kernel after another thread of its block has failed."""
 
 
 class _Thread(simulator.BlockThread):  # type: ignore[misc]
-    """A thread of the kernel. It runs only during a call of `advance`.
+    """A thread of the kernel. The thread's code runs only during a call of `advance`.
 
     Attributes:
+        block_number: The number of the thread's block, as in `Accesses.of_block`.
         interval: The number of barriers that the thread has passed.
-        barrier: The line of the barrier at which the thread waits, or None.
+        barrier: The line of source code with the barrier at which the thread waits. None if the thread does not wait at
+            a barrier.
     """
 
     def __init__(self, function: Callable[[], None], block: _Block, of_block: Dim, at: Dim) -> None:
@@ -101,7 +110,8 @@ class _Thread(simulator.BlockThread):  # type: ignore[misc]
         self.barrier: Place | None = None
 
     def advance(self) -> None:
-        """Runs the thread to its next barrier or its end. If the kernel raises an exception, raises it again."""
+        """Runs the thread until its next barrier or until its end. If the code of the kernel raises an exception,
+        `advance` raises the same exception."""
         self.barrier = None
         self._recorder.thread = self
         self._turn.release()
@@ -139,7 +149,7 @@ class _Thread(simulator.BlockThread):  # type: ignore[misc]
 
 
 class _Block(simulator.BlockManager):  # type: ignore[misc]
-    """A block of the kernel."""
+    """A block of the kernel. `run` runs the threads of the block, one at a time."""
 
     def __init__(self, function: FunctionType, grid: Dim, block: Dim, number: int, recorder: Recorder) -> None:
         super().__init__(function, grid, block, False)
@@ -165,7 +175,13 @@ class _Block(simulator.BlockManager):  # type: ignore[misc]
 
 
 def _check(threads: Sequence[_Thread], waiting: Sequence[_Thread]) -> None:
-    """Raises KernelError unless all threads of a block wait at the same barrier, or none waits."""
+    """Raises KernelError if some thread of a block waits at a barrier and not all threads of the block wait at the same
+    barrier.
+
+    Args:
+        threads: All threads of the block.
+        waiting: The threads of the block that wait at a barrier.
+    """
     if not waiting:
         return
     first = waiting[0]
@@ -184,7 +200,7 @@ def _check(threads: Sequence[_Thread], waiting: Sequence[_Thread]) -> None:
 
 
 class _Module(kernelapi.FakeCUDAModule):  # type: ignore[misc]
-    """The object that takes the place of Numba's module `cuda` within the kernel."""
+    """An object that takes the place of Numba's module `cuda` in the code of the kernel."""
 
     def __init__(self, grid: Dim, block: Dim, shared_bytes: int, recorder: Recorder) -> None:
         super().__init__(grid, block, shared_bytes)
@@ -198,7 +214,8 @@ class _Module(kernelapi.FakeCUDAModule):  # type: ignore[misc]
 
 
 class _Shared(kernelapi.FakeCUDAShared):  # type: ignore[misc]
-    """`cuda.shared` within the kernel. Blocks run one after the other, so all of them use the same arrays."""
+    """An object that takes the place of `cuda.shared` in the code of the kernel. A call of `array` at one position in
+    the code returns the same array in all blocks. The blocks can share it because they run one after the other."""
 
     def __init__(self, size_bytes: int, recorder: Recorder) -> None:
         super().__init__(size_bytes)
@@ -216,7 +233,8 @@ class _Shared(kernelapi.FakeCUDAShared):  # type: ignore[misc]
 
 
 class _Atomic:
-    """`cuda.atomic` within the kernel."""
+    """An object that takes the place of `cuda.atomic` in the code of the kernel. Each call of one of its functions is
+    recorded as an atomic update."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder, self._plain = recorder, kernelapi.FakeCUDAAtomic()

@@ -1,4 +1,4 @@
-"""Counts a kernel's accesses of memory, and the 32-byte sectors that its warps ask for."""
+"""Counts a kernel's accesses to memory, and the 32-byte sectors that its warps request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 from unstall.kernels.accesses import Accesses, Kind, Place, Space
 
 SECTOR_BYTES = 32
-"""The least that a GPU moves between its caches and its memory (CUDA C++ best practices guide, "Coalesced access")."""
+"""The size of a sector in bytes. A GPU moves whole sectors between its caches and its memory (CUDA C++ best practices
+guide, "Coalesced access")."""
 _WARP = 32
 
 
@@ -19,8 +20,8 @@ class Amount:
     """A number of accesses.
 
     Attributes:
-        total: By all threads.
-        most: By the thread that makes the most of them.
+        total: The number of accesses that all threads of the launch make together.
+        most: The number of accesses of a single thread: the thread that makes the most of these accesses.
     """
 
     total: int
@@ -29,7 +30,15 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The accesses to one kind of memory. An atomic update counts once, as atomic."""
+    """The numbers of accesses to one kind of memory. An atomic update counts once in `atomics`, and neither as a read
+    nor as a write.
+
+    Attributes:
+        space: The kind of memory: "shared" or "global".
+        reads: The number of reads.
+        writes: The number of writes.
+        atomics: The number of atomic updates.
+    """
 
     space: Literal["shared", "global"]
     reads: Amount
@@ -39,14 +48,15 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class LineTraffic:
-    """The global memory that one line asks for.
+    """The requests for global memory that one line of source code makes.
 
     Attributes:
-        place: The line.
-        requests: How many requests for memory the warps make at this line. One request has the n-th read (or the n-th
-            write) of each of a warp's 32 threads at this line.
-        sectors: How many 32-byte sectors each request touches, added up over all requests.
-        least_sectors: What `sectors` would be if the elements of each request were adjacent in memory.
+        place: The line of source code.
+        requests: The number of requests that the warps make at this line. The first read at this line by each of a
+            warp's 32 threads together form one request. The second reads form another request, and so on. Writes and
+            atomic updates form requests in the same way.
+        sectors: The number of 32-byte sectors that a request touches, added up over all requests.
+        least_sectors: The value that `sectors` would have if the elements of each request were adjacent in memory.
     """
 
     place: Place
@@ -57,15 +67,16 @@ class LineTraffic:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The memory that a kernel uses.
+    """The memory traffic of one kernel launch.
 
     Attributes:
-        counts: The accesses to global and to shared memory.
-        lines: The requests of each line for global memory, in the order of the lines.
-        requested_bytes: The bytes of all requested sectors. A sector counts once for each request. The L2 cache moves
-            these bytes.
-        distinct_bytes: The bytes of all different sectors that are read, plus those that are written. The device's
-            memory moves these bytes if the cache keeps each sector until its last use.
+        counts: The numbers of accesses to global memory and to shared memory, in this order.
+        lines: The requests of each source line for global memory, sorted by file and line.
+        requested_bytes: The number of bytes that the L2 cache moves: 32 bytes for each sector of each request. If
+            several requests touch one sector, the sector counts several times.
+        distinct_bytes: The number of bytes that the device's memory moves if the cache keeps each sector until the last
+            use of the sector. It is 32 bytes for each sector that the kernel reads, plus 32 bytes for each sector that
+            the kernel writes. A sector that is read several times counts once.
     """
 
     counts: tuple[Counts, Counts]
@@ -75,7 +86,7 @@ class Traffic:
 
 
 def count(accesses: Accesses) -> Traffic:
-    """Counts the traffic of a launch."""
+    """Returns the memory traffic of a kernel launch. `accesses` are all memory accesses of the launch."""
     rows = accesses.of(Space.GLOBAL)
     counts = _counts(rows, "global"), _counts(accesses.of(Space.SHARED), "shared")
     if not len(rows):
@@ -103,7 +114,7 @@ def count(accesses: Accesses) -> Traffic:
 
 
 def _requests(rows: Accesses) -> np.ndarray:
-    """Returns a number for each access. Accesses with the same number are one request of a warp."""
+    """Returns an array with a number for each access. Accesses with the same number belong to one request of a warp."""
     key = rows.of_block, rows.thread, rows.place, rows.kind
     order = np.lexsort(key)  # stable, so accesses of a thread stay in their order
     new = np.ones(len(rows), bool)
