@@ -1,3 +1,2 @@
-"""A training job of many ranks, explained as one: which rank makes the others wait, on which line, and what a step
-would take without it.
-"""
+"""Explains a training job of many ranks as one: which rank makes the others wait, at which source line, and how long a
+step would take without this rank's delay."""

@@ -1,4 +1,5 @@
-"""A `Job` → what to say about it: who is waited for and why, communication, stages, lines."""
+"""Turns a `Job` (all ranks of a training job) into the parts of its report: stragglers and their causes, communication,
+pipeline stages, costs by source line."""
 
 from __future__ import annotations
 
@@ -39,23 +40,38 @@ _EXCHANGES = tuple(KINDS.index(kind) for kind in (Kind.ALL_TO_ALL, Kind.DISPATCH
 
 @dataclass(frozen=True, eq=False)
 class Assessed:
-    """What the replays say of a job, in ns of a step."""
+    """Step times of a job, as recorded and in replays, and the job's stragglers. Times are the mean length of a step,
+    in ns.
 
-    recorded_ns: float  # as the traces have it
+    Attributes:
+        recorded_ns: The step time according to the traces.
+        replayed_ns: The step time in a replay of all ranks without changes.
+        ideal_ns: The step time in a replay without stragglers (the edit `no-stragglers`).
+        balanced_ns: The step time in a replay in which all pipeline stages compute for the same time. None if there are
+            fewer than two stages.
+        silent_ns: The step time in a replay in which transfers between ranks take no time.
+        stragglers: The ranks that make the others wait. The rank whose delay costs the job most is first.
+    """
+
+    recorded_ns: float
     replayed_ns: float
-    ideal_ns: float  # no stragglers
-    balanced_ns: float | None  # stages in balance; None if there are no stages
-    silent_ns: float  # transfers take no time
+    ideal_ns: float
+    balanced_ns: float | None
+    silent_ns: float
     stragglers: tuple[Straggler, ...]
 
     @property
     def error_ns(self) -> float:
-        """How far the replay is off."""
+        """The error of the replay: the absolute difference between `replayed_ns` and `recorded_ns`, in ns."""
         return abs(self.replayed_ns - self.recorded_ns)
 
 
 def assess(job: Job) -> Assessed:
-    """Replays the job as recorded and with its edits, and names its stragglers."""
+    """Replays a job and finds its stragglers.
+
+    Returns the step time as recorded, and in replays: without changes, without stragglers, with balanced pipeline
+    stages, and with transfers that take no time.
+    """
     recorded = recorded_step_ns(job)
     base = job.times.step_ns
     silent = job.with_programs(job.programs, replace(job.meeting, transfer=np.zeros_like(job.meeting.transfer)))
@@ -71,7 +87,12 @@ def assess(job: Job) -> Assessed:
 
 
 def recorded_steps(job: Job) -> I64:
-    """Returns the length of each recorded step of the job, by the aligned clocks. Each begins as the last one ends."""
+    """Returns the length of each recorded step of a job, in ns. The array has one value for each step.
+
+    A step of the job ends when the last rank has finished the step. At this moment, the next step begins. The first
+    step begins when the first rank begins it. The times of different ranks are compared after their clocks have been
+    aligned.
+    """
     waiting, steps = job.waiting, job.steps
     clock, zero = waiting.clock_of, waiting.zero
     ends = np.stack([rank.step_end[:steps] + zero[index] for index, rank in enumerate(job.ranks)])
@@ -83,13 +104,21 @@ def recorded_steps(job: Job) -> I64:
 
 
 def recorded_step_ns(job: Job) -> float:
-    """Returns the job's mean step as recorded, in ns. Of several steps, the first is left out, as in the replay."""
+    """Returns the mean length of the recorded steps of a job, in ns. If there are several steps, the first step is left
+    out, as in the replay of the job."""
     steps = recorded_steps(job)
     return float(steps[1:].mean()) if len(steps) > 1 else float(steps.mean())
 
 
 def _stragglers(job: Job, base_ns: float, error_ns: float) -> tuple[Straggler, ...]:
-    """Returns the ranks that are slower than their peers beyond chance, and that cost the job more than the error."""
+    """Returns the ranks that are slower than their peers by more than chance explains, and whose delay costs the job
+    more than the error of the replay.
+
+    Args:
+        job: The job.
+        base_ns: The step time in a replay of the job without changes, in ns.
+        error_ns: The error of this replay, in ns.
+    """
     own, roles = job.usual, [members for members in job.roles.members() if len(members) > 1]
     waiting = job.waiting
     waited_for = _waited_for(job)
@@ -136,7 +165,8 @@ def _stragglers(job: Job, base_ns: float, error_ns: float) -> tuple[Straggler, .
 
 
 def _waited_for(job: Job) -> I64:
-    """Returns how long the others waited for each rank and for no other rank, in ns a step."""
+    """Returns an array with one value for each rank: the time for which the other ranks waited for this rank and for no
+    other rank. The times are in ns per step."""
     waiting, first = job.waiting, job.joined.first[:-1]
     last = waiting.last if len(job.joined) else first
     begin = np.where(waiting.blamed >= 0, last - waiting.blame, last)
@@ -144,7 +174,16 @@ def _waited_for(job: Job) -> I64:
 
 
 def _a_step(job: Job, start: I64, end: I64, rank: I64, step: I64) -> I64:
-    """Returns the time that spans cover in each rank, as a mean over the steps. Spans of several steps may overlap."""
+    """Returns an array with one value for each rank: the mean time per step that the rank's spans cover, in ns. A time
+    that several spans cover counts once.
+
+    Args:
+        job: The job.
+        start: The start of each span, in ns.
+        end: The end of each span, in ns.
+        rank: The index of the rank that each span belongs to.
+        step: The index of the step that each span belongs to. Spans outside of the job's steps are left out.
+    """
     inside = np.where((step >= 0) & (step < job.steps), 0, -1)
     return np.rint(covered(start, end, rank, inside, (len(job.ranks), 1))[:, 0] / job.steps).astype(np.int64)
 
@@ -155,7 +194,7 @@ def _operation_step(job: Job) -> I64:
 
 
 def rank_rows(job: Job) -> tuple[RankRow, ...]:
-    """Returns the map of ranks and steps."""
+    """Returns one row for each rank of a job: its times per step, and for which ranks it waited in each step."""
     waiting, joined = job.waiting, job.joined
     shape = (len(job.ranks), job.steps)
     waits = covered(waiting.start, waiting.start + waiting.waits, joined.rank, waiting.step, shape)
@@ -186,7 +225,8 @@ def rank_rows(job: Job) -> tuple[RankRow, ...]:
 
 
 def _blames(job: Job) -> I64:
-    """Returns whom each rank waited for most in each step, as an index, or -1: (ranks, steps)."""
+    """Returns an array of shape (ranks, steps): the index of the rank for which each rank waited longest in each step.
+    -1 if the rank waited for no rank, or if the clocks cannot tell for which rank it waited."""
     joined, waiting = job.joined, job.waiting
     whom = np.full((len(job.ranks), job.steps), -1, dtype=np.int64)
     if not len(joined):
@@ -203,7 +243,7 @@ def _blames(job: Job) -> I64:
 
 
 def clock_fit(job: Job) -> ClockFit:
-    """Returns how well the clocks agree."""
+    """Returns how well the clocks of a job's machines (or ranks) agree after they have been aligned."""
     clocks = job.waiting.clocks
     residual = clocks.residual_ns
     parts = len(np.unique(clocks.part[np.unique(job.waiting.clock_of)])) if len(clocks.part) else 1
@@ -218,7 +258,9 @@ def clock_fit(job: Job) -> ClockFit:
 
 
 def group_uses(job: Job) -> tuple[GroupUse, ...]:
-    """Returns the communication by the use of groups, the longest exposed time first."""
+    """Returns one row for each use of process groups, such as data or tensor parallelism: the communication in all
+    groups of this use. The rows are sorted by exposed time, the longest first. Returns () if the traces show no
+    collective that several ranks share."""
     joined, waiting, roles = job.joined, job.waiting, job.roles
     if not len(joined):
         return ()
@@ -267,7 +309,8 @@ def _imbalance(job: Job, members: I64, received: I64) -> tuple[float | None, int
 
 
 def stages_of(job: Job) -> tuple[Stage, ...]:
-    """Returns the stages of the pipeline, with their bubbles; nothing if there is no pipeline."""
+    """Returns the stages of a job's pipeline, with the times for which they wait for each other (bubbles). Returns ()
+    if there is no pipeline."""
     if job.roles.stages < 2:
         return ()
     joined, waiting = job.joined, job.waiting
@@ -296,7 +339,12 @@ def stages_of(job: Job) -> tuple[Stage, ...]:
 
 
 def fleet_lines(job: Job, lines: Lines | None = None) -> tuple[FleetLine, ...]:
-    """Returns the cost of each line over all ranks, the costliest first."""
+    """Returns the 50 source lines that cost most, with their costs over all ranks. The costliest line is first.
+
+    Args:
+        job: The job.
+        lines: The costs of all lines by rank. If None, they are worked out from the job.
+    """
     lines = lines or lines_of(job)
     by_place: dict[tuple[object, ...], tuple[Where, _Reals, _Reals]] = {}
     none = np.zeros(len(job.ranks))
@@ -324,8 +372,10 @@ def fleet_lines(job: Job, lines: Lines | None = None) -> tuple[FleetLine, ...]:
 
 
 def moments_of(job: Job) -> tuple[Moment, ...]:
-    """Returns the operations in which the ranks waited longest. Of operations at one place in a step, returns only the
-    one with the longest waiting.
+    """Returns up to 12 collectives in which the ranks waited longest, the longest first.
+
+    Each step of a program repeats the same collectives. Of collectives with the same group and the same position in a
+    step, only the one with the longest wait is returned.
     """
     joined, waiting = job.joined, job.waiting
     if not len(joined):
@@ -373,7 +423,11 @@ def _moment(job: Job, operation: int, waited: int, step: int) -> Moment:
 
 
 def _free_since(job: Job, member: int) -> int:
-    """Returns when the rank's previous collective ended, on the job's clock. If there is none, when the step began."""
+    """Returns when a rank's previous collective ended, in ns on the job's common clock. If the rank has no earlier
+    collective in this step, returns when the step began.
+
+    `member` is the rank's part of the collective, as a row of `job.joined`.
+    """
     index = int(job.joined.rank[member])
     rank, row = job.ranks[index], int(job.joined.row[member])
     calls = rank.calls
@@ -388,7 +442,11 @@ def _free_since(job: Job, member: int) -> int:
 
 
 def _doing(job: Job, member: int) -> Where | None:
-    """Returns the line at which a rank spent most of the stretch before an operation."""
+    """Returns the source line at which a rank spent most of the time between its previous collective and this one.
+    Returns None if no line is known.
+
+    `member` is the rank's part of the collective, as a row of `job.joined`.
+    """
     rank = job.ranks[int(job.joined.rank[member])]
     row = int(job.joined.row[member])
     costs, calls = rank.costs, rank.calls
@@ -400,6 +458,7 @@ def _doing(job: Job, member: int) -> Where | None:
 
 
 def spread(values: Sequence[float] | _Reals | I64) -> float:
-    """Returns the standard deviation over the mean."""
+    """Returns the standard deviation of `values`, divided by the absolute value of their mean. Returns 0 if there are
+    no values."""
     numbers = np.asarray(values, dtype=np.float64)
     return round(float(numbers.std() / max(abs(numbers.mean()), 1e-12)), 4) if numbers.size else 0.0

@@ -1,11 +1,14 @@
-"""Aligns the clocks of a job's machines by the ends of symmetric collectives.
+"""Aligns the clocks of a job's machines, by comparing the ends of symmetric collectives.
 
-All members of an all-reduce, an all-gather, a reduce-scatter or a barrier finish it nearly together. So each such
-operation compares the clocks of its members. A clock differs from the job's time by an offset and a drift. Both are
-fitted to all operations at once, by robust regression (Huber's weights, then Tukey's). So if an operation ends late on
-one rank, that rank's clock is not shifted. The drift has a prior of 50 ppm, the tolerance of common quartz oscillators.
+A symmetric collective is an all-reduce, an all-gather, a reduce-scatter or a barrier. All ranks that take part in such
+a collective finish it nearly at the same time. So each symmetric collective compares the clocks of its ranks. A clock
+differs from the job's common time by an offset and a drift. The offsets and drifts of all clocks are fitted to all
+symmetric collectives at once, by robust regression (Huber's weights, then Tukey's). So if a collective ends late on one
+rank, the clock of this rank is not shifted. The drift has a prior of 50 ppm, the tolerance of common quartz
+oscillators.
 
-What remains after the fit is the residual. Times of different clocks cannot be compared more finely than the residual.
+The differences that remain after the fit are the residual. Times of two clocks can be compared only if they differ by
+more than the residual.
 """
 
 from __future__ import annotations
@@ -29,25 +32,42 @@ _Reals = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Clocks:
-    """The fitted clocks. `time - offset - drift * (time - middle)` is the job's time."""
+    """The fitted clocks of a job. A local time t of a clock is the time t - offset - drift * (t - middle) of the job.
 
-    offset: _Reals  # by clock, in ns
-    drift: _Reals  # by clock, as a share
-    middle: int  # ns
-    part: I64  # by clock: clocks of different parts were never compared
-    residual_ns: float | None  # standard deviation of the ends about the fit, robustly; None if there was one clock
+    Attributes:
+        offset: The offset of each clock, in ns.
+        drift: The drift of each clock, as a share of the elapsed time.
+        middle: The local time at which the drift is 0, in ns.
+        part: A number for each clock. Two clocks with different numbers could not be compared, because no collectives
+            connect them.
+        residual_ns: A robust standard deviation of the ends of collectives after the fit, in ns. None if there is only
+            one clock. Infinite if no collective could be used.
+    """
+
+    offset: _Reals
+    drift: _Reals
+    middle: int
+    part: I64
+    residual_ns: float | None
 
     def aligned(self, clock: I64, time: I64) -> I64:
-        """Returns local times as the job's times, in ns."""
+        """Converts local times into times of the job. Returns an array of times in ns.
+
+        Args:
+            clock: For each time, the index of the clock that measured it.
+            time: The local times, in ns.
+        """
         off = self.offset[clock] + self.drift[clock] * (time - self.middle)
         return time - np.rint(off).astype(np.int64)
 
 
 def align(operation: I64, clock: I64, time: I64, clocks: int) -> Clocks:
-    """Fits the clocks.
+    """Fits the clocks of a job to the ends of collectives. Returns the fitted clocks.
+
+    Each argument that is an array has one value for each end: the end of one collective on one rank.
 
     Args:
-        operation: For each end, the operation that ended; in ascending order.
+        operation: For each end, the number of the collective. The numbers are in ascending order.
         clock: For each end, the index of the clock that measured its time.
         time: For each end, its time on that clock, in ns.
         clocks: The number of clocks.
@@ -90,7 +110,8 @@ def align(operation: I64, clock: I64, time: I64, clocks: int) -> Clocks:
 
 
 def _first_offsets(operation: I64, clock: I64, t: _Reals, clocks: int) -> tuple[_Reals, I64]:
-    """Returns a rough offset of each clock, and the part of the graph of clocks that it belongs to."""
+    """Returns `(offset, part)`. `offset` is a rough offset of each clock, in ns. `part` is a number for each clock. Two
+    clocks have the same number if collectives connect them, directly or through other clocks."""
     offset, part = np.zeros(clocks), np.full(clocks, -1, dtype=np.int64)
     count = int(operation.max()) + 1
     number = 0
@@ -124,9 +145,11 @@ def _means(operation: I64, count: int, values: _Reals, weight: _Reals) -> _Reals
 def _solve(
     operations: tuple[I64, int], clocks: tuple[I64, int], u: _Reals, y: _Reals, weight: _Reals, prior: float
 ) -> tuple[_Reals, _Reals]:
-    """Solves the weighted least squares by conjugate gradients; the times of the operations are eliminated.
+    """Solves a weighted least-squares problem by conjugate gradients: y = time of the collective + offset of the clock
+    + slope of the clock * u. The times of the collectives are eliminated.
 
-    Returns the offsets and the slopes over `u`. The mean of each is 0: only differences between clocks are known.
+    Returns `(offset, slope)` with one value for each clock. The mean of the offsets is 0 and the mean of the slopes is
+    0, because only differences between clocks are known.
     """
     operation, count = operations
     clock, number = clocks

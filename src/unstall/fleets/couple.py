@@ -1,9 +1,13 @@
-"""Couples the programs of all ranks at their joint operations: one `Program` that one replay runs.
+"""Couples the programs of all ranks into one `Program`, so that a single replay runs all ranks. Ranks wait for each
+other at their joint operations: collectives in which several ranks take part.
 
-A collective of N ranks becomes four instructions of each rank. ARRIVE launches an op of no length, which starts when
-the rank's part of the collective would start. A RECORD marks that op. The stream then waits for the marks of all
-members, and a second op lasts as long as the transfer. One member, the leader, collects the marks of the others and
-passes on one mark, so that N ranks need 2 N instructions to wait, not N squared.
+In the coupled program, each rank's part of a collective becomes four instructions. ARRIVE launches an op of length 0,
+which starts when the rank's part of the collective would start. RECORD records an event after this op. WAIT lets the
+stream wait for the events of all ranks that take part. TRANSFER launches a second op, which lasts as long as the
+transfer.
+
+One of the ranks, the leader, waits for the events of all others and then records one event for which the others wait.
+So a collective of N ranks needs about 2 N instructions for its waits, not N squared.
 """
 
 from __future__ import annotations
@@ -24,15 +28,21 @@ _ARRIVE, _RECORD, _WAIT, _TRANSFER = range(_PIECES)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Meeting:
-    """The joint operations of a job's programs, in CSR form.
+    """The joint operations of a job: collectives in which several ranks take part. A member is one rank's part of a
+    joint operation.
 
-    Operation i has the members first[i] … first[i + 1] - 1.
+    Attributes:
+        first: Joint operation i has the members first[i] to first[i + 1] - 1. The array has one value more than there
+            are joint operations.
+        rank: For each member, the index of its rank's program in the list of programs.
+        op: For each member, the index of its op in this program.
+        transfer: For each member, the time from the arrival of the last member to the end of this member, in ns.
     """
 
     first: I64
-    rank: I64  # by member: index into the list of programs
-    op: I64  # by member: op of that program
-    transfer: I64  # by member: ns from the last arrival to this member's end
+    rank: I64
+    op: I64
+    transfer: I64
 
     def __len__(self) -> int:
         return len(self.first) - 1
@@ -40,23 +50,39 @@ class Meeting:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Coupled:
-    """All ranks as one program. Maps lead from the rows and ops of each rank's own program to those of this one."""
+    """The programs of all ranks, coupled into one program. The tuples `row_of`, `arrives`, `ends`, `step_rows` and
+    `op_step` have one element for each rank.
+
+    Attributes:
+        program: The coupled program.
+        row_of: For each instruction of the rank's own program, the index of the instruction in the coupled program that
+            ends as it does.
+        arrives: For each op of the rank's own program, the index of the op in the coupled program that starts as it
+            does.
+        ends: For each op of the rank's own program, the index of the op in the coupled program that ends as it does.
+        step_rows: A pair of arrays: the first and the last instruction of each step, as indices into the rank's own
+            program.
+        op_step: For each op of the rank's own program, the index of the step that launched it. -1 if no step did.
+        uncoupled: The number of joint operations that were left out because the ranks call them in different orders.
+    """
 
     program: Program
-    row_of: tuple[I64, ...]  # by rank: instruction of its program → instruction here
-    arrives: tuple[I64, ...]  # by rank: op of its program → the op that starts as it does
-    ends: tuple[I64, ...]  # by rank: op of its program → the op that ends as it does
-    step_rows: tuple[tuple[I64, I64], ...]  # by rank: the first and last instruction of its steps
-    op_step: tuple[I64, ...]  # by rank: op of its program → the step that launched it, or -1
-    uncoupled: int  # operations that were left out, since the ranks call them in different orders
+    row_of: tuple[I64, ...]
+    arrives: tuple[I64, ...]
+    ends: tuple[I64, ...]
+    step_rows: tuple[tuple[I64, I64], ...]
+    op_step: tuple[I64, ...]
+    uncoupled: int
 
     def host_ends(self, times: Replayed) -> I64:
-        """Returns when each rank's host has finished each step, in ns: (ranks, steps)."""
+        """Returns an array of shape (ranks, steps): when each rank's host has finished each step, in ns. `times` is a
+        replay of `program`."""
         steps = min(len(each) for _, each in self.step_rows)
         return np.stack([times.end[self.row_of[rank][last]][:steps] for rank, (_, last) in enumerate(self.step_rows)])
 
     def step_ends(self, times: Replayed) -> I64:
-        """Returns when each rank has finished each step, on the host and on its device, in ns: (ranks, steps)."""
+        """Returns an array of shape (ranks, steps): when both the host and the device of each rank have finished each
+        step, in ns. `times` is a replay of `program`."""
         rows = []
         steps = min(len(each) for _, each in self.step_rows)
         for rank, (_, last) in enumerate(self.step_rows):
@@ -65,17 +91,19 @@ class Coupled:
         return np.stack(rows)
 
     def step_starts(self, times: Replayed) -> I64:
-        """Returns when each rank's host began each step, in ns: (ranks, steps)."""
+        """Returns an array of shape (ranks, steps): when each rank's host began each step, in ns. `times` is a replay
+        of `program`."""
         steps = min(len(each) for each, _ in self.step_rows)
         return np.stack([times.end[self.row_of[rank][first]][:steps] for rank, (first, _) in enumerate(self.step_rows)])
 
 
 def ends_of_steps(host: I64, op_step: I64, op_end: I64) -> I64:
-    """Returns when each step of a rank ended: when its host ended it, and all its ops had ended.
+    """Returns when each step of a rank ended, in ns. A step has ended when the host has finished it and all ops of this
+    step and of earlier steps have ended.
 
     Args:
-        host: When the host ended each step, in ns.
-        op_step: The step of each op, or -1.
+        host: When the host finished each step, in ns.
+        op_step: For each op, the index of the step that launched it. -1 if no step did.
         op_end: When each op ended, in ns.
     """
     ends = host.copy()
@@ -86,12 +114,17 @@ def ends_of_steps(host: I64, op_step: I64, op_end: I64) -> I64:
 
 
 def couple(programs: Sequence[Program], meeting: Meeting, offsets: Sequence[int] | None = None) -> Coupled:
-    """Joins the programs of all ranks into one.
+    """Couples the programs of all ranks into one program, in which the ranks wait for each other at their joint
+    operations.
+
+    If ranks call joint operations in different orders, these operations are left out: each rank's part then keeps its
+    recorded length, and waits for no other rank.
 
     Args:
         programs: The program of each rank.
-        meeting: What the ranks do together.
-        offsets: How much later each rank's clock 0 is, in ns.
+        meeting: The joint operations of the programs.
+        offsets: For each rank, how much later its program begins than that of the first rank to begin, in ns. None: all
+            programs begin at the same time.
     """
     offsets = [0] * len(programs) if offsets is None else offsets
     first = np.cumsum([0, *(len(program.ops) for program in programs)])
@@ -114,7 +147,8 @@ def couple(programs: Sequence[Program], meeting: Meeting, offsets: Sequence[int]
 
 
 def without(meeting: Meeting, kept: Bool) -> Meeting:
-    """Returns the joint operations in the mask `kept`."""
+    """Returns a `Meeting` with only some of the joint operations of `meeting`. `kept` is a mask with one value for each
+    joint operation: True if the operation is kept."""
     sizes = np.diff(meeting.first)
     of_member = np.repeat(kept, sizes)
     first = np.append(0, np.cumsum(sizes[kept]))
@@ -123,22 +157,36 @@ def without(meeting: Meeting, kept: Bool) -> Meeting:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Part:
-    """One rank's rows: those of its program, with each joint operation in pieces."""
+    """The rows (instructions) of one rank in the coupled program. They are the instructions of the rank's own program,
+    but each launch of a joint operation is split into pieces: ARRIVE, RECORD, WAIT, TRANSFER.
+
+    Attributes:
+        program: The rank's own program.
+        row: For each row, the index of its instruction in `program`.
+        piece: For each row, the number of the piece. -1 if the instruction is not split.
+        member: For each row, the member of the joint operation whose piece it is, or -1.
+        op_first: For each row, the index of its first op in `op`.
+        op_count: For each row, the number of its ops.
+        op: For each op in the coupled program, the index of the op in `program`.
+        chunk: For each row, the number of joint operations of this rank that begin before it.
+        meets: For each chunk but the last, the joint operation that ends the chunk.
+        offset: How much later the program begins than that of the first rank to begin, in ns.
+    """
 
     program: Program
-    row: I64  # by new row: instruction of the program
-    piece: I64  # by new row: one of the pieces, or -1
-    member: I64  # by new row: the member whose piece it is, or -1
-    op_first: I64  # by new row: its ops in `op`
+    row: I64
+    piece: I64
+    member: I64
+    op_first: I64
     op_count: I64
-    op: I64  # by new op: op of the program
-    chunk: I64  # by new row: how many joint operations begin before it
-    meets: I64  # by chunk but the last: the operation that ends it
+    op: I64
+    chunk: I64
+    meets: I64
     offset: int
 
     @property
     def is_last(self) -> Bool:
-        """By new row: whether the row is the last piece of its instruction."""
+        """A mask with one value for each row: True if the row is the last piece of its instruction."""
         return np.append(self.row[1:] != self.row[:-1], True)[: len(self.row)]
 
     @classmethod
@@ -180,10 +228,12 @@ class _Part:
 
 
 def _order(parts: Sequence[_Part], meeting: Meeting) -> tuple[list[tuple[int, int]], I64]:
-    """Finds an order of the ranks' chunks in which each comes after what it depends on.
+    """Finds an order of the ranks' chunks in which each chunk comes after everything it depends on. A chunk is the part
+    of a rank's program between two joint operations.
 
-    Returns (order, stuck). The order has (rank, chunk), and (-1, operation) as soon as all members have arrived.
-    `stuck` has the operations at which ranks wait for each other in a circle.
+    Returns `(order, stuck)`. `order` has a pair (rank, chunk) for each chunk. It has a pair (-1, operation) for each
+    joint operation, at the position at which all its members have arrived. `stuck` has the joint operations at which
+    ranks wait for each other in a cycle.
     """
     sizes = np.diff(meeting.first).tolist()
     members = np.split(meeting.rank, meeting.first[1:-1]) if len(meeting) else []
@@ -340,7 +390,7 @@ def _fill(
     meeting: Meeting,
     mark_of: I64,
 ) -> None:
-    """Writes one rank's instructions into the columns of all."""
+    """Writes the instructions of one rank into the columns of the coupled program's instructions."""
     at, met, leader = rows
     threads, streams = bases
     program, do = part.program, part.program.instructions
@@ -435,9 +485,10 @@ _MOST_DEVICES = 1 << 10
 
 
 def _device(rank: int, program: Program, device: np.ndarray) -> np.ndarray:
-    """Returns the devices of a rank as numbers that no other rank has.
+    """Returns the numbers of a rank's devices in the coupled program. No other rank has these numbers.
 
-    A wait for every device (-1) must not wait for other ranks, so a rank that has such waits counts as one device.
+    In the rank's own program, -1 stands for all devices of the rank. A wait for all devices must not wait for other
+    ranks. So if the program has such a wait, all devices of the rank get the same number.
     """
     do = program.instructions
     every = ((do.code == Code.SYNC_DEVICE) & (do.stream < 0)).any()

@@ -1,4 +1,4 @@
-"""What changed between two jobs: plain data, with the JSON form `unstall.fleet-diff/1`. Times are ns a step."""
+"""Compares two jobs: plain data with the JSON form `unstall.fleet-diff/1`. Times are in ns per step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,16 @@ _WORTH = 0.001  # of the longer step: smaller changes of a line are left out
 
 
 class JobSide(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two jobs. `noise_ns` is the standard error of its mean step."""
+    """One of the two jobs of a comparison.
+
+    Attributes:
+        source: The files that were read: a folder, a glob, or a number of files.
+        ranks: The number of ranks with a trace.
+        steps: The number of steps that all ranks have.
+        step_ns: The mean length of a step, in ns.
+        noise_ns: The standard error of `step_ns`, in ns.
+        bound_by: What holds up the job, as in `FleetVerdict.bound_by`.
+    """
 
     source: str
     ranks: int
@@ -28,7 +37,16 @@ class JobSide(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StragglerChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank that makes the others wait in one of the jobs, or in both. If it does not in a job, that time is None."""
+    """A rank that makes the other ranks wait in job A, in job B, or in both.
+
+    Attributes:
+        rank: The number of the rank.
+        status: "new" if the rank makes the others wait only in B. "gone" if only in A. "still" if in both.
+        late_ns: A pair (in A, in B): how much longer the rank's own work takes than that of its peers, in ns per step.
+            None for a job in which the rank does not make the others wait.
+        cause: The largest cause of the rank's delay in B. If the rank does not make the others wait in B, the largest
+            cause in A. None if no cause is known.
+    """
 
     rank: int
     status: Literal["new", "gone", "still"]
@@ -37,7 +55,13 @@ class StragglerChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UseChange(msgspec.Struct, frozen=True, kw_only=True):
-    """Communication of one use, each as (A, B)."""
+    """The communication in process groups of one use, in job A and in job B.
+
+    Attributes:
+        use: The use of the groups, such as "data" or "tensor" (parallelism).
+        transfer_ns: A pair (in A, in B): the time in transfers, in ns per rank and step.
+        waiting_ns: A pair (in A, in B): the time spent waiting for other ranks, in ns per rank and step.
+    """
 
     use: str
     transfer_ns: tuple[int, int]
@@ -45,25 +69,32 @@ class UseChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LineChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The mean cost of a line over all ranks, on device and host together, as (A, B)."""
+    """The cost of one source line, in job A and in job B.
+
+    Attributes:
+        where: The source line.
+        cost_ns: A pair (in A, in B): the time on device and host together, in ns per step, as a mean over all ranks. 0
+            if the line is not among the costliest lines of the job.
+    """
 
     where: Where
     cost_ns: tuple[int, int]
 
 
 class FleetDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """What changed from job A to job B.
+    """What changed from job A to job B. Times are in ns per step.
 
     Attributes:
         schema: Name and version of the JSON form.
         version: The version of unstall.
-        a: The job before.
-        b: The job after.
-        promised_ns: The step time that A's report promised without A's first straggler; None if A has no straggler.
-        caveats: What limits the comparison, one sentence each.
-        stragglers: Ranks that make the others wait in A or in B.
-        uses: Communication by use.
-        lines: Lines whose cost changed most.
+        a: The first job.
+        b: The second job.
+        promised_ns: The step time that the report of A predicted for A without the delay of its first straggler. None
+            if A has no straggler.
+        caveats: Sentences about what limits the comparison.
+        stragglers: The ranks that make the others wait in A or in B, in ascending order.
+        uses: One row for each use of process groups in A or in B, such as data parallelism.
+        lines: Up to 20 source lines whose cost changed most. The line with the largest change is first.
     """
 
     schema: str = SCHEMA
@@ -78,13 +109,14 @@ class FleetDifference(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def beyond_noise(self) -> bool:
-        """Whether the steps differ by more than twice the standard error of their difference."""
+        """Whether the step times of A and B differ by more than chance explains: by more than twice the standard error
+        of their difference."""
         noise = math.hypot(self.a.noise_ns, self.b.noise_ns)
         return abs(self.b.step_ns - self.a.step_ns) > 2 * noise
 
 
 def compare(a: FleetResult, b: FleetResult) -> FleetDifference:
-    """Compares two jobs."""
+    """Returns what changed from job `a` to job `b`."""
     promised = a.replayed_step_ns - a.stragglers[0].gain_ns if a.stragglers else None
     return FleetDifference(
         version=__version__,

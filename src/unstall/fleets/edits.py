@@ -1,4 +1,5 @@
-"""Edits of a whole job: no stragglers, one rank like another, stages in balance."""
+"""Edits of a whole job, which a replay then times: no stragglers, the work of one rank replaced by that of another,
+balanced pipeline stages."""
 
 from __future__ import annotations
 
@@ -30,14 +31,15 @@ ABOUT = {
 
 @dataclass(frozen=True, slots=True)
 class FleetEdit:
-    """One edit as the user wrote it.
+    """One edit of a job, as the user wrote it: an edit of the whole job (such as `no-stragglers`), or an edit of
+    `unstall whatif` that is made to each rank or to a single rank.
 
     Attributes:
-        text: The edit.
-        name: Its name.
-        argument: The text after the name.
-        rank: The only rank that a single-rank edit is for; None for all.
-        of_job: Whether the edit changes the whole job. If not, it is an edit of `unstall whatif` for a single rank.
+        text: The whole text of the edit, such as "3/remove-syncs".
+        name: The name of the edit, such as "remove-syncs".
+        argument: The text after the colon that follows the name. None if there is none.
+        rank: The number of the only rank to which the edit is made. None if the edit is made to all ranks.
+        of_job: True if this is an edit of the whole job. False if this is an edit of `unstall whatif`.
     """
 
     text: str
@@ -51,7 +53,7 @@ def parse_edit(text: str) -> FleetEdit:
     """Parses an edit such as `no-stragglers`, `rank-like:3:0`, `comm-speed:2` or `3/remove-syncs`.
 
     Raises:
-        UsageError: There is no such edit.
+        UsageError: There is no such edit, or its argument is not valid.
     """
     found = _OF_ONE_RANK.match(text)
     rank, rest = (int(found["rank"]), found["edit"]) if found else (None, text)
@@ -75,10 +77,11 @@ def parse_edit(text: str) -> FleetEdit:
 
 
 def apply_edit(job: Job, edit: FleetEdit) -> Job:
-    """Returns the job with an edit of the whole job.
+    """Returns the job after an edit of the whole job. `edit.of_job` must be True.
 
     Raises:
-        UsageError: A rank of `rank-like` has no trace, or there is no pipeline to balance.
+        UsageError: A rank that `rank-like` names has no trace, the two ranks of `rank-like` call different collectives,
+            or `balance-stages` is asked for and there is no pipeline.
     """
     if edit.name == "rank-like":
         one, other = (int(number) for number in (edit.argument or "").split(":"))
@@ -92,7 +95,14 @@ def apply_edit(job: Job, edit: FleetEdit) -> Job:
 
 
 class _Shapes:
-    """The buckets of all ranks of a job, and which collective stands at which place of a step."""
+    """The structure of a job's programs.
+
+    Attributes:
+        job: The job.
+        stretches: The largest number of stretches in a step. A stretch lasts from one collective's launch to the next.
+        buckets: For each rank, the times of its stretches.
+        positions: For each rank, which collective is at which position of a step, as `_positions` returns it.
+    """
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -102,14 +112,17 @@ class _Shapes:
         self.positions = [_positions(rank, self.stretches) for rank in job.ranks]
 
     def shape(self, index: int) -> tuple[int, ...]:
-        """The collectives in each step of a program. Ranks with the same collectives can stand in for one another."""
+        """Returns the number of collectives in each step of a rank. If two ranks have equal numbers, the program of one
+        can replace that of the other. `index` is the index of the rank."""
         calls = self.job.ranks[index].calls
         step = calls.step[(calls.op >= 0) & (calls.step >= 0)]
         return tuple(np.bincount(step, minlength=self.job.steps)[: self.job.steps].tolist())
 
 
 def _positions(rank: Rank, stretches: int) -> tuple[I64, I64]:
-    """Returns (the place of each of a rank's ops, the op at each place). -1 stands for no place and for no op."""
+    """Returns `(place, op)`. A place is a position in a step: step * `stretches` + the number of the collective in the
+    step. `place` has the place of each op of the rank's program, or -1 if the op is not a collective in a step. `op`
+    has the op at each place, or -1 if there is none."""
     calls, program = rank.calls, rank.program
     place = np.full(len(program.ops), -1, dtype=np.int64)
     inside = (calls.op >= 0) & (calls.step >= 0)
@@ -121,9 +134,16 @@ def _positions(rank: Rank, stretches: int) -> tuple[I64, I64]:
 
 
 def _donor(job: Job, shapes: _Shapes, members: Sequence[int]) -> tuple[int, list[int]]:
-    """Returns the rank whose program stands for its role, and the ranks that it can stand for.
+    """Returns `(donor, alike)`. `donor` is the index of the rank whose program can stand for all ranks of its role.
+    `alike` has the indices of the ranks of the role that it can stand for.
 
-    It is one of the ranks with the most common structure: the one whose time is nearest to the median.
+    These are the ranks with the most common number of collectives in each step. Of those with the most common number of
+    instructions, the donor is the rank whose own work is nearest to the median.
+
+    Args:
+        job: The job.
+        shapes: The structure of the job's programs.
+        members: The indices of the ranks of the role.
     """
     shape = {index: shapes.shape(index) for index in members}
     usual = Counter(shape.values()).most_common(1)[0][0]
@@ -137,14 +157,15 @@ def _donor(job: Job, shapes: _Shapes, members: Sequence[int]) -> tuple[int, list
 
 
 def _with_donors(job: Job, shapes: _Shapes, donors: dict[int, int], made: dict[int, Program], notes: list[str]) -> Job:
-    """Gives ranks the programs of their donors: the donor's op at each place of a step replaces the rank's own op.
+    """Replaces the programs of some ranks by the programs of other ranks (donors). In the collectives, the donor's op
+    at each place of a step replaces the rank's own op.
 
     Args:
         job: The job.
-        shapes: Its buckets.
-        donors: By rank, the rank whose program it gets.
-        made: By donor, the program that it gives.
-        notes: Notes to add to those of the job.
+        shapes: The structure of the job's programs.
+        donors: A dict that maps the index of each changed rank to the index of its donor.
+        made: A dict that maps the index of each donor to the program that it gives.
+        notes: Sentences that are added to the notes of the job.
     """
     programs = list(job.programs)
     op = job.meeting.op.copy()
@@ -167,7 +188,12 @@ def _with_donors(job: Job, shapes: _Shapes, donors: dict[int, int], made: dict[i
 
 
 def rank_like(job: Job, one: int, other: int) -> Job:
-    """Returns the job with the work of rank `one` replaced by that of rank `other`. Both are indices."""
+    """Returns the job with the work of rank `one` replaced by the work of rank `other`. Both are indices into
+    `job.ranks`, not the numbers of ranks.
+
+    Raises:
+        UsageError: The two ranks call different collectives.
+    """
     shapes = _Shapes(job)
     if shapes.shape(one) != shapes.shape(other):
         numbers = ranks_text([job.ranks[one].number, job.ranks[other].number])
@@ -176,9 +202,12 @@ def rank_like(job: Job, one: int, other: int) -> Job:
 
 
 def no_stragglers(job: Job, only: Sequence[int] | None = None) -> Job:
-    """Returns the job in which every operation takes its median time over the ranks of the same role.
+    """Returns the job without stragglers. A step is divided into stretches by its collectives. In the returned job, the
+    host's time and the device's time in each stretch are the medians over the ranks of the same role.
 
-    `only` has the indices of the ranks that change; None for all. If all change, transfers take their medians too.
+    If `only` is None, this changes all ranks, and each transfer takes the median time of similar transfers, too.
+    Otherwise, `only` has the indices of the ranks that are changed. Ranks that call other collectives than their peers
+    stay as recorded.
     """
     shapes = _Shapes(job)
     donors: dict[int, int] = {}
@@ -216,9 +245,10 @@ def _median_program(donor: Rank, own: Buckets, peers: Sequence[Buckets]) -> Prog
 
 
 def _usual_transfers(job: Job) -> I64:
-    """Returns, for each member of the job's meeting, the median transfer of the operations at its place of a step.
+    """Returns, for each member of the job's collectives (`job.meeting`), the median time of similar transfers, in ns.
 
-    Operations are alike if they have the same kind and position in the step, and groups of the same use and size.
+    Two transfers are similar if their collectives have the same kind, the same position in the step and the same number
+    of ranks, if their groups have the same use, and if their ranks have the same role.
     """
     inside = members_inside(job)
     joined, ranks = job.joined, job.ranks
@@ -242,12 +272,14 @@ _USES = ("data", "tensor", "pipeline", "expert", "sequence", "other")
 
 
 def hash_of(use: str) -> int:
-    """Returns the number of a use of groups."""
+    """Returns a number for a use of process groups. `use` is "data", "tensor", "pipeline", "expert", "sequence" or
+    "other"."""
     return _USES.index(use)
 
 
 def balance_stages(job: Job) -> Job:
-    """Returns the job whose pipeline stages compute for the same time: the mean of all stages.
+    """Returns the job with balanced pipeline stages. The compute time of each rank is scaled so that all stages compute
+    for the same time: the mean over the stages.
 
     Raises:
         UsageError: There is no pipeline.
@@ -276,8 +308,9 @@ def balance_stages(job: Job) -> Job:
 def slowdown(job: Job) -> float:
     """Returns the slowdown S of "Understanding Stragglers in Large Model Training Using What-if Analysis" (Eq. 1).
 
-    S is the step time divided by that of an ideal job. Both count the device's operations only, without the host's
-    delays. In the ideal job, a computation takes its mean time over all ranks, stages and steps; a transfer its median.
+    S is the step time of the job divided by the step time of an ideal job. Both step times are of replays in which the
+    host takes no time. In the ideal job, each rank computes in each step for the mean time over all ranks, stages and
+    steps, and each transfer takes the median time of similar transfers.
     """
     recorded = job.with_programs([host_free(program) for program in job.programs])
     shapes = _Shapes(job)

@@ -1,4 +1,4 @@
-"""Where the map runs: in processes of this machine, or on a Ray cluster."""
+"""Chooses where the traces of a job are summarised: in processes of this machine, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ _LEAST_BYTES = 200 << 20
 
 
 class Executor(Protocol):
-    """Runs the map. Yields the outcome of each task as soon as it is known, in any order."""
+    """Summarises traces. `run` yields an outcome for each task as soon as it is known, in any order. A task names the
+    trace of one rank."""
 
     def run(self, tasks: Sequence[Task]) -> Iterator[Mapped]: ...
 
 
 class Processes:
-    """Runs tasks in processes of this machine. There are as many as processors and memory allow.
+    """Summarises traces in processes of this machine. The number of processes depends on the processors, the memory and
+    the sizes of the traces. Small traces are summarised in the current process.
 
-    A process that dies takes only its task with it. The task is tried again.
+    If a process dies, only the task that it was working on is affected. This task is tried once more.
     """
 
     def __init__(self, most: int | None = None) -> None:
@@ -43,7 +45,13 @@ class Processes:
 
 
 def workers(sizes: Sequence[int], available: int | None = None, processors: int | None = None) -> int:
-    """Returns how many files of these sizes, in bytes of JSON text, can be read at once."""
+    """Returns how many traces can be read at the same time, limited by memory and by the number of processors.
+
+    Args:
+        sizes: The size of each trace, in bytes of uncompressed JSON text.
+        available: The memory that may be used, in bytes. None: the memory that the system reports as available.
+        processors: The number of processors. None: those that this process may use.
+    """
     processors = processors or len(os.sched_getaffinity(0))
     available = available or _available_bytes()
     each = max(_LEAST_BYTES, _TIMES_MEMORY * max(sizes, default=0))
@@ -59,7 +67,8 @@ def _available_bytes() -> int:
 
 
 def _size(path: str) -> int:
-    """Returns about how many bytes of text a file has."""
+    """Returns the approximate size of a file's text in bytes, after decompression. Returns 0 if the file cannot be
+    read."""
     try:
         size = Path(path).stat().st_size
         with Path(path).open("rb") as file:
@@ -70,10 +79,11 @@ def _size(path: str) -> int:
 
 
 def executor_of(on: str | None) -> Executor:
-    """Returns the executor that `--on` names: "ray" or "ray://ADDRESS"; None for processes of this machine.
+    """Returns the executor for a value of the option `--on`. `on` is "ray", "ray://ADDRESS:PORT", or None for processes
+    of this machine.
 
     Raises:
-        UsageError: There is no such executor, or Ray is not installed or cannot be reached.
+        UsageError: `on` names no executor, Ray is not installed, or the cluster cannot be reached.
     """
     if on is None:
         return Processes()
@@ -85,7 +95,14 @@ def executor_of(on: str | None) -> Executor:
 
 
 def all_of(executor: Executor, tasks: Sequence[Task], progress: Callable[[int, int], None] | None) -> list[Mapped]:
-    """Runs all tasks. Returns their outcomes, in the order of the tasks."""
+    """Runs all tasks by an executor. Returns an outcome for each task, in the order of `tasks`. If the executor lost a
+    task, its outcome says so.
+
+    Args:
+        executor: The executor.
+        tasks: The tasks. Each names the trace of one rank.
+        progress: If not None, called after each task with the number of finished tasks and the number of all tasks.
+    """
     place = {task.path: number for number, task in enumerate(tasks)}
     found: dict[int, Mapped] = {}
     for mapped in _counted(executor.run(tasks), len(tasks), progress):

@@ -1,4 +1,4 @@
-"""The function `explain_fleet`: the traces of all ranks → a `FleetResult`."""
+"""The function `explain_fleet`: turns the traces of all ranks of a job into a `FleetResult`."""
 
 from __future__ import annotations
 
@@ -52,11 +52,21 @@ def explain_fleet(
     cache: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> FleetResult:
-    """Explains a job of many ranks as one; see `unstall.fleet`.
+    """Explains a training job of many ranks as one. The arguments are those of `unstall.fleet`.
+
+    Args:
+        source: A folder, a glob, or a list of traces.
+        edits: Changes to replay, in this order, such as "no-stragglers" or "3/remove-syncs". Changes of single ranks
+            are replayed before changes of the whole job.
+        step: The name (or glob) of the annotation around one step. None: steps are detected.
+        user: Globs of the files that count as the user's code. If empty, these are all files except framework files.
+        on: Where the traces are read: None for processes of this machine, "ray", "ray://ADDRESS:PORT", or an executor.
+        cache: Whether the summaries of the ranks are kept in the user's cache folder.
+        progress: If not None, called with the number of traces read and the number of all traces.
 
     Raises:
         TraceError: None of the files can be used.
-        UsageError: There are no files, an edit does not exist, or the executor cannot be used.
+        UsageError: There are no files, an edit or the annotation does not exist, or the executor cannot be used.
     """
     chosen = [parse_edit(text) for text in edits]
     executor = executor_of(on) if on is None or isinstance(on, str) else on
@@ -95,7 +105,12 @@ def _edited(
     edits: Sequence[FleetEdit],
     again: Callable[[Sequence[str], frozenset[str] | None], Gathered],
 ) -> list[FleetEditStep]:
-    """Makes the edits one after the other. Edits of single ranks come first: they are made in the map."""
+    """Makes the edits one after the other. Returns the step time after each edit. Edits of single ranks come first,
+    because they are made while traces are summarised.
+
+    `again` summarises the traces again. Its arguments are the edits to make, and the paths of the traces to which they
+    are made (None for all).
+    """
     path_of = {rank.number: rank.summary.path for rank in gathered.ranks}
     made: list[FleetEditStep] = []
     of_all: list[str] = []
@@ -208,7 +223,8 @@ def _own_notes(gathered: Gathered, job: Job, parts: int) -> tuple[str, ...]:
 
 
 def _recorder_note(job: Job, assessed: Assessed) -> list[str]:
-    """Returns a sentence on how much longer the recorder made the steps, if it measured them without recording too."""
+    """Returns a list with one sentence: by how much the recorder changed the step time. The list is empty if the
+    recorder did not measure steps without recording, or if the change is less than 1 %."""
     plain = [each for rank in job.ranks if (each := rank.summary.plain_step_ns) is not None]
     if not plain:
         return []
@@ -266,7 +282,8 @@ def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
 
 
 def _of_no_one(job: Job) -> str:
-    """Returns a sentence on ranks that differ, of which none is slower beyond chance."""
+    """Returns the verdict's first sentence for a job with uneven ranks, in which no rank is slower by more than chance
+    explains."""
     rows = sorted(rank_rows(job), key=lambda row: -row.waited_for_ns)
     first, others = rows[0], sum(row.waited_for_ns for row in rows[1:])
     if first.waited_for_ns <= 2 * others:
@@ -279,7 +296,7 @@ def _of_no_one(job: Job) -> str:
 
 
 def _of_turns(assessed: Assessed, unit: str, job: Job) -> str:
-    """Returns the sentence on ranks that are late in single steps, each in others."""
+    """Returns the verdict for a job in which several ranks are late, each in a few steps only."""
     stragglers = assessed.stragglers
     steps = {step for each in stragglers for step in each.steps}
     kinds = Counter(each.causes[0].kind for each in stragglers if each.causes)

@@ -1,4 +1,5 @@
-"""Finds the traces of a job, and reads each as a rank. Names the files that cannot be used, and uses the rest."""
+"""Finds the traces of a job and reads each as a rank. Files that cannot be used are named with a reason, and the others
+are used."""
 
 from __future__ import annotations
 
@@ -22,7 +23,15 @@ _MOST_FILES = 1 << 16
 
 @dataclass(frozen=True)
 class Gathered:
-    """The ranks of a job, in ascending order, with what they do together."""
+    """The ranks of a job that could be read.
+
+    Attributes:
+        ranks: The ranks, in ascending order of their numbers.
+        joined: The collectives in which several of these ranks take part.
+        not_read: The files that were left out, and why.
+        ranks_by: Where the numbers of the ranks come from: "distributedInfo" (in the traces), "file name", or "both".
+        notes: Sentences about steps that were left out.
+    """
 
     ranks: tuple[Rank, ...]
     joined: Joined
@@ -32,14 +41,16 @@ class Gathered:
 
 
 def find_traces(source: str | Path | Iterable[str | Path], find: Callable[[str], list[str]] | None = None) -> list[str]:
-    """Returns the files of a folder, of a glob, or of a list of files, folders and globs.
+    """Returns the paths of the traces that `source` names, each path once, in natural order ("rank-2" before
+    "rank-10").
 
     Args:
-        source: What the user gave.
-        find: Returns the files of a glob where the executor runs; None for this machine.
+        source: A folder, a file, a glob, or a list of these. In folders, files are chosen by their endings.
+        find: A function that returns the files that match a glob, on the machines where traces are read. None: globs
+            are matched on this machine.
 
     Raises:
-        UsageError: There are no files, or too many.
+        UsageError: A name matches no file, there are no traces, or there are more than 65,536.
     """
     given = [source] if isinstance(source, str | Path) else list(source)
     found: list[str] = []
@@ -76,11 +87,19 @@ def _natural(path: str) -> list[tuple[int, int, str]]:
 
 
 def gather(tasks: Sequence[Task], executor: Executor, progress: Callable[[int, int], None] | None = None) -> Gathered:
-    """Reads all files, and joins the ranks that belong together.
+    """Reads the traces of a job, and finds the collectives in which their ranks take part together.
+
+    Files are left out if they cannot be read, if their rank is unknown or repeated, if they have far fewer steps than
+    most files, or if they belong to another job.
+
+    Args:
+        tasks: One task for each trace.
+        executor: Runs the tasks.
+        progress: If not None, called with the number of traces read and the number of all traces.
 
     Raises:
-        UsageError: The question does not fit any file: an edit or an annotation does not exist.
-        TraceError: No file can be used.
+        UsageError: An edit or an annotation that the tasks ask for fits none of the files.
+        TraceError: None of the files can be used.
     """
     mapped = all_of(executor, tasks, progress)
     asked = [each for each in mapped if each.usage]
@@ -107,7 +126,9 @@ def gather(tasks: Sequence[Task], executor: Executor, progress: Callable[[int, i
 
 
 def _distinct(mapped: Sequence[Mapped], not_read: list[NotRead]) -> tuple[list[Rank], str]:
-    """Returns one trace for each rank, in ascending order. Later ones of the same rank are left out, and named."""
+    """Returns `(ranks, by)`. `ranks` has one rank for each rank number, in ascending order. If several files have the
+    same rank, only the first is used. `by` says where the rank numbers come from: "distributedInfo", "file name" or
+    "both". The files that are left out are added to `not_read`."""
     by_digest: dict[str, str] = {}
     by_rank: dict[int, Rank] = {}
     told: Counter[str] = Counter()
@@ -133,7 +154,8 @@ def _distinct(mapped: Sequence[Mapped], not_read: list[NotRead]) -> tuple[list[R
 
 
 def _of_one_world(ranks: list[Rank], not_read: list[NotRead]) -> list[Rank]:
-    """Leaves out the traces of a job with another number of ranks than most."""
+    """Returns the ranks without those whose trace has another world size (number of ranks) than most traces. The files
+    that are left out are added to `not_read`."""
     sizes = Counter(rank.summary.world_size for rank in ranks if rank.summary.world_size is not None)
     if not sizes:
         return ranks
@@ -150,7 +172,8 @@ def _of_one_world(ranks: list[Rank], not_read: list[NotRead]) -> list[Rank]:
 
 
 def _whole(ranks: list[Rank], not_read: list[NotRead]) -> list[Rank]:
-    """Leaves out traces with less than half of the others' steps, since only steps that all ranks have are compared."""
+    """Returns the ranks without those that have less than half of the usual number of steps. They are left out because
+    only steps that all ranks have are compared. The files that are left out are added to `not_read`."""
     usual = sorted(rank.steps for rank in ranks)[len(ranks) // 2] if ranks else 0
     kept = []
     for rank in ranks:
@@ -164,7 +187,8 @@ def _whole(ranks: list[Rank], not_read: list[NotRead]) -> list[Rank]:
 
 
 def notes_of(gathered: Gathered) -> tuple[str, ...]:
-    """Returns the notes of the ranks' own traces. Several ranks may have the same note: it is returned once."""
+    """Returns the notes of the ranks' own traces, one sentence each. A note that several ranks have is returned once.
+    If only some ranks have a note, the sentence begins with their numbers."""
     said: dict[str, list[int]] = {}
     for rank in gathered.ranks:
         for note in rank.summary.notes:

@@ -16,7 +16,14 @@ _BY_HANDLER = re.compile(r"^(?P<host>[\w.-]+?)_(?P<pid>\d+)\.\d{9,}\.pt\.trace\.
 
 
 class Identity(NamedTuple):
-    """The global rank, its source, and the machine's name if it is known. The rank is -1 if it is unknown."""
+    """Which rank a trace belongs to, and where the rank ran.
+
+    Attributes:
+        rank: The global number of the rank. -1 if it is unknown.
+        by: Where the number comes from: "distributedInfo" (in the trace), "file name" (of the trace or of its folder),
+            or "nothing".
+        machine: The name of the machine. None if it is unknown.
+    """
 
     rank: int
     by: str
@@ -24,7 +31,13 @@ class Identity(NamedTuple):
 
 
 def identify(timeline: Timeline, path: Path) -> Identity:
-    """Returns the rank of a trace: from the trace itself, or else from the name of the file or of its folder."""
+    """Returns which rank a trace belongs to. The number of the rank is taken from the trace itself. If the trace does
+    not have it, the number is taken from the name of the file, or else from the name of the file's folder.
+
+    Args:
+        timeline: The trace that was read.
+        path: The path of the trace.
+    """
     handler = _BY_HANDLER.match(path.name)
     machine = handler["host"] if handler and not _RANK.search(handler["host"]) else None
     if timeline.meta.rank is not None and timeline.meta.rank >= 0:

@@ -1,4 +1,4 @@
-"""`Job`: all ranks together, and what one replay of them says, also after edits."""
+"""`Job`: all ranks of a training job, as recorded or after edits, and the times in one replay of all ranks."""
 
 from __future__ import annotations
 
@@ -23,30 +23,39 @@ _Reals = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Times:
-    """What a replay of a job says, in ns."""
+    """The times of a job's steps in a replay of all ranks, in ns.
 
-    ends: I64  # (ranks, steps): when each rank has finished each step
-    begins: I64  # (ranks, steps): when each rank's host began each step
-    host_ends: I64  # (ranks, steps): when each rank's host has finished each step
+    Attributes:
+        ends: An array of shape (ranks, steps): when the host and the device of each rank have finished each step.
+        begins: An array of shape (ranks, steps): when each rank's host began each step.
+        host_ends: An array of shape (ranks, steps): when each rank's host has finished each step.
+    """
+
+    ends: I64
+    begins: I64
+    host_ends: I64
 
     @property
     def steps(self) -> I64:
-        """The length of each step of the job. A step ends when all ranks have finished it, and then the next begins."""
+        """The length of each step of the job, in ns. A step of the job ends when the last rank has finished the step.
+        At this moment, the next step begins. The first step begins when the first rank begins it."""
         lengths: I64 = np.diff(self.ends.max(axis=0), prepend=self.begins[:, 0].min())
         return lengths
 
     @property
     def window_ns(self) -> float:
-        """The mean length of the steps. The first counts only if it is the only one: it has what came before in it."""
+        """The mean length of the job's steps, in ns. If there are several steps, the first step does not count, because
+        it may contain work that was launched before it."""
         steps = self.steps
         return float(steps[1:].mean()) if len(steps) > 1 else float(steps.mean())
 
     @property
     def step_ns(self) -> float:
-        """The mean length of a step, if the job goes on like this.
+        """The mean length of a step in ns, if the job continued beyond the recorded steps.
 
-        The recording begins with devices that are behind their hosts by what one rank made the others wait. Once a
-        device has caught up, its host determines how long a step takes.
+        This is `window_ns`, or the host's mean time per step if that is longer. The host's time counts only for ranks
+        whose device has caught up with the host at the end of the last step. From then on, the host of such a rank
+        determines how long a step takes.
         """
         hosts = self.host_ends
         caught_up = self.ends[:, -1] - hosts[:, -1] < self.window_ns / 2
@@ -58,9 +67,18 @@ class Times:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """All ranks of a job, with what they do together.
+    """All ranks of a training job, with the collectives in which several ranks take part. `programs`, `meeting`,
+    `offsets` and `notes` may be those after an edit. The other attributes are as recorded.
 
-    `programs` and `meeting` may be edited; `ranks` stay as recorded.
+    Attributes:
+        ranks: The ranks, in ascending order of their numbers. An index of a rank is a position in this tuple.
+        joined: The collectives in which several ranks take part.
+        waiting: For each rank's part of these collectives, the times of waiting and of transfer.
+        roles: The role of each rank. Ranks of one role do the same work on different data.
+        programs: The program of each rank, which can be replayed.
+        meeting: The collectives at which the programs wait for each other in a replay.
+        offsets: For each rank, how much later its program begins than that of the first rank to begin, in ns.
+        notes: Sentences about what an edit could not change.
     """
 
     ranks: tuple[Rank, ...]
@@ -69,43 +87,50 @@ class Job:
     roles: Roles
     programs: tuple[Program, ...]
     meeting: Meeting
-    offsets: tuple[int, ...]  # by rank: how much later its clock's 0 is, in ns
+    offsets: tuple[int, ...]
     notes: tuple[str, ...] = ()
 
     @cached_property
     def steps(self) -> int:
-        """The number of steps that all ranks have."""
+        """The number of steps that every rank has: the smallest number of steps of a rank."""
         return min(rank.steps for rank in self.ranks)
 
     @cached_property
     def coupled(self) -> Coupled:
-        """The one program of all ranks."""
+        """The programs of all ranks, coupled into one program."""
         return couple(self.programs, self.meeting, self.offsets)
 
     @cached_property
     def times(self) -> Times:
-        """The replay of all ranks."""
+        """The times of the steps in a replay of all ranks together."""
         return times_of(self.coupled)
 
     def with_programs(self, programs: Sequence[Program], meeting: Meeting | None = None, *notes: str) -> Job:
-        """Returns the job with other programs."""
+        """Returns the job with other programs.
+
+        Args:
+            programs: The program of each rank.
+            meeting: The collectives at which the programs wait for each other. None: as before.
+            *notes: Sentences that are added to the notes of the job.
+        """
         return replace(self, programs=tuple(programs), meeting=meeting or self.meeting, notes=(*self.notes, *notes))
 
     @cached_property
     def own(self) -> _Reals:
-        """(ranks, steps): how long each rank's step would take if it never waited for another rank and collectives took
-        no time, in ns. This is the rank's own work: what makes it late.
-        """
+        """An array of shape (ranks, steps): each rank's own work in ns. This is the time that the rank's step would
+        take if the rank waited for no other rank, and if collectives took no time."""
         return np.stack([own_steps(rank, program, self.steps) for rank, program in self._pairs])
 
     @cached_property
     def settled(self) -> range:
-        """The steps that count: all but the first of several, which has what came before in it."""
+        """The indices of the steps that count in means. If there are several steps, the first step does not count,
+        because it may contain work that was launched before it."""
         return range(1 if self.steps > 1 else 0, self.steps)
 
     @cached_property
     def usual(self) -> _Reals:
-        """`own` in the steps that count."""
+        """An array of shape (ranks, steps that count): each rank's own work (`own`) in the steps that count
+        (`settled`), in ns."""
         return self.own[:, self.settled.start :]
 
     @property
@@ -114,13 +139,24 @@ class Job:
 
 
 def times_of(coupled: Coupled) -> Times:
-    """Replays a coupled program."""
+    """Replays the coupled program of a job. Returns the times of the job's steps in this replay."""
     times = replay(coupled.program)
     return Times(coupled.step_ends(times), coupled.step_starts(times), coupled.host_ends(times))
 
 
 def make_job(ranks: Sequence[Rank], joined: Joined, waiting: Waiting, roles: Roles) -> Job:
-    """Makes the job as recorded. The transfer of a joint operation lasts from the last arrival to the member's end."""
+    """Returns the job as it was recorded.
+
+    In a replay, a rank's part of a collective waits for the last rank to arrive. Its transfer then takes as long as
+    recorded: from this arrival to the end of the rank's part. If the ranks' summaries were made with edits of
+    collectives, the transfer is scaled by the factor of these edits.
+
+    Args:
+        ranks: The ranks.
+        joined: The collectives in which several of these ranks take part.
+        waiting: The times of waiting and transfer in these collectives.
+        roles: The role of each rank.
+    """
     op = joined.of_members(ranks, "op")
     factor = joined.of_rows([rank.comm_factors for rank in ranks])
     transfer = waiting.transfer * factor // 1000
@@ -139,7 +175,13 @@ def make_job(ranks: Sequence[Rank], joined: Joined, waiting: Waiting, roles: Rol
 
 
 def _meeting(joined: Joined, op: I64, transfer: I64) -> Meeting:
-    """Returns the operations that every member has in its program."""
+    """Returns the collectives that a replay can use: those that have an op in the program of each rank that takes part.
+
+    Args:
+        joined: The collectives in which several ranks take part.
+        op: For each member (one rank's part of a collective), the index of its op in the rank's program, or -1.
+        transfer: For each member, the length of its transfer in ns.
+    """
     inside = op >= 0
     whole = np.bincount(joined.operation, ~inside, len(joined)) == 0 if len(joined) else np.zeros(0, np.bool_)
     members = whole[joined.operation]
@@ -148,21 +190,29 @@ def _meeting(joined: Joined, op: I64, transfer: I64) -> Meeting:
 
 
 def members_inside(job: Job) -> I64:
-    """Returns the member rows of `Joined` that the job's meeting has, in its order."""
+    """Returns the members that `job.meeting` was made of, as row numbers of `job.joined`, in the order of
+    `job.meeting`. A member is one rank's part of a collective."""
     op = job.joined.of_members(job.ranks, "op")
     whole = np.bincount(job.joined.operation, op < 0, len(job.joined)) == 0 if len(job.joined) else np.zeros(0, bool)
     return np.flatnonzero(whole[job.joined.operation])
 
 
 def is_comm(rank: Rank) -> Bool:
-    """A mask of the ops of a rank's program that communicate."""
+    """Returns a mask of the ops of a rank's program: True for collectives."""
     found = np.zeros(len(rank.program.ops), dtype=np.bool_)
     found[rank.calls.op[rank.calls.op >= 0]] = True
     return found
 
 
 def own_steps(rank: Rank, program: Program, steps: int) -> _Reals:
-    """Returns the lengths of a rank's steps if its collectives took no time and it waited for nobody."""
+    """Returns the length that each step of a rank would have, in ns, if the rank waited for no other rank and if
+    collectives took no time.
+
+    Args:
+        rank: The rank.
+        program: The rank's program, which may be edited.
+        steps: The number of steps to return.
+    """
     ops = program.ops
     alone = replace(program, ops=replace(ops, duration=np.where(is_comm(rank), 0, ops.duration)))
     times = replay(alone)
@@ -172,14 +222,25 @@ def own_steps(rank: Rank, program: Program, steps: int) -> _Reals:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Buckets:
-    """The stretches of a program's steps. A stretch lasts from one collective's launch to the next."""
+    """The times of a rank's program, by stretch. A stretch is a part of a step: it lasts from one collective's launch
+    to the next. Each stretch of each step is a bucket. Its number is step * `stretches` + the number of the stretch in
+    the step.
+
+    Attributes:
+        steps: The number of steps.
+        stretches: The largest number of stretches in a step.
+        of_row: For each instruction, the number of its bucket. -1 if it is outside of all steps.
+        of_op: For each op, the number of its bucket. -1 if it is a collective or outside of all steps.
+        host: For each bucket, the time of the host's own work, in ns.
+        device: For each bucket, the sum of the times of its ops, in ns.
+    """
 
     steps: int
-    stretches: int  # in each step, at most
-    of_row: I64  # by instruction: step * stretches + stretch, or -1
+    stretches: int
+    of_row: I64
     of_op: I64
-    host: I64  # by bucket: the host's own time, in ns
-    device: I64  # by bucket: the device's time without collectives
+    host: I64
+    device: I64
 
     @classmethod
     def of(cls, rank: Rank, steps: int, stretches: int) -> Buckets:
@@ -200,7 +261,14 @@ class Buckets:
 
 
 def scaled(rank: Rank, buckets: Buckets, host: _Reals, device: _Reals) -> Program:
-    """Returns a rank's program with the times of each bucket multiplied by a factor, on the host and on the device."""
+    """Returns a rank's program with scaled times.
+
+    Args:
+        rank: The rank.
+        buckets: The stretches of the rank's program.
+        host: For each stretch, the factor by which the host's times are multiplied.
+        device: For each stretch, the factor by which the times of ops are multiplied.
+    """
     program = rank.program
     do, ops = program.instructions, program.ops
     by_row = np.append(host, 1.0)[buckets.of_row]
@@ -217,13 +285,15 @@ def scaled(rank: Rank, buckets: Buckets, host: _Reals, device: _Reals) -> Progra
 
 
 def with_ops(program: Program, **columns: np.ndarray) -> Program:
-    """Returns the program with other columns of ops."""
+    """Returns the program with some columns of its ops replaced. `columns` maps names of columns to arrays with one
+    value for each op."""
     ops: Ops = replace(program.ops, **columns)
     return replace(program, ops=ops)
 
 
 def host_free(program: Program) -> Program:
-    """Returns the program with a host that takes no time. Only the device's work and the waits for it are left."""
+    """Returns the program with a host that takes no time. The ops on the device still take their time, and the host
+    still waits for them where the program does."""
     do = program.instructions
     none = np.zeros_like(do.work)
     latency = np.where(do.code == Code.STREAM_WAIT, do.latency, 0)

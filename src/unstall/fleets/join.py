@@ -1,8 +1,9 @@
-"""Joins the collectives of all ranks: which calls of which ranks are one operation.
+"""Joins the collectives of all ranks: finds which calls of which ranks belong to one operation.
 
 Calls belong together if they have the same group and the same sequence number. Sends and receives have no common
-number, so they are paired by sender, receiver and order. If a trace has no sequence numbers, the order within the step
-and the group decides.
+sequence number. They belong together if they have the same sender and the same receiver, and the same position among
+such calls. If a trace has no sequence numbers, calls belong together if they have the same group and the same position
+in the step.
 """
 
 from __future__ import annotations
@@ -25,40 +26,57 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Joined:
-    """Operations of several ranks, in order of their first call. Members are in CSR form.
+    """The operations of a job: collectives in which several ranks take part, in the order of their first call. A member
+    is one rank's part of an operation.
 
-    Operation i has the members first[i] … first[i + 1] - 1.
+    Attributes:
+        group: For each operation, the index of its group in `groups`.
+        kind: For each operation, the index of its kind in `unstall.fleets.summarise.KINDS`.
+        first: Operation i has the members first[i] to first[i + 1] - 1. The array has one value more than there are
+            operations.
+        rank: For each member, the index of its rank in the list of ranks.
+        row: For each member, the row number of its call in `Rank.calls`.
+        groups: The process groups of all ranks, each once.
+        notes: Sentences about calls that did not match.
     """
 
-    group: I64  # by operation: index into `groups`
-    kind: I64  # by operation: index into `KINDS`
-    first: I64  # by operation, and one more: its first member
-    rank: I64  # by member: index into the list of ranks
-    row: I64  # by member: row of that rank's calls
+    group: I64
+    kind: I64
+    first: I64
+    rank: I64
+    row: I64
     groups: tuple[Group, ...]
-    notes: tuple[str, ...]  # what did not match, one sentence each
+    notes: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.group)
 
     @property
     def operation(self) -> I64:
-        """By member: its operation."""
+        """For each member (one rank's part of an operation), the number of its operation."""
         return np.repeat(np.arange(len(self)), np.diff(self.first))
 
     def of_members(self, ranks: Sequence[Rank], column: str) -> I64:
-        """Returns a column of `Calls` for each member."""
+        """Returns an array with one value for each member (one rank's part of an operation): the value that a column of
+        `Calls` has for the member's call.
+
+        Args:
+            ranks: The ranks that were joined.
+            column: The name of the column of `Calls`.
+        """
         return self.of_rows([getattr(rank.calls, column) for rank in ranks])
 
     def of_rows(self, columns: Sequence[I64]) -> I64:
-        """Returns, for each member, the number at its row of its rank's column."""
+        """Returns an array with one value for each member (one rank's part of an operation). `columns` has one array
+        for each rank, with one value for each call of this rank. The result has the value of the member's call."""
         first = np.cumsum([0, *map(len, columns)])
         found: I64 = np.concatenate([*columns, np.zeros(0, dtype=np.int64)])[first[self.rank] + self.row]
         return found
 
 
 def join(ranks: Sequence[Rank]) -> Joined:
-    """Joins the collectives of the ranks. Leaves out calls in which no other rank takes part, and notes them."""
+    """Joins the collectives of `ranks`: finds which calls of which ranks belong to one operation. Calls to which no
+    call of another rank belongs are left out. `Joined.notes` says which calls are missing or do not fit."""
     groups, number_of = _groups(ranks)
     keys = [_keys(rank, number_of[index], groups) for index, rank in enumerate(ranks)]
     rank_of = np.concatenate([np.full(len(key[0]), index) for index, key in enumerate(keys)])
@@ -85,7 +103,8 @@ def join(ranks: Sequence[Rank]) -> Joined:
 
 
 def _groups(ranks: Sequence[Rank]) -> tuple[list[Group], list[I64]]:
-    """Returns the distinct groups, and for each rank the number of each of its groups."""
+    """Returns `(groups, numbers)`. `groups` has the process groups of all ranks, each once. `numbers` has one array for
+    each rank: for each group of the rank, its index in `groups`."""
     groups: list[Group] = []
     known: dict[tuple[str, tuple[int, ...], int], int] = {}
     numbers = []
@@ -102,7 +121,15 @@ def _groups(ranks: Sequence[Rank]) -> tuple[list[Group], list[I64]]:
 
 
 def _keys(rank: Rank, number_of: I64, groups: list[Group]) -> tuple[I64, ...]:
-    """Returns (row, kind, time, …): the calls that can be joined, and the values that calls of one operation share."""
+    """Returns a tuple of arrays, each with one value for each call of a rank that can be joined. The first three arrays
+    are the row number of the call, its kind, and the time of the call in ns. Calls of several ranks belong to one
+    operation if they are equal in all other arrays.
+
+    Args:
+        rank: The rank.
+        number_of: For each group of the rank, its index in `groups`.
+        groups: The process groups of all ranks.
+    """
     calls = rank.calls
     group = number_of[calls.group] if len(calls) else calls.group
     paired = (calls.kind == _SEND_RECEIVE) & (calls.source >= 0) & (calls.target >= 0)
@@ -121,7 +148,7 @@ def _keys(rank: Rank, number_of: I64, groups: list[Group]) -> tuple[I64, ...]:
 
 
 def _occurrence(parts: list[I64]) -> I64:
-    """Returns, for each row, how many earlier rows are the same."""
+    """Returns, for each row, the number of earlier rows that have the same values in all columns of `parts`."""
     order = np.lexsort(tuple(reversed(parts)))
     new = np.zeros(len(order), dtype=np.bool_)
     for column in parts:
@@ -139,7 +166,8 @@ def _notes(
     found: tuple[I64, I64, np.ndarray],
     rows: tuple[I64, I64, I64, I64, I64],
 ) -> tuple[str, ...]:
-    """Returns a sentence for each group whose calls do not match, and one for groups whose ranks are unknown."""
+    """Returns sentences about calls that do not match: collectives of different kinds, operations that a rank lacks,
+    sends and receives with an unknown peer, and groups whose ranks are unknown."""
     group, sizes, alike = found
     first, order, rank_of, kind, row = rows
     loaded = {rank.number: index for index, rank in enumerate(ranks)}
@@ -196,13 +224,15 @@ def _span(rank: Rank) -> tuple[int, int]:
 
 
 def name_of(group: Group) -> str:
-    """Returns a name for a group: what torch calls it, and its ranks."""
+    """Returns a name for a process group, such as "dp (ranks 0-3)": the name that torch gave the group, and its ranks
+    if they are known."""
     name = group.name or "an unnamed group"
     return f"{name} ({ranks_text(group.ranks)})" if group.ranks else name
 
 
 def ranks_text(numbers: Sequence[int]) -> str:
-    """Returns ranks as people write them: "rank 3", "ranks 0-3, 8"."""
+    """Returns rank numbers as people write them, such as "rank 3" or "ranks 0-3, 8". After eight numbers and ranges,
+    the text ends with an ellipsis."""
     distinct = sorted(set(numbers))
     parts: list[str] = []
     at = 0

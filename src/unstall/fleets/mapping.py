@@ -1,4 +1,5 @@
-"""Maps one file to a rank's summary, on the machine that has the file. Summaries are cached by the file's content."""
+"""Reads the trace of one rank and makes a summary of it, on the machine that has the trace. Summaries are cached. The
+cache finds a summary by the content of its trace."""
 
 from __future__ import annotations
 
@@ -21,7 +22,15 @@ _MOST_CACHED_BYTES = 2 << 30
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do with one file; the fields are arguments of `summarise`."""
+    """A task: summarise the trace of one rank.
+
+    Attributes:
+        path: The path of the trace.
+        step: The name (or glob) of the annotation around one step. None: steps are detected.
+        user: Globs of the files that count as the user's code. If empty, these are all files except framework files.
+        edits: Edits that are made to the rank's program, as `unstall whatif` takes them.
+        cache: Whether the summary may be read from the cache, and is written to it.
+    """
 
     path: str
     step: str | None = None
@@ -31,14 +40,15 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mapped(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a task.
+    """The outcome of a task, which summarises the trace of one rank.
 
     Attributes:
-        path: The file.
-        digest: A digest of its content; "" if it could not be read.
-        data: The encoded summary; None if the file cannot be used.
-        why: Why the file cannot be used; "" if it can.
-        usage: Whether the user's question is the reason, not the file.
+        path: The path of the trace.
+        digest: A digest of the trace's content. "" if the trace could not be read.
+        data: The encoded summary. None if the trace cannot be used.
+        why: Why the trace cannot be used. "" if it can be used.
+        usage: True if the trace cannot be used because the user's arguments do not fit it. False if the trace is at
+            fault, or if it can be used.
     """
 
     path: str
@@ -49,7 +59,8 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def map_file(task: Task) -> Mapped:
-    """Summarises one file. Never raises for what is in the file: the result says what is wrong with it."""
+    """Summarises the trace of one rank. If the trace cannot be used, the returned outcome says why. No content of a
+    trace makes this function raise an exception."""
     digest = ""
     try:
         digest = _digest(task.path)
@@ -73,7 +84,7 @@ def map_file(task: Task) -> Mapped:
 
 
 def files_of_glob(pattern: str) -> list[str]:
-    """Returns the files on this machine whose paths match a glob; ** matches any folders."""
+    """Returns the paths of the files on this machine that match a glob. `**` matches folders to any depth."""
     return [path for path in glob.glob(pattern, recursive=True) if Path(path).is_file()]  # noqa: PTH207 - absolute globs
 
 
@@ -94,7 +105,8 @@ def _feed(found: hashlib._Hash, file: BinaryIO) -> None:
 
 
 def cache_folder() -> Path:
-    """Returns the folder of cached summaries: in the user's cache."""
+    """Returns the folder of the cached summaries. It is `unstall/ranks` in the user's cache folder, which the
+    environment variable XDG_CACHE_HOME names (default: ~/.cache)."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "unstall" / "ranks"
 
@@ -115,7 +127,8 @@ def _cached(task: Task, digest: str) -> bytes | None:
 
 
 def _keep(task: Task, digest: str, data: bytes) -> None:
-    """Caches a summary. A cache that cannot be written is no error: the next question takes longer."""
+    """Writes a summary to the cache. If the cache cannot be written, does nothing: the summary is then made again the
+    next time."""
     with suppress(OSError, RuntimeError, UsageError):
         entry = _entry(task, digest)
         entry.parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +137,7 @@ def _keep(task: Task, digest: str, data: bytes) -> None:
 
 
 def _prune(folder: Path) -> None:
-    """Removes the oldest summaries if the cache is larger than 2 GiB."""
+    """If the summaries in `folder` have more than 2 GiB, removes the oldest of them until they have at most 2 GiB."""
     files = [(entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in os.scandir(folder)]
     total = sum(size for _, size, _ in files)
     for _, size, path in sorted(files):

@@ -1,4 +1,5 @@
-"""Runs the map on a Ray cluster: each file is read on a node whose disk has it, and only summaries travel."""
+"""Summarises traces on a Ray cluster. Each trace is read on a node whose disk has it, and only the summary is sent over
+the network."""
 
 from __future__ import annotations
 
@@ -17,11 +18,12 @@ _RETRIES = 3  # of a task whose worker or node died
 
 
 class Ray:
-    """Runs tasks on a Ray cluster.
+    """Summarises traces on a Ray cluster.
 
     Args:
-        on: "ray" for the cluster of this machine or of RAY_ADDRESS, or "ray://HOST:PORT".
-        ray: The module; a test may give another.
+        on: "ray" for the cluster that the environment variable RAY_ADDRESS names, or for a cluster on this machine.
+            "ray://HOST:PORT" for the cluster at this address.
+        ray: The module `ray`. None: it is imported. Tests may pass another object.
 
     Raises:
         UsageError: Ray is not installed, or there is no cluster at that address.
@@ -42,7 +44,8 @@ class Ray:
                 raise UsageError(f"--on {on}: no Ray cluster can be reached there ({error})") from None
 
     def run(self, tasks: Sequence[Task]) -> Iterator[Mapped]:
-        """Yields the outcome of each task. If a worker dies, its task is tried again, possibly on another node."""
+        """Yields the outcome of each task as soon as it is known, in any order. If a worker dies, its task is tried
+        again up to three times, possibly on another node."""
         ray = self._ray
         nodes = self._nodes()
         holders = self._holders(tasks, nodes)
@@ -63,7 +66,8 @@ class Ray:
                 yield Mapped(path=task.path, why=f"its node or worker was lost ({type(error).__name__})")
 
     def find(self, pattern: str) -> list[str]:
-        """Returns the files of a glob on all nodes, each path once."""
+        """Returns the paths of the files that match a glob on any node of the cluster. A path that several nodes have
+        is returned once."""
         remote = self._ray.remote(files_of_glob)
         asked = [
             remote.options(num_cpus=0, scheduling_strategy=self._at(node)).remote(pattern) for node in self._nodes()
@@ -77,7 +81,8 @@ class Ray:
         return self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=True)
 
     def _holders(self, tasks: Sequence[Task], nodes: list[str]) -> dict[str, list[str]]:
-        """Returns, for each path, the nodes that have it."""
+        """Returns a dict that maps the path of each trace to the ids of the nodes that have a file of this path. If
+        there is only one node, returns {}."""
         if len(nodes) < 2:
             return {}
         paths = [task.path for task in tasks]

@@ -1,4 +1,5 @@
-"""Processes that map the files of a job: one worker for each file that is read at the same time."""
+"""Worker processes that summarise the traces of a job. There is one worker for each trace that is read at the same
+time."""
 
 from __future__ import annotations
 
@@ -24,9 +25,15 @@ _TRIES = 2  # a worker that was killed is tried once more, alone
 
 
 def run(tasks: Sequence[Task], sizes: Sequence[int], count: int) -> Iterator[Mapped]:
-    """Maps files with a number of workers. Yields each outcome as soon as it is known. Large files come first.
+    """Summarises traces in worker processes. Yields the outcome of each task as soon as it is known. Large traces are
+    read first.
 
-    A worker that dies takes only its task with it. The task is tried again.
+    If a worker dies, only the task that it was working on is affected. This task is tried once more, by a new worker.
+
+    Args:
+        tasks: The tasks. Each names the trace of one rank.
+        sizes: For each task, the size of the trace in bytes.
+        count: The number of workers.
     """
     idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
     for worker in _started(count):
@@ -52,10 +59,11 @@ def run(tasks: Sequence[Task], sizes: Sequence[int], count: int) -> Iterator[Map
 
 
 class _Worker:
-    """A process that maps one file after the other. If it dies, another one takes its place.
+    """A worker process that summarises one trace after the other. If the process dies, a new process takes its place.
 
     Attributes:
-        process: The process, or the one that it is a fork of.
+        process: The process to end when this worker is closed: the worker process, or the process of which it is a
+            fork.
     """
 
     def __init__(self, ours: socket.socket, process: _Process) -> None:
@@ -82,10 +90,10 @@ class _Worker:
 
 
 class _Process(Protocol):
-    """A process that ends by itself once its sockets are closed."""
+    """A process that ends by itself after its sockets have been closed."""
 
     def end(self) -> None:
-        """Waits a little for its end, and then ends it."""
+        """Waits up to 2 seconds until the process ends. If it has not ended by then, kills it."""
 
 
 class _Fork:
@@ -99,7 +107,8 @@ class _Fork:
 
 
 class _Server:
-    """A process with a number of workers: itself and its forks, which end when their sockets are closed."""
+    """A process that starts several workers: it is one worker itself, and its forks are the others. They end when their
+    sockets are closed."""
 
     def __init__(self, theirs: Sequence[socket.socket]) -> None:
         numbers = [each.fileno() for each in theirs]

@@ -1,14 +1,17 @@
-"""Reduces a `Program` to what a job's replay needs: what the host and the streams do between collectives.
+"""Reduces a `Program` to what a replay of the whole job needs: what happens between collectives becomes a few
+instructions.
 
-Instructions and ops that nothing else depends on are merged. Each op and each instruction that is kept has the same
-times in a replay of the reduced program. The boundaries of steps are kept. A merged launch takes one place in a launch
-queue. If queues fill in the recording, at most N launches become one, and a queue has 1/N of its places. N is the
-largest of 256, 64, 16 and 4 with which collectives, steps and waits keep their times exactly. If none does, launches
-are not merged. While a queue is full, the time of a single launch may differ.
+Instructions and ops that nothing else depends on are merged. In a replay of the reduced program, each op and each
+instruction that is kept has the same times as before. The boundaries of steps are kept.
 
-The mathematics: on one thread and one stream, the end of a run of launches is max(t + A, r + B). Here t is the thread's
-clock, r the time when the stream is free. The constants A and B follow from the run's instructions (max-plus algebra),
-so one launch with one op can stand for the run.
+A merged launch takes one place in a launch queue. If launch queues fill up in the recording, at most N launches are
+merged into one, and a launch queue has 1/N of its places. N is the largest of 256, 64, 16 and 4 for which collectives,
+steps and waits keep their times exactly. If there is no such N, launches are not merged. While a launch queue is full,
+the time of a single launch may differ.
+
+The mathematics: on one thread and one stream, a series of launches without a wait (a run) ends at max(t + A, r + B).
+Here t is the thread's time when the run begins, and r is the time when the stream becomes free. The constants A and B
+follow from the instructions of the run (max-plus algebra). So one launch with one op can stand for the run.
 """
 
 from __future__ import annotations
@@ -32,19 +35,30 @@ _OF_TARGET = (Code.STREAM_WAIT, Code.SYNC_EVENT, Code.JOIN)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Arrivals:
-    """For each op of a reduced program, the constraints that decide when it ends. Each op has one row.
+    """For each op of a reduced program, lower bounds of the time at which the op ends.
 
-    A merged op ends no earlier than `clock + host + device`, for each of its pairs (host, device). The clock is that of
-    the thread when the merged launch begins. A run of launches has one pair for each op: the host's time until the op
-    arrives, and the device's time from the op's start to the end of the run. Three pairs are kept: of the first op, of
-    the last op, and of the op that decides as recorded. So the host's and the device's times can be changed separately.
+    An op that stands for a run of merged launches ends no earlier than `t + host + device`, where t is the thread's
+    time when the run begins. Each op of the run gives one such bound. `host` is the host's time from t until this op
+    arrives at its stream. `device` is the device's time from the start of this op to the end of the run. Three bounds
+    are kept: those of the first op, of the last op, and of the op that decided in the recording. Host and device are
+    kept apart so that an edit can scale them by different factors.
+
+    Attributes:
+        host: An array of shape (ops, 3), in ns. All 0 for ops that were not merged.
+        device: An array of shape (ops, 3), in ns. All 0 for ops that were not merged.
     """
 
-    host: I64  # shape (ops, 3), in ns
-    device: I64  # shape (ops, 3), in ns
+    host: I64
+    device: I64
 
     def ends(self, host: np.ndarray, device: np.ndarray) -> I64:
-        """Returns, for each op, its latest constraint after all times are multiplied by the given factors."""
+        """Returns, for each op, the latest of its lower bounds after the host's and the device's times are scaled, in
+        ns from the thread's time when the run begins.
+
+        Args:
+            host: For each op, the factor by which the host's times are multiplied.
+            device: For each op, the factor by which the device's times are multiplied.
+        """
         ends = np.rint(self.host * host[:, None] + self.device * device[:, None]).max(axis=1)
         latest: I64 = ends.astype(np.int64)
         return latest
@@ -52,23 +66,32 @@ class Arrivals:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Reduced:
-    """A reduced program, and the rows of the original program that its rows come from.
+    """A reduced program, in which runs of launches are merged, and where its rows come from.
 
-    `Instructions.host` and `Ops.device` of the program are those of the last instruction or op of each merged run.
+    For a merged run, `Instructions.host` and `Ops.device` of the reduced program are those of the last instruction or
+    op of the run.
+
+    Attributes:
+        program: The reduced program.
+        arrivals: For each op of the reduced program, lower bounds of the time at which the op ends.
+        row_of: For each instruction of the original program, the index of its instruction in the reduced program, or of
+            the instruction that it was merged into. -1 if it was left out.
+        op_of: For each op of the original program, the same for ops.
     """
 
     program: Program
     arrivals: Arrivals
-    row_of: I64  # by instruction of the original program: its row here, or that of the run it was merged into; or -1
-    op_of: I64  # by op of the original program: likewise
+    row_of: I64
+    op_of: I64
 
 
 def reduce(program: Program, keep: Bool) -> Reduced:
-    """Merges everything on which no collective, no boundary of a step and no other thread or stream depends.
+    """Reduces a program: merges instructions and ops on which no collective, no step boundary and no other thread or
+    stream depends.
 
     Args:
         program: The program. Everything after its last step is left out.
-        keep: A mask of the ops that must stay as they are: the collectives.
+        keep: A mask with one value for each op: True for the ops that must not be merged. These are the collectives.
     """
     program, keep = _until_last_step(program, keep)
     do = program.instructions
@@ -98,7 +121,8 @@ def reduce(program: Program, keep: Bool) -> Reduced:
 
 
 def _cut(run: I64, length: int) -> I64:
-    """Cuts runs into pieces of at most `length` launches. Returns, for each instruction, the number of its piece."""
+    """Cuts runs of launches into pieces of at most `length` launches. Returns, for each instruction, the number of its
+    piece, or -1. `run` has the number of each instruction's run, or -1."""
     rows = np.flatnonzero(run >= 0)
     order = rows[np.argsort(run[rows], kind="stable")]
     begins = np.diff(run[order], prepend=-1) != 0
@@ -109,7 +133,15 @@ def _cut(run: I64, length: int) -> I64:
 
 
 def _keeps_times(program: Program, recorded: Replayed, reduced: Reduced, keep: Bool) -> bool:
-    """Returns whether the ops `keep`, steps and the host's waits have the same times in a replay of both programs."""
+    """Returns whether a reduced program keeps the times of the original program: of the ops in the mask `keep`, of the
+    step boundaries and of the host's waits.
+
+    Args:
+        program: The original program.
+        recorded: A replay of the original program.
+        reduced: The reduced program.
+        keep: A mask with one value for each op of the original program.
+    """
     times = replay(reduced.program)
     ops = reduced.op_of[keep]
     marks = np.concatenate(
@@ -123,7 +155,7 @@ def _keeps_times(program: Program, recorded: Replayed, reduced: Reduced, keep: B
 
 
 def _fills_queues(program: Program) -> bool:
-    """Returns whether a launch waits for room in its queue. Then each launch counts, and none is merged."""
+    """Returns whether some launch in a replay of the program waits because its launch queue is full."""
     launches = int((program.instructions.code == Code.LAUNCH).sum())
     if launches <= program.capacity:
         return False
@@ -147,7 +179,9 @@ def _rows(table: _Table, rows: slice | I64) -> _Table:
 
 
 def _with_folded(do: Instructions, folds: Bool) -> I64:
-    """Returns the work before each instruction. If earlier calls are merged into the instruction, their time counts."""
+    """Returns, for each instruction, the host's work before it, in ns. Calls in the mask `folds` are merged into the
+    next instruction of their thread that is not in the mask. So their times are added to the work before that
+    instruction."""
     work = do.work.copy()
     for _, mine in groups(do.thread):
         stays = np.flatnonzero(~folds[mine])
@@ -157,7 +191,8 @@ def _with_folded(do: Instructions, folds: Bool) -> I64:
 
 
 def _touches(program: Program, folds: Bool) -> tuple[I64, I64]:
-    """Returns (streams, rows): each stream with each instruction that reads or changes its state, sorted by both."""
+    """Returns `(streams, rows)`: all pairs of a stream and an instruction that reads or changes the state of this
+    stream. The pairs are sorted by stream, then by instruction."""
     do, ops = program.instructions, program.ops
     on = np.flatnonzero(np.isin(do.code, _ON_STREAM) & ~folds)
     streams: list[np.ndarray] = [do.stream[on], ops.stream]
@@ -174,7 +209,8 @@ def _touches(program: Program, folds: Bool) -> tuple[I64, I64]:
 
 
 def _runs(program: Program, folds: Bool, ends_run: Bool, keep: Bool) -> I64:
-    """Returns, for each instruction, the number of its run. The launches of a run become one launch. -1 for no run."""
+    """Returns, for each instruction, the number of its run, or -1 if it is in no run. The launches of a run are merged
+    into one launch."""
     do, ops, launcher = program.instructions, program.ops, program.launcher
     plain = (do.code == Code.LAUNCH) & (np.diff(do.ops, prepend=0) > 0)
     special = keep | (ops.engine >= 0) | (ops.share > 0) | (ops.stream != do.stream[launcher])
@@ -290,13 +326,15 @@ def _merged(program: Program, run: I64, folds: Bool) -> Reduced:
 
 
 def _arrivals(count: int, at: I64, pairs: tuple[I64, I64, I64], chosen: tuple[I64, I64, I64]) -> Arrivals:
-    """Returns the constraints of each op; all 0 for ops that were not merged.
+    """Returns the lower bounds of the time at which each op ends. They are 0 for ops that were not merged.
 
     Args:
         count: The number of ops.
-        at: The merged ops.
-        pairs: For each op of a run: the op, and the two parts of its constraint.
-        chosen: For each run, the positions in `pairs` of the first op, of the one that decides, and of the last.
+        at: For each run, the op that stands for the run.
+        pairs: Three arrays with one value for each op that is in a run: the op, the host's part of its bound, and the
+            device's part.
+        chosen: Three arrays with one value for each run: the positions in `pairs` of the first op, of the op that
+            decides, and of the last op.
     """
     _, arrival, rest = pairs
     host, device = np.zeros((count, 3), dtype=np.int64), np.zeros((count, 3), dtype=np.int64)

@@ -1,4 +1,5 @@
-"""The result of `fleet` as data: the JSON contract `unstall.fleet/1`. Times are in ns, per step unless stated."""
+"""The result of `unstall fleet` as data, in the JSON form `unstall.fleet/1`. Times are in ns per step, unless a
+docstring says otherwise."""
 
 from __future__ import annotations
 
@@ -10,17 +11,22 @@ SCHEMA = "unstall.fleet/1"
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """One reason why a rank is late.
+    """One reason why a rank is late: at one source line, the rank spends more time than its peers. Peers are the ranks
+    that do the same work on different data.
 
     Attributes:
-        kind: "data loading", "wait", "sleep", "host", "clocks", "more work" or "slow kernel".
-        where: The line.
-        late_ns: How much more time the rank spends on this than its peers.
-        text: The evidence.
-        count_times: How often this happens on the rank, divided by how often on its peers; None if never on the peers.
-        factor: The factor by which all kernels take longer; None if there is no common factor.
-        rule: The rule of the rank's own finding there.
-        fix: What to do, from that finding.
+        kind: What the rank spends the time on: "data loading", "wait" (for the device), "sleep", "host" (the host's own
+            work), "clocks" (all its kernels are slower for the same work), "more work" (its kernels have more work, or
+            it launches more of them), or "slow kernel".
+        where: The source line. For "clocks", and for more work in all kernels, the line whose kernels cost most extra
+            time.
+        late_ns: How much more time the rank spends on this than its peers, in ns per step.
+        text: The evidence, as a phrase.
+        count_times: How often this happens on the rank, divided by how often it happens on the peers. None if it never
+            happens on the peers.
+        factor: The factor by which all kernels of the rank take longer. None if the kernels have no common factor.
+        rule: The name of the rule that found something at this line in the rank's own trace. None if no rule did.
+        fix: What to do about it, from the finding of this rule. None if there is no such finding.
     """
 
     kind: str
@@ -34,16 +40,20 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Straggler(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank that makes the others wait, by more than chance explains.
+    """A rank that makes the others wait, by more than chance explains. Peers are the ranks that do the same work on
+    different data. A rank's own work is the time of its step without waiting for other ranks and without the time of
+    collectives.
 
     Attributes:
-        rank: The rank.
-        steps: The steps in which it was late, from 1 on; empty if it is late in all.
-        late_ns: How much longer its own work takes than its peers'. If `steps` is not empty, in these steps.
-        waited_for_ns: How long the job waited for it alone, per step, by the joined clocks.
-        chance: The probability that chance alone makes one rank of the job so slow.
-        gain_ns: How much shorter a step is if this rank works as its peers do, by the replay of all ranks.
-        causes: Why, the largest cause first; empty if the traces do not tell.
+        rank: The number of the rank.
+        steps: The numbers of the steps in which the rank is late, from 1. Empty if the rank is late in general.
+        late_ns: How much longer the rank's own work takes than that of its peers, in ns per step. If `steps` is not
+            empty, this is the mean over these steps.
+        waited_for_ns: For how long the other ranks waited for this rank and for no other, in ns per step.
+        chance: The probability that chance alone makes some rank of the job this slow.
+        gain_ns: By how much a step would be shorter if this rank worked as its peers do, in ns. It is predicted by a
+            replay of all ranks.
+        causes: Up to three causes of the delay, the largest first. Empty if the traces show none.
     """
 
     rank: int
@@ -56,21 +66,22 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank: its part of the map of ranks and steps.
+    """One rank of a job, with its times per step and in each step.
 
     Attributes:
-        rank: The rank.
-        path: Its trace.
-        machine: Its host, if known.
-        stage: Its stage of the pipeline.
-        step_ns: Its mean step.
-        own_ns: Its own work: its step, if it waited for nobody and collectives took no time.
-        transfer_ns: Its time in transfers.
-        waiting_ns: Its time spent waiting for other ranks.
-        waited_for_ns: How long the job waited for it.
-        waits_by_step: Its waiting in each step.
-        blames_by_step: The rank that it waited for most in each step; -1 for none.
-        own_by_step: Its own work in each step.
+        rank: The number of the rank.
+        path: The path of the rank's trace.
+        machine: The name of the rank's machine. None if it is unknown.
+        stage: The number of the rank's pipeline stage, from 0. 0 if there is no pipeline.
+        step_ns: The mean length of the rank's steps, in ns.
+        own_ns: The rank's own work in ns per step: the time of a step if the rank waited for no other rank and
+            collectives took no time.
+        transfer_ns: The rank's time in transfers, in ns per step.
+        waiting_ns: The time for which the rank waited for other ranks, in ns per step.
+        waited_for_ns: The time for which other ranks waited for this rank and for no other, in ns per step.
+        waits_by_step: For each step, the time for which the rank waited for other ranks, in ns.
+        blames_by_step: For each step, the number of the rank for which this rank waited longest. -1 if there is none.
+        own_by_step: For each step, the rank's own work in ns.
     """
 
     rank: int
@@ -88,22 +99,31 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotRead(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that is left out, and why."""
+    """A file that was left out.
+
+    Attributes:
+        path: The path of the file.
+        why: Why the file was left out.
+    """
 
     path: str
     why: str
 
 
 class ClockFit(msgspec.Struct, frozen=True, kw_only=True):
-    """How well the clocks agree.
+    """How well the clocks of a job agree after they have been aligned. They are aligned by the ends of symmetric
+    collectives, such as an all-reduce, which end nearly at the same time on all ranks.
 
     Attributes:
         clocks: The number of clocks.
-        of: "machine" or "rank".
-        residual_ns: What remains after the fit; None if there is one clock. Nothing finer is claimed.
-        most_offset_ns: The largest offset that was removed.
-        most_drift_ppm: The largest drift that was removed.
-        parts: The number of parts of the job that no symmetric collective connects. Each part has its own zero time.
+        of: What has its own clock: each "machine", or each "rank".
+        residual_ns: The standard deviation of the differences that remain after the clocks are aligned, in ns. Smaller
+            differences between times of two clocks say nothing. None if there is only one clock, or if no collective
+            could be used.
+        most_offset_ns: The largest difference between the offsets of two clocks before they were aligned, in ns.
+        most_drift_ppm: The largest drift of a clock before it was aligned, in parts per million.
+        parts: The number of parts of the job whose clocks could not be compared, because no collectives connect them. 1
+            if all clocks could be compared.
     """
 
     clocks: int
@@ -115,21 +135,22 @@ class ClockFit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupUse(msgspec.Struct, frozen=True, kw_only=True):
-    """Communication in all groups of the same use. Times are per rank and step.
+    """The communication in all process groups of one use. Counts and times are means per rank and step.
 
     Attributes:
-        use: "data", "tensor", "pipeline", "expert", "sequence" or "other".
-        told_by: How the use was found: by the groups' "name", or by the "pattern" of their operations.
-        groups: How many groups.
-        ranks: How many ranks each has.
-        operations: How many operations a rank has in a step.
-        sent_bytes: How many bytes a rank sends in a step; None if not known.
-        transfer_ns: Time in transfers.
-        waiting_ns: Time in waiting for other ranks.
-        exposed_ns: Time in which nothing else ran on the device.
-        hidden_ns: Time in which the device also computed.
-        imbalance: Of exchanges (all-to-all): the most bytes that a rank receives, divided by the mean; else None.
-        imbalanced_rank: The rank that receives the most bytes.
+        use: The use of the groups: "data", "tensor", "pipeline", "expert" or "sequence" (parallelism), or "other".
+        told_by: How the use was found: by the "name" of the groups, or by the "pattern" of their collectives.
+        groups: The number of groups.
+        ranks: The number of ranks in a group. If the groups differ, the largest number.
+        operations: The number of collectives.
+        sent_bytes: The number of bytes that a rank sends. None if it is not known.
+        transfer_ns: The time in transfers, in ns.
+        waiting_ns: The time spent waiting for other ranks, in ns.
+        exposed_ns: The time of these collectives in which nothing else ran on the device, in ns.
+        hidden_ns: The time of these collectives in which the device also did other work, in ns.
+        imbalance: For all-to-all exchanges: the bytes received by the rank that receives most, divided by the mean over
+            the ranks. None if there are no such exchanges, or if the bytes are not known.
+        imbalanced_rank: The number of the rank that receives most. None if `imbalance` is None.
     """
 
     use: str
@@ -147,14 +168,17 @@ class GroupUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
-    """One stage of the pipeline.
+    """One stage of a pipeline.
 
     Attributes:
-        stage: Its number, from 0 on.
-        ranks: Its ranks.
-        own_ns: A rank's own work.
-        bubble_ns: A rank's waiting for other stages.
-        causes: Why it takes longer than the other stages; empty for all but the longest.
+        stage: The number of the stage, from 0.
+        ranks: The numbers of its ranks.
+        own_ns: The own work of a rank of this stage, in ns per step: the time of a step if the rank waited for no other
+            rank and collectives took no time.
+        bubble_ns: The time for which a rank of this stage waits for other stages and its device does nothing else, in
+            ns per step.
+        causes: Why the ranks of this stage take longer than those of the other stages. Empty for all stages but the one
+            with the most own work.
     """
 
     stage: int
@@ -165,14 +189,14 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetLine(msgspec.Struct, frozen=True, kw_only=True):
-    """What a line costs over all ranks, per step.
+    """The costs of one source line over all ranks, per step.
 
     Attributes:
-        where: The line.
-        device_ns: Device time, mean of all ranks.
-        host_ns: The host's own time and its waits, mean of all ranks.
-        most_rank: The rank on which it costs most.
-        most_ns: What the line costs on this rank.
+        where: The source line.
+        device_ns: The time on the device, as a mean over all ranks, in ns.
+        host_ns: The time of the host (its own work and its waits), as a mean over all ranks, in ns.
+        most_rank: The number of the rank on which the line costs most.
+        most_ns: The time of device and host together on this rank, in ns.
     """
 
     where: Where
@@ -183,7 +207,15 @@ class FleetLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetEditStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One edit, with the step time after this edit and all edits before it."""
+    """One edit of a job, with the step time after this edit and all edits before it.
+
+    Attributes:
+        edit: The edit as the user wrote it, such as "no-stragglers".
+        about: A sentence that says what the edit changes.
+        step_ns: The step time after the edit, in ns.
+        gain_ns: By how much the edit shortens a step, in ns. Negative if the step becomes longer.
+        notes: Sentences about what the edit could not change, or assumed.
+    """
 
     edit: str
     about: str
@@ -193,10 +225,15 @@ class FleetEditStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank around one operation, in ns from the beginning of the `Moment`.
+    """One rank's part of a collective. Times are in ns from the beginning of the `Moment`.
 
-    `free` is when the rank's previous collective ended. `doing` is the line at which the rank spent most of its time
-    since then.
+    Attributes:
+        rank: The number of the rank.
+        free: When the rank's previous collective ended. If the step has no earlier one, when the step began.
+        start: When the rank arrived at this collective.
+        end: When this collective ended on the rank.
+        doing: The source line at which the rank spent most of the time from its previous collective to this one. None
+            if it is unknown.
     """
 
     rank: int
@@ -207,15 +244,15 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """The ranks around one operation in which they waited long.
+    """One collective in which the ranks waited long for each other.
 
     Attributes:
-        kind: What the operation is.
-        group: Its group.
-        step: The step, from 1 on.
-        waited_ns: The sum of the waiting of all members.
-        for_rank: The rank that came last; None if the clocks cannot tell.
-        members: The ranks, in order of their arrival.
+        kind: The kind of the collective, such as "all-reduce".
+        group: The name of its process group, and the ranks of the group if they are known.
+        step: The number of the step, from 1.
+        waited_ns: The waiting of all ranks that take part, added up, in ns.
+        for_rank: The number of the rank that arrived last. None if the clocks cannot tell.
+        members: The ranks that take part, in the order of their arrival.
     """
 
     kind: str
@@ -227,11 +264,13 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds up the job.
+    """What holds up a job.
 
     Attributes:
-        bound_by: "straggler", "stages", "uneven work", "communication" or "own work".
-        text: The sentence.
+        bound_by: "straggler": one or a few ranks make the others wait. "stages": the pipeline stages are not in
+            balance. "uneven work": ranks differ, but no single rank is to blame. "communication": transfers between
+            ranks. "own work": none of these.
+        text: The verdict as one or more sentences.
     """
 
     bound_by: str
@@ -239,38 +278,41 @@ class FleetVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a report of a job shows, in the JSON schema `unstall.fleet/1`.
+    """The result of `unstall fleet`: everything that the report of a job shows, in the JSON form `unstall.fleet/1`. A
+    rank's own work is the time of its step if the rank waited for no other rank and collectives took no time.
 
     Attributes:
         schema: Name and version of the JSON form.
         version: The version of unstall.
-        source: What was read: a folder, a glob or files.
-        world_size: How many ranks the job has; None if no trace says.
-        missing: Ranks of the job that have no trace.
-        not_read: Files that were left out, and why.
-        ranks_by: Where the ranks' numbers come from: "distributedInfo", "file name", or both.
-        unit: "a step", or "the run" if no steps were found.
+        source: What was read: a folder, a glob, or a number of files.
+        world_size: The number of ranks of the job. None if no trace says it.
+        missing: The numbers of the ranks that have no trace.
+        not_read: The files that were left out, and why.
+        ranks_by: Where the numbers of the ranks come from: "distributedInfo" (in the traces), "file name", or "both".
+        unit: "a step", or "the run" if no steps were found. In the second case, the whole recording counts as one step.
         steps: The number of steps that all ranks have.
-        step_ns: The mean step of the job, as recorded.
-        step_spread: The standard deviation of the job's steps, divided by their mean.
+        step_ns: The mean length of the job's steps as recorded, in ns.
+        step_spread: The standard deviation of the lengths of the job's steps, divided by their mean.
         own_spread: The standard deviation of the ranks' own work, divided by its mean.
-        replayed_step_ns: The mean step in a replay of all ranks.
-        error_ns: How far the replay is off.
-        clocks: How well the clocks agree.
+        replayed_step_ns: The mean length of a step in a replay of all ranks, in ns.
+        error_ns: The error of this replay: the absolute difference between `replayed_step_ns` and `step_ns`.
+        clocks: How well the clocks agree after they have been aligned.
         verdict: What holds up the job.
-        transfer_ns: Time in transfers, per rank and step.
-        waiting_ns: Time spent waiting for other ranks, per rank and step.
-        ranks: The ranks.
-        stragglers: Ranks that make the others wait, by more than chance explains. The costliest is first.
-        groups: Communication by the use of groups.
-        stages: The stages of the pipeline; empty if there is none.
-        lines: Cost by line over all ranks, the costliest first.
-        ideal_step_ns: The step after the edit `no-stragglers`.
-        slowdown: The replayed step, divided by the ideal step.
+        transfer_ns: The time in transfers, in ns per rank and step.
+        waiting_ns: The time spent waiting for other ranks, in ns per rank and step.
+        ranks: One row for each rank, in ascending order.
+        stragglers: The ranks that make the others wait, by more than chance explains. The one with the largest gain is
+            first.
+        groups: The communication, by use of the process groups (such as data parallelism).
+        stages: The stages of the pipeline. Empty if there is no pipeline.
+        lines: The costs of the costliest source lines over all ranks. The costliest line is first.
+        ideal_step_ns: The step time after the edit `no-stragglers`, in ns.
+        slowdown: `replayed_step_ns` divided by `ideal_step_ns`.
         paper_slowdown: The slowdown S of "Understanding Stragglers in Large Model Training Using What-if Analysis".
-        edits: The edits that were asked about, in order.
-        moments: Operations in which the ranks waited longest.
-        notes: Sentences on what is missing, what was repaired, and what may mislead.
+            None if no collective is shared by several ranks.
+        edits: The edits that the user asked for, in the order in which they were made.
+        moments: The collectives in which the ranks waited longest.
+        notes: Sentences about what is missing in the traces, what was repaired, and what may mislead.
     """
 
     schema: str = SCHEMA

@@ -1,4 +1,5 @@
-"""Finds the use of each group (data, tensor, pipeline, expert or sequence parallelism), and which ranks do the same."""
+"""Finds the use of each process group (data, tensor, pipeline, expert or sequence parallelism), and which ranks do the
+same work on different data."""
 
 from __future__ import annotations
 
@@ -32,24 +33,36 @@ _TENSOR_TIMES = 2  # calls in a step, against those of the groups beside it
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Roles:
-    """The use of each group, and the role of each rank.
+    """The use of each process group of a job, and the role of each rank.
 
-    Ranks of one role do the same work on different data, so they can be compared. A role is a stage of the pipeline; if
-    there is no pipeline, all ranks have role 0.
+    Ranks of one role do the same work on different data, so they can be compared. Each stage of a pipeline is a role.
+    If there is no pipeline, all ranks have the role 0.
+
+    Attributes:
+        use: For each group, its use: "data", "tensor", "pipeline", "expert", "sequence" or "other".
+        by_name: For each group, True if the name of the group told its use. False if the pattern of its collectives
+            did.
+        role: For each rank, the number of its role, from 0.
+        stages: The number of roles.
     """
 
-    use: tuple[str, ...]  # by group
-    by_name: tuple[bool, ...]  # by group: whether its name told its use; if not, the pattern of its operations did
-    role: I64  # by rank
+    use: tuple[str, ...]
+    by_name: tuple[bool, ...]
+    role: I64
     stages: int
 
     def members(self) -> list[I64]:
-        """Returns the indices of the ranks of each role."""
+        """Returns a list with one array for each role: the indices of the ranks that have this role."""
         return [np.flatnonzero(self.role == role) for role in range(self.stages)]
 
 
 def roles_of(ranks: Sequence[Rank], joined: Joined) -> Roles:
-    """Finds the use of each group and the role of each rank."""
+    """Finds the use of each process group and the role of each rank.
+
+    Args:
+        ranks: The ranks of a job.
+        joined: The collectives in which several of these ranks take part.
+    """
     told = [next((use for pattern, use in _BY_NAME if pattern.search(group.name)), None) for group in joined.groups]
     calls, kinds = _calls_of_groups(ranks, joined)
     use = []
@@ -80,9 +93,15 @@ def _calls_of_groups(ranks: Sequence[Rank], joined: Joined) -> tuple[list[float]
 
 
 def _is_innermost(number: int, joined: Joined, calls: list[float]) -> bool:
-    """Returns whether a group has neighbouring ranks, and communicates far more often than the groups around it.
+    """Returns whether a group looks like tensor parallelism: its ranks have consecutive numbers, and it communicates at
+    least twice as often as each other group that shares ranks with it.
 
-    Frameworks give tensor parallelism the innermost dimension, since its collectives run in every layer.
+    Frameworks give consecutive ranks to tensor parallelism, because its collectives run in every layer.
+
+    Args:
+        number: The index of the group in `joined.groups`.
+        joined: The collectives of the job.
+        calls: For each group, the number of its collectives.
     """
     group = joined.groups[number]
     if len(group.ranks) < 2 or group.ranks[-1] - group.ranks[0] != len(group.ranks) - 1:
@@ -96,10 +115,16 @@ def _is_innermost(number: int, joined: Joined, calls: list[float]) -> bool:
 
 
 def _stages(ranks: Sequence[Rank], pipelines: list[int], joined: Joined) -> I64:
-    """Returns the pipeline stage of each rank.
+    """Returns the number of the pipeline stage of each rank, from 0.
 
-    The first call of a step decides. If it is a send, the rank is in the first stage. If not, the rank comes after the
-    rank from which it first receives. If senders and receivers are unknown, the order of ranks in their group decides.
+    The first send or receive of a rank decides. If it is a send, the rank is in the first stage. If it is a receive,
+    the rank is in the stage after that of the sender. If no senders and receivers are known, a rank's stage is its
+    position in its pipeline group.
+
+    Args:
+        ranks: The ranks of the job.
+        pipelines: The indices of the groups that are used for a pipeline.
+        joined: The collectives of the job.
     """
     numbers = {rank.number: index for index, rank in enumerate(ranks)}
     before: dict[int, int] = {}

@@ -1,4 +1,5 @@
-"""Pairs the steps of ranks by the operations that they share, since their recorders may begin at different steps."""
+"""Matches the steps of the ranks, because their recordings may begin at different steps. Steps of two ranks are the
+same step if they contain the same collectives."""
 
 from __future__ import annotations
 
@@ -14,9 +15,13 @@ from unstall.timeline.columns import I64
 
 
 def paired_steps(ranks: Sequence[Rank], joined: Joined) -> tuple[list[Rank], list[str]]:
-    """Returns the ranks without the steps that come before the first common one, and a note for each that began later.
+    """Returns `(ranks, notes)`. `ranks` are the given ranks without the steps that come before the first step that all
+    ranks have. `notes` has a sentence for each rank whose recording began later than that of the first.
 
-    Only operations that were matched by sequence number are used: all others were matched by the step itself.
+    Args:
+        ranks: The ranks of the job.
+        joined: The collectives in which several ranks take part. Only those that were joined by sequence number say
+            which steps are the same.
     """
     later = _later(ranks, joined)
     first = int(later.max(initial=0))
@@ -32,7 +37,8 @@ def paired_steps(ranks: Sequence[Rank], joined: Joined) -> tuple[list[Rank], lis
 
 
 def _later(ranks: Sequence[Rank], joined: Joined) -> I64:
-    """Returns, for each rank, how many steps later it began than the rank that began first."""
+    """Returns, for each rank, by how many steps its recording began later than that of the rank whose recording began
+    first."""
     step = joined.of_members(ranks, "step")
     operation = joined.operation
     known = step >= 0
@@ -57,7 +63,7 @@ def _later(ranks: Sequence[Rank], joined: Joined) -> I64:
 
 
 def _from(rank: Rank, first: int) -> Rank:
-    """Returns a rank without its first steps."""
+    """Returns a rank without its first `first` steps."""
     if first <= 0 or first >= rank.steps:
         return rank
     calls, costs, program = rank.calls, rank.costs, rank.program

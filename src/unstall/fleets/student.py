@@ -1,10 +1,14 @@
-"""Tests of a rank against its peers: is it slower than chance explains?
+"""Statistical tests: is a rank slower than its peers by more than chance explains? Peers are the ranks that do the same
+work on different data.
 
-With four ranks or more, the rank is compared with its peers: is it further from them than they are from one another
-(Grubbs' test, repeated for several outliers as Rosner's generalised ESD)? A fleet of GPUs whose clocks all differ a
-little has no outlier. With fewer than four ranks, the steps are compared: is the rank slower than its peers in so many
-steps, and so evenly, that chance does not explain it (Student's paired test)? A rank that is late in only a few steps
-is not slow in all: `outlying_steps` names these steps.
+With four ranks or more, a rank is compared with its peers: is it further from them than they are from one another
+(Grubbs' test, repeated for several outliers as in Rosner's generalised ESD test)? If all GPUs of a job have slightly
+different clock rates, none of them is an outlier.
+
+With two or three ranks, the steps are compared: is the rank slower than its peers in so many steps, and so evenly, that
+chance does not explain it (Student's paired test)?
+
+A rank that is late in only a few steps is not a slow rank. `outlying_steps` finds these steps.
 """
 
 from __future__ import annotations
@@ -16,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 SIGNIFICANCE = 0.001
-"""The chance of naming at least one straggler in a job that has none, if times are normal."""
+"""The probability that the tests name at least one rank in a job that has no slow rank, if the times are normally
+distributed."""
 
 _ENOUGH_PEERS = 3
 _ROUNDS, _TINY = 300, 1e-300
@@ -24,7 +29,8 @@ _Reals = NDArray[np.float64]
 
 
 def chance_of(t: float, freedom: float) -> float:
-    """Returns the chance that Student's t with `freedom` degrees exceeds `t`."""
+    """Returns the probability that a value of Student's t distribution with `freedom` degrees of freedom exceeds
+    `t`."""
     if freedom <= 0 or math.isnan(t):
         return 1.0
     if math.isinf(t):
@@ -34,7 +40,8 @@ def chance_of(t: float, freedom: float) -> float:
 
 
 def _beta(x: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function, by its continued fraction (Lentz's method, DLMF 8.17.22)."""
+    """Returns the regularised incomplete beta function I_x(a, b), by its continued fraction (Lentz's method, DLMF
+    8.17.22)."""
     if x <= 0 or x >= 1:
         return float(x >= 1)
     if x > (a + 1) / (a + b + 2):
@@ -58,11 +65,15 @@ def _beta(x: float, a: float, b: float) -> float:
 
 
 def slower_than_peers(times: _Reals, families: int = 1) -> dict[int, float]:
-    """Returns the rows that are slower than their peers, each with the probability that chance alone explains it.
+    """Finds the ranks that are slower than their peers by more than chance explains.
 
     Args:
-        times: One row for each rank, one column for each step, in any unit.
-        families: How many such tables are tested together.
+        times: An array of shape (ranks, steps): each rank's time in each step, in any unit.
+        families: The number of tests that are made together. The more there are, the stricter each is.
+
+    Returns:
+        A dict that maps the row of each slow rank in `times` to the probability that chance alone makes some rank this
+        slow.
     """
     count, steps = times.shape
     if count < 2:
@@ -90,7 +101,8 @@ def slower_than_peers(times: _Reals, families: int = 1) -> dict[int, float]:
 
 
 def _is_even(times: _Reals, row: int, peers: Sequence[int]) -> bool:
-    """Returns whether a rank is late in most steps, not by far in a few."""
+    """Returns whether a rank is late in most steps. Returns False if the rank is late only because it is very late in a
+    few steps."""
     over = times[row] - np.median(times[list(peers)], axis=0)
     return bool(2 * np.median(over) >= over.mean() > 0)
 
@@ -117,11 +129,16 @@ def _t_test(over: float, error: float, freedom: int, scale: float) -> float:
 
 
 def outlying_steps(times: _Reals, families: int = 1) -> list[tuple[int, int, float]]:
-    """Returns (row, step, chance) for each single step in which a rank was slower than chance explains.
+    """Finds single steps in which a rank was slower than its peers by more than chance explains.
 
     Args:
-        times: As in `slower_than_peers`. With fewer than four rows, one step shows nothing, so the list is empty.
-        families: How many such tables are tested together.
+        times: An array of shape (ranks, steps): each rank's time in each step, in any unit.
+        families: The number of tests that are made together. The more there are, the stricter each is.
+
+    Returns:
+        A list of (row, step, chance): the row of the rank in `times`, the index of the step, and the probability that
+        chance alone makes some rank this slow in some step. The list is empty if there are fewer than four ranks,
+        because a single step then shows nothing.
     """
     count, steps = times.shape
     if count < 4:

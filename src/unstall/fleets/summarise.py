@@ -1,4 +1,5 @@
-"""The map: a rank's trace → its `Summary`. It runs on the machine that has the trace, and keeps only the summary."""
+"""Reads the trace of one rank and makes a `Summary` of it. This runs on the machine that has the trace. Only the
+summary is needed afterwards."""
 
 from __future__ import annotations
 
@@ -44,13 +45,13 @@ _WORTH = 1000  # ns: if a line costs less in a stretch, the cost is not kept by 
 def summarise(
     path: str | Path, *, step: str | None = None, user: Sequence[str] = (), edits: Sequence[str] = ()
 ) -> bytes:
-    """Reads a rank's trace and returns its summary, encoded.
+    """Reads the trace of one rank and returns its summary as bytes, which `unstall.fleets.summary.decode` decodes.
 
     Args:
-        path: A trace or a saved timeline.
-        step: The name of the annotation around each step; see `diagnose.analyse.analyse`.
-        user: Globs of the files that count as the user's code.
-        edits: Edits of this rank's program, as `unstall whatif` takes them.
+        path: The path of a trace or of a saved timeline.
+        step: The name (or glob) of the annotation around one step. None: steps are detected.
+        user: Globs of the files that count as the user's code. If empty, these are all files except framework files.
+        edits: Edits that are made to the rank's program, as `unstall whatif` takes them.
 
     Raises:
         TraceError: The file cannot be read, or its steps have no device work.
@@ -116,7 +117,8 @@ def _summary(path: Path, run: Run, edits: Sequence[str]) -> Summary:
 
 
 def _findings(run: Run) -> tuple[Finding, ...]:
-    """Returns what may explain why the rank is late. Rules whose findings cannot do so are not asked."""
+    """Returns the findings in a rank's trace that may explain why the rank is late. Rules whose findings cannot explain
+    this are not run."""
     # Without lines of source, all that a cause can be compared with is that data are loaded.
     rules = list(all_rules()) if len(run.timeline.lines) else [data_loading]
     asked = [rule for rule in rules if rule is not exposed_comm]
@@ -126,19 +128,28 @@ def _findings(run: Run) -> tuple[Finding, ...]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Work:
-    """What is kept of a rank's program, which is larger.
+    """A rank's program after it has been reduced, and its collectives. The arrays `rows`, `step`, `op` and `factor`
+    have one value for each collective, in the order of their launches.
 
-    The columns have one row per collective, in order of launch.
+    Attributes:
+        reduced: The reduced program.
+        rows: The row number of the collective in `timeline.device`.
+        step: The index of the step that launched the collective, or -1.
+        op: The index of the collective's op in the reduced program, or -1.
+        factor: The length of the collective after the edits, in thousandths of its length before.
+        step_ns: The mean step time in a replay without edits, in ns.
+        notes: Sentences about what the edits assumed.
+        thread_of: For each thread of the timeline, the thread of the program that it belongs to, or -1.
     """
 
     reduced: Reduced
-    rows: I64  # device rows
+    rows: I64
     step: I64
-    op: I64  # op of the reduced program, or -1
-    factor: I64  # of its time after the edits, in thousandths
-    step_ns: int  # in a replay without edits
+    op: I64
+    factor: I64
+    step_ns: int
     notes: tuple[str, ...]
-    thread_of: I32  # `Program.thread_of`
+    thread_of: I32
 
 
 def _work(run: Run, edits: Sequence[str], comm: Bool) -> _Work:
@@ -167,7 +178,7 @@ def _work(run: Run, edits: Sequence[str], comm: Bool) -> _Work:
 
 
 class _Places:
-    """Numbers the places of a run's lines, in the order in which they are first used."""
+    """Gives numbers to the source lines of a trace, in the order in which they are first used."""
 
     def __init__(self, run: Run) -> None:
         self.found: list[Where] = []
@@ -175,14 +186,20 @@ class _Places:
         self._number: dict[int, int] = {}
 
     def number(self, place: int, host_rows: I64) -> int:
-        """Returns the number of a place, of which some host rows are given. It is -1 for an unknown place."""
+        """Returns the number of a source line. Returns -1 if the line is not known.
+
+        Args:
+            place: The number of the line in the run, or -1.
+            host_rows: Some row numbers of `timeline.host` whose events belong to the line.
+        """
         if place >= 0 and place not in self._number:
             self._number[place] = len(self.found)
             self.found.append(self._run.places.where(place, host_rows[:_SOME], None))
         return self._number.get(place, -1)
 
     def of(self, host_rows: I64) -> I64:
-        """Returns the number of the place of each host row. It is -1 for the row -1, and for unknown places."""
+        """Returns, for each value of `host_rows`, the number of the source line to which this row of `timeline.host`
+        belongs. -1 if the row is -1 or if its line is not known."""
         known = host_rows >= 0
         place = np.full(len(host_rows), -1, dtype=np.int64)
         place[known] = self._run.places.place[host_rows[known]]
@@ -193,7 +210,8 @@ class _Places:
 
 
 class _Told:
-    """What torch recorded about the collectives of a trace, by device row."""
+    """What torch recorded about the collectives of a trace, such as their groups and sizes. It is looked up by row
+    number of `timeline.device`."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.groups: list[Group] = []
@@ -205,7 +223,13 @@ class _Told:
         self._number: dict[tuple[str, str, int], int] = {}
 
     def column(self, name: str, ops: I64) -> I64:
-        """Returns a column of `Timeline.collectives` for device rows; -1 where nothing is known."""
+        """Returns the value of a column of `timeline.collectives` for each device op in `ops`. -1 for ops about which
+        torch recorded nothing.
+
+        Args:
+            name: The name of the column.
+            ops: Row numbers of `timeline.device`.
+        """
         row = self._row[ops]
         values = getattr(self._table, name)
         result = np.full(len(ops), -1, dtype=np.int64)
@@ -213,7 +237,8 @@ class _Told:
         return result
 
     def group(self, ops: I64) -> I64:
-        """Returns the index into `groups` for each op."""
+        """Returns, for each device op in `ops`, the index of its process group in `groups`. `ops` has row numbers of
+        `timeline.device`."""
         timeline = self._timeline
         columns = [self.column(name, ops) for name in ("group", "members", "ranks")]
         result = np.empty(len(ops), dtype=np.int64)
@@ -235,7 +260,8 @@ class _Told:
 
 
 def ranks_in(text: str) -> tuple[int, ...]:
-    """Returns the ranks in a text such as "[0, 1, 2, 3]". Returns none if the text is shortened or is no such list."""
+    """Returns the ranks in a text such as "[0, 1, 2, 3]", in ascending order. Returns () if the text is shortened ("[0,
+    1, ..., 63]") or is not a list of ranks."""
     if not text.startswith("[") or len(text) > 16 * _MOST_MEMBERS:
         return ()
     try:
@@ -278,7 +304,8 @@ def _calls(run: Run, work: _Work, told: _Told, places: _Places) -> Calls:
 
 
 def _beside(timeline: Timeline, rows: I64) -> I64:
-    """Returns, for each collective, how long its device also did other work, in ns."""
+    """Returns, for each collective in `rows`, for how much of its time its device also did other work, in ns. `rows`
+    has row numbers of `timeline.device`."""
     device = timeline.device
     comm = is_communication(timeline)
     result = np.zeros(len(rows), dtype=np.int64)
@@ -290,7 +317,16 @@ def _beside(timeline: Timeline, rows: I64) -> I64:
 
 
 def _costs(run: Run, calls: Calls, comm: Bool, part_of: I32, places: _Places) -> Costs:
-    """Adds up what each line costs in each stretch. `part_of` is `Program.thread_of`."""
+    """Adds up what each source line costs in each stretch. A stretch is the part of a step from one collective's launch
+    to the next.
+
+    Args:
+        run: The analysed trace.
+        calls: The collectives of the rank.
+        comm: A mask with one value for each row of `timeline.device`: True for communication.
+        part_of: For each thread of the timeline, the thread of the program that it belongs to, or -1.
+        places: Gives numbers to source lines.
+    """
     steps = run.steps
     enqueued = [np.sort(calls.enqueued[calls.step == number]) for number in range(len(steps))]
     found: list[Costs] = [Costs(*[np.zeros(0, dtype=np.int64)] * len(fields(Costs)))]
@@ -314,7 +350,9 @@ def _costs(run: Run, calls: Calls, comm: Bool, part_of: I32, places: _Places) ->
 
 
 def _spent(run: Run, comm: Bool, part_of: I32) -> Iterator[tuple[I64, I64, I64, I64, I64, I64]]:
-    """Yields the time of device ops and of host events, a few at a time: (begin, host row, Cost, ns, count, blocks)."""
+    """Yields the times of device ops and of host events, in batches. Each batch is a tuple of arrays `(begin, row,
+    kind, time, count, blocks)`: the begin on the host in ns, the row number of `timeline.host`, the `Cost`, the time in
+    ns, the number of ops or events, and the number of thread blocks."""
     timeline = run.timeline
     host, device = timeline.host, timeline.device
 
@@ -345,16 +383,21 @@ def _spent(run: Run, comm: Bool, part_of: I32) -> Iterator[tuple[I64, I64, I64, 
 
 
 def host_time(timeline: Timeline, part_of: I32) -> Iterator[tuple[I64, I64, I64]]:
-    """Splits the host's time among its events: at any time, the one that began last is at work.
+    """Splits the host's time among its events. At each moment of a thread, the time goes to the innermost event that is
+    open.
 
-    Threads that take turns, such as autograd's and its caller's, share their time: while one works, the other waits.
+    Some threads take turns: while one works, the other waits for it. An example is an autograd thread and the thread
+    that called backward(). At each moment of such threads, the time goes to the open event that began last.
 
     Args:
-        timeline: The run.
-        part_of: By thread: its thread in the program, which is the same for threads that take turns; -1 for none.
+        timeline: The trace.
+        part_of: For each thread of the timeline, the thread of the program that it belongs to. Threads that take turns
+            belong to the same one. -1 for threads that belong to none.
 
     Yields:
-        (start, time, row) for each part: spans in ns, sorted by start, and the host row that each belongs to.
+        `(start, time, row)` for each thread, or for each set of threads that take turns. These are three arrays with
+        one value for each span: its start and its length in ns, and the row number of `timeline.host` that it belongs
+        to. The spans are sorted by start.
     """
     host = timeline.host
     of_thread = dict(groups(np.where((host.end > host.start) & (host.kind != HostKind.OVERHEAD), host.thread, -1)))
@@ -366,7 +409,8 @@ def host_time(timeline: Timeline, part_of: I32) -> Iterator[tuple[I64, I64, I64]
 
 
 def _split(host: Host, threads: list[I64]) -> tuple[I64, I64, I64]:
-    """Returns the spans of the host rows of each of the threads, which share their time."""
+    """Returns `(start, time, row)` as `host_time` yields it, for one set of threads that take turns. `threads` has the
+    row numbers of `timeline.host` of each of these threads."""
     turns = [_innermost(host, rows) for rows in threads]
     times, owner = turns[0]
     if len(turns) > 1:
@@ -385,7 +429,8 @@ def _split(host: Host, threads: list[I64]) -> tuple[I64, I64, I64]:
 
 
 def _innermost(host: Host, rows: I64) -> tuple[I64, I64]:
-    """Returns (time, row): from each time on, the innermost open event of one thread is `row`; -1 for none."""
+    """Returns `(time, row)` for one thread. From time[i] to time[i + 1], the innermost open event is row[i], a row
+    number of `timeline.host`. -1 if no event is open. `rows` has the row numbers of the thread's events."""
     # At one time, events end first, inner ones before outer ones. A caller stands before its callees.
     inner_first = rows[::-1]
     time = np.concatenate((host.end[inner_first], host.start[rows]))
@@ -396,9 +441,10 @@ def _innermost(host: Host, rows: I64) -> tuple[I64, I64]:
 
 
 def _inherited(timeline: Timeline, state: I8) -> I8:
-    """Returns the state of each host event: its own, or that of the nearest event around it which is no plain HOST.
+    """Returns the state (a `Cost`) of each host event. If the state of an event is HOST, the event gets the state of
+    the nearest event around it whose state is not HOST.
 
-    All that a loader of data does is loading, also if it sleeps or waits for the device.
+    All events inside an event that loads data get the state LOADING, also those that sleep or wait for the device.
     """
     host = timeline.host
     result = state.copy()
@@ -431,6 +477,7 @@ def _added_up(step: I64, stretch: I64, place: I64, kind: I64, time: I64, count: 
 
 
 def edits_parse(edits: Sequence[str]) -> None:
-    """Raises UsageError if one of the edits does not exist or is not valid."""
+    """Raises UsageError if one of the edits does not exist or is not valid. `edits` are edits of a single rank, as
+    `unstall whatif` takes them."""
     for text in edits:
         parse(text)

@@ -1,7 +1,8 @@
-"""What the job needs from one rank's trace: about 1 MB of plain data, which can be sent and cached.
+"""`Summary`: what the analysis of a job needs from one rank's trace. It is about 1 MB of plain data, which can be sent
+and cached.
 
-A summary is a zlib-compressed msgpack of the struct `Summary`. Columns of numbers are bytes with a type. Nothing is
-pickled, and every column is checked when a summary is decoded.
+An encoded summary is the struct `Summary` as msgpack, compressed with zlib. Arrays of numbers are bytes with a type.
+Nothing is pickled. When a summary is decoded, every array is checked.
 """
 
 from __future__ import annotations
@@ -25,24 +26,33 @@ from unstall.timeline.columns import I64
 SCHEMA = "unstall.rank/1"
 _MOST_BYTES = 1 << 30
 LOADING = "data-loading"
-"""The rule whose findings explain by themselves that a rank loads data."""
+"""The name of the rule that finds data loading. Its findings explain why a rank is late even if they name no source
+line."""
 _TYPES = ("i1", "i2", "i4", "i8")
 _Table = TypeVar("_Table")
 
 
 class Packed(msgspec.Struct, frozen=True, array_like=True):
-    """A column of integers: little-endian, of the smallest type that fits."""
+    """An array of integers as bytes.
+
+    Attributes:
+        type: The type of an integer: "i1", "i2", "i4" or "i8" (little-endian), the smallest that fits.
+        width: The number of integers in a row. 1 if the array has one dimension.
+        data: The bytes of the integers.
+    """
 
     type: str
-    width: int  # numbers in a row; 1 for a plain column
+    width: int
     data: bytes
 
 
 class Group(msgspec.Struct, frozen=True, array_like=True):
-    """A process group, as this rank knows it.
+    """A process group, as the trace of one rank describes it.
 
-    `ranks` are the global ranks of its members, in ascending order; empty if the trace does not tell them. `size` is
-    the number of members, or -1.
+    Attributes:
+        name: The name that torch gave the group. "" if it is unknown.
+        ranks: The global numbers of the ranks in the group, in ascending order. Empty if the trace does not tell them.
+        size: The number of ranks in the group. -1 if it is unknown.
     """
 
     name: str
@@ -51,7 +61,8 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Cost(IntEnum):
-    """What a row of `Costs` counts. HOST is the host's own time: it neither waits nor loads nor sleeps."""
+    """What a row of `Costs` counts: the time of kernels, of copies, or of one state of the host. HOST is the host's own
+    work: it neither waits nor loads data nor sleeps."""
 
     KERNEL = 0
     COPY = 1
@@ -63,26 +74,42 @@ class Cost(IntEnum):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Calls:
-    """The collectives of one rank, in the order in which the host enqueued them. Times are in ns of the rank's clock.
+    """The collectives of one rank, in the order in which the host launched them. Each array has one value for each
+    collective. Times are in ns of the rank's clock, from `Summary.zero_ns` on.
 
-    Their sizes and times are those of the device op that communicates.
+    Attributes:
+        op: The index of the collective's op in the rank's reduced program. -1 if the program does not contain it.
+        group: The index of its process group in `Summary.groups`.
+        kind: The kind of the collective, as an index into `unstall.fleets.summarise.KINDS`.
+        sequence: The number that torch gave the collective within its group. -1 if it is unknown.
+        source: For a send or receive, the global number of the rank that sends. -1 if it is unknown.
+        target: For a send or receive, the global number of the rank that receives. -1 if it is unknown.
+        sent: The bytes that the rank sends. -1 if they are unknown.
+        received: The bytes that the rank receives. -1 if they are unknown.
+        enqueued: When the host launched the collective. If the launch is not in the trace, when the op began.
+        started: When the op began on the device.
+        ended: When the op ended on the device.
+        place: The source line that launched the collective, as an index into `Summary.places`. -1 if it is unknown.
+        step: The index of the step that launched the collective. -1 if no step did.
+        position: The number of the collective within its step, from 0. -1 if it is in no step.
+        beside: The part of the op's time in which the device also did other work, in ns.
     """
 
-    op: I64  # op of the reduced program; -1 if the op lies outside of the program
-    group: I64  # index into `Summary.groups`
-    kind: I64  # index of `locate.collectives.Kind`, in its order
-    sequence: I64  # torch's number of the operation within its group, or -1
-    source: I64  # of a send or a receive: the global rank that sends, or -1
+    op: I64
+    group: I64
+    kind: I64
+    sequence: I64
+    source: I64
     target: I64
-    sent: I64  # bytes, or -1
+    sent: I64
     received: I64
-    enqueued: I64  # start of the host's call; that of the op if the call is unknown
+    enqueued: I64
     started: I64
     ended: I64
-    place: I64  # index into `Summary.places`, or -1
-    step: I64  # index of the step that enqueued it, or -1
-    position: I64  # its number within the step, or -1
-    beside: I64  # ns of its time in which the device also computed
+    place: I64
+    step: I64
+    position: I64
+    beside: I64
 
     def __len__(self) -> int:
         return len(self.op)
@@ -90,45 +117,86 @@ class Calls:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Costs:
-    """What each line costs in each stretch between collectives, summed over all steps.
+    """What each source line of one rank costs in each stretch of each step. A stretch is the part of a step from one
+    collective's launch to the next. Each array has one value for each combination of step, stretch, line and kind of
+    cost.
 
-    A stretch has the number of the collective that ends it, counted within the step.
+    Attributes:
+        step: The index of the step.
+        stretch: The number of the stretch within the step. It is the number of the collective that ends the stretch.
+        place: The source line, as an index into `Summary.places`. -1 if the line is unknown.
+        kind: The kind of cost, as a value of `Cost`.
+        time: The time in ns.
+        count: The number of kernels, copies or host events.
+        blocks: The number of thread blocks of the kernels. 0 if it is unknown.
     """
 
     step: I64
     stretch: I64
-    place: I64  # index into `Summary.places`, or -1 for a place that is not known
-    kind: I64  # Cost
-    time: I64  # ns
-    count: I64  # kernels, copies, or host events
-    blocks: I64  # thread blocks of the kernels; 0 if not known
+    place: I64
+    kind: I64
+    time: I64
+    count: I64
+    blocks: I64
 
     def __len__(self) -> int:
         return len(self.step)
 
 
 def explains(finding: Finding) -> bool:
-    """Returns whether a finding may say why a rank is late: if it is at a line of source, or about loading data.
+    """Returns whether a finding in a rank's trace may explain why the rank is late.
 
-    Communication is not the rank's own work, and what is harmless explains nothing.
+    Returns True for findings about data loading, and for findings at a known source line that are not harmless and not
+    about communication. Communication is not a rank's own work.
     """
     at_a_line = finding.where.file is not None and not finding.harmless and finding.rule != "exposed-comm"
     return at_a_line or finding.rule == LOADING
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank. Times without a note are in ns of the rank's own clock, from `zero_ns` on.
+    """What the analysis of a job needs from the trace of one rank. Times are in ns of the rank's own clock, from
+    `zero_ns` on, unless an attribute says otherwise.
 
     Attributes:
-        rank: The global rank; -1 if it is unknown.
-        rank_by: Where the rank comes from: "distributedInfo", "file name" or "nothing".
-        machine: The host's name, if the file's name contains it.
-        edits: The edits that were made to the program, as `unstall whatif` takes them.
-        accounts: Busy and idle time of the rank's own device.
-        findings: What the rules found in this rank and `explains` it, without gains.
-        replay_step_ns: The step time of a replay of the rank alone.
-        plain_step_ns: The step time that the recorder measured without recording; None if it did not.
-        comm_factors: The factor of each collective's length that the edits made, in thousandths, by row of `calls`.
+        schema: Name and version of the form of a summary.
+        version: The version of unstall that made the summary.
+        path: The path of the trace.
+        size_bytes: The size of the trace in bytes.
+        rank: The global number of the rank. -1 if it is unknown.
+        rank_by: Where the number comes from: "distributedInfo" (in the trace), "file name" or "nothing".
+        world_size: The number of ranks of the job. None if the trace does not say it.
+        machine: The name of the machine, if the name of the trace contains it. Otherwise None.
+        device: The name of the GPU. None if it is unknown.
+        torch: The version of torch. None if it is unknown.
+        edits: The edits that were made to the rank's program, as `unstall whatif` takes them.
+        zero_ns: The time in the trace from which the other times count, in ns.
+        sound: False if something is missing in the trace on which a verdict may rest.
+        notes: Sentences about the trace.
+        steps_by: How the steps were found.
+        unit: "a step", or "the run" if no steps were found.
+        step_start: When each step began.
+        step_end: When both the host and the device had finished each step.
+        mean_step_ns: The mean length of a step.
+        replay_step_ns: The step time in a replay of this rank alone, without edits.
+        plain_step_ns: The step time that the recorder measured without recording. None if it did not measure this.
+        accounts: The busy and idle time of the rank's own device.
+        findings: The findings in this trace that may explain why the rank is late. Their gains are not worked out.
+        groups: The process groups of the rank.
+        places: The source lines. `calls` and `costs` have indices into this tuple.
+        calls: The columns of `Calls`, by name.
+        costs: The columns of `Costs`, by name.
+        instructions: The instructions of the rank's reduced program: columns of `Instructions`, by name.
+        ops: The ops of the reduced program: columns of `Ops`, by name.
+        arrivals: The columns of `Arrivals`, by name, as arrays with one dimension.
+        device_of_stream: For each stream of the program, the index of its device.
+        step_starts: For each step, the instruction that begins it.
+        step_ends: For each step, the instruction that ends it on the host.
+        threads: The number of threads of the program.
+        engines: The number of copy engines of the program.
+        capacity: The number of launches that fit into a launch queue of the program.
+        inferred: Phrases about what the program and the edits assume.
+        comm_factors: For each row of `calls`, the length of the collective after the edits, in thousandths of its
+            length before.
     """
 
     schema: str = SCHEMA
@@ -148,7 +216,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     steps_by: str
     unit: str
     step_start: Packed
-    step_end: Packed  # when both the host and the device have finished it
+    step_end: Packed
     mean_step_ns: int
     replay_step_ns: int
     plain_step_ns: int | None = None
@@ -172,7 +240,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pack(column: np.ndarray) -> Packed:
-    """Packs a column of integers, or a table of them with a fixed width."""
+    """Packs an array of integers into bytes. The array has one dimension, or two dimensions."""
     low, high = (int(column.min()), int(column.max())) if column.size else (0, 0)
     kind = next(t for t in _TYPES if np.iinfo(t).min <= low and high <= np.iinfo(t).max)
     width = column.shape[1] if column.ndim == 2 else 1
@@ -180,7 +248,11 @@ def pack(column: np.ndarray) -> Packed:
 
 
 def unpack(packed: Packed) -> I64:
-    """Returns the column as int64. Raises ValueError if it is not a whole column."""
+    """Returns a packed array as int64.
+
+    Raises:
+        ValueError: The type, the width or the number of bytes is not valid.
+    """
     if packed.type not in _TYPES or not 1 <= packed.width <= 64:
         raise ValueError(f"a column of type {packed.type!r}")
     column = np.frombuffer(packed.data, dtype=f"<{packed.type}").astype(np.int64)
@@ -188,13 +260,27 @@ def unpack(packed: Packed) -> I64:
 
 
 def pack_table(table: object, leave_out: tuple[str, ...] = ()) -> dict[str, Packed]:
-    """Packs all columns of a table, a dataclass of columns."""
+    """Packs the arrays of a table. Returns a dict that maps the name of each array to its packed form.
+
+    Args:
+        table: A dataclass whose attributes are arrays of integers.
+        leave_out: The names of attributes that are not packed.
+    """
     names = [field.name for field in fields(table) if field.name not in leave_out]  # type: ignore[arg-type]
     return {name: pack(getattr(table, name)) for name in names}
 
 
 def unpack_table(cls: type[_Table], packed: dict[str, Packed], **more: np.ndarray) -> _Table:
-    """Returns the table. Raises ValueError if a column is missing, or if the columns differ in length."""
+    """Returns an instance of `cls` whose attributes are the unpacked arrays.
+
+    Args:
+        cls: A dataclass whose attributes are arrays of integers.
+        packed: The packed arrays by name, as `pack_table` returns them.
+        **more: Attributes that are not in `packed`.
+
+    Raises:
+        ValueError: An array is missing, or the arrays differ in length.
+    """
     types = {"I8": np.int8, "I32": np.int32}
     columns: dict[str, Any] = dict(more)
     for field in fields(cls):  # type: ignore[arg-type]
@@ -210,7 +296,18 @@ def unpack_table(cls: type[_Table], packed: dict[str, Packed], **more: np.ndarra
 
 @dataclass(frozen=True, eq=False)
 class Rank:
-    """A decoded summary: its tables, and its program."""
+    """One rank of a job: a decoded summary, with its tables and its program.
+
+    Attributes:
+        summary: The summary.
+        calls: The collectives of the rank.
+        costs: What each source line costs.
+        program: The reduced program of the rank.
+        arrivals: For each op of the program, lower bounds of the time at which the op ends.
+        step_start: When each step began, in ns of the rank's clock.
+        step_end: When both the host and the device had finished each step, in ns of the rank's clock.
+        comm_factors: For each collective, its length after the edits, in thousandths of its length before.
+    """
 
     summary: Summary
     calls: Calls
@@ -219,29 +316,29 @@ class Rank:
     arrivals: Arrivals
     step_start: I64
     step_end: I64
-    comm_factors: I64  # thousandths
+    comm_factors: I64
 
     @property
     def number(self) -> int:
-        """The global rank."""
+        """The global number of the rank. -1 if it is unknown."""
         return self.summary.rank
 
     @property
     def steps(self) -> int:
-        """The number of steps."""
+        """The number of steps in the rank's trace."""
         return len(self.step_start)
 
 
 def encode(summary: Summary) -> bytes:
-    """Returns the summary as bytes."""
+    """Returns a summary as bytes, which `decode` decodes."""
     return zlib.compress(msgspec.msgpack.encode(summary), 6)
 
 
 def decode(data: bytes) -> Rank:
-    """Decodes a summary and checks it.
+    """Decodes a summary that `encode` made, and checks it.
 
     Raises:
-        TraceError: The data is no summary of this version, or a column is damaged.
+        TraceError: The data is not a summary of this version of unstall, or an array is damaged.
     """
     try:
         opened = zlib.decompressobj()

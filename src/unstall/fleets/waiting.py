@@ -1,4 +1,5 @@
-"""Splits the time in collectives into transfer and waiting, on the job's common clock. Says who is waited for."""
+"""Splits the time that ranks spend in collectives into waiting and transfer, on the job's common clock. Finds for which
+rank the others waited."""
 
 from __future__ import annotations
 
@@ -22,26 +23,52 @@ _SYMMETRIC = tuple(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Waiting:
-    """The members of all joint operations on one clock, in ns. The columns have a row for each member of `Joined`."""
+    """The times of a job's collectives on the job's common clock, in ns. A member is one rank's part of a collective.
+    The arrays from `operation` to `step` have one value for each member, in the order of `Joined`.
+
+    Attributes:
+        operation: The number of the member's collective.
+        start: When the member arrived: when its op began on the device.
+        end: When the member's op ended.
+        last: When the last member of the collective arrived.
+        waits: How long the member waited for the last member.
+        transfer: The time from the arrival of the last member to the member's end.
+        step: The index of the step that launched the member's op, or -1.
+        blamed: For each collective, the index of the rank that arrived last. -1 if the clocks cannot tell.
+        blame: For each collective, the time between the arrivals of the last member and of the last but one.
+        clocks: The clocks of the job, after they have been aligned.
+        clock_of: For each rank, the index of its clock.
+        zero: For each rank, the local time 0, in ns after the earliest local time 0 of all ranks.
+        machines: True if all ranks of a machine share a clock. False if the machines are not known. Each rank then has
+            its own clock.
+        by_all: True if sends and receives were also used to align the clocks. They end less evenly than symmetric
+            collectives.
+    """
 
     operation: I64
-    start: I64  # when the member arrived
+    start: I64
     end: I64
-    last: I64  # when the last member arrived
-    waits: I64  # how long it waited for the last member
-    transfer: I64  # from the last arrival to its own end
+    last: I64
+    waits: I64
+    transfer: I64
     step: I64
-    blamed: I64  # by operation: the rank that arrived last, as an index; -1 if the clocks cannot tell
-    blame: I64  # by operation: how much earlier it would have begun if that rank had arrived with the rank before it
+    blamed: I64
+    blame: I64
     clocks: Clocks
-    clock_of: I64  # by rank
-    zero: I64  # by rank: the local time 0, in ns, from the earliest of all
-    machines: bool  # whether a clock is a machine's; else each rank counts as a machine
-    by_all: bool  # whether sends and receives, which end less evenly, were also used to compare the clocks
+    clock_of: I64
+    zero: I64
+    machines: bool
+    by_all: bool
 
 
 def waiting(ranks: Sequence[Rank], joined: Joined) -> Waiting:
-    """Aligns the ranks' clocks, and splits each member's time in each operation."""
+    """Aligns the clocks of the ranks. Then splits the time that each rank spends in each collective into waiting and
+    transfer.
+
+    Args:
+        ranks: The ranks of the job.
+        joined: The collectives in which several of these ranks take part.
+    """
     clock_of, machines = _clocks(ranks)
     base = min((rank.summary.zero_ns for rank in ranks), default=0)
     zero = np.array([rank.summary.zero_ns - base for rank in ranks], dtype=np.int64)
@@ -77,9 +104,18 @@ def waiting(ranks: Sequence[Rank], joined: Joined) -> Waiting:
 
 
 def _fitted(symmetric: Bool, operation: I64, clock: I64, end: I64, clock_of: I64) -> tuple[Clocks, bool]:
-    """Returns the fitted clocks, and whether operations other than symmetric ones were needed to connect them.
+    """Returns `(clocks, by_all)`: the aligned clocks, and whether all operations were used to align them.
 
-    The stages of a pipeline have sends and receives in common, and often nothing else.
+    Symmetric collectives, such as an all-reduce, are enough if they connect all clocks. Otherwise all operations are
+    used, if they connect more clocks. For example, the stages of a pipeline often share only sends and receives.
+
+    Args:
+        symmetric: A mask with one value for each member (one rank's part of an operation): True if its operation is a
+            symmetric collective.
+        operation: For each member, the number of its operation.
+        clock: For each member, the index of its clock.
+        end: For each member, its end on this clock, in ns.
+        clock_of: For each rank, the index of its clock.
     """
     count = int(clock_of.max(initial=-1)) + 1
     clocks = align(operation[symmetric], clock[symmetric], end[symmetric], count)
@@ -90,14 +126,21 @@ def _fitted(symmetric: Bool, operation: I64, clock: I64, end: I64, clock_of: I64
 
 
 def _latest(start: I64, operation: I64, first: I64) -> I64:
-    """Returns, for each operation, the member that starts last."""
+    """Returns, for each collective, the member that starts last. A member is one rank's part of a collective.
+
+    Args:
+        start: For each member, its start in ns.
+        operation: For each member, the number of its collective, in ascending order.
+        first: For each collective, its first member.
+    """
     order = np.lexsort((start, operation))
     latest: I64 = order[np.append(first[1:], len(start)) - 1]
     return latest
 
 
 def _clocks(ranks: Sequence[Rank]) -> tuple[I64, bool]:
-    """Returns which clock each rank has, and whether the machines are known."""
+    """Returns `(clock_of, machines)`. `clock_of` has the index of each rank's clock. `machines` is True if the machines
+    of all ranks are known: the ranks of a machine then share a clock. If not, each rank has its own clock."""
     names = [rank.summary.machine for rank in ranks]
     if any(name is None for name in names):
         return np.arange(len(ranks)), False
@@ -106,7 +149,16 @@ def _clocks(ranks: Sequence[Rank]) -> tuple[I64, bool]:
 
 
 def covered(start: I64, end: I64, rank: I64, step: I64, shape: tuple[int, int]) -> I64:
-    """Returns how long at least one of the spans lasts: (ranks, steps), in ns. Spans of several streams may overlap."""
+    """Returns an array of shape (ranks, steps): for how long at least one span of the rank and step lasts, in ns. Spans
+    of several streams may overlap. Times at which they overlap count once.
+
+    Args:
+        start: The start of each span, in ns.
+        end: The end of each span, in ns.
+        rank: The index of each span's rank.
+        step: The index of each span's step. Spans outside of the steps are left out.
+        shape: The number of ranks and the number of steps.
+    """
     inside = np.flatnonzero((step >= 0) & (step < shape[1]) & (end > start))
     inside = inside[np.lexsort((start[inside], step[inside], rank[inside]))]
     cell = rank[inside] * shape[1] + step[inside]
@@ -123,7 +175,14 @@ def covered(start: I64, end: I64, rank: I64, step: I64, shape: tuple[int, int]) 
 
 
 def by_rank_and_step(values: I64, rank: I64, step: I64, shape: tuple[int, int]) -> I64:
-    """Adds up values of members: (ranks, steps). Members outside of steps are left out."""
+    """Adds up values by rank and step. Returns an array of shape (ranks, steps).
+
+    Args:
+        values: The values.
+        rank: For each value, the index of its rank.
+        step: For each value, the index of its step. Values outside of the steps are left out.
+        shape: The number of ranks and the number of steps.
+    """
     inside = (step >= 0) & (step < shape[1])
     flat = rank[inside] * shape[1] + step[inside]
     total = np.bincount(flat, values[inside].astype(np.float64), shape[0] * shape[1])

@@ -1,4 +1,5 @@
-"""Why a rank is late: by line, what the rank does and its peers do not, or what takes it longer than them."""
+"""Finds why a rank is late: the source lines at which it does more than its peers, or takes longer for the same. Peers
+are the ranks that do the same work on different data."""
 
 from __future__ import annotations
 
@@ -26,9 +27,18 @@ _MORE = 1.02  # a count, or thread blocks, against the peers'
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Lines:
-    """The costs of each rank, in ns a step: one row for each (place, kind), one column for each rank."""
+    """The costs of each source line on each rank. The arrays have the shape (rows, ranks), and their values are means
+    per step. There is one row for each combination of a source line and a kind of cost.
 
-    places: list[Where]  # by row; Where() if it is not known
+    Attributes:
+        places: The source line of each row. An empty `Where()` if the line is unknown.
+        kinds: The kind of cost of each row, such as the time of kernels or of the host's waits.
+        time: The time in ns.
+        count: The number of kernels, copies or host events.
+        blocks: The number of thread blocks of the kernels.
+    """
+
+    places: list[Where]
     kinds: list[Cost]
     time: _Reals
     count: _Reals
@@ -36,7 +46,12 @@ class Lines:
 
 
 def lines_of(job: Job, steps: Sequence[int] | None = None) -> Lines:
-    """Adds up what each line costs on each rank, in the given steps or in those that count."""
+    """Adds up what each source line costs on each rank of a job.
+
+    Args:
+        job: The job.
+        steps: The indices of the steps that count. None: all steps, but without the first if there are several.
+    """
     chosen = np.array(list(job.settled if steps is None else steps), dtype=np.int64)
     numbers: dict[tuple[tuple[object, ...], int], int] = {}
     places: list[Where] = []
@@ -67,14 +82,14 @@ def lines_of(job: Job, steps: Sequence[int] | None = None) -> Lines:
 
 
 def causes_of(job: Job, index: int, peers: Sequence[int], lines: Lines, late_ns: float) -> tuple[Cause, ...]:
-    """Returns why a rank takes longer for its own work than its peers, the largest cause first.
+    """Returns up to three reasons why a rank's own work takes longer than that of its peers. The largest is first.
 
     Args:
         job: The job.
-        index: The rank.
-        peers: The ranks to compare with.
-        lines: The costs of each line in the steps that count.
-        late_ns: How much longer its own work takes, in ns a step.
+        index: The index of the rank.
+        peers: The indices of the ranks to compare with.
+        lines: The costs of each source line on each rank.
+        late_ns: How much longer the rank's own work takes than that of its peers, in ns per step.
     """
     kinds = np.array(lines.kinds, dtype=np.int64)
     over = lines.time[:, index] - np.median(lines.time[:, list(peers)], axis=1)
@@ -94,7 +109,10 @@ def causes_of(job: Job, index: int, peers: Sequence[int], lines: Lines, late_ns:
 
 
 def _without_echoes(causes: list[Cause], device_over: float) -> list[Cause]:
-    """Leaves out waits for the device that are longer only because the device works longer."""
+    """Returns the causes without waits for the device that are longer only because the device works longer.
+
+    `device_over` is how much longer the device of the rank works than those of its peers, in ns per step.
+    """
     if device_over <= 0:
         return causes
     return [cause for cause in causes if cause.kind != "wait" or _is_oftener(cause) or cause.late_ns > 2 * device_over]
@@ -105,9 +123,11 @@ def _is_oftener(cause: Cause) -> bool:
 
 
 def _by_line(causes: list[Cause]) -> list[Cause]:
-    """Adds to the host's own time at a line the waits at this line that its peers have less often.
+    """Joins a "wait" cause and a "host" cause at the same source line into one cause, with the sum of their times.
 
-    Such a wait makes the host late: after the wait, the device has nothing to do until the host launches more work.
+    If the rank waits at this line more often than its peers, the wait makes the host's own work late, too: after a
+    wait, the device has nothing to do until the host launches more work. The joined cause then is a wait. Otherwise, it
+    is the host's own work.
     """
     joined: list[Cause] = []
     for cause in causes:
@@ -145,7 +165,8 @@ def _on_host(lines: Lines, row: int, index: int, peers: Sequence[int], over: flo
 
 
 def _on_device(lines: Lines, index: int, peers: Sequence[int], rows: I64, over: _Reals, late_ns: float) -> list[Cause]:
-    """Distinguishes more work, a lower clock rate, and single slow kernels."""
+    """Returns the reasons why a rank's kernels take longer than those of its peers: more work, a lower clock rate, or
+    single slow kernels."""
     mine = lines.time[rows, index]
     theirs, counts, blocks = (
         np.median(table[rows][:, list(peers)], axis=1) for table in (lines.time, lines.count, lines.blocks)
@@ -203,7 +224,8 @@ def _grew(mine: _Reals, theirs: _Reals) -> float:
 
 
 def _with_finding(rank: Rank, cause: Cause) -> Cause:
-    """Adds the advice of the rank's own finding at the line."""
+    """Returns the cause with the advice of a finding, if the rank's own trace has a finding at the cause's source
+    line."""
     finding = next((each for each in rank.summary.findings if _is_about(each, cause)), None)
     if finding is None:
         return cause

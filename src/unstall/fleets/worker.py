@@ -1,9 +1,11 @@
-"""Processes that summarise ranks: each reads tasks from a socket and writes their outcomes to it.
+"""Worker processes that summarise traces. Each worker reads tasks from a socket and writes their outcomes to the same
+socket.
 
-A message consists of its length in 8 bytes, little-endian, and of msgpack data.
+A message has 8 bytes with the length of its data (little-endian), and then the data as msgpack.
 
-The workers of a job are forks of one process that has imported all that they need, so they share its memory. That is
-the caller's process if it has no other thread, whose locks a fork would copy as they are, and else a new one.
+All workers are forks of one process that has already imported everything that they need, so they share its memory. If
+the caller's process has only one thread, the workers are forks of the caller's process. Otherwise they are forks of a
+new process, because a fork copies locks that other threads hold.
 """
 
 from __future__ import annotations
@@ -30,14 +32,15 @@ _FORK = multiprocessing.get_context("fork")
 
 
 def send(file: BufferedRWPair, message: msgspec.Struct) -> None:
-    """Writes a message. Raises OSError if nobody reads."""
+    """Writes a message to a worker's socket. Raises OSError if the other end of the socket is closed."""
     data = msgspec.msgpack.encode(message)
     file.write(len(data).to_bytes(_LENGTH, "little") + data)
     file.flush()
 
 
 def receive(file: BufferedRWPair) -> bytes | None:
-    """Returns the next message, or None if there is none."""
+    """Returns the data of the next message from a worker's socket. Returns None if the other end of the socket is
+    closed."""
     head = file.read(_LENGTH)
     if len(head) < _LENGTH:
         return None
@@ -47,14 +50,23 @@ def receive(file: BufferedRWPair) -> bytes | None:
 
 
 def can_fork() -> bool:
-    """Returns whether this process has one thread only, so that a fork of it works."""
+    """Returns whether this process has only one thread. Only then is it safe to fork this process."""
     with suppress(OSError):
         return sum(1 for _ in Path("/proc/self/task").iterdir()) == 1
     return False
 
 
 def fork_workers(theirs: Sequence[socket.socket], ours: Sequence[socket.socket] = ()) -> list[ForkProcess]:
-    """Starts a worker for each of `theirs`. It closes all other sockets, so that each end has one owner."""
+    """Forks a worker from this process for each socket in `theirs`. Each worker closes all other sockets in `theirs`
+    and `ours`, so that only one process has each end of a connection.
+
+    Args:
+        theirs: The sockets of the workers.
+        ours: The sockets of the caller.
+
+    Returns:
+        The processes of the workers.
+    """
     _import_all()
     return [_forked(mine, [each for each in (*theirs, *ours) if each is not mine]) for mine in theirs]
 
@@ -74,14 +86,15 @@ def _serve(mine: socket.socket, others: Sequence[socket.socket]) -> None:
 
 
 def serve(mine: socket.socket) -> None:
-    """Does tasks until the other end is closed."""
+    """Does the tasks that arrive at the socket `mine`, until the other end of the socket is closed. Writes the outcome
+    of each task to the socket."""
     with suppress(KeyboardInterrupt, OSError), mine, mine.makefile("rwb") as file:
         while (message := receive(file)) is not None:
             send(file, map_file(from_msgpack(message, Task)))
 
 
 def _import_all() -> None:
-    """Imports what `map_file` needs."""
+    """Imports all modules that `map_file` needs."""
     from unstall.diagnose.rules import all_rules
     from unstall.fleets.summarise import summarise
 
@@ -92,7 +105,8 @@ def _import_all() -> None:
 
 
 def main() -> None:
-    """Starts a worker for each socket that the command line names by its number, and waits for them."""
+    """Starts one worker for each socket whose file descriptor is on the command line. This process serves the first
+    socket itself. Waits until all workers have ended."""
     sockets = [socket.socket(fileno=int(number)) for number in sys.argv[1:]]
     processes = fork_workers(sockets[1:], sockets[:1])
     for each in sockets[1:]:
