@@ -13,12 +13,12 @@ from collections.abc import Sequence
 
 
 def append_json_lines(path: str, entries: Sequence[dict[str, object]]) -> None:
-    """Appends entries to a file, one entry per line, by one `write` system call. A value whose type JSON does not have
-    is stored as text.
+    """Appends entries to the file `path` as JSON, one entry per line, by a single `write` system call. A value whose
+    type JSON does not have is stored as text. If there is no such file, creates it.
 
     Raises:
-        OSError: The disk is full. In this case none of the entries remains in the file, because half a line would spoil
-            the next line.
+        OSError: The file cannot be opened, or the disk is full. If the disk is full, none of the entries remains in the
+            file, because half a line would spoil the next line.
     """
     if not entries:
         return

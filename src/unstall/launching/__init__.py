@@ -1,2 +1,2 @@
-"""Starts a program as a child process. The child process is armed: code of unstall runs in it before the program's
+"""Starts a program in a child process that is armed: code of unstall runs in the child process before the program's
 first line."""

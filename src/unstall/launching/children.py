@@ -1,5 +1,5 @@
-"""Makes environment variables that arm Python processes before their first line. The code in `_bootstrap/` reads these
-variables."""
+"""Makes environment variables for child processes. If a Python process has these variables, code of unstall runs in it
+before the first line of its program. The code in `_bootstrap/` reads these variables."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ _BOOTSTRAP = str(Path(__file__).parent.absolute() / "_bootstrap")
 
 
 def armed(environ: Mapping[str, str], module: str, settings: str, path0: str) -> dict[str, str]:
-    """Returns an environment in which a Python process calls `arm(settings)` of `module` before its first line.
+    """Returns environment variables for a new Python process. A process that has them calls `arm(settings)` of the
+    module `module` before the first line of its program. Child processes of this process do not call `arm`.
 
-    Child processes of the new process do not call `arm`.
-
-    Inside a block of `arming_children` with `optional=False`, this is different: `environ` already names a module for
-    all processes. The new process then calls `arm(settings)` of the module that `environ` names, not of `module`. Child
-    processes of the new process call `arm(None)` of the module that `environ` names.
+    If `environ` was made inside a block of `arming_children` with `optional=False`, it already names a module M. Then
+    the new process calls `arm(settings)` of M, not of `module`. All child processes of the new process call `arm(None)`
+    of M.
 
     Args:
-        environ: The environment that is extended.
+        environ: The environment variables to start from. They are not changed.
         module: The name of the module that has the function `arm`.
         settings: The argument for `arm`.
         path0: The first entry of `sys.path` in the program.
@@ -45,16 +44,16 @@ def _with_bootstrap(path: str | None) -> str:
 
 
 class arming_children(ExitStack):  # noqa: N801 - used like a function
-    """A context manager that sets environment variables. Every Python process that starts during the block calls
-    `arm(None)` of `module` before its first line. Child processes of these processes also call `arm(None)`. At the end
-    of the block, all environment variables are restored.
+    """A context manager that sets environment variables of this process. Each Python process that starts during the
+    block calls `arm(None)` of `module` before the first line of its program. Child processes of such a process also
+    call `arm(None)`. At the end of the block, all environment variables are restored.
 
     Args:
         module: The name of the module that has the function `arm`.
-        environment: Environment variables for the child processes. The code of `module` reads them.
-        optional: Whether a process may run without the call of `arm(None)`. If True, a process runs without the call in
-            three cases: if the call fails, if the process uses another version of Python, or if the process calls `arm`
-            of another module.
+        environment: Additional environment variables for the child processes. The code of `module` reads them.
+        optional: Whether a child process may run without a successful call of `arm(None)`. If True, it does so in three
+            cases: if the call fails, if the process uses another version of Python, or if the process already calls
+            `arm` of another module. If False, a process in which the call fails ends.
     """
 
     def __init__(self, module: str, environment: Mapping[str, str], *, optional: bool = False) -> None:

@@ -1,4 +1,5 @@
-"""Starts a program that is armed before its first line. Like a shell, waits until the program ends. Needs Linux."""
+"""Starts a program so that code of unstall runs before the program's first line. Like a shell, waits until the program
+ends. Needs Linux."""
 
 from __future__ import annotations
 
