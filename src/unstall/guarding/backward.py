@@ -42,8 +42,8 @@ def carry(torch: ModuleType) -> None:
     """Patches torch's autograd engine, so that a guard (`no_sync`) covers the backward passes that are called in its
     block. The guard is then also active in the autograd threads that run these backward passes.
 
-    Does nothing if this version of torch copies no objects into autograd's threads. Call this after torch has been
-    imported.
+    Does nothing if this version of torch cannot copy objects into autograd's threads. `torch` is the imported module
+    torch.
     """
     torch_c: Any = torch._C
     if not hasattr(torch_c, "_stash_obj_in_tls"):
@@ -109,10 +109,11 @@ def _stash(torch_c: Any) -> Callable[[object], None]:
 
 
 def caller_of(thread: int) -> Caller | None:
-    """Returns the caller of the backward pass that the thread `thread` runs, or None if the caller is not certain.
-    `thread` is the `threading.get_ident()` of another thread.
+    """Returns the caller of the backward pass that another thread runs. Returns None if it is not certain that the
+    thread runs a guarded backward pass, or which one.
 
-    The caller is certain if exactly one guarded backward pass runs, and Python's `threading` did not start the thread.
+    It is certain if exactly one guarded backward pass runs in this process and if the thread was not started by
+    Python's `threading`. `thread` is the `threading.get_ident()` of the other thread.
     """
     if len(_running) != 1 or any(own.ident == thread for own in threading.enumerate()):
         return None

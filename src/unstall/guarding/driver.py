@@ -70,9 +70,10 @@ FUNCTIONS = {
     "cuMemcpyDtoHAsync_v2": (_TO_HOST_ASYNC, 3020),
     "cuMemcpyAsync": (_ANY_ASYNC, 4000),
 }
-"""Functions of CUDA's driver. Most of these functions make the host wait, or may make it wait. The other functions are
-needed to distinguish these calls. Each value is (the kind of call as in `_hooks.c`, the CUDA version that introduced
-this form of the function). The versions are from cuda.h and cudaTypedefs.h of CUDA 12 and 13."""
+"""The functions of CUDA's driver that the hooks follow, by name. Most of these functions make the host wait, or may
+make it wait. The hooks need the others to tell which call waits. Each value is a pair: the number of the kind of call
+as in `_hooks.c`, and the CUDA version that introduced this form of the function. The versions are from cuda.h and
+cudaTypedefs.h of CUDA 12 and 13."""
 
 
 _NEEDED = {_STREAM, _TO_HOST_ASYNC}
@@ -120,8 +121,8 @@ class DriverWaits:
             _hooks.switch(on)
 
     def settle(self) -> None:
-        """Reports each wait that has ended and was not reported yet. Issues a SyncWarning for each wait that the hooks
-        in CUDA's driver missed."""
+        """Reports each wait that has ended and that was not reported yet to the guard that was active. Issues a
+        SyncWarning for each wait that the hooks in CUDA's driver missed."""
         ended, missed = _hooks.finished() if self._installed else ([], 0)
         errors = []
         for number, duration_ns in ended:
@@ -211,7 +212,8 @@ def is_refusal(error: BaseException | None) -> bool:
 
 
 def connect(torch: ModuleType) -> None:
-    """Lets guards observe waits for a real GPU from the moment at which CUDA is initialized.
+    """Makes guards (`no_sync`) observe waits for a real GPU from the moment at which CUDA is initialized. `torch` is
+    the imported module torch.
 
     Does nothing on a virtual GPU, or if this version of torch has no CUDA.
     """

@@ -1,4 +1,4 @@
-"""`Guard`: the mode of a guard, and the waits that the guard has observed."""
+"""`Guard`: what `unstall.no_sync` does at a wait of the CPU for the GPU, and the waits that it has observed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _MODES = get_args(Mode)
 
 
 class Guard:
-    """Collects the waits that occur under one guard.
+    """A guard: collects the waits of the CPU for the GPU that occur in a block of `unstall.no_sync`.
 
     Attributes:
-        mode: What a guard does at a wait. "error": it raises an error. "warn": it shows a warning. "count": it only
+        mode: What the guard does at a wait. "error": it raises an error. "warn": it shows a warning. "count": it only
             counts the wait.
-        waits: The first 10,000 waits, in order.
+        waits: The first 10,000 waits, in the order in which they occurred.
         count: The number of all waits.
     """
 
@@ -41,6 +41,7 @@ class Guard:
             self.waits.append(wait)
 
     def refuse(self, wait: Wait) -> SyncError:
-        """Counts and stores a wait as `note` does. Returns a SyncError for the wait, which the caller raises."""
+        """Counts and stores a wait that the guard does not allow. Returns a SyncError for this wait, which the caller
+        must raise."""
         self.note(wait)
         return SyncError(str(wait), wait)

@@ -22,8 +22,9 @@ def _never() -> bool:
 
 
 is_compiling: Callable[[], bool] = _never
-"""After torch is imported: `torch.compiler.is_compiling`. torch.compile treats the result of this function as a
-constant. So it does not trace code that runs only outside of compilation."""
+"""A function that returns whether torch.compile is compiling the code that calls it. After torch has been imported, it
+is `torch.compiler.is_compiling`. torch.compile treats its result as a constant. So torch.compile does not trace code
+that runs only outside of compilation."""
 
 
 def _torch_is_imported() -> None:
@@ -81,7 +82,7 @@ class no_sync(_Block, Guard):  # noqa: N801 - used like a function
     it is suspended at a `yield`. If a `with` block in a generator contains a `yield`, it also guards the code that uses
     the yielded values.
 
-    Several threads may use guards at the same time, each one of its own.
+    Several threads may use guards at the same time. Each thread needs a guard of its own.
 
     Args:
         mode: "error" raises SyncError before the wait. "warn" issues a SyncWarning at the line that waits. The warning
@@ -123,7 +124,7 @@ class allow_sync(_Block):  # noqa: N801 - used like a function
     Like `no_sync`, `allow_sync` is a context manager and a decorator. A `no_sync` block inside an `allow_sync` block
     guards again.
 
-    Several threads may use it at the same time. It allows waits in its own thread only.
+    Several threads may use `allow_sync` at the same time. A block allows waits only in the thread that enters it.
 
     Args:
         reason: Why the wait is acceptable. The reason is for readers of the code; it has no effect.

@@ -1,5 +1,5 @@
-"""Finds the line that waits: the innermost frame of the user's code, the frames between this frame and the wait, and
-the source text of the call that the user's frame makes."""
+"""Finds the line of source code that waits: the innermost Python frame of the user's code, the calls between this frame
+and the wait, and the source text of the call that this frame makes."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _MOST_FRAMES = 64
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The position of a wait in the program's source. The frame of the wait is the innermost Python frame that belongs
-    neither to a framework nor to unstall. If there is no such frame, the frame of the wait is the innermost Python
-    frame.
+    """The position of a wait in the program's source.
+
+    The frame of the wait is the innermost Python frame that belongs neither to a framework nor to unstall. If there is
+    no such frame, the frame of the wait is the innermost Python frame.
 
     Attributes:
-        file: The file of the frame of the wait, as reports print it.
-        line: The line that the frame of the wait executes.
+        file: The path of the source file of the frame of the wait, shortened as in reports.
+        line: The number of the source line that the frame of the wait executes.
         function: The name of the function of the frame of the wait.
         called_from: If the frame of the wait is in an installed package: "FILE:LINE" of the innermost frame in the
             user's code. Otherwise "".
         code: The source text of the call that the frame of the wait makes. "" if the text is not known.
-        frames: The frames between the frame of the wait and the wait itself, one "FILE: FUNCTION" per line, innermost
-            frame first. Before these lines, one line names the function that the innermost frame calls. An
-            additional last line names the function that the frame of the wait calls. Both lines have the form in which
-            a profiler writes built-in functions: "<built-in method NAME>". A line is missing if its function has no
-            known name.
-        path: The full path of the file.
+        frames: The calls between the frame of the wait and the wait itself: texts that are joined by newlines,
+            innermost call first. A Python frame is "FILE: FUNCTION". The first text is "<built-in method NAME>" for the
+            function that the innermost frame calls. The last text is "<built-in method NAME>" for the function that the
+            frame of the wait calls. Each of these two is missing if its name is not known.
+        path: The full path of the source file of the frame of the wait.
         names: The global variables of the frame of the wait. The frame itself is not stored, because it would keep the
             program's tensors alive.
     """
@@ -57,8 +57,8 @@ NOWHERE = Place("", 0, "", "", "", "", "unstall", {})
 
 
 def place_of(frame: FrameType | None) -> Place:
-    """Returns the place of a wait. `frame` is the innermost Python frame at the time of the wait. Returns NOWHERE if
-    all frames belong to the guards or to the virtual GPU."""
+    """Returns the position of a wait in the program's source. `frame` is the innermost Python frame at the time of the
+    wait, or None. Returns NOWHERE if `frame` is None, or if all frames belong to the guards or to the virtual GPU."""
     while frame is not None and frame.f_code.co_filename.startswith(_SOURCES):
         frame = frame.f_back
     if frame is None:

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
 
 class Region:
-    """A `with` block of `no_sync` or `allow_sync` that the program has entered.
+    """A `with` block of `no_sync` or `allow_sync` that the program has entered. The region is active until the block is
+    left.
 
     Attributes:
         guard: The guard that waits in the block are reported to. None if the block allows waits.
-        outer: The innermost active region at the time this region was entered. None if no region was active.
+        outer: The innermost region that was active when this region was entered. None if no region was active.
         siblings: All active regions that were entered in the same thread as this region.
         task: The asyncio task in which this region was entered. None if the region was entered outside of tasks.
         active: True until the block is left.
@@ -58,21 +59,25 @@ class _Entered(list["weakref.ref[Region]"]):
 
 
 class Source(Protocol):
-    """Reports waits of the CPU for the GPU to guards. The docstring of `state.py` describes how a source reports a
-    wait."""
+    """An object that reports waits of the CPU for the GPU to guards (`no_sync`). It does so by calls of `on_wait`, as
+    the docstring of `unstall.guarding.state` describes."""
 
     def switch(self, on: bool) -> None:
-        """Called with True when a guard becomes active and no guard was active before. Called with False when no guard
-        is active in any thread any more. Raises UsageError if the source cannot observe waits."""
+        """Starts or stops the reports. It is called with True when a guard becomes active and no guard was active
+        before. It is called with False when no guard is active in any thread any more.
+
+        Raises:
+            UsageError: The source cannot observe waits on this machine.
+        """
 
     def settle(self) -> None:
-        """Called when a guarded block is left. Reports all waits that have ended and that the source has not reported
-        yet."""
+        """Reports all waits that have ended and that the source has not reported yet. It is called when a guarded block
+        is left."""
 
 
 class _Here(threading.local):
-    """Holds the regions that were entered in the current thread. If a region is never left, it ends when its thread
-    ends."""
+    """The regions (`with` blocks of `no_sync` or `allow_sync`) that were entered in the current thread. If a region is
+    never left, it ends when its thread ends."""
 
     def __init__(self) -> None:
         self.entered = _Entered()
@@ -94,13 +99,14 @@ def _no_caller() -> Region | None:
 
 
 caller: Callable[[], Region | None] = _no_caller
-"""A function. If the current thread is an autograd thread, it returns the region that was the innermost one when
-backward() was called. In any other thread, it returns None. `backward.py` sets this variable."""
+"""A function that `backward.py` sets. In an autograd thread, it returns the region (the `with` block of `no_sync` or
+`allow_sync`) that was the innermost one when backward() was called. In any other thread, it returns None."""
 
 
 def innermost() -> Region | None:
-    """Returns the innermost active region of the current thread and asyncio task, or None if no region is active. In an
-    autograd thread, returns the innermost active region of the thread that called backward()."""
+    """Returns the innermost active region of the current thread and asyncio task, or None. A region is a `with` block
+    of `no_sync` or `allow_sync`. In an autograd thread, returns the innermost active region of the thread that called
+    backward()."""
     region = _own()
     if region is None:
         region = caller()
@@ -110,8 +116,9 @@ def innermost() -> Region | None:
 
 
 def hold_in_all_contexts() -> None:
-    """Makes the innermost region also apply in contexts of this thread in which no region was entered. An example is
-    the context of a task that was created before the region was entered."""
+    """Makes the innermost active region (a `with` block of `no_sync` or `allow_sync`) also apply in those contexts
+    (`contextvars`) of this thread in which no region was entered. An example is the context of an asyncio task that was
+    created before the region was entered."""
     region = _own()
     if region is not None:
         region.in_all_contexts = True
@@ -122,8 +129,8 @@ def _of_all_contexts() -> Region | None:
 
 
 def innermost_of(thread: int) -> Region | None:
-    """Returns the innermost active region of the thread `thread`, or None. `thread` is the `threading.get_ident()` of
-    another thread.
+    """Returns the innermost active region of another thread, or None. A region is a `with` block of `no_sync` or
+    `allow_sync`. `thread` is the `threading.get_ident()` of the other thread.
 
     An asyncio task inherits regions from the task that creates it. This function does not find inherited regions. They
     are only in the context of the task that inherited them, and other threads cannot read this context.
@@ -142,14 +149,22 @@ def _innermost_first(entered: _Entered) -> Iterator[Region]:
 
 
 def is_guarded() -> bool:
-    """Returns whether a wait in the current thread and asyncio task would be reported to a guard."""
+    """Returns whether a wait for the GPU in the current thread and asyncio task would be reported to a guard
+    (`no_sync`)."""
     region = innermost()
     return region is not None and region.guard is not None
 
 
 def enter(guard: Guard | None) -> Region:
-    """Begins a region inside the innermost region. If `guard` is None, the new region allows waits. Raises UsageError
-    if waits cannot be observed on this machine."""
+    """Begins and returns a region: a `with` block of `no_sync` or `allow_sync`. The new region is inside the innermost
+    active region of the current thread and asyncio task.
+
+    Args:
+        guard: The guard to which waits in the region are reported. None if the region allows waits.
+
+    Raises:
+        UsageError: Waits cannot be observed on this machine.
+    """
     entered, outer = _here.entered, _own()
     region = Region(guard, outer, entered, _task())
     _innermost.set(region)
@@ -167,10 +182,11 @@ def enter(guard: Guard | None) -> Region:
 
 
 def leave(region: Region) -> None:
-    """Ends a region. It may be called in any thread and context. Does nothing if the region has already ended.
+    """Ends a region: a `with` block of `no_sync` or `allow_sync`. It may be called in any thread and context. Does
+    nothing if the region has already ended.
 
-    Sources report their last waits when a region ends. If the program turns warnings into errors, `leave` raises the
-    warnings of the sources.
+    If the region has a guard, the sources of waits first report the waits that they have not reported yet. If the
+    program turns warnings into errors, the warnings for these waits are raised.
     """
     if not region.active:
         return
@@ -187,8 +203,9 @@ def leave(region: Region) -> None:
 
 
 def leave_one_of(entered: list[Region]) -> None:
-    """Ends one region of `entered` and removes the region from the list. Ends the innermost one that was entered in the
-    current context (`contextvars`). If none was, ends the last region of the list."""
+    """Ends one region of the list `entered` and removes it from the list. A region is a `with` block of `no_sync` or
+    `allow_sync`. Ends the innermost region of the list that was entered in the current context (`contextvars`). If none
+    was entered in this context, ends the last region of the list. Does nothing if the list is empty."""
     region = _innermost.get()
     if entered and region is not entered[-1]:
         while region is not None and region not in entered:
@@ -200,22 +217,23 @@ def leave_one_of(entered: list[Region]) -> None:
 
 
 def add_source(source: Source) -> None:
-    """Adds a source of waits. If a guard is active in any thread, switches the source on immediately."""
+    """Adds a source of waits: an object that reports waits for the GPU to guards (`no_sync`). If a guard is active in
+    any thread, switches the source on immediately."""
     _sources.append(source)
     when_switched(source.switch)
 
 
 def remove_source(source: Source) -> None:
-    """Removes a source that `add_source` added."""
+    """Removes a source of waits that `add_source` added. It then no longer reports waits to guards."""
     with _lock:
         _sources.remove(source)
         _switches.remove(source.switch)
 
 
 def when_switched(switch: Callable[[bool], None]) -> None:
-    """Registers a callback. `switch(True)` is called when a guard becomes active and no guard was active before.
-    `switch(False)` is called when no guard is active in any thread any more. If a guard is active now, `switch(True)`
-    is called immediately."""
+    """Registers a callback. `switch(True)` is called when a guard (`no_sync`) becomes active and no guard was active
+    before. `switch(False)` is called when no guard is active in any thread any more. If a guard is active now,
+    `switch(True)` is called immediately."""
     with _lock:
         _switches.append(switch)
         if _is_on:
@@ -235,12 +253,13 @@ def _is_current(task: asyncio.Task[object] | None) -> bool:
 
 
 def has_source() -> bool:
-    """Returns whether any source reports the waits of this process to guards."""
+    """Returns whether any object in this process reports waits for the GPU to guards (`no_sync`)."""
     return bool(_sources)
 
 
 def _own() -> Region | None:
-    """Returns the innermost active region that was entered in the current thread; None if there is none.
+    """Returns the innermost active region that was entered in the current thread. Returns None if there is none. A
+    region is a `with` block of `no_sync` or `allow_sync`.
 
     The context of an asyncio task also contains the regions that were active when the task was created.
     """
@@ -256,9 +275,8 @@ def _forget(number: int) -> None:
 
 
 def _switch() -> None:
-    """Calls the registered callbacks with True if a guard has become active and no guard was active before. Calls the
-    callbacks with False if no guard is active any more. If a callback raises an exception, calls all callbacks with
-    False."""
+    """Calls the registered callbacks with True if a guard has become active and no guard was active before. Calls them
+    with False if no guard is active any more. If a callback raises an exception, calls all callbacks with False."""
     global _is_on
     with _lock:  # until all are told: another thread that enters a guard meanwhile waits for that
         while _is_on != bool(_guarded):

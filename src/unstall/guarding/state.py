@@ -52,15 +52,21 @@ _ENGINE = re.compile(r"autograd::engine::|\w+Backward\d*$")  # what runs the ope
 
 @dataclass(slots=True)
 class Pending:
-    """A wait that has begun and has not ended."""
+    """A wait for the GPU that has begun and has not ended.
+
+    Attributes:
+        guard: The guard to which the wait will be reported.
+        wait: The wait, without its length.
+        place: The position of the wait in the program's source.
+    """
 
     guard: Guard
     wait: Wait
     place: Place
 
     def waited(self, duration_ns: int | None) -> None:
-        """Reports the wait after it has ended. `duration_ns` is the length of the wait, or None if the length is not
-        known."""
+        """Reports the wait to its guard after the wait has ended. `duration_ns` is the length of the wait in ns, or
+        None if the length is not known."""
         wait = replace(self.wait, duration_ns=duration_ns)
         self.guard.note(wait)
         if self.guard.mode == "warn":
@@ -69,14 +75,31 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """The active guard of a thread that is about to wait, and the place of the wait."""
+    """A thread that is about to wait for the GPU under a guard.
+
+    Attributes:
+        guard: The guard that is active in the thread.
+        place: The position of the wait in the program's source.
+    """
 
     guard: Guard
     place: Place
 
     def begin(self, kind: Kind, operator: str | Sequence[str]) -> Pending | None:
-        """Reports that the CPU is about to wait at `place`. The arguments, the return value and the exceptions are the
-        same as those of `on_wait`."""
+        """Reports to the guard that the CPU is about to wait at `place`.
+
+        Args:
+            kind: What the CPU waits for: one of `unstall.guarding.kinds.KINDS`.
+            operator: The torch operator that waits, such as "aten::item". If several nested operators are running in
+                the thread, a sequence of all of them, outermost first. "" if no operator is known.
+
+        Returns:
+            An object whose `waited(duration_ns)` must be called after the wait. None if the guard ignores waits of this
+            kind, or if the code that waits belongs to unstall.
+
+        Raises:
+            SyncError: The guard forbids waits. The caller must not wait.
+        """
         if kind in self.guard.ignored or is_ours(self.place.frames):
             return None
         wait = _wait(kind, (operator,) if isinstance(operator, str) else tuple(operator), self.place)
@@ -86,8 +109,8 @@ class Guarded:
 
 
 def guarded() -> Guarded | None:
-    """Returns the guard that is active in the current thread and asyncio task, and the source line that is about to
-    wait. Returns None if no guard is active."""
+    """Returns the guard that is active in the current thread and asyncio task, and the source line that is executing
+    now. Returns None if no guard is active."""
     region = regions.innermost()
     if region is None or region.guard is None:
         return None
@@ -98,10 +121,10 @@ def guarded() -> Guarded | None:
 
 
 def guarded_other(thread: int) -> Guarded | None:
-    """Returns the value that a call of `guarded` in the thread `thread` would return. `thread` is the
-    `threading.get_ident()` of a thread that is not the current thread.
+    """Returns the guard that is active in another thread, and the source line that this thread is executing. Returns
+    None if no guard is active there. `thread` is the `threading.get_ident()` of the other thread.
 
-    The thread `thread` must not run during the call.
+    The other thread must not run during the call.
     """
     region, frame = regions.innermost_of(thread), sys._current_frames().get(thread)
     if region is None and (caller := backward.caller_of(thread)) is not None:

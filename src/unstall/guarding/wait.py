@@ -10,7 +10,11 @@ _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000), ("ns", 1))
 
 
 class SyncWarning(UserWarning):
-    """Warns that, in a block under `unstall.no_sync("warn")`, the CPU waits for the GPU."""
+    """A warning that the CPU waited for the GPU in a block under `unstall.no_sync("warn")`.
+
+    Attributes:
+        wait: The wait. None if nothing more is known about it.
+    """
 
     def __init__(self, text: str, wait: Wait | None = None) -> None:
         super().__init__(text)
@@ -22,19 +26,19 @@ class Wait:
     """One wait of the CPU for the GPU.
 
     Attributes:
-        kind: What the CPU waits for. The value is in `unstall.guarding.kinds.KINDS`.
+        kind: What the CPU waits for: one of `unstall.guarding.kinds.KINDS`.
         operator: The name of the operator or function that waits, for example "aten::item" or "torch.cuda.synchronize".
-        file: The file of the innermost frame that does not belong to a framework. The file has the form that reports
-            print. "" if the file is not known.
-        line: The line in `file` that waits. 0 if the line is not known.
+        file: The path of the source file of the innermost Python frame that does not belong to a framework, shortened
+            as in reports. "" if the file is not known.
+        line: The number of the line in `file` that waits. 0 if the line is not known.
         function: The name of the function that contains `line`.
         called_from: The text "FILE:LINE" for the innermost frame in the user's code, if `file` belongs to an installed
             package. Otherwise "".
         code: The source text of the call that waits, such as "loss.item()". "" if the text is not known.
         rule: The name of the rule by which `unstall explain` finds waits of this sort.
-        advice: What the user can, in most cases, do instead of the wait.
-        duration_ns: The length of the wait. None if the length is not known, if the wait was refused, or if the wait
-            has not ended.
+        advice: What the user can usually do instead of the wait.
+        duration_ns: The length of the wait in ns. None if the length is not known, if the wait was refused, or if the
+            wait has not ended.
     """
 
     kind: Kind
