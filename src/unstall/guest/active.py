@@ -17,10 +17,10 @@ from unstall.guest.interrupts import remember_interrupt
 
 
 class Active(Protocol):
-    """A recording of this process. The recording either waits for the first step or is running."""
+    """A recording of this process that has begun. It either waits for the first step of the program or is running."""
 
     under_way: str
-    """The error message if a second recording is started while this recording is active."""
+    """The error message for a second recording that is started while this recording is active."""
 
     def step_boundary(self, kind: str, who: int = 0) -> None: ...
 
@@ -89,13 +89,14 @@ def current() -> Active | None:
 
 
 def refuse_recordings(why: str) -> None:
-    """From now on, recordings by a `with` block are refused in this process. `why` is the error message."""
+    """From now on, recordings that the program starts by `with unstall.record(...):` are refused in this process. `why`
+    is the error message."""
     _slot.refusal = why
 
 
 def refusal() -> str | None:
-    """Returns the error message if recordings by a `with` block are refused in this process. Returns None if such
-    recordings are allowed."""
+    """Returns the error message if recordings by `with unstall.record(...):` are refused in this process. Returns None
+    if they are allowed."""
     return _slot.refusal
 
 

@@ -72,8 +72,8 @@ def has_driver() -> bool:
 
 
 def capturing() -> bool:
-    """Returns whether a CUDA graph is being captured on this thread's current stream. During a capture, nothing may
-    wait for the device."""
+    """Returns whether a CUDA graph is being captured on this thread's current stream. The host must not wait for the
+    device during a capture."""
     module = cuda()
     return module is not None and bool(module.is_current_stream_capturing())
 
@@ -134,8 +134,12 @@ def grad_enabled() -> bool:
 
 
 def memory() -> dict[str, int]:
-    """Returns counters of the current device's caching allocator. One counter also includes other devices: the peak of
-    reserved memory is the highest peak of all devices that this process uses. Returns {} if CUDA is not initialised."""
+    """Returns counters of torch's caching allocator, by their names in `torch.cuda.memory_stats`, such as
+    "allocated_bytes.all.current". Returns {} if CUDA is not initialised.
+
+    The counters are those of the current device. The only exception is "reserved_bytes.all.peak": it is the highest
+    peak of all devices that this process uses.
+    """
     module = cuda()
     if module is None:
         return {}
@@ -153,8 +157,9 @@ def allocations() -> int:
 
 
 def machine() -> dict[str, object]:
-    """Returns facts for a recording: software versions, the devices that this process uses, and the rank of this
-    process."""
+    """Returns a dict that describes the machine and this process. "python", "torch" and "cuda" are versions. "devices"
+    is a list with a dict for each device that this process uses: its index and properties such as its name. "rank" and
+    "world_size" are the values of the environment variables RANK and WORLD_SIZE. A value is None if it is not known."""
     torch = sys.modules.get("torch")
     module = cuda()
     return {

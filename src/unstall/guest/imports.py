@@ -19,8 +19,8 @@ Cancel = Callable[[], None]
 
 
 def when_imported(name: str, act: Callable[[], None]) -> Cancel:
-    """Calls `act` once the code of the module `name` has run: immediately if the module is already imported. If another
-    thread is importing the module, waits for that import first.
+    """Calls `act` after the code of the module `name` has run. If the module is already imported, calls `act`
+    immediately. If another thread is importing the module, waits until this import has ended, and then calls `act`.
 
     Returns a function that cancels the callback. If the import fails, the import raises its exception as usual, and the
     callback is cancelled.
@@ -61,8 +61,8 @@ def _finders_behind(own: object) -> list[MetaPathFinderProtocol]:
 
 
 class _Finder:
-    """An import finder for one module. The finder asks the finders that follow in `sys.meta_path` for the module's
-    spec. The finder makes the module's loader call `act` after the module's code has run."""
+    """An import finder for one module. It asks the finders that follow in `sys.meta_path` for the module's spec. It
+    then makes the module's loader call the callback after the module's code has run."""
 
     def __init__(self, name: str, act: Callable[[], None]) -> None:
         self.name = name
@@ -88,13 +88,13 @@ class _Finder:
             sys.meta_path.remove(self)
 
     def act(self) -> None:
-        """Calls `act` unless it was called before."""
+        """Calls the callback, unless it was called before."""
         self.remove()
         act, self._act = self._act, lambda: None
         act()
 
     def listen(self, spec: ModuleSpec) -> None:
-        """Makes the loader call `act` after the loader has run the code of the module. `spec` is the spec of the
+        """Makes the loader call the callback after the loader has run the code of the module. `spec` is the spec of the
         module."""
         loader = spec.loader
         if loader is None:

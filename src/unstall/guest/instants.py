@@ -1,8 +1,9 @@
-"""Instants: reads of the clock by helpers that time their own work.
+"""Instants: reads of the clock by functions of unstall that time their own work, such as `unstall.prefetch`.
 
-A read of the clock makes a virtual GPU simulate all that the program has done so far, which takes most of a
-millisecond. A helper that times itself needs the time later, or never. So on a virtual GPU, an instant is a read whose
-time is found when it is asked for, or when something else makes the GPU simulate.
+On a virtual GPU, a read of the clock makes the virtual GPU simulate everything that the program has done so far. This
+takes most of a millisecond. But a function that times itself needs the time only later, or never. So on a virtual GPU,
+an instant is an object whose time is worked out when the time is needed, or when something else makes the virtual GPU
+simulate.
 """
 
 from __future__ import annotations
@@ -13,29 +14,31 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 
 class LateRead(Protocol):
-    """A read of the clock whose time may not be known yet."""
+    """A read of a virtual GPU's clock whose time may not have been worked out yet."""
 
     def ns(self) -> int:
-        """Returns the time in ns, on the clock of `time.perf_counter_ns`."""
+        """Returns the time of this read in ns, on the clock of `time.perf_counter_ns`. Works the time out if it is not
+        known yet."""
 
 
 Instant: TypeAlias = int | LateRead
-"""A time in ns, or a read of the clock that will tell it."""
+"""A time in ns on the clock of `time.perf_counter_ns`, or a read of the clock whose time is worked out later."""
 
 read_late: Callable[[], LateRead] | None = None
-"""Reads the clock of a virtual GPU. None if the program's clock is real."""
+"""A function that reads the clock of the virtual GPU without working out the time. None if the program has no virtual
+GPU."""
 
 _MOST_OPEN = 256  # spans whose length is not asked for yet
 
 
 def instant() -> Instant:
-    """Reads the clock."""
+    """Reads the clock. Returns the time in ns. On a virtual GPU, returns an object whose time is worked out later."""
     read = read_late
     return time.perf_counter_ns() if read is None else read()
 
 
 class Span(NamedTuple):
-    """The time between two instants."""
+    """The time between two instants (reads of the clock). `ns` is its length in ns."""
 
     start: Instant
     end: Instant
@@ -46,7 +49,8 @@ class Span(NamedTuple):
 
 
 class TotalTime:
-    """A sum of spans. Finds their lengths when it is asked for the sum."""
+    """A sum of spans of time. On a virtual GPU, the lengths of the spans are worked out only when the sum (`ns`) is
+    asked for."""
 
     def __init__(self) -> None:
         self._known_ns = 0

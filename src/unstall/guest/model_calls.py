@@ -19,12 +19,12 @@ assert sys.version_info >= (3, 12)
 
 
 class ModelCallHooks:
-    """Calls `on_boundary` at each call of an outermost `torch.nn.Module`: a call that is not made inside the call of
-    another module.
+    """Calls `on_boundary` at each call of an outermost `torch.nn.Module`. A call is outermost if it is not made inside
+    the call of another module.
 
-    Watching all modules costs a few tenths of a microsecond for each call of a module. `follow` limits the watch to one
-    module. One call of this module may run its `forward` several times, for example if the module calls itself. Once
-    two successive calls have run `forward` the same number of times, only the code of `forward` is watched.
+    Watching the calls of all modules costs a few tenths of a microsecond for each call of a module. `follow` limits the
+    watch to one module, which costs less: if each call of this module runs its `forward` equally often, only the start
+    of `forward` is watched.
     """
 
     def __init__(self, on_boundary: Callable[[str, int], None]) -> None:
@@ -44,8 +44,8 @@ class ModelCallHooks:
             self._watch(self._call)
 
     def follow(self, source: StepSource | None) -> None:
-        """If `source` is None, watches the calls of all modules. Otherwise watches only the calls of the module whose
-        `id` is `source.who`."""
+        """Limits the watch to the calls of one module. `source.who` is the `id` of this module. If `source` is None,
+        watches the calls of all modules."""
         if self._tool is None:
             return
         if self._forward is not None:

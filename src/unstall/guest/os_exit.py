@@ -12,8 +12,8 @@ from unstall.guest.patching import wrap
 
 
 def before_os_exit(act: Callable[[], object]) -> Callable[[], None]:
-    """Makes `os._exit` call `act` before the exit. Forked children of this process do not call `act`. If `act` raises
-    an exception, the exception is lost.
+    """Makes `os._exit` call `act` before it ends the process. Forked children of this process do not call `act`. If
+    `act` raises an exception, the exception is ignored.
 
     `os._exit` is also replaced in the module that defines it (`posix` or `nt`). So pickle stores the replacement by
     name, and a process that loads it gets its own `os._exit`.

@@ -83,8 +83,8 @@ def _and_then(after: Callable[..., object]) -> Callable[..., Any]:
 
 
 def in_turn(*calls: Callable[..., object]) -> Callable[..., Any]:
-    """Returns a function that passes its arguments to each of the given functions in order, until one of these
-    functions raises an exception. The returned function returns the result of the first function.
+    """Returns a function that calls each of `calls` in order with its own arguments. It stops if one of them raises an
+    exception, which it raises, too. It returns the result of the first function in `calls`.
 
     If the C extension was built, the returned function does not appear in tracebacks of exceptions that the first
     function raises.

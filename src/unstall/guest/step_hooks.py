@@ -1,8 +1,8 @@
-"""Installs and removes hooks on torch's optimizers, DataLoaders and modules. The hooks detect a program's step
-boundaries.
+"""Installs and removes hooks on torch's optimizers, DataLoaders and modules. The hooks detect the step boundaries of a
+program: the moments at which one step ends and the next begins.
 
-`unstall.fix` sets step boundaries itself in two cases: when it passes an item to the program, and when it replaces a
-call by a graph replay.
+The functions of `unstall.fix` set step boundaries themselves in two cases: when they pass an item to the program, and
+when they replace a call by the replay of a CUDA graph.
 """
 
 from __future__ import annotations
@@ -18,23 +18,27 @@ from unstall.guest.patching import wrap_after
 from unstall.guest.step_source import FORWARD, LOADER, OPTIMIZER, StepSource
 
 OnBoundary = Callable[[str, int], None]
-"""A function that is called at each step boundary. Its arguments are the kind of the boundary's source, and the `id` of
-the optimizer, data set or module. It must not raise an exception."""
+"""A function that is called at each step boundary. Its first argument is what set the boundary: "optimizer", "loader"
+or "forward". Its second argument is the `id` of the optimizer, data set or module. It must not raise an exception."""
 
 
 class StepHooks(Protocol):
-    """The hooks that `install` has installed in torch."""
+    """The hooks in torch that detect step boundaries, as `install` returns them."""
 
     def follow(self, source: StepSource | None) -> None:
-        """Watches only the step boundaries of the source `source`. This costs less than watching all sources. If
-        `source` is None, watches the step boundaries of all sources."""
+        """Limits the hooks to the step boundaries of one optimizer, DataLoader or module: `source`. This costs less
+        than watching all of them. If `source` is None, watches the step boundaries of all of them."""
 
     def remove(self) -> None:
         """Removes the hooks from torch."""
 
 
 def install(on_boundary: OnBoundary) -> StepHooks:
-    """Installs hooks in torch that call `on_boundary` at every step boundary. torch must be imported."""
+    """Installs hooks in torch that call `on_boundary` at every step boundary: when an optimizer has stepped, when a
+    DataLoader has returned a batch, and (from Python 3.12 on) when a model is called. torch must be imported.
+
+    Returns an object whose `remove` removes the hooks.
+    """
 
     def pass_on(kind: str, who: int) -> None:
         if not steps.steps_are_ignored():

@@ -1,5 +1,5 @@
-"""Repeats the step boundaries of a graphed function. A replay of the graph does not run the Python code that sets the
-boundaries, such as the optimizer's `step`."""
+"""Repeats the step boundaries of a function that `unstall.graphed` replaced by the replay of a CUDA graph. The replay
+does not run the Python code that sets the boundaries, such as the optimizer's `step`."""
 
 from __future__ import annotations
 
@@ -50,8 +50,9 @@ def observed_boundaries() -> Iterator[list[Boundary]]:
 
 
 def repeat_boundaries(steps: Sequence[Boundary]) -> None:
-    """Passes step boundaries to the active recording. `steps` are the boundaries of a call that was replaced by a graph
-    replay. The replay does not run the code that sets the boundaries."""
+    """Passes step boundaries to the active recording. Does nothing if there is no recording. `steps` are the step
+    boundaries of a function call that was replaced by the replay of a CUDA graph. The replay does not run the code that
+    sets them."""
     recording = active.current()
     if recording is not None:
         for kind, who, grad_was_enabled in steps:

@@ -7,27 +7,34 @@ from __future__ import annotations
 from typing import NamedTuple
 
 EXPLICIT, OPTIMIZER, LOADER, FORWARD = KINDS = ("explicit", "optimizer", "loader", "forward")
-"""The kinds of sources of step boundaries, in order of preference."""
+"""The kinds of objects that set step boundaries, in order of preference. "explicit" stands for `unstall.step()`, and
+"forward" for a call of a model."""
 AT_THE_END = (EXPLICIT, OPTIMIZER)
-"""The kinds whose boundary is at the end of a step. A boundary of another kind is at the beginning of a step."""
+"""The kinds whose step boundaries are at the end of a step. Step boundaries of the other kinds are at the beginning of
+a step."""
 
 _PATIENCE = {OPTIMIZER: 200, LOADER: 50, FORWARD: 200}  # boundaries of others until a source counts as silent
 _WITHOUT_OPTIMIZER = 50
 
 
 class StepSource(NamedTuple):
-    """Something that sets step boundaries, such as an optimizer. `kind` is one of `KINDS`; `who` is the `id` of the
-    optimizer, data set or module."""
+    """Something that sets step boundaries, such as an optimizer.
+
+    Attributes:
+        kind: What it is: one of `KINDS`.
+        who: The `id` of the optimizer, data set or module. 0 for `unstall.step()`.
+    """
 
     kind: str
     who: int
 
 
 class StepSources:
-    """Counts step boundaries by their source.
+    """Counts the step boundaries of a program by their source: an optimizer, a DataLoader, a model, or
+    `unstall.step()`. Decides which source's boundaries are the program's steps.
 
-    If autograd is enabled, a boundary of a loader or a model may be part of a training step. Such a boundary is counted
-    only if no optimizer has stepped for a long time.
+    If autograd is enabled, a boundary of a DataLoader or a model may be part of a training step. Such a boundary is
+    counted only after more than 50 boundaries of this kind without a step of an optimizer.
     """
 
     def __init__(self) -> None:
@@ -37,10 +44,10 @@ class StepSources:
         self._since_optimizer = dict.fromkeys((LOADER, FORWARD), 0)
 
     def add(self, source: StepSource, *, may_train: bool = False) -> bool:
-        """Counts a boundary of `source`. Returns whether this is the first counted boundary of `source`.
+        """Counts a step boundary of `source`. Returns True if it is the first boundary of `source` that is counted.
 
-        If `may_train` is true, the first 50 loader boundaries after an optimizer's step are not counted. The first 50
-        model boundaries after an optimizer's step are not counted either.
+        If `may_train` is True, the boundary may be part of a training step. In this case, the first 50 DataLoader
+        boundaries and the first 50 model boundaries after an optimizer's step are not counted.
         """
         if source.kind == OPTIMIZER:
             self._since_optimizer = dict.fromkeys(self._since_optimizer, 0)
@@ -54,29 +61,31 @@ class StepSources:
         return self._counts[source] == 1
 
     def count(self, source: StepSource) -> int:
-        """Returns the number of counted boundaries of `source`."""
+        """Returns how many step boundaries of `source` have been counted."""
         return self._counts.get(source, 0)
 
     def counts(self) -> dict[StepSource, int]:
-        """Returns the number of counted boundaries of each source."""
+        """Returns a dict that maps each source to the number of its step boundaries that have been counted."""
         return dict(self._counts)
 
     def silent(self, source: StepSource) -> bool:
-        """Returns whether `source` has stopped setting boundaries while other sources have continued. Always returns
-        False for `unstall.step()`."""
+        """Returns whether `source` has stopped setting step boundaries while other sources have continued. Always
+        returns False for `unstall.step()`."""
         if source.kind == EXPLICIT:
             return False
         return self._total - self._last[source] > _PATIENCE[source.kind] * max(2, len(self._counts))
 
     def leader(self, latest: StepSource | None = None) -> StepSource | None:
-        """Returns the source whose boundaries count as the program's steps. Returns None if no boundary has been
+        """Returns the source whose step boundaries are the program's steps. Returns None if no boundary has been
         counted.
 
-        If there are several optimizers, returns the optimizer that steps least often. For example, a GAN's
-        discriminator often steps several times for each step of the GAN's generator. If there are several loaders or
-        models, returns the loader or model with the most boundaries. `latest` is the source of the newest boundary. If
-        several sources qualify and `latest` is one of them, returns `latest`, because the other sources have already
-        set their boundaries in this step.
+        If the program calls `unstall.step()`, this is the source. Otherwise it is an optimizer, or else a DataLoader,
+        or else a model. Of several optimizers, it is the one that steps least often. For example, a GAN's discriminator
+        often steps several times for each step of the GAN's generator. Of several DataLoaders or models, it is the one
+        with the most boundaries.
+
+        `latest` is the source of the newest boundary. If several sources qualify and `latest` is one of them, returns
+        `latest`, because the other sources have already set their boundaries in this step.
         """
         for kind in KINDS:
             live = [source for source in self._counts if source.kind == kind and not self.silent(source)]

@@ -17,12 +17,12 @@ from unstall.guest.step_source import EXPLICIT, LOADER
 
 
 class HandedOn:
-    """Wraps the iterator from which a function such as `unstall.prefetch` takes items for the program. Each item counts
-    as one step.
+    """An iterator that wraps the items which a function such as `unstall.prefetch` takes from a loader for the program.
+    Each item counts as one step of the program.
 
-    The function that takes the items sets the step boundary (`item_handed_on`) when the program receives an item. So no
-    step boundary is set when the function takes an item from the wrapped iterator. The function may take the item
-    before the program asks for it, and on another thread.
+    The function may take an item before the program asks for it, and on another thread. So no step boundary is set when
+    the function takes an item from this iterator. Instead, the function sets the step boundary (`item_handed_on`) when
+    the program receives the item.
     """
 
     def __init__(self, items: Iterator[Any]) -> None:
@@ -103,10 +103,10 @@ def steps_are_ignored() -> bool:
 
 @contextmanager
 def proving() -> Iterator[None]:
-    """Marks a block in which a function such as `unstall.graphed` tests something that later calls reuse, for example a
-    captured graph.
+    """Marks a block in which a function such as `unstall.graphed` tests something that its later calls rely on, for
+    example a captured CUDA graph.
 
-    A recording waits for steps that do not contain a block of `proving()`, because the test takes extra time.
+    A recording waits for steps that do not contain such a block, because the test takes extra time.
     """
     global _proofs
     _proofs += 1
@@ -123,8 +123,9 @@ def proofs() -> int:
 
 
 def is_outermost(frame: FrameType) -> bool:
-    """Returns True if none of the frame's callers runs the same code as the frame. If a caller runs the same code, the
-    frame belongs to the caller's step. For example, an optimizer may step within another optimizer's step."""
+    """Returns True if none of the callers of `frame` runs the same code as `frame`. If a caller does, `frame` is a
+    nested call, such as the step of an optimizer inside the step of another optimizer, and does not end a step of its
+    own."""
     caller = frame.f_back
     while caller is not None and caller.f_code is not frame.f_code:
         caller = caller.f_back
