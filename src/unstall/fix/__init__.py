@@ -1,1 +1,2 @@
-"""Helpers that fix findings in the user's program. Each helper checks its own result and measures its own gain."""
+"""Functions that mend what slows a program on a GPU, such as `prefetch`, `graphed` and `stream_map`. Each checks its
+own results and measures its own gain."""

@@ -78,8 +78,12 @@ def graphed(
 
 
 def sizes_from(shapes: object) -> Sizes | None:
-    """Returns the sizes that inputs are padded to, or None for "exact". Raises UsageError if `shapes` has an invalid
-    value."""
+    """Returns the sizes that inputs of a graph are padded to. `shapes` is "exact", "bucket" or a list of sizes. Returns
+    None for "exact", because inputs are then not padded.
+
+    Raises:
+        UsageError: `shapes` has another value.
+    """
     if isinstance(shapes, str) and shapes in ("exact", "bucket"):
         return Sizes() if shapes == "bucket" else None
     if isinstance(shapes, Iterable) and not isinstance(shapes, (str, bytes, Mapping)):

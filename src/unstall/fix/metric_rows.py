@@ -1,4 +1,5 @@
-"""Copies scalars to the host. One kernel packs all scalars of a step. One copy moves the scalars of several steps."""
+"""Copies scalars to the host for `MetricBuffer`. One kernel packs all scalars of a step. One copy moves the scalars of
+several steps."""
 
 from __future__ import annotations
 
@@ -15,15 +16,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ScalarKind = tuple[torch.device, torch.dtype, int]
-"""The device, the dtype and the number of a step's scalars."""
+"""The device and the dtype of some scalars of a step, and how many they are."""
 
 _BLOCKS = 2  # blocks allocated at a time
 _READS = 5  # reads that are timed
 
 
 class ScalarBlock:
-    """Holds the scalars of a few steps, one row for each step. The rows are packed on the device. One copy then moves
-    all rows to pinned host memory.
+    """Memory for the scalars of a few steps, with one row for each step. The rows are packed on the device. One copy
+    then moves all rows to pinned host memory.
 
     If a step has only one scalar, the scalar is copied to pinned memory immediately. All work on a block must be on the
     stream of the block. On another stream, the block's device memory might still be in use by earlier tensors, which
@@ -68,8 +69,8 @@ class ScalarBlock:
 
 
 class MetricBatch:
-    """Consecutive steps whose scalars are copied to the host together. They are copied when the batch has `limit`
-    steps."""
+    """Consecutive steps whose scalars are copied to the host together. They are copied as soon as the batch has `limit`
+    steps, or earlier."""
 
     __slots__ = ("_blocks", "_pool", "_read", "_streams", "behind", "first", "limit", "sent", "sent_at", "unready")
 
@@ -85,8 +86,9 @@ class MetricBatch:
         self.unready: Span | None = None  # from sending to the last time that it was seen pending
 
     def fits(self, accelerator: Accelerator, stream: torch.Stream) -> bool:
-        """Returns whether all rows of this batch on `accelerator` were made on `stream`. Also returns True if the batch
-        has no row on `accelerator` yet; `stream` is then stored as the stream of these rows."""
+        """Returns whether rows of scalars that are computed on `stream` can be added to this batch. All rows of a batch
+        on one device must be on the same stream. If the batch has no row on the device `accelerator` yet, stores
+        `stream` as their stream and returns True."""
         return bool(self._streams.setdefault(accelerator, stream) == stream)
 
     def put(self, kind: ScalarKind, scalars: list[torch.Tensor]) -> int:
@@ -130,7 +132,8 @@ class MetricBatch:
         return self.sent is not None
 
     def add_unready(self, total: TotalTime) -> None:
-        """Adds, once, how long the values were on their way when they were last seen pending."""
+        """Adds a span to `total`: from the start of the copy of this batch to the last time at which the copy was seen
+        not to have ended. Adds it only once. Does nothing if the copy was never seen not to have ended."""
         if self.unready is not None:
             total.add(self.unready)
             self.unready = None
@@ -140,8 +143,13 @@ class MetricBatch:
             event.synchronize()
 
     def row(self, kind: ScalarKind, number: int) -> list[float]:
-        """Returns a row that was copied to the host. The first call reads all rows of the batch and returns the blocks
-        to the pool."""
+        """Returns the scalars of one step, after they were copied to the host. The first call reads all rows of the
+        batch, and returns the memory of the batch to its pool.
+
+        Args:
+            kind: The device, the dtype and the number of the scalars.
+            number: The number of the row, as `put` returned it.
+        """
         if self._read is None:
             self._read = {kind: block.read() for kind, block in self._blocks.items()}
             self._pool.take_back(list(self._blocks.values()), list(self._streams), self.sent or [])
@@ -149,7 +157,8 @@ class MetricBatch:
 
 
 class ScalarPool:
-    """A pool of blocks and events. After use, a block or an event goes back to the pool, to be used again."""
+    """A pool of blocks (memory for scalars) and events. After use, a block or an event goes back to the pool, to be
+    used again."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows

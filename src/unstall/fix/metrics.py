@@ -30,7 +30,12 @@ _OF_THE_LAG = 4  # at most 1/4 of `max_lag` is copied together
 
 @dataclass(frozen=True, slots=True)
 class MetricRow:
-    """The values of one step, by name. `step` counts from 0."""
+    """The metrics of one step.
+
+    Attributes:
+        step: The number of the step, from 0.
+        values: The values of the metrics, by name.
+    """
 
     step: int
     values: Mapping[str, float]
@@ -38,24 +43,34 @@ class MetricRow:
 
 @dataclass(frozen=True, slots=True)
 class MetricStats(Printed):
-    """Statistics of a `MetricBuffer`: sums over all steps so far. Times are in ns."""
+    """Statistics of a `MetricBuffer`. Numbers and times are sums over all steps so far. Times are in ns.
+
+    Attributes:
+        steps: The number of steps that were added.
+        arrived: The number of steps whose values were delivered.
+        longest_lag: The largest number of steps between the `add` of a step and its delivery.
+        add_ns: The host's time in `add`, without waits and without calls of `deliver`.
+        waited_ns: The time for which the host waited for values, in `add` and `flush`.
+        spared_ns: A lower bound of the time for which the host would have waited, in addition to `waited_ns`, if it had
+            read each value immediately.
+        calls_ns: The host's time for these reads without waits, extrapolated from the time of one read. None if it was
+            not measured.
+        note: A remark. "" if there is none.
+    """
 
     steps: int
     arrived: int
-    longest_lag: int  # steps between `add` and delivery
-    add_ns: int  # the host's time in `add`, without waits and without `deliver`
-    waited_ns: int  # for a device that was too far behind, and in `flush`
-    spared_ns: int  # least extra wait if each value had been read at once
-    calls_ns: int | None  # time of those reads without waits, from the time of one; None: not measured
+    longest_lag: int
+    add_ns: int
+    waited_ns: int
+    spared_ns: int
+    calls_ns: int | None
     note: str
 
     @property
     def gain_ns(self) -> int | None:
-        """A lower bound of the time saved. The comparison is with a program that reads each value in the step that
-        computes the value.
-
-        Negative if time was lost. None if the gain was not measured.
-        """
+        """A lower bound of the time that was saved, in ns. The comparison is with a program that reads each value in
+        the step that computes the value. Negative if time was lost. None if the gain was not measured."""
         return None if self.calls_ns is None else self.spared_ns + self.calls_ns - self.add_ns
 
     @property

@@ -43,7 +43,8 @@ def prefetch(
     The loader must not depend on which thread fetches. It must not require that a step ends before the next batch is
     fetched.
 
-    One iterator is for one thread. If two ask it at the same time, one of them gets a UsageError, and nothing is lost.
+    Only one thread may use an iterator at a time. If two threads ask the same iterator for a batch at the same time,
+    one of them gets a UsageError, and no batch is lost.
 
     Args:
         loader: A DataLoader, or any other iterable. Its batches are tensors of any shape and dtype, or nested tuples,

@@ -59,7 +59,8 @@ def stream_map(
     called with them, and the program has not taken their results. If device memory runs out, the number of items in
     flight is reduced. The call that ran out of memory is then repeated with the same random state.
 
-    One iterator is for one thread. If two ask it at the same time, one of them gets a UsageError, and nothing is lost.
+    Only one thread may use an iterator at a time. If two threads ask the same iterator for a result at the same time,
+    one of them gets a UsageError, and no result is lost.
 
     Args:
         fn: The function. It takes an item whose tensors are on the device, and returns tensors.
@@ -392,9 +393,9 @@ class StreamMap(Generic[Result]):
 
     def _fit(self, accelerator: Accelerator) -> None:
         """Limits the number of items in flight, so that they fit into the free device memory. The size of an item is
-        taken as the mean of the items so far.
+        taken as the mean of the items so far. If the user chose the number, it is not changed.
 
-        Finds out whether the items in flight also fit into memory if each item has a separate stream.
+        Also finds out whether the items in flight fit into the memory if each item has a stream of its own.
         """
         each = self._counters.bytes_in // _WATCHED
         self._each = each + self._counters.bytes_out // _WATCHED

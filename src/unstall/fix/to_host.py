@@ -23,12 +23,21 @@ LARGE_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class CopyStats(Printed):
-    """Statistics of one copy to the host. Times are in ns."""
+    """Statistics of one copy to the host. Times are in ns.
+
+    Attributes:
+        bytes: The bytes that are copied.
+        by: How they are copied: by "the current stream", "a copy stream" or "a plain copy". If there are several ways,
+            they are joined by " and ".
+        beside_ns: The time from the call of `to_host` to the first call of `result`. None if `result` was not called
+            yet.
+        waited_ns: The time for which `result` waited.
+    """
 
     bytes: int
-    by: str  # "the current stream", "a copy stream" or "a plain copy"
-    beside_ns: int | None  # from `to_host` to `result`; None: not read yet
-    waited_ns: int  # how long `result` waited
+    by: str
+    beside_ns: int | None
+    waited_ns: int
 
     @property
     def text(self) -> str:
@@ -93,7 +102,7 @@ def to_host(value: Nest) -> HostFuture[Nest]:
         ...  # launch the next step
         print(loss_on_host.result().item())
 
-    Several threads may call it at the same time.
+    Several threads may call `to_host` at the same time.
 
     Args:
         value: A tensor of any shape and dtype, or nested tuples, lists, mappings and dataclasses of tensors.

@@ -19,20 +19,30 @@ from unstall.guest.rng import RandomStates
 from unstall.virtual import Block, CachingAllocator, OutOfMemoryError
 
 Trace = list[tuple[str, int, int, int]]
-"""The requests of one call to the caching allocator, in order. Each request is ("alloc" or "free", address, bytes,
-stream)."""
+"""The requests that one call of a function makes to torch's caching allocator, in order. Each request is a tuple:
+"alloc" or "free", the address of the memory, its size in bytes, and the number of the stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class WarmUpStats(Printed):
     """Statistics of a `warm_up`. A model of the caching allocator predicts the reserved memory. The model starts with
-    an empty cache. A prediction is None if memory was not recorded, or if memory runs out in the model."""
+    an empty cache. A prediction is None if memory was not recorded, or if memory runs out in the model.
+
+    Attributes:
+        calls: The number of calls of the function.
+        largest_bytes: The bytes of the tensors in the largest input. 0 if the inputs have no tensors.
+        reserved_bytes: The bytes that the allocator reserves if the largest input comes first.
+        reserved_rising_bytes: The bytes that the allocator reserves if the smallest input comes first. None if there is
+            only one input.
+        peak_bytes: The largest number of bytes that are allocated at the same time.
+        note: A remark. "" if there is none.
+    """
 
     calls: int
-    largest_bytes: int  # size of the largest call's tensors; 0 if the inputs have no tensors
-    reserved_bytes: int | None  # largest inputs first
-    reserved_rising_bytes: int | None  # smallest inputs first, as when a program's shapes grow
-    peak_bytes: int | None  # most bytes allocated at a time
+    largest_bytes: int
+    reserved_bytes: int | None
+    reserved_rising_bytes: int | None
+    peak_bytes: int | None
     note: str
 
     @property
@@ -63,7 +73,7 @@ def warm_up(fn: Callable[..., object], *largest_inputs: object) -> WarmUpStats:
     the largest product of its whole numbers. So `warm_up(step, 8, 16, 64)` calls `step(64)` first. If a later call took
     more memory than the first, the statistics say so.
 
-    Several threads may call it at the same time, but then each counts the others' memory, too.
+    Several threads may call `warm_up` at the same time, but then each call counts the others' memory, too.
 
     Args:
         fn: The function to call.

@@ -1,5 +1,5 @@
-"""Fetches a loader's batches one by one, and sends each batch to the device. Any thread can do this. Used by
-`prefetch`."""
+"""Fetches the batches of a data loader one by one, and sends each batch to the device. `prefetch` does this on the
+program's own thread or on another thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ASKED = 16  # the memory is read again for every 16th batch
 
 
 class NoRoomAheadError(Exception):
-    """The device has no memory for further batches until the program has finished with earlier batches."""
+    """An error: the device has no memory for further batches until the program has finished with earlier batches."""
 
 
 class StatefulLoader(Protocol):
@@ -40,24 +40,36 @@ class StatefulLoader(Protocol):
 @dataclass(slots=True)
 class FetchedBatch:
     """A batch that was fetched from the loader. If the device had memory for the batch, the batch was also sent to the
-    device."""
+    device.
 
-    value: object  # the loader's batch, if it is not sent yet
-    sent: Sent[object] | None  # None: the device had no memory for it, or it was handed on
+    Attributes:
+        value: The batch as the loader made it. None if the batch was sent to the device.
+        sent: The batch on the device. None if the device had no memory for it, or if the program has received it.
+        fetching: The time that the loader took.
+        staging: The time that sending took on the host.
+        rng_used: The names of the global random number generators that the loader used for this batch.
+        on_device: Whether the loader itself made tensors on the device.
+        state: The loader's `state_dict()` after this batch. None if the loader has no such method.
+        random: The states of the random number generators after this batch. Empty if their use was not observed.
+    """
+
+    value: object
+    sent: Sent[object] | None
     fetching: Span
     staging: Span
-    rng_used: frozenset[str]  # global random generators that the fetch used
-    on_device: bool  # whether the loader itself made tensors on the device
-    state: Mapping[str, object] | None  # the loader's `state_dict()` after this batch
-    random: dict[str, object]  # states of the generators after this batch, if RNG use is checked
+    rng_used: frozenset[str]
+    on_device: bool
+    state: Mapping[str, object] | None
+    random: dict[str, object]
 
 
 class Room:
-    """Limits the device memory that batches may take to a share of the memory that the program left free at its peak.
+    """Limits the device memory that batches in use may take. The limit is half of the memory that stays free when the
+    program's tensors take the most memory.
 
     A batch is in use from the moment when the program receives the batch until the device has finished with the batch.
-    If the program needs more memory later, torch's allocator waits for the batches in use that the program has dropped,
-    and frees them. So they cause no error.
+    If the program needs more memory later, torch's allocator waits until the device has finished with batches that the
+    program has dropped, and then reuses their memory. So these batches cause no out-of-memory error.
     """
 
     def __init__(self, accelerator: Accelerator) -> None:
@@ -69,7 +81,7 @@ class Room:
         self._out: deque[tuple[torch.Event, int]] = deque()
 
     def fitting(self, size_bytes: int) -> int:
-        """Returns how many batches of `size_bytes` fit."""
+        """Returns how many batches of `size_bytes` the limit allows at the same time."""
         return self._spare_bytes() // max(size_bytes, 1)
 
     def handed_out(self, done: torch.Event, size_bytes: int) -> None:
@@ -77,7 +89,8 @@ class Room:
             self._out.append((done, size_bytes))
 
     def wait_for(self, size_bytes: int) -> None:
-        """Waits until the limit allows another batch of `size_bytes`."""
+        """Waits until the limit allows another batch of `size_bytes`, because the device has finished with earlier
+        batches."""
         self._unread += 1
         while True:
             with self._lock:
@@ -112,7 +125,8 @@ def pins_by_itself(loader: object) -> bool:
 
 
 class Batches:
-    """Fetches a loader's batches and sends each batch to the device. Only one thread may use this object at a time."""
+    """Fetches the batches of a data loader and sends each batch to the device. Only one thread may use this object at a
+    time."""
 
     def __init__(self, loader: Iterable[object], accelerator: Accelerator, sender: Sender, room: Room) -> None:
         self._loader = loader
@@ -131,8 +145,11 @@ class Batches:
         return copy.deepcopy(cast(StatefulLoader, self._loader).state_dict())
 
     def next(self, before: dict[str, object] | None = None) -> FetchedBatch:
-        """Fetches the next batch and sends it to the device. `before` has the current states of the random generators,
-        if the caller knows these states.
+        """Fetches the next batch from the loader and sends it to the device.
+
+        Args:
+            before: The current states of the random number generators on the host, by name. None if the caller does not
+                know them.
 
         Raises:
             StopIteration: The loader has no more batches.

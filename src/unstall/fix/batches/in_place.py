@@ -31,18 +31,19 @@ class InPlace:
     """Fetches batches on the program's own thread, and copies them to the device on the program's own stream. This is
     hardly more work than a loop without `prefetch` does, because only a few batches are measured.
 
-    Used if the host limits the loop, or if the loader's pinning thread, which needs the GIL, limits the loop.
+    `prefetch` uses this if the host limits the speed of the program's loop, or if the loader's pinning thread does. The
+    pinning thread needs the GIL, which another thread of `prefetch` would take from it.
     """
 
     def __init__(self, accelerator: Accelerator, counters: PrefetchCounters, of_workers: int | None) -> None:
-        """Prepares the loop.
+        """Prepares the fetching of batches.
 
         Args:
             accelerator: The device.
             counters: The statistics to add to.
-            of_workers: How many batches the loader's workers may have ready at the start. These batches do not show
-                how fast the workers are. None if the loader has no workers. Without workers, the loop expects small
-                batches that are ready immediately.
+            of_workers: How many batches the loader's workers may have ready at the start. These batches do not show how
+                fast the workers are. None if the loader does not fetch and pin batches by itself. In this case, batches
+                are expected to be small and ready immediately.
         """
         self._accelerator, self._counters = accelerator, counters
         self._device = accelerator.device
@@ -75,7 +76,8 @@ class InPlace:
     def note_dry(self, asked: torch.Event) -> None:
         """Records whether the device had run out of work when the program asked for a batch.
 
-        `asked` is an event that was recorded on the program's stream at that time.
+        `asked` is an event that was recorded on the program's stream when the program asked for the batch. If the
+        device has already reached this event, it had run out of work.
         """
         dry = self._counters.dry
         self._counters.dry = max(1, dry + 1) if asked.query() else min(-1, dry - 1)

@@ -1,4 +1,5 @@
-"""One pass of `prefetch` over its data loader. Measures batches and decides which thread fetches batches."""
+"""One iteration of `prefetch` over its data loader. Measures the first batches and decides which thread fetches the
+others."""
 
 from __future__ import annotations
 
@@ -147,10 +148,11 @@ class Iteration:
             self._passes.leave(producer)
 
     def step_aside(self) -> None:
-        """Stops fetching ahead. From now on, the program's own thread fetches a batch if no batch is ready.
+        """Stops fetching ahead. From now on, the program's own thread fetches the batches after those that have already
+        been fetched.
 
-        Called when another iteration of the same loader begins, because two threads must not use the loader at the
-        same time.
+        This is called when another iteration over the same loader begins, because two threads must not use the loader
+        at the same time.
         """
         if self._producer is not None or (self._batches is not None and self._batches.watch_rng):
             self._held = self._held or _ANOTHER
@@ -164,9 +166,9 @@ class Iteration:
         self.close()
 
     def _sender(self) -> Sender:
-        """Returns the `Sender` of earlier passes. This `Sender` has learned whether the loader reuses the memory of
-        batches. Returns a new `Sender` instead if another pass is using this one, or if no earlier pass used
-        this device."""
+        """Returns the `Sender` of an earlier iteration, because it has learned whether the loader reuses the memory of
+        batches. Returns a new `Sender` if another iteration has not ended, or if no earlier iteration used this
+        device."""
         kept, loader = self._passes.sender, self._loader
         others = self._passes.others_are_open(self)
         if kept is not None and kept.accelerator is self._accelerator and not others:

@@ -15,13 +15,22 @@ HANDING_OVER_NS = 20_000  # least time to pass a batch between threads
 
 @dataclass(frozen=True, slots=True)
 class MeasuredBatch:
-    """Measurements of a batch. The object holds no reference to the batch's tensors, because the program must be able
-    to free the tensors."""
+    """Measurements of one of the first batches. The object holds no reference to the batch's tensors, because the
+    program must be able to free them.
+
+    Attributes:
+        batch: The batch without its tensors: the times of fetching it, and what the loader used for it.
+        pinned: Whether the loader made some of its tensors in pinned memory.
+        bytes: The bytes that were copied to the device.
+        largest_bytes: The size in bytes of the largest tensor that was copied.
+        start: An event before the copy to the device.
+        end: An event after the copy to the device.
+    """
 
     batch: FetchedBatch
     pinned: bool
     bytes: int
-    largest_bytes: int  # size of the largest tensor that was copied
+    largest_bytes: int
     start: torch.Event
     end: torch.Event
 

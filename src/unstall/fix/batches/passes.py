@@ -1,4 +1,4 @@
-"""State that is shared by all passes that one `prefetch` makes over its data loader."""
+"""State that is shared by all iterations of one `prefetch` over its data loader."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from unstall.fix.tensors.staging import Sender
 
 
 class Pass(Protocol):
-    """One pass that a `prefetch` makes over its loader. The methods here are called by other passes of this
-    `prefetch`."""
+    """One iteration of a `prefetch` over its loader. Other iterations of the same `prefetch` call these methods."""
 
     def is_open(self) -> bool: ...
 
@@ -21,8 +20,8 @@ class Pass(Protocol):
 
 
 class Passes:
-    """State that is shared by all passes that one `prefetch` makes over its loader. This object has only weak
-    references to the passes, because a pass must end when the program drops the pass."""
+    """State that is shared by all iterations (passes) of one `prefetch` over its loader. This object has only weak
+    references to the iterations, because an iteration must end when the program drops it."""
 
     def __init__(self) -> None:
         self.counters = PrefetchCounters()
@@ -34,11 +33,12 @@ class Passes:
 
     @property
     def depth(self) -> int:
-        """The maximum number of batches that are fetched ahead, or 0 if no batches are fetched ahead."""
+        """The largest number of batches that are fetched ahead. 0 if no batches are fetched ahead, or if the number has
+        not been chosen yet."""
         return self._decided[0] if self._decided else 0
 
     def make_room(self) -> None:
-        """Makes all earlier passes stop fetching on other threads. Called before a new pass begins."""
+        """Makes all earlier iterations stop fetching on other threads. It is called before a new iteration begins."""
         for other in list(self._begun):
             other.step_aside()
         if self._left is not None:
@@ -54,12 +54,17 @@ class Passes:
         return any(other is not one and other.is_open() for other in self._begun)
 
     def leave(self, producer: Producer) -> None:
-        """Stores a closed producer whose thread still uses the loader. The next pass waits until this thread has
-        ended."""
+        """Stores a producer that was closed while its thread was still using the loader. The next iteration waits until
+        this thread has ended."""
         self._left = producer
 
     def fetch_ahead(self, depth: int, why: str) -> None:
-        """Sets how many batches are fetched ahead from now on. `why` is the reason that the statistics show."""
+        """Sets how many batches are fetched ahead from now on.
+
+        Args:
+            depth: The number of batches. 0: no batches are fetched ahead.
+            why: The reason, which the statistics show.
+        """
         self._decided = depth, why
 
     def stats(self) -> PrefetchStats:

@@ -17,27 +17,41 @@ _LATE = 4  # pending copies that are kept before their events are queried
 
 @dataclass(frozen=True, slots=True)
 class PrefetchStats(Printed):
-    """Statistics of a `prefetch`: sums over all batches so far. Times are in ns."""
+    """Statistics of a `prefetch`. Numbers, bytes and times are sums over all batches that the program has received so
+    far. Times are in ns.
+
+    Attributes:
+        batches: The number of batches.
+        bytes: The bytes that were copied to the device.
+        fetch_ns: The time that the loader took.
+        stage_ns: The host's time for copying batches into pinned memory and for starting the copies to the device.
+        copy_ns: The time of the copies to the device, on the device.
+        waited_ns: The time for which the program waited for batches.
+        stalled_ns: The time for which the program's stream waited for copies.
+        depth: The largest number of batches that are fetched ahead. 0: none.
+        note: Why `depth` was chosen.
+    """
 
     batches: int
-    bytes: int  # copied to the device
-    fetch_ns: int  # spent in the loader
-    stage_ns: int  # copying into pinned memory and queueing the copy
-    copy_ns: int  # on the device's copy engine
-    waited_ns: int  # time that the program waited for batches
-    stalled_ns: int  # time that the program's stream waited for copies
-    depth: int  # maximum number of batches fetched ahead; 0: none
-    note: str  # the reason for that depth
+    bytes: int
+    fetch_ns: int
+    stage_ns: int
+    copy_ns: int
+    waited_ns: int
+    stalled_ns: int
+    depth: int
+    note: str
 
     @property
     def hidden_ns(self) -> int:
-        """The time of fetching, staging and copying, minus the time during which the program or its stream waited."""
+        """The time that the program saved, in ns: the time of fetching, staging and copying, minus the time for which
+        the program or its stream waited for batches."""
         return max(0, self.fetch_ns + self.stage_ns + self.copy_ns - self.waited_ns - self.stalled_ns)
 
     @property
     def overlap(self) -> float:
-        """`hidden_ns`, divided by the time of fetching, staging and copying. The value is 1 if neither the program nor
-        its stream waited."""
+        """The share of the time of fetching, staging and copying that the program saved, from 0 to 1. It is 1 if
+        neither the program nor its stream waited for batches."""
         whole = self.fetch_ns + self.stage_ns + self.copy_ns
         return self.hidden_ns / whole if whole else 1.0
 
@@ -58,8 +72,8 @@ class PrefetchStats(Printed):
 
 @dataclass(slots=True)
 class PrefetchCounters:
-    """Adds up the figures of batches. Only the thread that iterates over the batches changes the sums. A thread that
-    fetches ahead stores the times of each batch in the batch."""
+    """The sums from which the statistics of a `prefetch` are made. Only the thread that iterates over the batches
+    changes the sums. A thread that fetches ahead stores the times of each batch in the batch."""
 
     batches: int = 0
     bytes: int = 0

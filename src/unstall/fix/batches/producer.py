@@ -129,7 +129,7 @@ class Producer:
         return not self._thread.is_alive()
 
     def ready(self) -> int:
-        """Returns how many results wait to be taken."""
+        """Returns how many results have been computed and not been taken yet."""
         return len(self._shared.made)
 
     def _is_forked(self) -> bool:

@@ -1,14 +1,14 @@
-"""Serves calls with many input sizes by a few graphs. Inputs are padded to one of a few sizes, and results are cut to
-the size that the results have without padding.
+"""Serves calls with many input sizes by a few CUDA graphs. Inputs are padded to one of a few sizes, and results are cut
+to the size that they would have without padding. All calls that are padded to the same sizes are a bucket.
 
-The bits of a result stay the same with padding only if no element of the result depends on the padding, and if the
+With padding, a result keeps its bits only in two conditions: no element of the result depends on the padding, and the
 kernels for the larger size add numbers in the same order. So padding is tested before it is used: the first calls in
 each bucket run both with and without padding. If the two results differ in one bit, padding is not used.
 
-Floating-point inputs are padded with zeros. In tests, the padding has numbers above and below all values of the input.
-Integers may be indices, and numbers above all values would be out of bounds. So an integer input is padded with one of
-its own values, and in tests with its smallest or its largest value. If this padding changes the result, which happens
-for a mask, zeros are tried.
+Floating-point inputs are padded with zeros. In tests, they are padded with numbers above and below all values of the
+input. Integers may be indices, and numbers above all values would be out of bounds. So an integer input is padded with
+one of its own values, and in tests with its smallest or its largest value. If this padding changes the result, which
+happens for a mask, zeros are tried.
 
 Measured gain for 120 calls with 52 sizes: with padding, graphs serve 96 calls, after 7 captures. With a graph for each
 size, and the default of at most eight graphs, graphs serve 51 calls, after 41 captures. To reproduce:
@@ -44,7 +44,8 @@ _ONE_A_SHAPE = "unpadded it is, with a graph for each shape"
 _PROOFS = 2  # calls of different sizes that a bucket must get right before it is used
 
 Dim = tuple[int, int]
-"""A tensor's index among the inputs or outputs, and one of its dimensions."""
+"""A dimension of an input or output tensor: the index of the tensor among the inputs or outputs of a call, and the
+number of the dimension."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +69,30 @@ class _Bucket:
 
 @dataclass(slots=True)
 class _Family:
-    """What is known about all calls that differ only in the sizes of their inputs."""
+    """What is known about all calls of a function that differ only in the sizes of their inputs.
 
-    others: list[object]  # kept alive, so that no id in the family's key is used twice
+    Attributes:
+        others: Objects whose ids are in the key of these calls. They are kept alive, so that no id is used twice.
+        first: The shapes of the inputs of the first call.
+        varying: The input dimensions whose sizes differ between calls.
+        sources: For each output dimension that padding enlarges, the input dimensions that may have the same size.
+        buckets: What is known about each combination of padded sizes.
+        zeros: True: integers are padded with zeros. False: with one of the input's own values.
+        off: Whether these calls are never padded.
+        changed_once: Whether a call has changed Python-side state.
+        uncertain_runs: How many observed calls in a row had uncertain use of a random number generator: the call or
+            another thread used it.
+    """
+
+    others: list[object]
     first: list[torch.Size]
     varying: set[Dim] = field(default_factory=set)
-    sources: dict[Dim, set[Dim]] = field(
-        default_factory=dict
-    )  # an output's dimension → the inputs' dimensions that it may equal
+    sources: dict[Dim, set[Dim]] = field(default_factory=dict)
     buckets: dict[tuple[int, ...], _Bucket] = field(default_factory=dict)
-    zeros: bool = False  # integers are padded with zeros, not with one of the call's own
+    zeros: bool = False
     off: bool = False
     changed_once: bool = False
-    uncertain_runs: int = 0  # observed calls in a row whose RNG use may be another thread's
+    uncertain_runs: int = 0
 
     def enlarged(self, tensor: torch.Tensor, place: int, target: dict[Dim, int]) -> torch.Tensor:
         """Returns an input padded to the sizes in `target`. Floating-point tensors are padded with zeros. Integer
@@ -109,21 +121,21 @@ class Padded:
     """A call with padded inputs.
 
     Attributes:
-        family: The calls that differ from this call only in the sizes of their inputs.
+        family: What is known about the calls that differ from this call only in the sizes of their inputs.
         call: The call with padded inputs.
         given: The call with its inputs before padding.
-        real: The sizes of the varying dimensions before padding.
-        target: The sizes of the varying dimensions after padding.
-        padding: How many elements the padding has.
-        elements: How many elements the padded inputs have.
+        real: The sizes of the varying input dimensions before padding.
+        target: The sizes of the varying input dimensions after padding.
+        padding: The number of elements in the padding of all inputs.
+        elements: The number of elements in all padded inputs.
     """
 
     family: _Family
-    call: CallArguments  # with the padded inputs
+    call: CallArguments
     given: CallArguments
     real: dict[Dim, int]
     target: dict[Dim, int]
-    padding: int  # elements
+    padding: int
     elements: int
 
     @property
@@ -143,8 +155,8 @@ class Padded:
         return len(proved) >= _PROOFS and all(map(operator.ge, sizes, map(min, zip(*proved, strict=True))))
 
     def trial(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Returns (args, kwargs) of the padded call, to test whether padding changes the result of the call. The
-        padding has other values here than in a call that a graph serves."""
+        """Returns `(args, kwargs)`: the arguments of the padded call for a test whether padding changes the result. For
+        the test, the padding has other values than in a call that a graph serves."""
         largest = len(self.bucket.proved) % 2 == 0
         given = enumerate(self.given.tensors)
         tensors = [self.family.proof(tensor, place, self.target, largest=largest) for place, tensor in given]
@@ -166,7 +178,8 @@ class Padded:
         return True
 
     def cut(self, result: Any) -> Any:
-        """Returns the result of the padded call, cut to the sizes that it would have without padding."""
+        """Returns `result`, the result of the padded call, with its tensors cut to the sizes that they would have
+        without padding."""
         places = iter(range(len(tensors_in(result))))
 
         def cut(tensor: torch.Tensor) -> torch.Tensor:
@@ -183,7 +196,7 @@ class Padded:
 
 
 class Buckets:
-    """Pads the inputs of one function's calls. Keeps one `_Family` for all calls that differ only in the sizes of
+    """Pads the inputs of the calls of one function. Keeps what is known about calls that differ only in the sizes of
     their inputs."""
 
     def __init__(self, sizes: Sizes) -> None:
@@ -191,8 +204,9 @@ class Buckets:
         self._families: OrderedDict[Key, _Family] = OrderedDict()
 
     def padded(self, call: CallArguments) -> Padded | None:
-        """Returns the call with its inputs padded. Returns None in three cases: all calls so far had equal
-        sizes, padding was refused, or padding cannot be tested."""
+        """Returns the call with its inputs padded. Returns None in three cases: all such calls so far had inputs of the
+        same sizes, padding was found to change results, or padding cannot be tested (for example because an input
+        requires gradients)."""
         family = self._family(call)
         if family.off:
             return None
@@ -210,8 +224,8 @@ class Buckets:
         return Padded(family, larger, call, real, target, padding, elements)
 
     def progress(self) -> str:
-        """Returns a phrase about the tests of padding: how many sizes must give the same bits before padding is used,
-        and how many sizes have given the same bits so far."""
+        """Returns a phrase about the tests of padding: for how many input sizes the results must be the same before
+        padding is used, and for how many sizes they were the same so far."""
         proved = (len(bucket.proved) for family in self._families.values() for bucket in family.buckets.values())
         most = max(proved, default=0)
         return f"before that a bucket must give the same bits for {_PROOFS} sizes, and did so for {most}"
@@ -232,8 +246,14 @@ def proved_run(
     """Runs a call eagerly. If the call has no effect except its result, also runs the padded call, and compares the two
     results.
 
-    Returns (result, refusal): the result of the unpadded call, and the reason why padding is refused, or None. After a
-    refusal, calls that differ from this call only in sizes are never padded.
+    Returns `(result, refusal)`: the result of the call without padding, and the reason why padding must not be used, or
+    None. If there is a reason, calls that differ from this call only in sizes are never padded.
+
+    Args:
+        device: The device.
+        function: The function that is called.
+        padded: The call with padded inputs.
+        call: The call without padding.
     """
     result, found = examined(device, function, call)
     args, kwargs = padded.trial()

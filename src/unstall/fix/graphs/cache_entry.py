@@ -79,25 +79,40 @@ TRANSITIONS = {
 
 @dataclass(slots=True)
 class CacheEntry:
-    others: list[object]  # objects whose ids are in the key: kept alive, so that no id is reused
+    """What is known about all calls of a function with the same key of arguments: the state of the state machine in
+    this module's docstring, and the graphs that serve these calls.
+
+    Attributes:
+        others: Objects whose ids are in the key. They are kept alive, so that no id is used twice.
+        shapes: The shapes of the input tensors.
+        state: The state, which says what happens in the next call that no graph serves.
+        calls: The number of calls with this key.
+        examined: What was observed in the last observed call, for the capture. None if there is nothing to capture.
+        graphs: The graphs. The one that was used last is first.
+        refusal: Why calls run eagerly now, or why they did until the last change of the state. None if there is no
+            reason.
+        retry_at: In the state DEFERRED: the number of the function's call that is observed again.
+    """
+
+    others: list[object]
     shapes: tuple[tuple[int, ...], ...]
     state: State = State.UNSEEN
     calls: int = 0
-    examined: Examined | None = None  # the run that a capture is to repeat
-    graphs: list[GuardedGraph] = field(default_factory=list)  # most recently used first
-    refusal: Refusal | None = None  # why calls run eagerly, or last did
-    retry_at: int = 0  # in DEFERRED: the number of the call that is observed again
-    _changing_runs: int = 0  # observed calls in a row that changed Python-side state
-    _uncertain_runs: int = 0  # observed calls in a row whose RNG use may be another thread's
+    examined: Examined | None = None
+    graphs: list[GuardedGraph] = field(default_factory=list)
+    refusal: Refusal | None = None
+    retry_at: int = 0
+    _changing_runs: int = 0
+    _uncertain_runs: int = 0
     _failed_attempts: int = 0
 
     @property
     def busy(self) -> bool:
-        """Whether a later backward may need the memory of one of the graphs."""
+        """Whether a backward pass that has not run yet may need the memory of one of the graphs of this entry."""
         return any(graph.busy for graph in self.graphs)
 
     def note_run(self, found: Examined, calls: int) -> Refusal | None:
-        """Changes the state after a call was observed.
+        """Changes the state of this entry after a call was observed.
 
         If calls run eagerly from now on, returns the reason. Otherwise, returns None.
 
@@ -141,9 +156,9 @@ class CacheEntry:
         self._changing_runs = 0
 
     def note_guards_failed(self, what: Callable[[], str]) -> Refusal | None:
-        """Changes the state after guards failed. If guards have failed soon after each of the last three captures,
-        returns the reason why calls run eagerly from now on. Otherwise returns None. `what` returns a description of
-        what changed."""
+        """Changes the state of this entry after the guards of its graphs failed: some state that a graph relies on has
+        changed. If guards have failed soon after each of the last three captures, calls run eagerly from now on, and
+        the reason is returned. Otherwise returns None. `what` is called for a description of what changed."""
         wasted = self.state is State.OBSERVED or self.graphs[0].hits < _FEW_HITS
         self._failed_attempts = self._failed_attempts + 1 if wasted else 0
         if self._failed_attempts >= _MOST_ATTEMPTS:
@@ -154,7 +169,7 @@ class CacheEntry:
         return None
 
     def evict_one(self) -> None:
-        """Drops the graph that was used least recently."""
+        """Drops the graph of this entry that was used least recently."""
         self.graphs.pop()
         if not self.graphs:
             self._move(Trigger.EVICTED)

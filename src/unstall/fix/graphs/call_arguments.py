@@ -73,8 +73,11 @@ class CallArguments:
 
 
 def arguments_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
-    """Finds the key and the input tensors of a call. Raises `Refused` for tensor types that a graph cannot have as
-    inputs."""
+    """Returns the arguments of a call with their key and their input tensors.
+
+    Raises:
+        Refused: An argument is a tensor of a type that a graph cannot have as an input.
+    """
     parts: list[Hashable] = []
     tensors: list[torch.Tensor] = []
     others: list[object] = []

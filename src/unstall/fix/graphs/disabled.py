@@ -16,8 +16,8 @@ _hooks_on_saved = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks"
 
 @contextmanager
 def graphs_disabled() -> Iterator[None]:
-    """Makes graphed functions run eagerly during the block. Used while a function that may call graphed functions is
-    observed or captured."""
+    """Makes graphed functions run eagerly during the block. It is used while a function that may call graphed functions
+    is observed or captured."""
     _local.depth = getattr(_local, "depth", 0) + 1
     try:
         yield

@@ -13,9 +13,9 @@ _ENTRIES_A_GRAPH = 16
 
 
 class GraphCache:
-    """The cache entries of a function. The key of a call's arguments decides which entry the call uses. The entries are
-    sorted by the time of their last use: the entry that was used last is at the end. All entries together have at most
-    `max_graphs` graphs."""
+    """The cache entries of a graphed function. An entry has the graphs that serve all calls with the same key of
+    arguments. The entries are sorted by the time of their last use: the entry that was used last is at the end. All
+    entries together have at most `max_graphs` graphs."""
 
     def __init__(self, max_graphs: int) -> None:
         self._max_graphs = max_graphs
@@ -39,7 +39,7 @@ class GraphCache:
 
     def evict(self, newest: CacheEntry) -> int:
         """Drops graphs, least recently used first, until at most `max_graphs` graphs remain. Keeps at least one graph
-        of `newest`. Returns how many graphs were dropped."""
+        of the cache entry `newest`. Returns how many graphs were dropped."""
         excess = sum(len(entry.graphs) for entry in self._entries.values()) - self._max_graphs
         evicted = 0
         for entry in self._entries.values():  # least recently used first

@@ -155,6 +155,6 @@ class BoundGraphedFunction(functools.partial[Any]):
     __slots__ = ()
 
     def stats(self) -> GraphedStats:
-        """Returns the statistics of the graphed method, over all objects of the class and not only for this object."""
+        """Returns statistics of all calls of the graphed method so far, on all objects of the class."""
         graphed: GraphedFunction = self.func  # type: ignore[assignment]
         return graphed.stats()

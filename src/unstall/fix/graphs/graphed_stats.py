@@ -11,20 +11,37 @@ from unstall.fix.wrapped import Printed
 
 @dataclass(frozen=True, slots=True)
 class GraphStats:
-    """Statistics of one captured graph. Times are medians in s, measured at the capture. In this measurement, eager
-    calls and replays took turns."""
+    """Statistics of one captured graph. Times are medians in s, measured when the graph was captured. In this
+    measurement, eager calls and replays took turns.
+
+    Attributes:
+        shapes: The shapes of the input tensors.
+        kind: What the function does: "pure" (it only returns a result), "step" (it changes tensors) or "differentiable"
+            (gradients flow through it).
+        lanes: The number of streams within the graph.
+        operators: The number of operators with device work. The graph launches all of them together.
+        nodes: The number of nodes of the graph. None if it is unknown.
+        capture_seconds: The time for the capture, with all tests and measurements.
+        eager_seconds: The time of an eager call.
+        serial_seconds: The time of a replay of the graph on one stream.
+        parallel_seconds: The time of a replay of the fastest graph on several streams. None if there is none.
+        hits: The number of calls that the graph served.
+        repeatable: True if eager calls and replays give identical bits. False if they agree as closely as two eager
+            calls.
+        note: A remark. "" if there is none.
+    """
 
     shapes: tuple[tuple[int, ...], ...]
     kind: str
-    lanes: int  # streams within the graph; 1: the serial capture was as fast
-    operators: int  # operators with device work, which the graph launches at once
-    nodes: int | None  # nodes of the graph; None if not known
+    lanes: int
+    operators: int
+    nodes: int | None
     capture_seconds: float
     eager_seconds: float
     serial_seconds: float
     parallel_seconds: float | None
     hits: int
-    repeatable: bool  # eager and graph give identical bits; if False, they agree as closely as two eager runs
+    repeatable: bool
     note: str = ""
 
     @property
@@ -39,15 +56,29 @@ class GraphStats:
 
 @dataclass(frozen=True, slots=True)
 class GraphedStats(Printed):
-    """Statistics of one graphed function: sums over all its calls."""
+    """Statistics of one graphed function. Numbers and times are sums over all its calls so far.
+
+    Attributes:
+        calls: The number of calls.
+        hits: The number of calls that a graph served.
+        captures: The number of captures.
+        evictions: The number of graphs that were dropped because there were more than `max_graphs`.
+        graphs: Statistics of each graph that is kept.
+        refusals: The reasons why calls run eagerly.
+        padding_waste: The share of padding among all elements of the inputs of padded calls, from 0 to 1.
+        pool_bytes: The bytes in the memory pools of the graphs.
+        launches_saved: The number of launches that the host did not have to make.
+        seconds_saved: The time that graphs saved, in s, according to the measurement at the capture.
+        note: A remark. "" if there is none.
+    """
 
     calls: int = 0
-    hits: int = 0  # calls that a graph served
+    hits: int = 0
     captures: int = 0
-    evictions: int = 0  # graphs beyond max_graphs, the least recently used ones
+    evictions: int = 0
     graphs: tuple[GraphStats, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    padding_waste: float = 0.0  # share of padding among the elements of padded calls
+    padding_waste: float = 0.0
     pool_bytes: int = 0
     launches_saved: int = 0
     seconds_saved: float = 0.0

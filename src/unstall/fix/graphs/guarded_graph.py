@@ -36,8 +36,8 @@ class PendingBackward:
 
 
 class GuardedGraph:
-    """A captured graph that serves calls, and the guards of this graph. This object keeps alive the memory that the
-    graph reads."""
+    """A captured CUDA graph that serves calls, and its guards: facts that must hold before it is replayed. This object
+    keeps alive the memory that the graph reads."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class GuardedGraph:
 
     @property
     def busy(self) -> bool:
-        """Whether a later backward may need the graph's memory."""
+        """Whether a backward pass that has not run yet may need the graph's memory."""
         pending = self.pending() if self.pending is not None else None
         return pending is not None and not pending.done
 
@@ -131,23 +131,25 @@ class GuardedGraph:
         return found
 
     def versions(self, inputs: list[torch.Tensor]) -> list[int]:
-        """Returns the version counter of each tensor that the graph reads. Autograd increments the counter at each
-        write to the tensor."""
+        """Returns the version counter of each tensor that the graph depends on: of `inputs`, the inputs of a call, and
+        of the tensors that the graph reads in place. Autograd increments the counter at each write to the tensor."""
         return list(map(_version, chain(inputs, self._externals)))
 
     def fill(self, inputs: list[torch.Tensor]) -> None:
-        """Copies the inputs of a call into the static inputs, on the current stream. Has no other effect."""
+        """Copies the inputs of a call into the tensors that the graph reads (static inputs), on the current stream. Has
+        no other effect."""
         self.static_call.device.order()
         self.static_call.inputs.fill(inputs)
 
     def replay(self) -> None:
-        """Replays the graph of the forward, on the current stream. The graph reads the static inputs."""
+        """Replays the graph of the function's forward pass, on the current stream. The inputs must have been copied
+        into the tensors that the graph reads (`fill`)."""
         self.captured.graphs[0].replay()
         self.hits += 1
 
     def leave(self, inputs: list[torch.Tensor]) -> None:
-        """Applies the side effects of the function: changes the arguments in the same way as the function, and sets
-        `.grad`."""
+        """After a replay, applies the side effects of the function that a replay does not have: writes to the arguments
+        `inputs` that the function writes to, and sets `.grad`."""
         if self._noticed:  # autograd sees writes of operators, not of a replay
             torch.autograd.graph.increment_version(self._noticed)
         if self.static_call.written_inputs:
@@ -159,8 +161,8 @@ class GuardedGraph:
                 leaf.grad = grad
 
     def replayed(self, inputs: list[torch.Tensor]) -> Any:
-        """Replays the graph for a call without autograd. Returns the call's result. The caller must fill the static
-        inputs first."""
+        """Replays the graph for a call without autograd. Returns the call's result. The inputs must have been copied
+        into the tensors that the graph reads (`fill`)."""
         self.replay()
         self.leave(inputs)
         return self.outputs.copies(inputs)
@@ -187,7 +189,7 @@ class GuardedGraph:
 
     @property
     def launches(self) -> int:
-        """How many launches by the host each replay saves."""
+        """The number of launches by the host that each replay saves."""
         return max(0, (self.captured.nodes or self.static_call.seen.launches) - len(self.captured.graphs))
 
     @property

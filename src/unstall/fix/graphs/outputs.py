@@ -17,12 +17,17 @@ from unstall.fix.tensors.storages import storage_of
 
 
 class Outputs:
-    """Makes the result for the caller from the result of a graph.
+    """Makes the result that a caller gets from the result in a graph's memory.
 
     Tensors in the graph's memory are copied. Arguments, and tensors from outside the function, are returned without a
     copy. If results share memory with each other, their copies also share memory. Containers are new objects, with one
-    exception: a container that has no tensors, and that is in `known` (id → object), is returned itself. The objects in
-    `known` existed before the call.
+    exception: a container that has no tensors and that existed before the call is returned itself.
+
+    Args:
+        result: The result of the function in the capture.
+        inputs: The tensors that the graph reads as inputs.
+        externals: The tensors that the function uses, but neither receives as arguments nor makes.
+        known: The objects that existed before the call, by id.
     """
 
     def __init__(
@@ -46,11 +51,12 @@ class Outputs:
         )
 
     def copies(self, inputs: list[torch.Tensor], through: dict[int, torch.Tensor] | None = None) -> Any:
-        """Returns the result of a call that was replayed.
+        """Returns the result for the caller of a call that was replayed.
 
         Args:
-            inputs: The inputs of the call.
-            through: Tensors to return in place of copies. Each key is the id of the result tensor that is replaced.
+            inputs: The input tensors of the call.
+            through: Tensors to return in place of copies. Each key is the id of the tensor in the graph's result that
+                is replaced.
         """
         if self._single is not None and not through:
             return copy_of(self._single)

@@ -27,11 +27,11 @@ _ANOTHER_WAY = "it asks whether it is captured: results agree with eager's to ro
 
 @dataclass(frozen=True, slots=True)
 class CaptureOptions:
-    """Options of a capture.
+    """Options for the captures of a function.
 
     Attributes:
         lanes: The numbers of streams to try. If (), only one stream is used. If None, the numbers that are predicted to
-            be faster are tried.
+            be faster than one stream are tried.
         verify: Whether to compare the results of a graph with the results of eager execution.
     """
 
@@ -41,7 +41,13 @@ class CaptureOptions:
 
 @dataclass(frozen=True, slots=True)
 class CaptureRequest:
-    """A function call that is to be captured as a graph."""
+    """A function call that is to be captured as a graph.
+
+    Attributes:
+        function: The function.
+        call: The arguments of the call.
+        examined: What was found out in an eager run of an earlier call.
+    """
 
     function: Callable[..., Any]
     call: CallArguments
@@ -49,10 +55,18 @@ class CaptureRequest:
 
 
 def prepared(device: CaptureDevice, pool: Pool, request: CaptureRequest, options: CaptureOptions) -> GuardedGraph:
-    """Captures a call as a graph, checks the graph's results, and measures its gain. Restores the program's state.
+    """Captures a call as a graph, checks the graph's results, and measures its gain. Returns the graph. Restores the
+    tensors that the function changes.
 
-    Raises `Refused` if a graph is not possible, or if the graph is not faster than eager execution. Errors of the
-    function and of the capture are raised unchanged.
+    Args:
+        device: The device.
+        pool: The memory pool of the graph.
+        request: The call to capture.
+        options: Which numbers of streams to try, and whether to check the results.
+
+    Raises:
+        Refused: A graph is not possible, or is not faster than eager execution.
+        Exception: Errors of the function and of the capture are raised unchanged.
     """
     begun = time.perf_counter()
     seen, reachable = request.examined.seen, request.examined.reachable

@@ -19,10 +19,10 @@ class UserLine:
     """A line of the user's program.
 
     Attributes:
-        file: The file.
+        file: The path of the source file.
         line: The line number.
         function: The name of the function that contains the line.
-        library: The innermost line of an installed package that the user's line called, such as
+        library: The innermost line of an installed package that was running, called from the user's line, such as
             "transformers/masking_utils.py:812". Frameworks such as torch do not count. "" if there is no such line.
     """
 
@@ -38,11 +38,12 @@ class UserLine:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A reason why a function cannot, or should not, become a graph.
+    """A reason why a function cannot, or should not, become a CUDA graph.
 
     Attributes:
         reason: The reason, as a clause.
-        place: The line of the user's program. None if no Python line was running, as in a backward pass.
+        place: The line of the user's program at which the reason was found. None if the reason concerns no single line,
+            or if no Python line was running, as in a backward pass.
         remedy: What the user can do, or "" if no remedy is known.
         waits: Whether the reason is a wait of the host for the device. Some functions do not wait while they are
             captured.
@@ -61,8 +62,8 @@ class Refusal:
 
 
 def changing(what: str) -> Refusal:
-    """Returns a Refusal for a function that relies on state that changes between calls. `what` describes a change
-    between two calls."""
+    """Returns the reason for a function that cannot become a graph because it relies on state that changes between
+    calls. `what` describes such a change."""
     remedy = "pass it in as a tensor, or write into the same one; keep gradients with zero_grad(set_to_none=False)"
     if "param_groups" in what:
         remedy = "make it a tensor, as by lr=torch.tensor(0.001, device='cuda'): schedulers write into that"
@@ -70,10 +71,11 @@ def changing(what: str) -> Refusal:
 
 
 def always_new(calls: int, before: Shapes, now: Shapes) -> Refusal:
-    """Returns a Refusal which says that each of the function's last `calls` calls had new arguments.
+    """Returns the reason for a function that gains nothing from graphs because each of its last calls had other
+    arguments.
 
     Args:
-        calls: The number of consecutive calls with new arguments.
+        calls: The number of consecutive calls with other arguments.
         before: The shapes of the tensors in the second-to-last call.
         now: The shapes of the tensors in the last call.
     """
@@ -96,8 +98,12 @@ def _sizes(shape: tuple[int, ...]) -> str:
 
 
 class Refused(Exception):  # noqa: N818 - it never leaves fix/graphs
-    """Raised if a function cannot become a graph: while its calls are observed, in the capture, or in the check of the
-    graph. `refusals` has the reasons."""
+    """Raised if a function cannot become a CUDA graph. The reasons may be found while its calls are observed, while it
+    is captured, or while the graph is checked.
+
+    Attributes:
+        refusals: The reasons.
+    """
 
     def __init__(self, *refusals: Refusal) -> None:
         super().__init__("; ".join(map(str, refusals)))
@@ -105,8 +111,16 @@ class Refused(Exception):  # noqa: N818 - it never leaves fix/graphs
 
 
 class ReportedRefusals:
-    """Reports the reasons why calls of a function run eagerly. Each reason is shown once as a warning, or raised as an
-    error if `strict` is True. `name` is the name of the function in the messages."""
+    """Reports the reasons why calls of a function run eagerly and not as a graph. Each reason is shown once as a
+    warning, or raised as an error if `strict` is True.
+
+    Args:
+        name: The name of the function in the messages.
+        strict: Whether to raise errors.
+
+    Attributes:
+        reasons: The reasons that were reported.
+    """
 
     def __init__(self, name: str, *, strict: bool) -> None:
         self.reasons: list[Refusal] = []
@@ -114,7 +128,11 @@ class ReportedRefusals:
         self._strict = strict
 
     def report(self, refusal: Refusal, cause: Exception | None = None) -> None:
-        """Warns that no graph is used. Warns only once for each reason.
+        """Warns that calls of the function run eagerly. Warns only once for each reason.
+
+        Args:
+            refusal: The reason.
+            cause: The exception that led to it. None if there is none.
 
         Raises:
             GraphedError: `strict` was set. If the reason is that a graph is possible but not faster, a warning is shown

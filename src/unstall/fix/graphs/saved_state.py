@@ -1,4 +1,5 @@
-"""Saves and restores the state that a function changes as a side effect, so that the function can run again."""
+"""Saves and restores the state that a function changes in addition to its result, so that the function can run again
+from the same state."""
 
 from __future__ import annotations
 
@@ -8,8 +9,14 @@ from unstall.fix.tensors.storages import storage_of
 
 
 class SavedState:
-    """The saved state that a function changes as a side effect: the contents of storages, the states of random
-    generators, and the tensors in `.grad`."""
+    """The state that a function changes in addition to its result, as it is when this object is made: the contents of
+    storages, the states of random number generators, and the tensors in `.grad`.
+
+    Args:
+        tensors: The tensors whose storages are saved.
+        generators: The random number generators whose states are saved.
+        leaves: The tensors whose `.grad` is saved.
+    """
 
     def __init__(
         self, tensors: list[torch.Tensor], generators: list[torch.Generator], leaves: list[torch.Tensor]
@@ -33,7 +40,7 @@ class SavedState:
                 leaf.grad = grad
 
     def now(self) -> list[torch.Tensor]:
-        """Returns copies of the current contents of the saved storages."""
+        """Returns copies of the contents that the saved storages have now."""
         return [memory.clone() for memory, _ in self._memory]
 
     def memory(self) -> list[torch.Tensor]:

@@ -1,5 +1,5 @@
-"""Serves a call. If the guards of a graph hold, replays this graph. Otherwise, observes the call, captures the call or
-runs the call eagerly."""
+"""Serves a call of a graphed function. If the guards of a graph hold, replays this graph. Otherwise, observes the call,
+captures the call or runs the call eagerly."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Answer = tuple[bool, Any]
 
 
 class GraphServer:
-    """Serves the calls of one function, either by a replay of a graph or by an observed eager run."""
+    """Serves the calls of one graphed function, either by the replay of a CUDA graph or by an observed eager run."""
 
     def __init__(
         self,

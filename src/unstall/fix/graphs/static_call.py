@@ -1,5 +1,5 @@
-"""Runs one call with static inputs, either eagerly or as a replay of CUDA graphs. The eager run and the replay can then
-be compared and timed."""
+"""Runs one call of a function with fixed input tensors (static inputs), either eagerly or as a replay of CUDA graphs.
+The eager run and the replay can then be compared and timed."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class FunctionKind(Enum):
 
 
 class StaticCall:
-    """One call of a function. The call can run eagerly, or as a replay of CUDA graphs. The call's inputs are copied
-    into static inputs. All other tensors are read and written in place."""
+    """One call of a function. It can run eagerly, or as a replay of CUDA graphs. For a replay, the inputs are copied
+    into the tensors that the graphs read (static inputs). All other tensors are read and written in place."""
 
     def __init__(
         self,
@@ -60,7 +60,8 @@ class StaticCall:
         return SavedState(self.seen.written, self.generators, self.leaves)
 
     def segments(self) -> list[Segment]:
-        """Returns the segments to capture: the forward and, if the function is differentiable, the backward."""
+        """Returns the parts of the function to capture: the forward pass and, if the function is differentiable, the
+        backward pass."""
 
         def forward(_: list[Any]) -> Callable[[], Any]:
             return lambda: self._called(self.inputs.tensors)
@@ -76,8 +77,8 @@ class StaticCall:
 
     @property
     def wanted(self) -> list[torch.Tensor]:
-        """The tensors that gradients flow to: static inputs that require gradients, and parameters that the function
-        uses."""
+        """The tensors that gradients flow to in a replay: the tensors that the graphs read as inputs, if they require
+        gradients, and the parameters that the function uses."""
         return self.wanted_of(self.inputs.tensors)
 
     def wanted_of(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -101,7 +102,8 @@ class StaticCall:
             return [tensor.detach().clone() for tensor in (*given, *(inputs[i] for i in self.written_inputs))]
 
     def replayed(self, captured: Captured, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Replays the graphs with `inputs`. Returns the same tensors as `eager`."""
+        """Copies `inputs` into the tensors that the graphs read, and replays the graphs. Returns copies of the call's
+        results, of the gradients, and of the inputs that the call writes to."""
         probes = list(map(_probe, captured.results[1][0])) if self.kind is FunctionKind.DIFFERENTIABLE else []
         return self._replayed(captured, inputs, probes)
 
@@ -122,8 +124,14 @@ class StaticCall:
     def gradients(
         self, inputs: list[torch.Tensor], grads: tuple[torch.Tensor | None, ...], *, create_graph: bool
     ) -> tuple[torch.Tensor | None, ...]:
-        """Runs the function eagerly. Returns the gradients of the tensors in `wanted_of(inputs)`. `grads` are the
-        gradients of the function's results."""
+        """Runs the function eagerly. Returns its gradients: one for each input tensor that requires gradients, and one
+        for each parameter that the function uses. A gradient is None if no result depends on the tensor.
+
+        Args:
+            inputs: The input tensors.
+            grads: The gradients of the function's differentiable results. None for a result without a gradient.
+            create_graph: Whether the gradients can be differentiated again.
+        """
         with graphs_disabled():
             result, _ = self._called(inputs)
         given = [pair for pair in zip(differentiable(result), grads, strict=True) if pair[1] is not None]
@@ -135,8 +143,8 @@ class StaticCall:
         return found
 
     def timed_eager(self, inputs: list[torch.Tensor], saved: SavedState) -> float:
-        """Returns the time in s of one eager run that starts from the saved state. If the run did not start from the
-        saved state, a function that counts its calls could index out of bounds."""
+        """Returns the time in s of one eager run that starts from the state `saved`. If the run did not start from this
+        state, a function that counts its calls could index out of bounds."""
         copies = copies_of(inputs)
 
         def run() -> None:

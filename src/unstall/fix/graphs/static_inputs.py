@@ -1,4 +1,5 @@
-"""Makes the static inputs of a CUDA graph, and makes copies of tensors. Each copy has the strides of the original."""
+"""Makes the tensors that a CUDA graph reads as its inputs (static inputs), and makes copies of tensors. Each copy has
+the strides of the original."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ _COPIED_TOGETHER = frozenset((*_FLOATS, *_INTEGERS))  # torch has a kernel that 
 
 
 class StaticInputs:
-    """The tensors that a CUDA graph reads as inputs. They have the shapes, strides and dtypes of one call's inputs."""
+    """The tensors that a CUDA graph reads as its inputs. They have the shapes, strides and dtypes of one call's
+    inputs."""
 
     def __init__(self, inputs: list[torch.Tensor]) -> None:
         self.tensors = [_buffer_like(tensor) for tensor in inputs]
@@ -25,7 +27,7 @@ class StaticInputs:
         self._differentiable = any(tensor.requires_grad for tensor in inputs)
 
     def fill(self, inputs: list[torch.Tensor]) -> None:
-        """Copies the inputs of a call into the static inputs, on the current stream."""
+        """Copies the inputs of a call into the tensors that the graph reads, on the current stream."""
         if not self._differentiable:
             self._fill(inputs)
             return
@@ -33,8 +35,8 @@ class StaticInputs:
             self._fill(inputs)
 
     def give_back(self, place: int, tensor: torch.Tensor) -> None:
-        """Copies the static input with index `place` to the call's argument `tensor`, on the current stream. Call this
-        with autograd off."""
+        """Copies the tensor that the graph reads as input number `place` to the call's argument `tensor`, on the
+        current stream. It must be called with autograd off."""
         buffer = self.tensors[place]
         if self._overlaps[place]:  # expanded: torch does not write to tensors with overlapping elements
             buffer, tensor = _each_once(buffer), _each_once(tensor)
@@ -132,7 +134,8 @@ class Clones:
         self._alone = [place for place in range(len(tensors)) if place not in together]
 
     def made(self) -> list[torch.Tensor]:
-        """Clones all tensors on the current stream. Returns the clones, which are detached from autograd."""
+        """Clones all tensors on the current stream. Returns the clones, which are detached from autograd, in the order
+        of the tensors."""
         clones = list(self.tensors)
         with torch.no_grad():
             for places, tensors in self._together:
@@ -148,9 +151,13 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 class Sharing:
-    """Detects calls that a CUDA graph cannot reproduce because arguments share memory. Each argument has a separate
-    static input. So if two arguments share memory, a write to the static input of one argument would not change the
-    static input of the other argument."""
+    """Detects calls that a CUDA graph cannot reproduce because arguments share memory. A graph reads each argument from
+    a separate tensor. So if two arguments share memory and the function writes to one of them, the other does not
+    change in the graph.
+
+    Args:
+        seen: What an eager run of the function read and wrote.
+    """
 
     def __init__(self, seen: ObservedCall) -> None:
         self._places = sorted(seen.written_inputs)
@@ -158,8 +165,8 @@ class Sharing:
         self._read = set(map(storage_of, seen.externals)) if self._places else set()
 
     def is_safe(self, inputs: list[torch.Tensor]) -> bool:
-        """Returns False if the call writes to memory that an argument shares with another argument, or with a tensor
-        that is not an argument. Otherwise returns True."""
+        """Returns False if the function writes to memory that one of `inputs` shares with another one, or with a tensor
+        that is not an argument. Otherwise returns True. `inputs` are the input tensors of a call."""
         if not self._places and not self._written:
             return True
         found = list(map(storage_of, inputs))

@@ -1,5 +1,5 @@
 """Verifies CUDA graphs against the eager function. Both run from the same state and on the same inputs. This is done
-with the call's inputs and with changed inputs."""
+with the inputs of the call that is captured, and with changed inputs."""
 
 from __future__ import annotations
 
@@ -33,8 +33,12 @@ _ASKS = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a run: copies of its results (`given`), and copies of the memory that the function may have
-    written to (`memory`)."""
+    """The outcome of one run of a function.
+
+    Attributes:
+        given: Copies of the results, of the gradients, and of the inputs that the function wrote to.
+        memory: Copies of the other memory that the function may have written to.
+    """
 
     given: list[torch.Tensor]
     memory: list[torch.Tensor]
@@ -45,27 +49,44 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Median times in s of an eager run and of replays. Eager runs and replays were measured alternately."""
+    """Median times in s of eager runs and of replays. Eager runs and replays were measured alternately.
+
+    Attributes:
+        eager: The time of an eager run.
+        serial: The time of a replay of the graph on one stream.
+        parallel: The time of a replay of the fastest graph on several streams. None if there is none.
+        rounds: How often each was measured, at most.
+    """
 
     eager: float
     serial: float
-    parallel: float | None  # the fastest parallel capture
+    parallel: float | None
     rounds: int
 
 
 def check(static_call: StaticCall, captured: Captured, inputs: list[torch.Tensor], saved: SavedState) -> bool:
-    """Compares a replay with an eager run. Raises `Refused` if the replay and the eager run give different values. Does
-    not restore the program's state.
+    """Compares a replay of a graph with an eager run. Does not restore the tensors that the runs change.
 
-    Returns whether all replays from one state give equal bits. Two kinds of differences between replay and eager run
-    are accepted:
+    Two kinds of differences between replay and eager run are accepted:
 
     - Some kernels add up in varying order. The bits of their results differ from run to run, both in eager runs and in
       replays. Several replays show how large these differences are.
     - If the function asks whether it is being captured, the function may use different operations in a capture than in
       an eager run to compute the same values. Eager runs with random rounding errors show how large these differences
-      may be. The effect of the errors would appear too large if values on the host changed between eager runs. So eager
-      runs must also agree with each other.
+      may be. If values on the host changed between eager runs, the effect of the errors would appear too large. So
+      eager runs must also agree with each other.
+
+    Args:
+        static_call: The call, which can run eagerly and as a replay.
+        captured: The graph.
+        inputs: The input tensors.
+        saved: The state from which each run starts.
+
+    Returns:
+        Whether all replays from this state give equal bits.
+
+    Raises:
+        Refused: The replay and the eager run give different values.
     """
     eager, replayed = _eager(static_call, inputs, saved), _replayed(static_call, captured, inputs, saved)
     if _same(eager, replayed):
@@ -212,16 +233,31 @@ def _mismatch(eager: Outcome, replayed: Outcome, found: Explained | None, names:
 def agree(
     static_call: StaticCall, one: Captured, other: Captured, inputs: list[torch.Tensor], saved: SavedState
 ) -> bool:
-    """Replays two captures from the same state on the same inputs. Returns whether the two captures give the same
-    bits."""
+    """Replays two captures of a call from the same state on the same inputs. Returns whether they give the same bits.
+
+    Args:
+        static_call: The call.
+        one: The first capture.
+        other: The second capture.
+        inputs: The input tensors.
+        saved: The state from which both replays start.
+    """
     return _same(_replayed(static_call, one, inputs, saved), _replayed(static_call, other, inputs, saved))
 
 
 def fastest(
     static_call: StaticCall, serial: Captured, parallel: list[Captured], inputs: list[torch.Tensor], saved: SavedState
 ) -> tuple[Captured, Times]:
-    """Times eager runs and replays of all captures, alternately in several rounds. Each run starts from the saved
-    state. Returns the fastest capture and the times. Does not restore the program's state."""
+    """Times eager runs and replays of all captures of a call, alternately in several rounds. Returns the fastest
+    capture and the times. Does not restore the tensors that the runs change.
+
+    Args:
+        static_call: The call.
+        serial: The capture on one stream.
+        parallel: The captures on several streams.
+        inputs: The input tensors.
+        saved: The state from which each run starts.
+    """
 
     def timed_eager() -> float:
         return static_call.timed_eager(inputs, saved)

@@ -1,6 +1,7 @@
-"""Maps small items as in an ordinary loop: each result is complete before the next call.
+"""Maps a function over small items one by one, for `stream_map`: each result is complete before the function is called
+with the next item.
 
-Loops over small items are bound by the host, so every µs of overhead counts.
+The speed of a loop over small items is limited by the host, so every µs of overhead counts.
 """
 
 from __future__ import annotations

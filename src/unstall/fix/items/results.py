@@ -14,22 +14,35 @@ from unstall.fix.tensors.parts import is_simple
 
 @dataclass(slots=True)
 class Flight(Generic[Nest]):
-    """An item that was sent to the device, and its result. The device may still be computing the result."""
+    """An item of a `stream_map` that was sent to the device, and its result. The device may still be computing the
+    result.
+
+    Attributes:
+        number: The number of the item, from 0.
+        result: The result.
+        on_device: The tensors of the result that the program gets on the device.
+        end: An event after the result is complete.
+        strategy: The strategy that handled the item: "engines", "streams" or "plain".
+    """
 
     number: int
     result: Nest
-    on_device: list[torch.Tensor]  # tensors on the device that the program gets
-    end: torch.Event  # after the result is complete
+    on_device: list[torch.Tensor]
+    end: torch.Event
     strategy: str
 
 
 @dataclass(slots=True)
 class Calls:
-    """Counts calls of the mapped function. There is one `Calls` for each combination of shapes that items have.
-    `keeps` says whether the results share memory with tensors that outlive a call."""
+    """What is known about the calls of a mapped function with items of the same shapes.
+
+    Attributes:
+        count: The number of calls.
+        keeps: Whether results share memory with tensors that outlive a call.
+    """
 
     count: int = 0
-    keeps: bool = False  # whether results share memory that outlives a call
+    keeps: bool = False
 
 
 def to_pinned(accelerator: Accelerator, tensor: torch.Tensor, *, wait: bool) -> torch.Tensor:

@@ -10,23 +10,36 @@ from unstall.fix.wrapped import Printed
 
 @dataclass(frozen=True, slots=True)
 class StreamMapStats(Printed):
-    """Statistics of a `stream_map`: sums over all items so far. Times are in ns."""
+    """Statistics of a `stream_map`. Numbers and bytes are sums over all items so far. Times are in ns.
+
+    Attributes:
+        items: The number of items.
+        bytes_in: The bytes that were copied to the device.
+        bytes_out: The bytes that were copied to the host.
+        strategy: How items are handled. "engines": one stream copies items in, one computes, one copies results out.
+            "streams": each item has one of several streams. "plain": all work is on the program's current stream.
+        in_flight: How many items may be in flight at a time.
+        shrunk: How often memory ran out, so that `in_flight` was halved.
+        item_ns: The time of one item with each strategy that was measured, by the name of the strategy.
+        apart_ns: The time of one item if nothing overlaps: the sum of its copy in, its computation and its copy out.
+            None if it was not measured.
+        note: Why `strategy` was chosen.
+    """
 
     items: int
     bytes_in: int
     bytes_out: int
-    strategy: str  # "streams", "engines" or "plain"
+    strategy: str
     in_flight: int
-    shrunk: int  # how often memory ran out and the window was halved
-    item_ns: dict[str, int]  # strategy → time of an item, measured on the first items
-    apart_ns: int | None  # one item's copy in, computation and copy out, added up
+    shrunk: int
+    item_ns: dict[str, int]
+    apart_ns: int | None
     note: str
 
     @property
     def gain(self) -> float | None:
-        """The speedup: `apart_ns` divided by the measured time of an item with the chosen strategy. `apart_ns` is the
-        sum of three times of one item: the times of the copy in, of the computation and of the copy out. None if the
-        times were not measured."""
+        """The speedup by overlap: `apart_ns`, divided by the measured time of an item with the chosen strategy.
+        `apart_ns` is the time of one item if nothing overlaps. None if one of the times was not measured."""
         mine = self.item_ns.get(self.strategy)
         return self.apart_ns / mine if self.apart_ns and mine else None
 

@@ -10,15 +10,16 @@ _BETTER = 0.03  # least relative gain over "engines", which keeps calls in order
 
 
 class Trial:
-    """Measures the strategies of a `stream_map` one after the other; "streams" is the last. Each strategy handles two
-    windows of items. A window has as many items as may be in flight.
+    """Measures the strategies of a `stream_map` ("plain", "engines", "streams") one after the other. If "streams" is
+    measured, it is the last. Each strategy handles two windows of items. A window has as many items as may be in
+    flight.
 
-    The time of a strategy is measured from the end of the first item of the first window to the end of the first item
-    of the second window. When this time starts, all items in flight belong to the strategy, and memory for the
+    The time of a strategy is measured from the end of the first item of its first window to the end of the first item
+    of its second window. When this time starts, all items in flight belong to the strategy, and memory for the
     strategy's streams is allocated.
 
     With "streams", several items end at nearly the same moment. So the time of "streams" is measured from the end of
-    the last item of the first window to the end of the last item of the second window.
+    the last item of its first window to the end of the last item of its second window.
     """
 
     def __init__(self, strategies: list[str], begun: int, window: int) -> None:
@@ -56,9 +57,9 @@ class Trial:
 
 
 def best_of(item_ns: dict[str, int]) -> str:
-    """Returns the strategy to use. `item_ns` has the time of an item with each strategy. The first choice is "engines".
-    Each other strategy is then compared, in order. It replaces the current choice if it is more than 3 % faster than
-    the current choice."""
+    """Returns the name of the strategy to use. `item_ns` has the time of one item with each strategy, in ns. The first
+    choice is "engines". Each other strategy is then compared with the current choice, in the order of `item_ns`. It
+    becomes the current choice if it is more than 3 % faster."""
     best = "engines"
     for other, took in item_ns.items():
         if took < (1 - _BETTER) * item_ns[best]:
@@ -67,8 +68,8 @@ def best_of(item_ns: dict[str, int]) -> str:
 
 
 def why(best: str, item_ns: dict[str, int]) -> str:
-    """Returns a text that says why the strategy `best` was chosen. `item_ns` has the time of an item with each
-    strategy."""
+    """Returns a text that says why the strategy `best` was chosen. `item_ns` has the time of one item with each
+    strategy, in ns."""
     if best != "engines":
         return f"{item_ns['engines'] / item_ns[best]:.2f} times as fast as engines"
     others = [name for name in item_ns if name != "engines"]

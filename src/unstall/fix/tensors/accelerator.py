@@ -36,7 +36,7 @@ class Accelerator:
         return self._streams[name]
 
     def current(self) -> torch.Stream:
-        """Returns the current stream of the calling thread."""
+        """Returns the current stream of the calling thread on this device."""
         if self._raw_current is None:
             current: torch.Stream = self._module.current_stream(self.device)
             return current
@@ -86,7 +86,8 @@ class Accelerator:
         return int(max(0, left) + max(0, reserved - self._module.memory_allocated(self.device))), int(total)
 
     def unneeded_bytes(self) -> int:
-        """Returns the bytes of device memory that are free when the memory of the program's tensors is at its peak."""
+        """Returns how many bytes of device memory stay free when the program's tensors take the most memory. The most
+        memory is the peak of the allocated bytes so far."""
         free, total = self._module.mem_get_info(self.device)
         allowed = min(free + self._module.memory_reserved(self.device), total * self._fraction())
         return int(allowed - self._module.max_memory_allocated(self.device))
@@ -142,8 +143,11 @@ _known: dict[torch.device, Accelerator] = {}
 
 
 def accelerator_of(device: torch.device) -> Accelerator | None:
-    """Returns the same as `accelerator_for`. This function is faster, because it caches the result for each device. Use
-    this function only for the device of a tensor: such a device always exists."""
+    """Returns the `Accelerator` of a tensor's device. Returns None if the device has no streams (CPU, MPS).
+
+    The result is cached for each device, so this function is faster than `accelerator_for`. It must only be called with
+    the device of a tensor, because such a device always exists.
+    """
     known = _known.get(device)
     if known is None and device.type != "cpu":
         known = accelerator_for(device)

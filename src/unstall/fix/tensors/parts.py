@@ -17,14 +17,15 @@ def is_simple(tensor: torch.Tensor) -> bool:
 
 
 def bytes_of(tensor: torch.Tensor) -> int:
-    """Returns the size of all elements of the tensor in bytes."""
+    """Returns the size of all elements of a tensor in bytes."""
     if is_simple(tensor):
         return int(tensor.nbytes)
     return sum(int(part.numel() * part.element_size()) for part in parts_of(tensor))
 
 
 def record(tensors: list[torch.Tensor], stream: torch.Stream) -> None:
-    """Prevents the caching allocator from reusing the tensors' memory before `stream` has finished its current work."""
+    """Prevents torch's caching allocator from reusing the memory of `tensors` before the device has finished the work
+    that is on `stream` now."""
     for tensor in tensors:
         for part in parts_of(tensor):
             if part.device == tensor.device:

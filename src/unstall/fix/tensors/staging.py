@@ -1,10 +1,10 @@
-"""Copies tensors from host memory to a device on a separate stream. The tensors are staged in pinned buffers, which are
-reused.
+"""Copies tensors from host memory to a device on a separate stream. Tensors in pageable memory are first copied to
+pinned buffers (staged). The buffers are reused.
 
 While the driver stages a copy from pageable memory, the host waits, so the copy does not overlap with host work. A copy
 from pinned memory overlaps with all other work. To pin memory takes about as long as to copy it (22 µs for 1 MiB, 12 ms
-for 256 MiB on an H200's host), so pinned buffers are kept for later copies. After this module has sent a device tensor
-to the program, this module never writes to the tensor again.
+for 256 MiB on an H200's host), so pinned buffers are kept for later copies. After a device tensor has been passed to
+the program, this module never writes to it again.
 """
 
 from __future__ import annotations
@@ -26,41 +26,55 @@ _RING = 8  # most pinned buffers that a loader may refill in turn; beyond that, 
 @dataclass(slots=True)
 class Sent(Generic[Nest]):
     """A value whose tensors are being copied to the device. A stream may use the device tensors after it has waited for
-    the event `end`. `value` is a tensor, or nested containers of tensors."""
+    the event `end`.
+
+    Attributes:
+        value: A tensor, or nested containers of tensors. The tensors are those on the device.
+        tensors: The device tensors that were allocated for the copy.
+        start: An event before the copy.
+        end: An event after the copy.
+        there: The tensors of the value that were on the device already.
+        bytes: The bytes of the copied tensors.
+        pinned: Whether some tensors are copied directly from pinned memory of the program.
+        exposed: Whether the program may write to this pinned memory before the copy has ended.
+        late: An event after the copy. A host thread that waits for this event may sleep.
+        known_to_have_ended: Whether the copy was seen to have ended.
+    """
 
     value: Nest
-    tensors: list[torch.Tensor]  # device tensors allocated on the copy's stream
+    tensors: list[torch.Tensor]
     start: torch.Event
     end: torch.Event
-    there: list[torch.Tensor]  # tensors that were on the device already
+    there: list[torch.Tensor]
     bytes: int
-    pinned: bool  # whether any tensor was read from the loader's pinned memory
-    exposed: bool  # whether the program may write to that memory right after this
-    late: torch.Event  # like `end`, but a waiting host may sleep
+    pinned: bool
+    exposed: bool
+    late: torch.Event
 
     known_to_have_ended: bool = False
 
     def has_ended(self) -> bool:
-        """Returns whether the copy has ended. Call it in one thread only."""
+        """Returns whether the copy has ended. Only one thread may call this method."""
         self.known_to_have_ended = self.known_to_have_ended or bool(self.end.query())
         return self.known_to_have_ended
 
     def hand_over(self, stream: torch.Stream) -> None:
-        """Makes the stream wait for the copy. Prevents the caching allocator from reusing the memory of the copied
-        tensors before the stream has finished with them."""
+        """Makes `stream` wait for the copy. Prevents the caching allocator from reusing the memory of the copied
+        tensors before `stream` has finished with them."""
         stream.wait_event(self.end)
         record(self.tensors, stream)
 
     def lend(self, stream: torch.Stream) -> None:
-        """Does what `hand_over` does, for a stream that the program does not use. Also protects the memory of tensors
-        that were on the device already, because the program may free these tensors while the stream uses them."""
+        """Makes `stream`, which the program does not use, wait for the copy. Prevents the caching allocator from
+        reusing the memory of all tensors of the value before `stream` has finished with them. This includes the tensors
+        that were on the device already, because the program may free them while `stream` uses them."""
         self.hand_over(stream)
         record(self.there, stream)
 
 
 class Slot:
-    """Pinned buffers for the tensors of one value. After the copy from the buffers has ended, the buffers are used for
-    another value."""
+    """Pinned buffers for the tensors of one value (nested containers of tensors). After the copy from the buffers to
+    the device has ended, the buffers are used for another value."""
 
     def __init__(self) -> None:
         self._buffers: list[torch.Tensor] = []  # uint8 buffers, one for each tensor of a nest
@@ -127,8 +141,8 @@ class Sender:
         self._spare = _Spare()
 
     def wait_until_read(self) -> None:
-        """If the program may overwrite the pinned memory of the last value, waits until the device has read this
-        memory. Call this before the next value is produced."""
+        """If the program may overwrite the pinned memory of the last value that was sent, waits until the device has
+        read this memory. Call this before the program produces the next value."""
         exposed, self._exposed = self._exposed, None
         if exposed is not None:
             self._spare.prepare(
@@ -145,7 +159,7 @@ class Sender:
     def send(
         self, value: Nest, stream: torch.Stream, allocate: Callable[[int], None] | None = None, *, patient: bool = True
     ) -> Sent[Nest]:
-        """Begins to copy a value to the device.
+        """Begins to copy a value to the device. Returns the value on the device, with the events of the copy.
 
         Args:
             value: A tensor, or nested containers of tensors.
@@ -212,8 +226,8 @@ class Sender:
         return target
 
     def _is_exposed(self, slot: Slot) -> bool:
-        """Returns whether the program may write to pinned memory that the device is still reading. Returns True until
-        the sender knows whether the program reuses memory."""
+        """Returns whether the program may write to pinned memory of `slot` that the device is still reading. Returns
+        True until it is known whether the program reuses pinned memory."""
         ranges = [_range_of(tensor) for tensor in slot.sources]
 
         def is_in(sources: list[torch.Tensor]) -> bool:

@@ -1,4 +1,4 @@
-"""Finds which memory an operator reads and writes. The sources are the operator's schema and a list of known errors in
+"""Finds which memory an operator of torch reads and writes, by the operator's schema and by a list of known errors in
 schemas."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NO_WORK = {"profiler", "c10_functional_nowork"}
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """The storages that one call of an operator used, as addresses.
+    """The storages that one call of an operator used. Each storage is given by its address (`storage_of`).
 
     Attributes:
         reads: The storages of all tensor arguments of the call.
@@ -45,9 +45,9 @@ class Touched:
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     fresh: tuple[int, ...]
-    launches: bool  # whether it put work on a stream
-    barrier: bool  # from an unchecked library: its effects on other tensors are not known
-    noticed: bool  # whether the schema, on which autograd relies, declares the writes
+    launches: bool
+    barrier: bool
+    noticed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,8 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 
 def lies_in(tensor: torch.Tensor, storages: set[int]) -> bool:
-    """Returns whether the tensor's storage is in `storages`. False for a sparse tensor."""
+    """Returns whether the storage of a tensor is in `storages`, a set of addresses as `storage_of` returns them.
+    Returns False for a sparse tensor."""
     return is_plain(tensor) and storage_of(tensor) in storages
 
 
@@ -100,7 +101,14 @@ def _schema_of(operator: OpOverload) -> _OperatorSchema:
 
 
 def touched_by(operator: OpOverload, args: Sequence[object], kwargs: dict[str, object], result: object) -> Touched:
-    """Returns which storages one call of an operator read and wrote."""
+    """Returns which storages one call of an operator read and wrote.
+
+    Args:
+        operator: The operator that was called.
+        args: The positional arguments of the call.
+        kwargs: The keyword arguments of the call.
+        result: The result of the call.
+    """
     schema = _schema_of(operator)
     given = tensors_of((args, kwargs))
     returned = tensors_of(result)
@@ -125,8 +133,15 @@ def touched_by(operator: OpOverload, args: Sequence[object], kwargs: dict[str, o
 
 
 class OutsideWrites(TorchDispatchMode):
-    """A dispatch mode around one call. `writes` says whether the call wrote to a tensor that existed before the call
-    and is not an input."""
+    """A dispatch mode that observes one call of a function.
+
+    Args:
+        inputs: The tensors that the function gets as its inputs.
+
+    Attributes:
+        writes: Whether the function wrote to a tensor that existed before the call and is not an input, or may have
+            done so.
+    """
 
     def __init__(self, inputs: list[torch.Tensor]) -> None:
         TorchDispatchMode.__init__(self)
@@ -147,16 +162,16 @@ class OutsideWrites(TorchDispatchMode):
         return result
 
     def keeps(self, result: object) -> bool:
-        """Returns whether a result of the call shares storage with a tensor that existed before the call and is not an
-        input."""
+        """Returns whether `result`, the result of the observed call, shares memory with a tensor that existed before
+        the call and is not an input."""
         return any(storage_of(tensor) not in self._own for tensor in tensors_in(result))
 
 
 def decomposed(
     mode: TorchDispatchMode, operator: OpOverload, args: Sequence[object], kwargs: dict[str, object]
 ) -> object:
-    """In inference mode, runs the parts of a composite operator under `mode`, and returns the result. Returns
-    NotImplemented outside of inference mode, and if the operator is not composite.
+    """In inference mode, runs the parts of a composite operator under `mode`, and returns the operator's result.
+    Returns NotImplemented outside of inference mode, and if the operator is not composite.
 
     In inference mode, a dispatch mode receives a composite operator as one call. The schema of the composite operator
     does not declare what its parts write to.

@@ -14,8 +14,9 @@ _NOTHING = torch.empty(0)
 
 
 def node_of(tensor: torch.Tensor) -> Node | None:
-    """Returns the tensor's `grad_fn`. Returns None if autograd raises an error. Autograd raises an error for a view
-    that was made with autograd off, if the base of the view was written to later."""
+    """Returns the `grad_fn` of a tensor, the autograd node that made it. Returns None if no node made the tensor, or if
+    autograd raises an error. Autograd raises an error for a view that was made with autograd off, if the base of the
+    view was written to later."""
     try:
         return tensor.grad_fn
     except RuntimeError:
@@ -26,7 +27,9 @@ def node_number(tensor: torch.Tensor) -> int | None:
     """Returns the sequence number of the autograd node that made the tensor, or None if no node made the tensor. Newer
     nodes have larger numbers.
 
-    Raises RuntimeError for a view that was made with autograd off, if the base of the view was written to later.
+    Raises:
+        RuntimeError: The tensor is a view that was made with autograd off, and the base of the view was written to
+            later.
     """
     node = tensor.grad_fn
     return None if node is None else int(node._sequence_nr())
@@ -56,14 +59,14 @@ def nodes_behind(tensors: Iterable[torch.Tensor]) -> Iterator[Node]:
 
 @dataclass(frozen=True, slots=True)
 class SavedForBackward:
-    """The tensors that autograd saved for the backward of a call. In eager execution, autograd raises an error if one
-    of these tensors is written to before the backward.
+    """The tensors that autograd saved during a call of a function, for the backward pass of this call. In eager
+    execution, autograd raises an error if one of these tensors is written to before the backward pass.
 
     Attributes:
-        inputs: The indices of the call's inputs that were saved.
-        results: The indices of the call's differentiable results that were saved.
+        inputs: The indices of those inputs of the call that were saved.
+        results: The indices of those differentiable results of the call that were saved.
         outside: The saved tensors that the call neither received as inputs nor made.
-        anything: Whether at least one tensor was saved. If False, eager execution can run a backward twice.
+        anything: Whether at least one tensor was saved. If False, eager execution can run a backward pass twice.
     """
 
     inputs: tuple[int, ...] = ()
@@ -72,8 +75,12 @@ class SavedForBackward:
     anything: bool = False
 
     def of(self, inputs: list[torch.Tensor], results: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Returns the tensors to pass to `ctx.save_for_backward` in a later call. `inputs` and `results` are the inputs
-        and results of the later call."""
+        """Returns the tensors to pass to `ctx.save_for_backward` in a later call of the same function.
+
+        Args:
+            inputs: The inputs of the later call.
+            results: The differentiable results of the later call.
+        """
         found = [*(inputs[place] for place in self.inputs), *self.outside, *(results[place] for place in self.results)]
         return found or [_NOTHING] if self.anything else []
 
@@ -81,7 +88,14 @@ class SavedForBackward:
 def saved_for_backward(
     outputs: list[torch.Tensor], inputs: list[torch.Tensor], outside: list[torch.Tensor]
 ) -> SavedForBackward:
-    """Returns which of the given tensors the autograd graph of the outputs has saved."""
+    """Returns which of the given tensors autograd saved during a call of a function, for the backward pass of this
+    call.
+
+    Args:
+        outputs: The differentiable results of the call.
+        inputs: The inputs of the call.
+        outside: Tensors that the call used, but neither received as inputs nor made.
+    """
     saved: set[int] = set()
     anything = False
     for tensor in _saved_tensors(outputs):

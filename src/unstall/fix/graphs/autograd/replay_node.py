@@ -1,4 +1,4 @@
-"""A CUDA graph's forward and backward as one node of the autograd graph."""
+"""Makes a replayed CUDA graph of a function's forward and backward passes look like one node of the autograd graph."""
 
 from __future__ import annotations
 
@@ -105,8 +105,14 @@ def _backward_of_another_run(ctx: Any, grads: tuple[torch.Tensor | None, ...]) -
 
 
 def replayed_through_autograd(graph: GuardedGraph, inputs: list[torch.Tensor]) -> Any:
-    """Replays the graph for a call, and returns the call's result. Gradients can flow from the result to the inputs,
-    and to parameters that the function uses. The caller must fill the graph's static inputs first."""
+    """Replays a CUDA graph for a call, and returns the call's result. Gradients can flow from the result to the inputs,
+    and to parameters that the function uses. The caller must first copy the inputs into the tensors that the graph
+    reads (`graph.fill`).
+
+    Args:
+        graph: The graph of a differentiable function.
+        inputs: The input tensors of the call.
+    """
     pending = PendingBackward()
     graph.pending = weakref.ref(pending)
     wanted = graph.static_call.wanted_of(inputs)

@@ -1,7 +1,8 @@
-"""Silences torch's warning about AccumulateGrad nodes of the capture stream, and finds these nodes.
+"""Hides torch's warning about AccumulateGrad nodes that belong to the capture stream, and finds these nodes. The
+capture stream is the stream on which `graphed` captures CUDA graphs.
 
-The first calls of a function run on the capture stream. A leaf has one AccumulateGrad node. The node belongs to the
-stream that was current when the node was made, and lives as long as an autograd graph refers to it.
+The first calls of a graphed function run on the capture stream. A leaf of autograd has one AccumulateGrad node. The
+node belongs to the stream that was current when the node was made, and lives as long as an autograd graph refers to it.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def _speak() -> None:
 
 @contextmanager
 def no_stream_warnings() -> Iterator[None]:
-    """Hides torch's warning about AccumulateGrad nodes during the block, in which a function runs on the capture
-    stream."""
+    """Hides torch's warning about AccumulateGrad nodes of another stream during the block. In the block, a function
+    runs on the capture stream: the stream on which `graphed` captures CUDA graphs."""
     _silence()
     try:
         yield
@@ -55,9 +56,9 @@ def no_stream_warnings() -> Iterator[None]:
 
 def note_living_nodes(tensors: Iterable[torch.Tensor]) -> None:
     """Marks the existing AccumulateGrad nodes of the leaves among `tensors`, because these nodes do not belong to the
-    capture stream.
+    capture stream: the stream on which `graphed` captures CUDA graphs.
 
-    Called before a function runs on the capture stream.
+    It is called before a function runs on the capture stream.
     """
     for leaf in tensors:
         if leaf.requires_grad and is_leaf(leaf) and not leaf.is_inference():
@@ -67,7 +68,8 @@ def note_living_nodes(tensors: Iterable[torch.Tensor]) -> None:
 
 
 def is_of_capture_stream(tensors: Iterable[torch.Tensor]) -> bool:
-    """Returns whether the first leaf among `tensors` has an AccumulateGrad node that was made on the capture stream."""
+    """Returns whether the first leaf among `tensors` has an AccumulateGrad node that was made on the capture stream:
+    the stream on which `graphed` captures CUDA graphs."""
     if not _silent:  # no such node lives
         return False
     leaf = next((tensor for tensor in tensors if is_leaf(tensor)), None)
@@ -87,8 +89,8 @@ class _Lifetime:
 
 
 def silence_nodes_of(results: Iterable[torch.Tensor]) -> None:
-    """Hides torch's warning about AccumulateGrad nodes until all AccumulateGrad nodes that the results depend on have
-    been freed."""
+    """Hides torch's warning about AccumulateGrad nodes of another stream, until all AccumulateGrad nodes that `results`
+    depend on have been freed."""
     for node in nodes_behind(results):
         if not hasattr(node, "variable"):
             continue

@@ -1,1 +1,2 @@
-"""Captures graphs on one stream and on several streams, and has the device interface that captures need."""
+"""Captures CUDA graphs on one stream and on several streams. Contains the interface of the device that captures
+need."""

@@ -1,4 +1,5 @@
-"""The device interface that `graphed` uses: graphs, the capture stream, additional streams, the RNG, and timing."""
+"""The interface of the device that `graphed` needs: captures and replays of graphs, the capture stream and further
+streams, the random number generator, and timing. The capture stream is the stream on which graphs are captured."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ class ReplayableGraph(Protocol):
 
 
 class CaptureLanes(Protocol):
-    """The streams that one capture forks into. Lane 0 is the stream on which the capture began."""
+    """The streams (lanes) on which the work of one capture runs. Lane 0 is the stream on which the capture began."""
 
     def on(self, lane: int) -> AbstractContextManager[object]: ...
 
@@ -50,20 +51,27 @@ class CaptureDevice(Protocol):
         """Whether timing events that are recorded within a capture can be read after a replay."""
 
     def capture_stream(self) -> AbstractContextManager[None]:
-        """Makes the capture stream current during the block. The work of the block runs after all earlier work of the
-        stream that is current outside of the block, and before all later work of that stream."""
+        """Makes the capture stream (the stream on which graphs are captured) current during the block. The work of the
+        block runs after all earlier work of the stream that is current outside of the block, and before all later work
+        of that stream."""
 
     def on_capture_stream(self) -> AbstractContextManager[object]:
-        """Makes the capture stream current during the block. No stream waits for another stream, so the block must
-        launch no work."""
+        """Makes the capture stream (the stream on which graphs are captured) current during the block. No stream waits
+        for another stream, so the block must launch no work."""
 
     def capture(
         self, pool: Pool, generators: list[torch.Generator], run: Callable[[], _T]
     ) -> tuple[ReplayableGraph, _T, int | None]:
         """Captures the work of `run` as a graph.
 
-        Returns (graph, result, nodes): the graph, the result of `run`, and the graph's number of nodes. The number is
-        None if it is unknown.
+        Args:
+            pool: The memory pool of the graph.
+            generators: The random number generators that `run` may use.
+            run: The function to capture.
+
+        Returns:
+            `(graph, result, nodes)`: the graph, the result of `run`, and the number of nodes of the graph. The number
+            is None if it is unknown.
         """
 
     def lanes(self, count: int) -> CaptureLanes: ...
@@ -72,7 +80,8 @@ class CaptureDevice(Protocol):
         """Returns how many nodes the capture on the current stream has so far, or None if the number is unknown."""
 
     def is_on_its_stream(self) -> bool:
-        """Returns whether the current stream is the stream on which the capture began. Call this within a capture."""
+        """Returns whether the current stream is the stream on which the capture began. It must be called within a
+        capture."""
 
     def timing_event(self) -> Any:
         """Records a timing event on the current stream, within a capture. Returns the event."""
@@ -106,7 +115,8 @@ class CaptureDevice(Protocol):
         """Returns whether the program itself is capturing a CUDA graph on the current stream."""
 
     def hand_over(self, tensors: list[torch.Tensor]) -> None:
-        """Tells the allocator that the current stream uses tensors that were made on the capture stream."""
+        """Tells the allocator that the current stream uses `tensors`, which were made on the stream on which graphs are
+        captured."""
 
 
 class CudaLanes:
@@ -220,7 +230,8 @@ class CudaDevice:
         return CudaLanes(self._stream, self._lanes[: count - 1])
 
     def warm_lanes(self, count: int) -> None:
-        """Creates the streams that `lanes(count)` needs. Must be called outside of captures."""
+        """Creates the streams that a capture on `count` streams needs (`lanes(count)`). It must be called outside of
+        captures."""
         if len(self._lanes) < count - 1:
             self._lanes += [own_stream(self.index) for _ in range(count - 1 - len(self._lanes))]
             self._take_workspaces()

@@ -16,7 +16,8 @@ from unstall.fix.graphs.capture.parallel import CannotFork, Forking, Trace, Trac
 from unstall.fix.graphs.capture.stream_plan import Plan, plan
 
 Segment = Callable[[list[Any]], Callable[[], Any]]
-"""A function that returns the function to capture. It is called outside of a capture, with the list of the results of
+"""A part of a function that is captured as a graph of its own: the forward pass or the backward pass. A segment is a
+function that returns the function to capture. It is called outside of a capture, with the list of the results of
 earlier segments."""
 
 _WORTH = 0.98  # a plan is captured only if it takes at most this share of the serial time
@@ -66,15 +67,16 @@ def capture_parallel(
     counts: tuple[int, ...] | None,
     restore: Callable[[], None],
 ) -> list[Captured]:
-    """Captures a function on several streams, once for each number of streams that is worth trying.
+    """Captures a function on several streams, once for each number of streams that is worth trying. Returns the
+    captures.
 
     Args:
         device: The device.
         pool: The memory pool of the graphs.
-        generators: The random generators that the function may use.
-        segments: The parts of the function that are captured one after the other.
-        counts: The numbers of streams to try. If None, tries 2 streams and 4 streams, each only if it is
-            predicted to be faster than one stream.
+        generators: The random number generators that the function may use.
+        segments: The parts of the function (forward pass, backward pass), which are captured one after the other.
+        counts: The numbers of streams to try. If None, tries 2 streams and 4 streams, each only if it is predicted to
+            be faster than one stream.
         restore: A function that undoes the changes of a replay.
 
     Raises:

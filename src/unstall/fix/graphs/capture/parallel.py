@@ -24,7 +24,8 @@ from unstall.fix.tensors.storages import Touched, decomposed, touched_by
 
 
 class CannotFork(Exception):  # noqa: N818 - a decision, not an error
-    """A capture on several streams would not be safe, or its operators differ from those of the traced run."""
+    """Raised if a capture on several streams would not be safe, or if the function runs other operators than in the
+    earlier run in which its operators were recorded."""
 
 
 class Dependencies:
@@ -66,8 +67,8 @@ class Dependencies:
         return tuple(sorted(after))
 
     def made(self, touched: Touched, place: int = -1) -> None:
-        """Records that the storages in `touched.fresh` are new. `place` is the index of the operator that wrote to
-        these storages, or -1 if no operator wrote to them."""
+        """Records that an operator made new storages, `touched.fresh`. `place` is the index of this operator, or -1 if
+        no operator of the capture wrote to these storages."""
         for storage in touched.fresh:
             self._readers.pop(storage, None)
             if place >= 0:
@@ -101,7 +102,7 @@ class _CaptureMode(TorchDispatchMode):
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The operators of one run.
+    """The operators of one run of a function.
 
     Attributes:
         names: The names of all operators, in order.
@@ -153,8 +154,8 @@ class Tracing(_CaptureMode):
             return result
 
     def trace(self) -> Trace:
-        """Returns all operators, with their times in the last replay. If no times were measured, one second is
-        returned as the time of each operator."""
+        """Returns all operators of the capture, with their times in the last replay. If no times were measured, each
+        operator has a time of one second."""
         times = [self._device.seconds_between(one, other) for one, other in pairwise(self._ends)]
         times = times or [1.0] * len(self._ops)
         ops = [Traced(after, took, barrier) for (after, barrier), took in zip(self._ops, times, strict=True)]
@@ -162,8 +163,14 @@ class Tracing(_CaptureMode):
 
 
 class Forking(_CaptureMode):
-    """A dispatch mode for a capture on several streams. It runs each operator on the stream (lane) that the plan
-    names. After each operator, it records an event, so that other streams can wait for the operator."""
+    """A dispatch mode for a capture on several streams (lanes). It runs each operator on the lane that `plan` names.
+    After each operator, it records an event, so that other lanes can wait for the operator.
+
+    Args:
+        device: The device.
+        trace: The operators of an earlier run of the same function, in order.
+        plan: The lane of each operator that puts work on a stream.
+    """
 
     def __init__(self, device: CaptureDevice, trace: Trace, plan: Plan) -> None:
         super().__init__(device)
@@ -229,7 +236,11 @@ class Forking(_CaptureMode):
             self.waits += 1
 
     def join(self) -> None:
-        """Makes lane 0 wait for all other lanes. Raises `CannotFork` if fewer operators ran than in the traced run."""
+        """Makes lane 0 wait for all other lanes, at the end of a capture.
+
+        Raises:
+            CannotFork: Fewer operators ran than in the earlier run in which the operators were recorded.
+        """
         self._lanes.join()
         if self._next != len(self._trace.names):
             raise CannotFork("it ran fewer operators than when it was traced")

@@ -11,10 +11,10 @@ HOP_SECONDS = 1.0e-6
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """One operator that puts work on a stream.
+    """One operator of a capture that puts work on a stream.
 
     Attributes:
-        after: The indices of the operators that this operator waits for.
+        after: The indices of the earlier operators that this operator waits for.
         seconds: How long this operator takes, in s.
         barrier: Whether all earlier operators end before this operator starts, and all later operators start after this
             operator ends.
@@ -22,7 +22,7 @@ class Traced:
 
     after: tuple[int, ...]
     seconds: float
-    barrier: bool = False  # earlier operators end before it, later ones start after it
+    barrier: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class Plan:
     """Says on which stream (lane) each operator of a capture runs.
 
     Attributes:
-        lanes: The lane of each operator, in the order of the trace.
-        count: How many lanes there are.
-        seconds: The predicted time with this plan.
-        serial_seconds: The predicted time on one lane.
+        lanes: The lane of each operator, in the order in which the program runs the operators.
+        count: The number of lanes.
+        seconds: The predicted time with this plan, in s.
+        serial_seconds: The predicted time on one lane, in s.
     """
 
     lanes: tuple[int, ...]
@@ -43,11 +43,11 @@ class Plan:
 
 
 def plan(trace: list[Traced], count: int) -> Plan:
-    """Assigns the operators of a trace to `count` lanes.
+    """Assigns the operators of a capture to `count` streams (lanes).
 
-    Goes through the operators in the program's order. Puts each operator on the lane on which the operator can start
-    earliest, and then reserves this lane for the operator's successor. The successor is one of the operators that wait
-    for the operator: the one with the longest path to the end of the trace.
+    Goes through the operators in the order of `trace`. Puts each operator on the lane on which it can start earliest,
+    and then reserves this lane for its successor. The successor is one of the operators that wait for this operator:
+    the one with the longest path to the end of the capture.
     """
     way = _ways(trace)
     heirs = _heirs(trace, way)

@@ -32,11 +32,11 @@ _SIMPLE_OF_TORCH = (torch.dtype, torch.device, torch.Size, torch.memory_format, 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """The findings about one call that ran eagerly.
+    """What was found out about one call of a function that ran eagerly.
 
     Attributes:
         seen: The reads, writes and side effects of the call.
-        kind: The kind of the function, which depends on the effects of the call.
+        kind: What the function does: it only returns a result, it changes tensors, or gradients flow through it.
         changed: Descriptions of the Python-side state that the call changed.
         reachable: The Python-side state that the call's code reads, with the values that this state had after the call.
     """
@@ -49,18 +49,32 @@ class Examined:
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """State before the call, to compare with the state after the call."""
+    """State before a call, which is compared with the state after the call.
 
-    grads: list[torch.Tensor | None]  # `.grad` of each argument
+    Attributes:
+        grads: The `.grad` of each input tensor.
+        addresses: Tensors with the addresses of their memory.
+        trained: Tensors with their `requires_grad`.
+    """
+
+    grads: list[torch.Tensor | None]
     addresses: list[tuple[torch.Tensor, int]]
-    trained: list[tuple[torch.Tensor, bool]]  # with `requires_grad`
+    trained: list[tuple[torch.Tensor, bool]]
 
 
 def examined(device: CaptureDevice, function: Callable[..., Any], call: CallArguments) -> tuple[Any, Examined]:
-    """Runs a call eagerly. Finds what a graph of the call would need, and why a graph may not be possible. Returns
-    (result of the call, findings).
+    """Runs a call eagerly. Finds what a CUDA graph of the call would need, and why a graph may not be possible.
 
-    The call runs on the capture stream. A capture can then use the workspaces that the call allocates.
+    The call runs on the stream on which graphs are captured. A capture can then use the workspaces that the call
+    allocates.
+
+    Args:
+        device: The device.
+        function: The function that is called.
+        call: The arguments of the call.
+
+    Returns:
+        `(result, found)`: the result of the call, and what was found out.
     """
     reachable = ReachableState([function, *call.others], of_host_tensors=device.type != "cpu")
     before = _Before(

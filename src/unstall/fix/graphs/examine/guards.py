@@ -1,4 +1,5 @@
-"""Guards: facts about a program's objects that must hold before a replay. Each call checks hundreds of facts.
+"""Guards: facts about a program's objects that must hold before a CUDA graph is replayed. Each call checks hundreds of
+facts.
 
 The C extension `_guards.c` checks the facts. `ReferenceGuards` defines the meaning of the facts, and checks them if the
 C extension was not built.
@@ -17,7 +18,8 @@ except ImportError:
     _guards = None  # type: ignore[assignment]  # built only where there is a C compiler
 
 EXCHANGE = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-"""DLPack's exchange API (since 1.3). C code reads tensors' layouts through it."""
+"""DLPack's exchange API (since version 1.3), through which C code reads the layouts of tensors. None if this version of
+torch does not have it."""
 _GONE = object()
 
 Item = tuple[Any, Any, object]
@@ -26,20 +28,30 @@ Size = tuple[Sized, int]
 Attribute = tuple[object, str, object]
 """An object, an attribute's name, and its value."""
 Count = tuple[object, str, int]
-"""An object, an attribute's name, and the attribute's number of items. An attribute that is None has 0 items."""
+"""An object, the name of an attribute whose value is a container, and the number of items in this container. If the
+attribute is None, the number is 0."""
 
 
 class Guards(Protocol):
     def hold(self) -> bool:
-        """Returns whether all facts hold. If the lookup of an item raises KeyError or IndexError, the fact about this
-        item does not hold. Other errors of the program's own code are raised."""
+        """Returns whether all facts hold. If an item is missing in its container, the fact about this item does not
+        hold. Other errors that the program's own code raises during the check are raised."""
 
     def expect(self, place: int, value: object) -> None:
         """Replaces the expected value of the item with index `place`. Raises IndexError if there is no such item."""
 
 
 class ReferenceGuards:
-    """The reference implementation of `Guards`, in Python. `guards_of` explains the arguments."""
+    """The reference implementation of `Guards`, in Python. The arguments are facts that hold now and must hold later.
+
+    Args:
+        items: Containers with keys. Each item must remain the same object.
+        sizes: Containers with their numbers of items.
+        attributes: Objects with names of attributes. Each value must remain the same object.
+        counts: Objects with names of attributes whose values are containers, and the numbers of items of these
+            containers.
+        tensors: Tensors whose address, shape, strides, dtype and device must not change.
+    """
 
     def __init__(
         self,
@@ -111,13 +123,14 @@ def item_of(container: Any, key: Any) -> Any:
 
 
 def count_of(value: object, name: str) -> int:
-    """Returns the number of items of the attribute `name`, or 0 if the attribute is None."""
+    """Returns the number of items in the container that is the attribute `name` of `value`. Returns 0 if the attribute
+    is None."""
     held = getattr(value, name)
     return 0 if held is None else len(held)
 
 
 def layout_of(tensor: torch.Tensor) -> tuple[object, ...]:
-    """Returns the address of a tensor, and the properties that say how the tensor's memory is read, such as the
-    strides. The kernels of a graph rely on these values."""
+    """Returns the address of a tensor's memory, and the properties that say how this memory is read: shape, strides,
+    device, dtype, and the conjugate and negative bits. The kernels of a CUDA graph rely on these values."""
     read_as = tensor.dtype, tensor.is_conj(), tensor.is_neg()
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.device, read_as

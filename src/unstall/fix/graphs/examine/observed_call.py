@@ -14,33 +14,58 @@ from unstall.guest.step_replay import Boundary
 
 @dataclass(slots=True)
 class ObservedCall:
-    """The effects of one eager run of a function.
+    """What one eager run of a function read, wrote and changed.
 
-    `externals` are the tensors that the run used, but neither received as arguments nor made. A graph reads and writes
-    these tensors in place.
+    Attributes:
+        externals: The tensors that the run used, but neither received as arguments nor made. A graph reads and writes
+            these tensors in place.
+        written: Those of `externals` that the run wrote to, one for each storage.
+        noticed: The storages whose writes change autograd's version counter.
+        leaves: Those of `externals` that are leaves of autograd and require gradients.
+        entry_grads: The `.grad` of each tensor in `leaves` before the run.
+        left_alone: The ids of those of `leaves` whose `.grad` the run neither used nor replaced.
+        derived: Those of `externals` that require gradients and were computed by operators before the run.
+        written_inputs: The indices of the inputs that the run wrote to.
+        refusals: Reasons why a graph is not possible.
+        uncertain: Reasons why a graph is perhaps not possible: the run or another thread used a random number
+            generator.
+        generators: The random number generators that operators got as an argument.
+        names: All names in the Python code that ran. None if they are not known.
+        scopes: The user's code that ran, with its global variables.
+        backward_ran: Whether a backward pass ran.
+        grad_was_enabled: Whether autograd was on during some operator.
+        random: Whether the run used a random number generator of the device.
+        may_fault: Whether values of tensors can make the run fail on the device, as an index out of bounds does.
+        asks_whether_captured: Whether the code asks if it is being captured. It may then do something else in a
+            capture.
+        warns: The text of a warning that each call shows. "" if there is none.
+        moves: Whether one of `externals` was given other memory.
+        steps: The step boundaries that the run set, in order.
+        launches: The number of operators that put work on a stream.
+        bytes_made: The bytes of memory that operators created.
     """
 
     externals: list[torch.Tensor] = field(default_factory=list)
-    written: list[torch.Tensor] = field(default_factory=list)  # externals written to, one for each storage
-    noticed: set[int] = field(default_factory=set)  # storages whose writes change autograd's version counter
-    leaves: list[torch.Tensor] = field(default_factory=list)  # externals that are leaves and require gradients
-    entry_grads: list[torch.Tensor | None] = field(default_factory=list)  # each leaf's `.grad` before the call
-    left_alone: set[int] = field(default_factory=set)  # ids of leaves whose `.grad` the call neither used nor replaced
-    derived: list[torch.Tensor] = field(default_factory=list)  # externals that operators computed before the call
-    written_inputs: set[int] = field(default_factory=set)  # indices of inputs written to
+    written: list[torch.Tensor] = field(default_factory=list)
+    noticed: set[int] = field(default_factory=set)
+    leaves: list[torch.Tensor] = field(default_factory=list)
+    entry_grads: list[torch.Tensor | None] = field(default_factory=list)
+    left_alone: set[int] = field(default_factory=set)
+    derived: list[torch.Tensor] = field(default_factory=list)
+    written_inputs: set[int] = field(default_factory=set)
     refusals: list[Refusal] = field(default_factory=list)
-    uncertain: list[Refusal] = field(default_factory=list)  # RNG use that may be another thread's
+    uncertain: list[Refusal] = field(default_factory=list)
     generators: list[torch.Generator] = field(default_factory=list)
-    names: frozenset[str] | None = None  # names in any Python code that ran; None: not known
-    scopes: list[CodeWithGlobals] = field(default_factory=list)  # the user's code that ran
+    names: frozenset[str] | None = None
+    scopes: list[CodeWithGlobals] = field(default_factory=list)
     backward_ran: bool = False
-    grad_was_enabled: bool = False  # during any operator
-    random: bool = False  # whether it uses an RNG of the device
-    may_fault: bool = False  # whether values can make it fail, as an index out of bounds does
-    asks_whether_captured: bool = False  # whether it asks if it is being captured; it may then behave differently
-    warns: str = ""  # a warning that each call shows
-    moves: bool = False  # whether the memory of one of `externals` was replaced
-    steps: list[Boundary] = field(default_factory=list)  # step boundaries that a recording saw, in order
+    grad_was_enabled: bool = False
+    random: bool = False
+    may_fault: bool = False
+    asks_whether_captured: bool = False
+    warns: str = ""
+    moves: bool = False
+    steps: list[Boundary] = field(default_factory=list)
     launches: int = 0
     bytes_made: int = 0
 
@@ -51,8 +76,8 @@ class ObservedCall:
         return bool(self.refusals) and all(refusal.waits for refusal in self.refusals)
 
     def note_grads(self, entry: dict[int, torch.Tensor | None]) -> None:
-        """Records the leaves whose `.grad` the observed call neither used nor replaced. Must be used after the observed
-        call. `entry` maps the id of each leaf to its `.grad` before the observed call."""
+        """Records which leaves had a `.grad` that the run neither used nor replaced. It must be called after the run.
+        `entry` maps the id of each leaf to its `.grad` before the run."""
         self.entry_grads = [entry.get(id(leaf)) for leaf in self.leaves]
         used = self.memory()
         self.left_alone = {
@@ -62,19 +87,19 @@ class ObservedCall:
         }
 
     def memory(self) -> set[int]:
-        """Returns the storages of `externals`. Callers compare storages instead of tensors, because gradients may be
-        views of one flat tensor."""
+        """Returns the addresses of the storages of `externals`, the tensors that the run used but neither received nor
+        made. Callers compare storages instead of tensors, because gradients may be views of one flat tensor."""
         return set(map(storage_of, self.externals))
 
     def concerns_grads(self) -> bool:
-        """Returns whether the function computes gradients, or reads `.grad` tensors that existed before the call."""
+        """Returns whether the function computes gradients, or reads `.grad` tensors that existed before the run."""
         read = self.memory()
         return self.backward_ran or any(lies_in(grad, read) for grad in self.entry_grads if grad is not None)
 
     def grads_as_seen(self) -> bool:
-        """Compares each leaf's `.grad` with its `.grad` before the observed call. Returns False if a `.grad` was None
-        and is now a tensor. Also returns False if the function reads a `.grad` and this `.grad` was replaced. Otherwise
-        returns True, even if any other `.grad` was replaced."""
+        """Compares the `.grad` of each leaf with its `.grad` before the observed run. Returns False if a `.grad` was
+        None and is now a tensor, or if the function reads a `.grad` that was replaced by another tensor. Otherwise
+        returns True, even if another `.grad` was replaced."""
         read = self.memory()
         pairs = zip(self.leaves, self.entry_grads, strict=True)
         return all(leaf.grad is grad for leaf, grad in pairs if grad is None or lies_in(grad, read))

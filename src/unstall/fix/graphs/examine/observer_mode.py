@@ -47,14 +47,14 @@ _ASSERTS = {"_assert_async", "_functional_assert_async", "binary_cross_entropy",
 
 
 class ObserverMode(TorchDispatchMode):
-    """A dispatch mode that records which memory each operator reads and writes. It also records all reasons against a
-    graph, with their source lines.
+    """A dispatch mode that records which memory each operator of a call reads and writes. It also records all reasons
+    why a CUDA graph of the call is not possible, with their source lines.
 
     Args:
         inputs: The input tensors of the call.
         device_type: The type of the device whose tensors a graph can use.
         index: The index of the device.
-        rng_use: An object that records which random generators are used.
+        rng_use: An object that records which random number generators are used.
         stops: Whether to raise `Refused` instead of waiting for the device.
     """
 
@@ -135,8 +135,14 @@ class ObserverMode(TorchDispatchMode):
             raise Refused(*self.seen.refusals)
 
     def refuse(self, reason: str, remedy: str = "", *, waits: bool = False) -> None:
-        """Records a reason against a graph, with the user's line that is running. The same reason is recorded only once
-        for each line."""
+        """Records a reason why a graph of the call is not possible, with the line of the user's code that is running.
+        The same reason is recorded only once for each line.
+
+        Args:
+            reason: The reason, as a clause.
+            remedy: What the user can do. "" if no remedy is known.
+            waits: Whether the reason is a wait of the host for the device.
+        """
         place = calling_place()
         if place is not None and place.library and waits:
             remedy = _IN_TRANSFORMERS.get(place.library.partition(":")[0], _IN_A_LIBRARY)
@@ -190,8 +196,8 @@ class ObserverMode(TorchDispatchMode):
         self.addresses.clear()
 
     def note_handed_out(self, results: list[torch.Tensor]) -> None:
-        """Records results of the call as external tensors if no operator has read or written their memory. The memory
-        of all other results is already recorded."""
+        """Records tensors of the call's result that no operator of the call has read or written. They existed before
+        the call."""
         for tensor in results:
             if storage_of(tensor) not in self._external:
                 self.note_external(tensor)

@@ -41,7 +41,12 @@ _BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)  # for example a b
 
 @dataclass(frozen=True, slots=True)
 class CodeWithGlobals:
-    """A code object that ran. `names` has its global variables."""
+    """A code object that ran.
+
+    Attributes:
+        code: The code object.
+        names: The global variables of its module, by name.
+    """
 
     code: types.CodeType
     names: dict[str, Any]
@@ -52,9 +57,13 @@ Named = tuple[str, object]
 
 
 class ReachableState:
-    """The Python-side state that can be reached from `roots`: items of containers, with their values. This object keeps
-    the values alive, so that no id is reused. `of_host_tensors` says whether the contents of CPU tensors belong to the
-    state."""
+    """The Python-side state that a function can reach: items of containers, with the values that they have when this
+    object is made. This object keeps the values alive, so that no id is used twice.
+
+    Args:
+        roots: The objects from which the search starts, such as the function.
+        of_host_tensors: Whether the contents of CPU tensors belong to the state.
+    """
 
     def __init__(self, roots: Sequence[object], *, of_host_tensors: bool = False) -> None:
         self.complete = True
@@ -116,15 +125,17 @@ class ReachableState:
         return other
 
     def guards_hold(self) -> bool:
-        """Returns whether the state is unchanged. Called before each replay of a graph."""
+        """Returns whether the state is unchanged since this object was made. It is called before each replay of a
+        graph."""
         if self._guards is None:
             items = zip(self._containers, self._keys, self._values, strict=True)
             self._guards = guards_of(items=items, sizes=zip(self._sized, self._sizes, strict=True))
         return self._guards.hold() or not self.changes(first=True)
 
     def changes(self, *, first: bool = False) -> list[str]:
-        """Returns a description of each change of the state. If `first` is True, stops after the first change. If a
-        number, a string or another plain value was replaced by an equal value, this is not a change."""
+        """Returns a description of each change of the state since this object was made. If `first` is True, stops after
+        the first change. If a number, a string or another plain value was replaced by an equal value, this is not a
+        change."""
         found: list[str] = []
         for place, (container, key) in enumerate(zip(self._containers, self._keys, strict=True)):
             old = self._values[place]

@@ -27,8 +27,9 @@ _OF_THREADS = {"threading", "_thread", "queue", "_queue", "concurrent", "asyncio
 class RngUse:
     """Finds which random number generators of the host a function uses while it runs.
 
-    Create an RngUse before the function runs. Call `note_operator` for each operator, and `note_call` for each C
-    function that runs. Then call `found`. `follows` says whether `note_call` will be called for every C function.
+    Create an `RngUse` before the function runs. Call `note_operator` for each operator of torch, and `note_call` for
+    each C function that runs. Then call `found`. `follows` says whether `note_call` will be called for every C
+    function.
     """
 
     def __init__(self, *, follows: bool) -> None:
@@ -60,12 +61,12 @@ class RngUse:
             self._hidden = True
 
     def found(self, codes: Iterable[CodeType], *, beside: str = "") -> tuple[list[Refusal], list[Refusal]]:
-        """Returns (certain, uncertain): the certain and the uncertain reasons against a graph. A reason is uncertain
-        if another thread may have used the generator.
+        """Returns `(certain, uncertain)`: two lists of reasons why a graph of the function is not possible. A reason is
+        uncertain if another thread may have used the random number generator.
 
         Args:
             codes: All Python code that ran in the call.
-            beside: The name of a generator that is ignored.
+            beside: The name of a generator that is ignored. "" if none is ignored.
         """
         self._hidden |= any(top_module(code.co_filename) in _OF_THREADS for code in codes)
         certain: list[Refusal] = []

@@ -17,13 +17,14 @@ def is_users_file(file: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_library_file(file: str) -> bool:
-    """Returns whether the file belongs to an installed package. Unstall, and frameworks such as torch, do not count as
-    installed packages."""
+    """Returns whether the source file belongs to an installed package. Unstall, and frameworks such as torch, do not
+    count as installed packages."""
     return not (file.startswith(OURS) or is_framework(file)) and not is_users_file(file)
 
 
 def installed_path(file: str) -> str:
-    """Returns the path of a file below site-packages, such as "transformers/masking_utils.py"."""
+    """Returns the part of a path below site-packages, such as "transformers/masking_utils.py". Returns the whole path
+    if it has no such folder."""
     parts = Path(file).parts
     at = max((i for i, part in enumerate(parts) if part in ("site-packages", "dist-packages")), default=-1)
     return "/".join(parts[at + 1 :])
