@@ -32,7 +32,8 @@ _Reals = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Clocks:
-    """The fitted clocks of a job. A local time t of a clock is the time t - offset - drift * (t - middle) of the job.
+    """The fitted clocks of a job. If a clock shows the local time t, the time of the job is t - offset - drift * (t -
+    middle).
 
     Attributes:
         offset: The offset of each clock, in ns.
@@ -62,9 +63,10 @@ class Clocks:
 
 
 def align(operation: I64, clock: I64, time: I64, clocks: int) -> Clocks:
-    """Fits the clocks of a job to the ends of collectives. Returns the fitted clocks.
+    """Fits the clocks of a job, so that each collective ends at about the same time on all ranks. Returns the fitted
+    clocks.
 
-    Each argument that is an array has one value for each end: the end of one collective on one rank.
+    Each array has one value for each end: the end of one collective on one rank.
 
     Args:
         operation: For each end, the number of the collective. The numbers are in ascending order.

@@ -202,8 +202,9 @@ def rank_like(job: Job, one: int, other: int) -> Job:
 
 
 def no_stragglers(job: Job, only: Sequence[int] | None = None) -> Job:
-    """Returns the job without stragglers. A step is divided into stretches by its collectives. In the returned job, the
-    host's time and the device's time in each stretch are the medians over the ranks of the same role.
+    """Returns the job without stragglers. The collectives of a step divide it into stretches. In the returned job, the
+    host's time and the device's time in each stretch are the medians over the ranks that do the same work on different
+    data (the same role).
 
     If `only` is None, this changes all ranks, and each transfer takes the median time of similar transfers, too.
     Otherwise, `only` has the indices of the ranks that are changed. Ranks that call other collectives than their peers

@@ -56,8 +56,8 @@ def explain_fleet(
 
     Args:
         source: A folder, a glob, or a list of traces.
-        edits: Changes to replay, in this order, such as "no-stragglers" or "3/remove-syncs". Changes of single ranks
-            are replayed before changes of the whole job.
+        edits: Changes to replay, such as "no-stragglers" or "3/remove-syncs". They are replayed in this order, but
+            edits of `unstall whatif` come before edits of the whole job.
         step: The name (or glob) of the annotation around one step. None: steps are detected.
         user: Globs of the files that count as the user's code. If empty, these are all files except framework files.
         on: Where the traces are read: None for processes of this machine, "ray", "ray://ADDRESS:PORT", or an executor.
@@ -105,8 +105,8 @@ def _edited(
     edits: Sequence[FleetEdit],
     again: Callable[[Sequence[str], frozenset[str] | None], Gathered],
 ) -> list[FleetEditStep]:
-    """Makes the edits one after the other. Returns the step time after each edit. Edits of single ranks come first,
-    because they are made while traces are summarised.
+    """Makes the edits one after the other. Returns the step time after each edit. Edits of `unstall whatif` come before
+    edits of the whole job, because they are made while traces are summarised.
 
     `again` summarises the traces again. Its arguments are the edits to make, and the paths of the traces to which they
     are made (None for all).

@@ -35,13 +35,14 @@ _OF_TARGET = (Code.STREAM_WAIT, Code.SYNC_EVENT, Code.JOIN)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Arrivals:
-    """For each op of a reduced program, lower bounds of the time at which the op ends.
+    """For each op of a reduced program, lower bounds of the time at which the op ends. In a reduced program, a run of
+    launches is merged into one launch with one op.
 
-    An op that stands for a run of merged launches ends no earlier than `t + host + device`, where t is the thread's
-    time when the run begins. Each op of the run gives one such bound. `host` is the host's time from t until this op
-    arrives at its stream. `device` is the device's time from the start of this op to the end of the run. Three bounds
-    are kept: those of the first op, of the last op, and of the op that decided in the recording. Host and device are
-    kept apart so that an edit can scale them by different factors.
+    Let t be the thread's time when a run begins. The op that stands for the run ends no earlier than `t + host +
+    device`. Each op of the run gives one such bound. `host` is the host's time from t until this op arrives at its
+    stream. `device` is the device's time from the start of this op to the end of the run. Three bounds are kept: those
+    of the first op, of the last op, and of the op that decided in the recording. Host and device are kept apart so that
+    an edit can scale them by different factors.
 
     Attributes:
         host: An array of shape (ops, 3), in ns. All 0 for ops that were not merged.
@@ -66,7 +67,8 @@ class Arrivals:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Reduced:
-    """A reduced program, in which runs of launches are merged, and where its rows come from.
+    """A reduced program, in which runs of launches are merged into single launches, and the rows of the original
+    program that its rows come from.
 
     For a merged run, `Instructions.host` and `Ops.device` of the reduced program are those of the last instruction or
     op of the run.
@@ -76,7 +78,8 @@ class Reduced:
         arrivals: For each op of the reduced program, lower bounds of the time at which the op ends.
         row_of: For each instruction of the original program, the index of its instruction in the reduced program, or of
             the instruction that it was merged into. -1 if it was left out.
-        op_of: For each op of the original program, the same for ops.
+        op_of: For each op of the original program, the index of its op in the reduced program, or of the op that it was
+            merged into.
     """
 
     program: Program

@@ -225,7 +225,7 @@ class FleetEditStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank's part of a collective. Times are in ns from the beginning of the `Moment`.
+    """One rank's part of a collective. Times are in ns from the earliest time in the `Moment`.
 
     Attributes:
         rank: The number of the rank.
@@ -269,7 +269,7 @@ class FleetVerdict(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         bound_by: "straggler": one or a few ranks make the others wait. "stages": the pipeline stages are not in
             balance. "uneven work": ranks differ, but no single rank is to blame. "communication": transfers between
-            ranks. "own work": none of these.
+            ranks take the time. "own work": the ranks' own work takes the time.
         text: The verdict as one or more sentences.
     """
 

@@ -24,13 +24,13 @@ _SYMMETRIC = tuple(
 @dataclass(frozen=True, eq=False, slots=True)
 class Waiting:
     """The times of a job's collectives on the job's common clock, in ns. A member is one rank's part of a collective.
-    The arrays from `operation` to `step` have one value for each member, in the order of `Joined`.
+    Unless an attribute says otherwise, its array has one value for each member, in the order of `Joined`.
 
     Attributes:
         operation: The number of the member's collective.
         start: When the member arrived: when its op began on the device.
         end: When the member's op ended.
-        last: When the last member of the collective arrived.
+        last: For each collective, when its last member arrived.
         waits: How long the member waited for the last member.
         transfer: The time from the arrival of the last member to the member's end.
         step: The index of the step that launched the member's op, or -1.
