@@ -41,11 +41,12 @@ def graphed(
     and the line. A graph that is not faster than eager execution is not kept. Without a CUDA device, all calls run
     eagerly.
 
-    Several threads may call one graphed function at the same time. They take turns.
+    Several threads may call one graphed function at the same time. Their calls then run one after the other, or
+    eagerly.
 
     Args:
         fn: The function or module. If None, a decorator with the other arguments is returned.
-        streams: How many streams a graph uses. 1: the graph does not fork. "auto": the number that is measured to be
+        streams: How many streams a graph uses. 1: all work is on one stream. "auto": the number that is measured to be
             fastest.
         shapes: "exact" captures a graph for each shape. "bucket" pads inputs to powers of two, and cuts results to the
             size that the results have without padding. A list of sizes pads inputs to the sizes in the list. Inputs are

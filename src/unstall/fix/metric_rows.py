@@ -133,7 +133,7 @@ class MetricBatch:
 
     def add_unready(self, total: TotalTime) -> None:
         """Adds a span to `total`: from the start of the copy of this batch to the last time at which the copy was seen
-        not to have ended. Adds it only once. Does nothing if the copy was never seen not to have ended."""
+        in progress. Adds it only once. Does nothing if the copy was never seen in progress."""
         if self.unready is not None:
             total.add(self.unready)
             self.unready = None

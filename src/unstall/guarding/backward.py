@@ -110,7 +110,8 @@ def _stash(torch_c: Any) -> Callable[[object], None]:
 
 def caller_of(thread: int) -> Caller | None:
     """Returns the caller of the backward pass that another thread runs. Returns None if it is not certain that the
-    thread runs a guarded backward pass, or which one.
+    thread runs a guarded backward pass, or which one. A backward pass is guarded if it was called in a block of
+    `no_sync` or `allow_sync`.
 
     It is certain if exactly one guarded backward pass runs in this process and if the thread was not started by
     Python's `threading`. `thread` is the `threading.get_ident()` of the other thread.
@@ -121,8 +122,8 @@ def caller_of(thread: int) -> Caller | None:
 
 
 def place() -> Place | None:
-    """Returns the line that called backward(), if the current thread runs a guarded backward pass. Otherwise returns
-    None."""
+    """Returns the line that called backward(), if the current thread is an autograd thread and runs a backward pass
+    that was called in a block of `no_sync` or `allow_sync`. Otherwise returns None."""
     found = _caller()
     return place_of(found.frame) if found is not None else None
 

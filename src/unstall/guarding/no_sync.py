@@ -124,7 +124,9 @@ class allow_sync(_Block):  # noqa: N801 - used like a function
     Like `no_sync`, `allow_sync` is a context manager and a decorator. A `no_sync` block inside an `allow_sync` block
     guards again.
 
-    Several threads may use `allow_sync` at the same time. A block allows waits only in the thread that enters it.
+    Several threads may use `allow_sync` at the same time. Until a block is left, it allows waits in the thread that
+    entered it, in the asyncio tasks that are created in the block, and in the backward passes that are called in the
+    block.
 
     Args:
         reason: Why the wait is acceptable. The reason is for readers of the code; it has no effect.

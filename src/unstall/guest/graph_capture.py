@@ -65,8 +65,8 @@ def capture(graph: Any, run: Callable[[], _T], pool: Any, stream: Any, generator
 
 
 def is_sound(pool: Any) -> bool:
-    """Returns whether the memory pool can still be used for captures. A failed capture may have made the pool
-    unusable."""
+    """Returns whether `pool`, a memory pool of CUDA graphs, can still be used for captures. A failed capture may have
+    made the pool unusable."""
     return pool not in _broken
 
 

@@ -38,11 +38,11 @@ def wrap(owner: Any, name: str, call: Callable[..., Any]) -> Callable[[], None]:
 
 
 def wrap_after(owner: Any, name: str, after: Callable[..., object]) -> Callable[[], None]:
-    """Patches `owner.name`. Each time a call of `owner.name` returns, `after(*args, **kwargs)` is called with the
-    arguments of the call that returned. Returns a function that removes the patch.
+    """Patches `owner.name`, which is a function. Each time a call of this function returns, `after(*args, **kwargs)` is
+    called with the arguments of this call. Returns a function that removes the patch.
 
-    If the C extension was built, the patch does not appear in the traceback of an exception that the original function
-    raises.
+    If unstall's C extension was built, the patch does not appear in the traceback of an exception that the original
+    function raises.
     """
     if _after is None:
         return wrap(owner, name, _and_then(after))
@@ -54,10 +54,10 @@ def wrap_after(owner: Any, name: str, after: Callable[..., object]) -> Callable[
 
 def followed(original: Callable[..., Any], after: Callable[..., object]) -> Callable[..., Any]:
     """Returns a function that calls `original`. If `original` returns without an exception, the returned function then
-    calls `after` with the arguments of `original`.
+    calls `after` with the same arguments. It returns the result of `original`.
 
-    If the C extension was built, the returned function does not appear in tracebacks of exceptions that `original`
-    raises.
+    If unstall's C extension was built, the returned function does not appear in tracebacks of exceptions that
+    `original` raises.
     """
     if _after is not None:
         return functools.update_wrapper(_after.After(original, after), original)
@@ -83,11 +83,11 @@ def _and_then(after: Callable[..., object]) -> Callable[..., Any]:
 
 
 def in_turn(*calls: Callable[..., object]) -> Callable[..., Any]:
-    """Returns a function that calls each of `calls` in order with its own arguments. It stops if one of them raises an
-    exception, which it raises, too. It returns the result of the first function in `calls`.
+    """Returns a function f. A call f(*args, **kwargs) calls each of `calls` in order with these arguments, and returns
+    the result of the first. If one of `calls` raises an exception, the others are not called, and f raises the
+    exception.
 
-    If the C extension was built, the returned function does not appear in tracebacks of exceptions that the first
-    function raises.
+    If unstall's C extension was built, f does not appear in tracebacks of exceptions that the first of `calls` raises.
     """
     return functools.reduce(followed, calls)
 

@@ -17,8 +17,8 @@ from unstall.guest.step_source import EXPLICIT, LOADER
 
 
 class HandedOn:
-    """An iterator that wraps the items which a function such as `unstall.prefetch` takes from a loader for the program.
-    Each item counts as one step of the program.
+    """An iterator over the items that a function such as `unstall.prefetch` takes from a loader for the program. Each
+    item counts as one step of the program.
 
     The function may take an item before the program asks for it, and on another thread. So no step boundary is set when
     the function takes an item from this iterator. Instead, the function sets the step boundary (`item_handed_on`) when
@@ -60,7 +60,7 @@ def step() -> None:
     Call this function once per step, after the step's work. If a program calls `unstall.step()`, only these calls end
     the program's steps. If the program is not being recorded, the call does nothing.
 
-    Several threads may call it at the same time.
+    Several threads may call `unstall.step()` at the same time.
     """
     if steps_are_ignored():
         return

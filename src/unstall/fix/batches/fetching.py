@@ -117,9 +117,10 @@ class Room:
 
 
 def pins_by_itself(loader: object) -> bool:
-    """Returns whether the loader fetches batches ahead in worker processes, and pins batches in a separate thread.
+    """Returns whether the loader fetches batches ahead in worker processes, and copies them to pinned memory in a
+    thread of its own.
 
-    If the result is True, only the pinning thread writes to the pinned memory.
+    If the result is True, only this thread of the loader writes to the pinned memory of batches.
     """
     return isinstance(loader, DataLoader) and loader.num_workers > 0 and loader.pin_memory
 

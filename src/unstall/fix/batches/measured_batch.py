@@ -48,6 +48,10 @@ class MeasuredBatch:
 
 
 def at_hand(largest_bytes: int, fetch_ns: int) -> bool:
-    """Returns whether a batch is so small and so fast to fetch that prefetching gains nothing, even if steps are
-    short."""
+    """Returns whether a batch is so small and so fast to fetch that prefetching gains nothing, even if steps are short.
+
+    Args:
+        largest_bytes: The size in bytes of the largest tensor in the batch.
+        fetch_ns: The time that the loader took for the batch, in ns.
+    """
     return largest_bytes <= SMALL_BYTES and fetch_ns < HANDING_OVER_NS

@@ -31,8 +31,8 @@ class Producer:
     """Calls `make` on a separate thread until `make` raises an exception. At most `depth` results wait for `take`.
 
     The thread inherits the context variables, the device and the modes of autograd and autocast from the thread that
-    starts it. The thread holds no reference to the producer. The thread stops if the producer is closed or collected,
-    or if the interpreter exits. A forked process does not have the thread. In a forked process, `take` raises
+    starts it. The thread holds no reference to the producer. The thread stops if the producer is closed or freed, or
+    if the interpreter exits. A forked process does not have the thread. In a forked process, `take` raises
     RuntimeError, and `stop` and `close` do nothing.
 
     On a virtual GPU with a modelled host, a program must take the same time in each run, even if this machine runs the

@@ -95,17 +95,28 @@ class _Family:
     uncertain_runs: int = 0
 
     def enlarged(self, tensor: torch.Tensor, place: int, target: dict[Dim, int]) -> torch.Tensor:
-        """Returns an input padded to the sizes in `target`. Floating-point tensors are padded with zeros. Integer
-        tensors are padded with one of the tensor's values, or with zeros if `zeros` is set. `place` is the index of
-        the input."""
+        """Returns an input tensor padded to the sizes in `target`. Floating-point tensors are padded with zeros.
+        Integer tensors are padded with one of the tensor's values, or with zeros if `zeros` is set.
+
+        Args:
+            tensor: The input tensor.
+            place: The index of this tensor among the inputs.
+            target: The size of each input dimension that is padded.
+        """
         own = tensor.dtype in _WHOLE and tensor.numel() and not self.zeros
         return _padded(tensor, place, target, tensor[(0,) * tensor.dim()] if own else None)
 
     def proof(self, tensor: torch.Tensor, place: int, target: dict[Dim, int], *, largest: bool) -> torch.Tensor:
-        """Returns an input padded for a test of whether padding changes the result. Floating-point tensors are padded
-        with numbers above and below all values of the tensor. Integer tensors are padded with the tensor's largest
-        value if `largest` is True, or with its smallest value if `largest` is False. If `zeros` is set, integer tensors
-        are padded with zeros. `place` is the index of the input."""
+        """Returns an input tensor padded for a test whether padding changes the result. Floating-point tensors are
+        padded with numbers above and below all values of the tensor. Integer tensors are padded with a value of the
+        tensor, or with zeros if `zeros` is set.
+
+        Args:
+            tensor: The input tensor.
+            place: The index of this tensor among the inputs.
+            target: The size of each input dimension that is padded.
+            largest: Whether an integer tensor is padded with its largest value. If False, with its smallest value.
+        """
         larger = self.enlarged(tensor, place, target)
         if larger is tensor or not tensor.numel():
             return larger
@@ -163,7 +174,8 @@ class Padded:
         return self.given.exchanged(tensors)
 
     def may_be_zeros(self) -> bool:
-        """Pads integers with zeros from now on.
+        """From now on, pads integer inputs with zeros. This concerns all calls that differ from this call only in
+        sizes.
 
         Returns True if this changes the padding of this call. Returns False if integers were already padded with zeros,
         or if the call has no integers to pad.

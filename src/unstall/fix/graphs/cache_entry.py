@@ -79,8 +79,8 @@ TRANSITIONS = {
 
 @dataclass(slots=True)
 class CacheEntry:
-    """What is known about all calls of a function with the same key of arguments: the state of the state machine in
-    this module's docstring, and the graphs that serve these calls.
+    """What is known about all calls of a function with the same key of arguments: a state (UNSEEN, OBSERVED, SERVING,
+    DEFERRED or REFUSED), and the graphs that serve these calls.
 
     Attributes:
         others: Objects whose ids are in the key. They are kept alive, so that no id is used twice.
@@ -142,7 +142,7 @@ class CacheEntry:
         return None
 
     def retry(self) -> None:
-        """Leaves the state DEFERRED. The next call is then observed again."""
+        """Leaves the state DEFERRED, in which calls run eagerly. The next call is then observed again."""
         self._move(Trigger.CALLS_DOUBLED)
 
     def note_captured(self, graph: GuardedGraph) -> None:

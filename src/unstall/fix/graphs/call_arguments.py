@@ -62,7 +62,7 @@ class CallArguments:
     others: list[object]
 
     def exchanged(self, tensors: list[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Returns (args, kwargs) of the call, with the input tensors replaced by `tensors`."""
+        """Returns `(args, kwargs)`: the arguments of the call, with the input tensors replaced by `tensors`."""
         rest = iter(tensors)
 
         def other(tensor: torch.Tensor) -> torch.Tensor:
@@ -167,7 +167,7 @@ def modes() -> Key:
 @contextmanager
 def as_in(earlier: Key) -> Iterator[None]:
     """During the block, sets the modes of autograd and autocast to the values that they had when `modes` returned
-    `earlier`. A backward needs this, because autograd does not run a backward with the modes of the call."""
+    `earlier`. A backward pass needs this, because autograd does not run a backward pass with the modes of the call."""
     cached, grad = earlier[len(_AUTOCAST) :][:2]
     with ExitStack() as stack:
         stack.enter_context(torch.set_grad_enabled(bool(grad)))

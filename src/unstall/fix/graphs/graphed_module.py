@@ -56,7 +56,12 @@ class GraphedModule(torch.nn.Module):
 
 def graphed_module(module: torch.nn.Module, graphed: GraphedFunction) -> torch.nn.Module:
     """Returns a GraphedModule whose class also inherits from the class of `module`. So methods that the class of
-    `module` overrides, such as `train`, are inherited."""
+    `module` overrides, such as `train`, are inherited.
+
+    Args:
+        module: The module to wrap.
+        graphed: The graphed function that serves the calls of `module`.
+    """
     kind = type(module)
     try:
         both = type(kind.__name__, (GraphedModule, kind), {"__slots__": ()})

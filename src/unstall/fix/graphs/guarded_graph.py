@@ -24,11 +24,14 @@ _HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 class PendingBackward:
-    """An object that is alive as long as a backward may follow a forward. The autograd node of the forward holds this
-    object, so the object lives as long as the node.
+    """An object that is alive as long as a backward pass may follow a replayed forward pass. The autograd node of the
+    forward pass holds this object, so the object lives as long as the node.
 
-    The tensors that were saved for the backward are in the memory of the graph. A replay before the backward would
-    overwrite these tensors.
+    The tensors that were saved for the backward pass are in the memory of the graph. Another replay before the backward
+    pass would overwrite these tensors.
+
+    Attributes:
+        done: Whether the backward pass has run, so that the tensors are no longer needed.
     """
 
     def __init__(self) -> None:

@@ -271,8 +271,8 @@ class _Spare:
         self._made = made[::-1]
 
     def take(self, tensor: torch.Tensor, stream: torch.Stream) -> torch.Tensor | None:
-        """Returns the next spare tensor, if it has the shape and dtype of `tensor` and was allocated on `stream`.
-        Otherwise returns None."""
+        """Returns the next of the device tensors that were allocated in advance, if it has the shape and dtype of
+        `tensor` and was allocated on `stream`. Otherwise returns None."""
         if not self._made or stream != self._stream:
             return None
         spare = self._made[-1]

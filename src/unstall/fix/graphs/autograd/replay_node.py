@@ -39,8 +39,9 @@ class _Replay(torch.autograd.Function):
 
         Args:
             graph: The graph that was replayed.
-            pending: An object that only this node refers to. As long as the object is alive, a backward may follow.
-            called_in: The result of `modes()` at the call.
+            pending: An object that only this node refers to. As long as the object is alive, a backward pass may
+                follow.
+            called_in: torch's global settings at the call, as `modes` returned them.
             inputs: The inputs of the call.
             outputs: The results of the call that require gradients.
             *_: The tensors that gradients flow to.

@@ -96,7 +96,8 @@ class _CaptureMode(TorchDispatchMode):
             self._nodes = self._device.nodes_captured()
 
     def release(self) -> None:
-        """Drops the tensors that were kept alive. Call this after the capture has ended."""
+        """Drops the tensors that this mode kept alive during the capture. It must be called after the capture has
+        ended."""
         self._kept.clear()
 
 

@@ -20,7 +20,7 @@ class ObservedCall:
         externals: The tensors that the run used, but neither received as arguments nor made. A graph reads and writes
             these tensors in place.
         written: Those of `externals` that the run wrote to, one for each storage.
-        noticed: The storages whose writes change autograd's version counter.
+        noticed: The addresses of storages with writes that autograd noticed (it counts them in the version counter).
         leaves: Those of `externals` that are leaves of autograd and require gradients.
         entry_grads: The `.grad` of each tensor in `leaves` before the run.
         left_alone: The ids of those of `leaves` whose `.grad` the run neither used nor replaced.
