@@ -62,7 +62,7 @@ class HostFuture(Generic[Nest]):
         self._waited = 0
 
     def done(self) -> bool:
-        """Returns whether `result()` would return without waiting."""
+        """Returns whether the copy has ended. `result()` then returns without waiting."""
         return all(event.query() for event in self._events)
 
     def result(self) -> Nest:
@@ -89,7 +89,8 @@ class HostFuture(Generic[Nest]):
         return wrapped(f"<HostFuture: {self.stats().text}>")
 
     def stats(self) -> CopyStats:
-        """Returns statistics of the copy."""
+        """Returns statistics of the copy: how many bytes it has, how it is made, and how long `result` waited for
+        it."""
         beside = None if self._read is None else self._read - self._asked
         return CopyStats(self._bytes, self._by, beside, self._waited)
 

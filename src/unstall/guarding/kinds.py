@@ -24,11 +24,19 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True, slots=True)
 class KindWords:
-    """The words that messages use for one kind of wait."""
+    """The words that messages use for one kind of wait.
 
-    does: str  # after an arrow: "aten::item → copy to the CPU"
-    call: str  # the runtime's call, as `ways_to_wait` knows it
-    operator: str = ""  # what programs call, if no operator of torch's waits
+    Attributes:
+        does: What the wait is made of, such as "copy of a value to the CPU".
+        call: The call of the CUDA runtime that waits, as `unstall.ways_to_wait` knows it.
+        operator: The function that programs call, such as "torch.cuda.synchronize". "" if an operator of torch waits.
+        read: Whether the wait reads a single "value" or "data" of the GPU. "" if it reads nothing.
+        waits_for: What the CPU waits for, such as "the GPU".
+    """
+
+    does: str
+    call: str
+    operator: str = ""
     read: Read = ""
     waits_for: str = "the GPU"
 

@@ -54,7 +54,7 @@ class Wait:
 
     @property
     def where(self) -> str:
-        """The line that waits, as "FILE:LINE"."""
+        """The line that waits, as "FILE:LINE". If the file is not known, the text "a thread without Python code"."""
         return f"{self.file}:{self.line}" if self.file else "a thread without Python code"
 
     def __str__(self) -> str:

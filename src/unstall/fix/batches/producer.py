@@ -102,7 +102,7 @@ class Producer:
                 return
 
     def stop(self) -> None:
-        """Stops the thread from computing more results."""
+        """Tells the thread to compute no more results. Results that are ready can still be taken."""
         self._tell_to_stop()
         if self._is_forked():
             return

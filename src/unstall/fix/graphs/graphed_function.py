@@ -125,7 +125,7 @@ class GraphedFunction:
         return operator.getitem, ([self._function], 0)
 
     def stats(self) -> GraphedStats:
-        """Returns statistics of all calls so far."""
+        """Returns statistics of all calls of this function so far."""
         counters, server, refusals = self._counters, self._server, tuple(self._refusals.reasons)
         graphs = tuple(graph.stats(entry.shapes) for entry, graph in server.cache.graphs())
         note = ""

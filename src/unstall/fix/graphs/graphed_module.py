@@ -49,7 +49,7 @@ class GraphedModule(torch.nn.Module):
         return graphed_module(module, self._unstall_graphed.anew(module))
 
     def stats(self) -> GraphedStats:
-        """Returns statistics of all calls so far."""
+        """Returns statistics of all calls of this module so far."""
         graphed: GraphedFunction = self._unstall_graphed
         return graphed.stats()
 

@@ -111,7 +111,8 @@ class GuardedGraph:
         return self._guards.hold() and self.reachable.guards_hold()
 
     def failed_guard(self) -> str:
-        """Returns a description of the first guard that fails."""
+        """Returns a description of what has changed since the capture, so that a guard of the graph fails. If several
+        things have changed, returns only one."""
         return next(iter(self._failed_guards()), "a tensor that it reads")
 
     def _failed_guards(self) -> list[str]:
@@ -192,7 +193,7 @@ class GuardedGraph:
 
     @property
     def launches(self) -> int:
-        """The number of launches by the host that each replay saves."""
+        """The number of launches that the host does not have to make when the graph is replayed."""
         return max(0, (self.captured.nodes or self.static_call.seen.launches) - len(self.captured.graphs))
 
     @property

@@ -155,7 +155,8 @@ class ReportedRefusals:
             self.report(refusal)
 
     def withdraw(self, refusal: Refusal) -> None:
-        """Removes a reason that has turned out to be wrong."""
+        """Removes a reason from `reasons`, because it has turned out to be wrong. Does nothing if it was not
+        reported."""
         if refusal in self.reasons:
             self.reasons.remove(refusal)
 

@@ -26,9 +26,10 @@ def map_tensors(value: object, change: Callable[[torch.Tensor], object]) -> Any:
 def map_tensors(value: object, change: Callable[[torch.Tensor], Any]) -> object:
     """Replaces each tensor in nested containers by `change(tensor)`. `change` is called in the order of the tensors.
 
-    A container with changed tensors is replaced by a copy of the same type. The copy is usually made without a call of
-    the type's constructor, because a constructor may have side effects. Other objects are returned unchanged. The
-    `batch_sizes` of a `PackedSequence` are not changed, because they must stay on the CPU.
+    A container with changed tensors is replaced by a copy of the same type, except that a mapping that cannot be
+    written to is replaced by a dict. The constructor of a user's type is not called, because it may have side effects.
+    Other objects are returned unchanged. The `batch_sizes` of a `PackedSequence` are not changed, because they must
+    stay on the CPU.
     """
     if isinstance(value, torch.Tensor):
         return change(value)
@@ -49,7 +50,8 @@ def map_tensors(value: object, change: Callable[[torch.Tensor], Any]) -> object:
 
 
 def tensors_in(value: object) -> list[torch.Tensor]:
-    """Returns all tensors in nested containers, in order."""
+    """Returns all tensors in `value`, in order. `value` is a tensor, or nested containers of tensors and other
+    objects."""
     found: list[torch.Tensor] = []
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:

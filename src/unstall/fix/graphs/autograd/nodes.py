@@ -1,4 +1,4 @@
-"""Finds the autograd nodes that tensors depend on, and the tensors that these nodes save for a backward."""
+"""Finds the autograd nodes that tensors depend on, and the tensors that these nodes save for a backward pass."""
 
 from __future__ import annotations
 
@@ -112,8 +112,8 @@ def saved_for_backward(
 
 
 def _saved_tensors(outputs: list[torch.Tensor]) -> Iterator[torch.Tensor | None]:
-    """Yields the tensors that autograd saved for a backward, in the form in which autograd stores them. Does not run
-    unpack hooks, such as the hooks of checkpointing."""
+    """Yields the tensors that autograd saved for a backward pass, in the form in which autograd stores them. Does not
+    run unpack hooks, such as the hooks of checkpointing."""
     for node in nodes_behind(outputs):
         for name in dir(node):
             if name.startswith("_raw_saved_"):

@@ -141,7 +141,7 @@ class CudaLanes:
 
 
 class CudaDevice:
-    """A CUDA or ROCm device. Uses torch.cuda."""
+    """The `CaptureDevice` of a CUDA or ROCm device: captures and replays graphs by `torch.cuda`."""
 
     type = "cuda"
 
