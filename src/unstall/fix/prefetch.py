@@ -43,7 +43,7 @@ def prefetch(
     The loader must not depend on which thread fetches. It must not require that a step ends before the next batch is
     fetched.
 
-    Only one thread may use an iterator at a time. If two threads ask the same iterator for a batch at the same time,
+    Only one thread at a time may use an iterator. If two threads ask the same iterator for a batch at the same time,
     one of them gets a UsageError, and no batch is lost.
 
     Args:

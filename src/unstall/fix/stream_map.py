@@ -59,7 +59,7 @@ def stream_map(
     called with them, and the program has not taken their results. If device memory runs out, the number of items in
     flight is reduced. The call that ran out of memory is then repeated with the same random state.
 
-    Only one thread may use an iterator at a time. If two threads ask the same iterator for a result at the same time,
+    Only one thread at a time may use an iterator. If two threads ask the same iterator for a result at the same time,
     one of them gets a UsageError, and no result is lost.
 
     Args:

@@ -40,7 +40,7 @@ def inspect_kernel(
     Races are found even if the results of this run are right. The report describes only this launch. With other
     arguments, the kernel may take other branches.
 
-    Several Python threads may call `inspect_kernel` at the same time. The calls then run one after the other, because a
+    Several threads may call `inspect_kernel` at the same time. The calls then run one after the other, because a
     process has only one simulator.
 
     Args:
