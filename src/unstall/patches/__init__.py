@@ -1,1 +1,3 @@
-"""Reads the user's source files, if this is allowed, and makes patches of these files for findings."""
+"""Patches of the user's source files that mend what a finding reports. Reads a source file only if
+the user allowed it.
+"""

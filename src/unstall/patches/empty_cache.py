@@ -17,7 +17,8 @@ _CLOCKS = (
 
 
 def without_empty_cache(module: Module, line: int) -> tuple[list[Edit], str] | str:
-    """Returns (edits, note). The edits remove the statement `torch.cuda.empty_cache()` at a line. The note is "".
+    """Returns `(edits, note)`. The edits remove the statement `torch.cuda.empty_cache()` from line
+    number `line` of a file. The note is "".
 
     If the statement cannot be removed, returns a phrase that says why.
     """
@@ -40,7 +41,9 @@ def without_empty_cache(module: Module, line: int) -> tuple[list[Edit], str] | s
 
 
 def _is_alone(module: Module, statement: ast.stmt) -> bool:
-    """Returns whether the statement is the only statement of its block."""
+    """Returns whether `statement` is the only statement of its block, so that its removal would
+    leave the block empty.
+    """
     parent = module.parents[statement]
     blocks = (getattr(parent, name, None) for name in ("body", "orelse", "finalbody"))
     return any(block == [statement] for block in blocks)

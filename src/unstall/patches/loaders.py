@@ -1,4 +1,6 @@
-"""Finds the calls that make the DataLoader of a loop: in the loop's function, or in the callers of this function."""
+"""Finds the calls `DataLoader(…)` that make the DataLoader over which a loop runs. Searches the
+function that contains the loop, and the callers of this function.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,16 @@ _AROUND_A_LOADER = ("enumerate", "tqdm")
 
 
 def loaders_around(module: Module, moves: list[ast.Call]) -> list[ast.Call]:
-    """Returns the calls that make the DataLoader of the innermost loop around `moves`.
+    """Returns the calls `DataLoader(…)` that make the DataLoader of the innermost loop around
+    `moves`.
 
-    If the loop's function gets its DataLoader as an argument and is called several times, there may be several
-    DataLoaders. Returns [] if one of the DataLoaders is not known. Also returns [] if a call in `moves` copies
-    something that is not a batch of the loop.
+    There are several such calls if a parameter of the loop's function passes the DataLoader, and
+    the calls of the function pass different ones. Returns [] if one of the DataLoaders is not
+    known. Also returns [] if a call in `moves` copies something that is not a batch of the loop.
 
     Args:
         module: The file.
-        moves: The calls in the loop that copy its batches to the device.
+        moves: The calls in the loop that copy its batches to the device, such as `x.to(device)`.
     """
     loop = next((each for each in module.above(moves[0]) if isinstance(each, Loop)), None)
     if not isinstance(loop, ast.For):
@@ -50,9 +53,9 @@ def loaders_around(module: Module, moves: list[ast.Call]) -> list[ast.Call]:
 
 
 def _made(module: Module, scope: ast.AST, name: str) -> ast.Call | None:
-    """Returns the call that makes the DataLoader in the variable `name`.
+    """Returns the call `DataLoader(…)` whose result the variable `name` of `scope` holds.
 
-    Returns None if `scope` assigns the variable more than once, or assigns something that is not such a call.
+    Returns None if `scope` assigns the variable more than once, or assigns something else to it.
     """
     made = [
         node.value
@@ -65,11 +68,13 @@ def _made(module: Module, scope: ast.AST, name: str) -> ast.Call | None:
 
 
 def _passed(module: Module, scope: ast.AST, name: str) -> list[tuple[ast.AST, str]] | None:
-    """Returns, for each call of the function `scope`, the variable that the call passes as the parameter `name`.
+    """Returns, for each call of the function `scope`, the variable that the call passes as the
+    parameter `name`.
 
     Returns:
-        A list of (scope of the call, name of the variable). [] if the variable of one call is not known. None if
-        `scope` is not a function with this parameter.
+        A list of `(caller, variable)`: the function (or the module) that contains the call, and the
+        name of the variable. [] if some call passes something else than a variable. None if `scope`
+        is not a function with this parameter.
     """
     if not isinstance(scope, ast.FunctionDef):
         return None

@@ -1,5 +1,5 @@
-"""Finds where a line of a recorded run is in the current file. The file may have changed since the run, for example by
-another patch.
+"""Finds where a source line of a recorded run is in the current version of its file. The file may
+have changed since the run, for example by another patch.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class RanLine:
     """A source line that was executed during a recorded run.
 
     Attributes:
-        digest: The digest of the line's text.
-        functions: The functions in which the line ran. There are several if an inner function, such as a lambda, is on
-            the same line.
+        digest: The digest of the line's text, as `line_digests.digest_of` returns it.
+        functions: The names of the functions in which the line ran. There are several if an inner
+            function, such as a lambda, is on the same line.
     """
 
     digest: int
@@ -30,13 +30,16 @@ class RanLine:
 
 
 def line_now(line: int, ran: Mapping[int, RanLine], text: str) -> int | None:
-    """Returns the current number of a line, in a file that may have changed since the run.
+    """Returns the current number of a source line of a recorded run. The file may have changed
+    since the run.
 
-    Returns None if the line no longer exists, or cannot be distinguished from other lines with the same text.
+    Returns None if the line no longer exists, or cannot be distinguished from other lines with the
+    same text.
 
-    Of the old file, only the lines that ran are known. A current line counts as the old line if it has the same text,
-    is in a function of the same name, and lies between the same two neighbours as the old line. The neighbours are the
-    nearest other lines that ran and whose current numbers are certain.
+    Of the old file, only the lines that ran are known. A current line counts as the old line if it
+    has the same text, is in a function of the same name, and lies between the same two neighbours
+    as the old line. The neighbours are the nearest line before it and the nearest line after it
+    that ran and whose current numbers are certain.
 
     Args:
         line: The line's number during the run.
@@ -56,9 +59,13 @@ def line_now(line: int, ran: Mapping[int, RanLine], text: str) -> int | None:
 
 
 def _candidates(ran: Mapping[int, RanLine], digests: list[int], text: str) -> dict[int, list[int]]:
-    """Returns, for each line that ran, the numbers of the current lines that may be the same line.
+    """Returns, for each line that ran, the numbers of the current lines that may be the same line:
+    lines that have the same text and are in a function of the same name.
 
-    A current line may be the same line if it has the same text and is in a function of the same name.
+    Args:
+        ran: All lines of the file that ran, by their numbers during the run.
+        digests: The digest of each current line, in order.
+        text: The current text of the file.
     """
     inside = _functions(text)
     of: dict[int, list[int]] = defaultdict(list)
@@ -73,14 +80,21 @@ def _candidates(ran: Mapping[int, RanLine], digests: list[int], text: str) -> di
 
 
 def _between(line: int, may_be: Mapping[int, list[int]], end: tuple[int, int]) -> tuple[tuple[int, int], ...]:
-    """Finds the nearest line before `line`, and the nearest line after it, whose current numbers are certain.
+    """Finds the nearest line before `line`, and the nearest line after it, whose current numbers
+    are certain.
 
-    If the current number of `line` itself is certain, both results are `line`. A current number is certain if only one
-    current line fits, and if the order of the lines has not changed there.
+    If the current number of `line` itself is certain, both results are `line`. A current number is
+    certain if only one current line may be the old line, and if the lines around it are still in
+    the same order.
+
+    Args:
+        line: The line's number during the run.
+        may_be: For each line that ran, the numbers of the current lines that may be the same line.
+        end: The `after` to return if no line after `line` is certain.
 
     Returns:
-        (before, after). Each is a pair (number during the run, current number). If there is no line before, `before` is
-        (0, 1). If there is no line after, `after` is `end`.
+        `(before, after)`. Each is a pair (number during the run, current number). If no line before
+        `line` is certain, `before` is (0, 1).
     """
     taken = Counter(now for each in may_be.values() for now in each)
     sure = [(number, may_be[number][0]) for number in sorted(may_be) if len(may_be[number]) == 1]
@@ -103,7 +117,8 @@ def _in_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _functions(text: str) -> dict[int, str]:
-    """Maps each line that is in a function to the name of the innermost function.
+    """Maps the number of each line that is in a function to the name of the innermost function
+    around it.
 
     Raises:
         SyntaxError: The text is not valid Python.

@@ -1,7 +1,8 @@
-"""Makes a patch for a finding if its line has a form for which an edit is known. Otherwise says why there is no patch.
+"""Makes a patch for a finding if an edit for the form of the finding's source line is known.
+Otherwise says why there is no patch.
 
-A line that has only a similar form gets no patch. Edits never change results: if a result could differ in its last bit,
-there is no patch.
+A line whose form is only similar gets no patch. Edits never change what the program computes, not
+even in the last bit.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ class Patch:
     """A patch for the user's source.
 
     Attributes:
-        diff: A unified diff, for `git apply` or `patch -p1` in the opened folder.
-        note: A note for the reader of the patch.
+        diff: A unified diff. `git apply` or `patch -p1` applies it, in the folder `Source.folder`.
+        note: What the user must know when using the patch; "" if there is nothing to say.
     """
 
     diff: str
@@ -31,7 +32,9 @@ class Patch:
 
 
 Found = tuple[list[Edit], str] | str
-"""Edits and a note about them, or a phrase that says why there are no edits."""
+"""Either `(edits, note)`, or a phrase that says why there are no edits. `note` is text that the
+user should read before applying the edits, or "".
+"""
 _KNOWN: Mapping[str, Callable[[Module, int], Found]] = {
     "pageable-copy": uploaded,
     "blocking-copy": perhaps_pinned,
@@ -45,8 +48,9 @@ def patch_for(finding: Finding, source: Source | str, beside: Iterable[Finding] 
 
     Args:
         finding: The finding.
-        source: The file of the finding's line, or a phrase that says why it was not read.
-        beside: Other findings of the run at the same line.
+        source: The file that contains the finding's line, or a phrase that says why this file was
+            not read.
+        beside: The other findings of the same run at the same line.
     """
     where = finding.where
     make = _KNOWN.get(finding.rule)
@@ -72,7 +76,9 @@ def patch_for(finding: Finding, source: Source | str, beside: Iterable[Finding] 
 
 
 def _reads_back(finding: Finding) -> bool:
-    """Returns whether a finding is a wait for the device. Every blocking copy to the host causes such a finding."""
+    """Returns whether `finding` is a wait of the host for the device. Every blocking copy to the
+    host causes such a finding.
+    """
     return finding.rule.startswith("sync-") and finding.rule != "sync-tensor"
 
 

@@ -1,7 +1,8 @@
-"""Reads Python files that a trace names, if they are below folders that the user opened.
+"""Reads the Python files whose paths stand in a trace, if they are below folders that the user
+opened.
 
-A trace is untrusted, and so are the names in it. All links are followed first. A file is read only if the resulting
-path lies below one of the folders.
+A trace is untrusted, and so are the paths in it. All symbolic links in a path are followed first. A
+file is read only if the path that results lies below one of the opened folders.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ class Source:
 
     Attributes:
         name: The file's path relative to `folder`, with forward slashes.
-        folder: The folder that the user opened.
+        folder: The folder that the user opened and below which the file is.
         text: The file's text.
-        changed_ns: The time when the file was last written, as st_mtime_ns.
+        changed_ns: The time when the file was last written, in ns since 1970 (st_mtime_ns).
     """
 
     name: str
@@ -38,11 +39,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """A line of a file, with the lines before and after it.
+    """A line of a file, with some lines before and after it.
 
     Attributes:
-        first: Number of the first line of `lines`.
-        lines: The lines; empty if they cannot be shown.
+        first: Number of the first line in `lines`, counted from 1; 0 if the lines cannot be shown.
+        lines: The text of the lines; empty if they cannot be shown.
         line: Number of the line that the excerpt is about.
         why_not: Why the lines cannot be shown; "" if they can.
     """
@@ -54,15 +55,16 @@ class Excerpt:
 
 
 def read_source(file: str, folders: Sequence[Path], *, by_ending: bool = False) -> Source | str:
-    """Reads the Python file that has the path `file` in a trace.
-
-    If the file was not read, returns a phrase that says why.
+    """Reads the Python file that has the path `file` in a trace. Returns a phrase that says why if
+    the file cannot be read.
 
     Args:
-        file: The path in the trace: absolute, or relative to the program's folder.
-        folders: The folders below which files may be read.
-        by_ending: Whether to also try only the last parts of the path, because the folders may hold a copy of the
-            program. Library files are never found in this way, because a file of the program may have the same name.
+        file: The path in the trace: absolute, or relative to the folder in which the traced program
+            was started.
+        folders: The folders below which files may be read. They are searched in order.
+        by_ending: Whether to also search the folders for the last parts of the path, such as
+            `model/train.py`. This finds the file in a copy of the program. Files of libraries are
+            never searched for in this way, because a file of the program may have the same name.
     """
     if not file.endswith(".py") or "\0" in file:
         return "it is no file of Python"
@@ -79,8 +81,8 @@ def read_source(file: str, folders: Sequence[Path], *, by_ending: bool = False) 
 
 
 def path_below(file: str, folder: Path) -> Path | None:
-    """Finds a Python file below a folder, given the file's path in a trace. Follows all links, and does not open the
-    file.
+    """Returns the path of the Python file below `folder` that has the path `file` in a trace.
+    Symbolic links in the returned path have been followed. The file is not opened.
 
     Returns None if there is no such file below the folder.
     """
@@ -98,7 +100,15 @@ def path_below(file: str, folder: Path) -> Path | None:
 
 
 def excerpt(source: Source | str, line: int, around: int = _AROUND) -> Excerpt:
-    """Returns a line of a file, with up to `around` lines before it and after it. Line numbers begin at 1."""
+    """Returns line number `line` of a file, with up to `around` lines before it and after it. Line
+    numbers begin at 1.
+
+    Args:
+        source: The file, or a phrase that says why it was not read. With a phrase, the excerpt has
+            no lines.
+        line: The number of the line.
+        around: How many lines to take before the line, and how many after it.
+    """
     if isinstance(source, str):
         return Excerpt(0, (), line, f"not shown: {source}")
     lines = source.text.split("\n")
@@ -109,7 +119,15 @@ def excerpt(source: Source | str, line: int, around: int = _AROUND) -> Excerpt:
 
 
 def _names(file: str, root: Path, *, by_ending: bool) -> list[PurePosixPath]:
-    """Returns the possible paths, relative to `root`, of a file whose path in a trace is `file`."""
+    """Returns the paths, relative to `root`, at which the file may be that has the path `file` in a
+    trace.
+
+    Args:
+        file: The path in the trace.
+        root: The folder below which files may be read, with links followed.
+        by_ending: Whether to also return each ending of the path, such as `model/train.py` and
+            `train.py`.
+    """
     path = PurePosixPath(file.replace("\\", "/"))
     if path.is_absolute():
         below = [PurePosixPath(path.relative_to(root.as_posix()))] if path.is_relative_to(root.as_posix()) else []
@@ -121,7 +139,9 @@ def _names(file: str, root: Path, *, by_ending: bool) -> list[PurePosixPath]:
 
 
 def _read(root: Path, name: PurePosixPath) -> Source | str:
-    """Returns the file, or a phrase that says why it was not read. Returns "" if there is no such file."""
+    """Returns the file `name` below `root`, or a phrase that says why it was not read. Returns ""
+    if there is no such file.
+    """
     try:
         path = (root / name).resolve(strict=True)
         if not path.is_relative_to(root):

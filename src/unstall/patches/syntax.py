@@ -1,4 +1,4 @@
-"""A Python file's syntax tree together with its text, and edits of the text."""
+"""A Python file as a syntax tree together with its text, and edits of the text."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import TypeVar
 Node = TypeVar("Node", bound=ast.AST)
 Loop = ast.For | ast.AsyncFor | ast.While
 UNKNOWN = "none is known for findings of this kind"
-"""The reason why there is no patch, if patches for this kind of finding are not known."""
+"""The phrase that says why there is no patch if patches for this kind of finding are not known."""
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.Module)
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Replaces the bytes from `start` to `end` of a UTF-8 file by `text`."""
+    """An edit of a UTF-8 file: replaces the bytes from offset `start` up to offset `end` by `text`.
+    """
 
     start: int
     end: int
@@ -25,10 +26,11 @@ class Edit:
 
 
 class Module:
-    """A parsed Python file.
+    """A parsed Python file. Each method's argument `node` is a node of the file's syntax tree.
 
     Raises:
-        SyntaxError: The file is not valid Python, or has unusual line ends.
+        SyntaxError: The file is not valid Python, has line ends other than LF and CR LF, or begins
+            with a byte order mark.
     """
 
     def __init__(self, text: str) -> None:
@@ -50,7 +52,7 @@ class Module:
         return starts
 
     def at(self, line: int, kind: type[Node]) -> list[Node]:
-        """Returns the nodes of class `kind` that begin or end on a line."""
+        """Returns the nodes of class `kind` that begin or end on line number `line`."""
         return [
             node
             for node in ast.walk(self.tree)
@@ -58,37 +60,41 @@ class Module:
         ]
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Yields the nodes that contain a node, beginning with the innermost."""
+        """Yields the nodes that contain `node`, from the innermost to the outermost."""
         while (parent := self.parents.get(node)) is not None:
             yield parent
             node = parent
 
     def scope(self, node: ast.AST) -> ast.AST:
-        """Returns the innermost function, class or module that contains a node."""
+        """Returns the innermost function, lambda, class or module that contains `node`."""
         return next(each for each in self.above(node) if isinstance(each, SCOPES))
 
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
-        """Returns (start, end) of a node's text in the file, as offsets in bytes."""
+        """Returns `(start, end)`: where the text of `node` begins and ends in the file, as offsets
+        in bytes.
+        """
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         starts = self._line_starts
         return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
 
     def source(self, node: ast.expr | ast.stmt) -> str:
-        """Returns the text of a node."""
+        """Returns the source text of `node`."""
         start, end = self.span(node)
         return self.data[start:end].decode()
 
     def indent(self, node: ast.stmt) -> str | None:
-        """Returns the indentation of a statement; None if other text precedes the statement on its line."""
+        """Returns the white space before the statement `node` on its first line. Returns None if
+        other text precedes the statement on this line.
+        """
         start = self._line_starts[node.lineno - 1]
         before = self.data[start : start + node.col_offset].decode()
         return None if before.strip() else before
 
     def line_end(self, node: ast.stmt) -> int | None:
-        """Returns the offset in bytes after the last line of a statement.
+        """Returns the offset, in bytes, of the line after the statement `node`.
 
-        Returns None if code follows the statement on this line. A comment may follow.
+        Returns None if other code follows the statement on its last line. A comment may follow.
         """
         assert node.end_lineno is not None
         _, end = self.span(node)
@@ -99,9 +105,9 @@ class Module:
 
     @cached_property
     def _imported(self) -> dict[str, str]:
-        """Maps imported names to full names: {"DataLoader": "torch.utils.data.DataLoader"}.
+        """A dict from imported names to full names: {"DataLoader": "torch.utils.data.DataLoader"}.
 
-        Omits names that the file also defines in another way.
+        It omits names that the file also defines in another way.
         """
         names: dict[str, str] = {}
         for node in ast.walk(self.tree):
@@ -117,7 +123,10 @@ class Module:
         return names
 
     def bound(self, within: ast.AST) -> list[str]:
-        """Returns the names of variables, functions, classes and parameters that a node defines. Omits imports."""
+        """Returns the names of the variables, functions, classes and parameters that are defined
+        within `within`. A name that is defined several times is returned several times. Imported
+        names are omitted.
+        """
         names = []
         for node in ast.walk(within):
             if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
@@ -129,8 +138,8 @@ class Module:
         return names
 
     def dotted(self, node: ast.expr) -> str:
-        """Returns the full name of the object that an expression names, such as "torch.cuda.synchronize". Returns "" if
-        the name is not known.
+        """Returns the full name of what the expression `node` names, such as
+        "torch.cuda.synchronize". Returns "" if the name does not begin with an imported name.
         """
         parts = []
         while isinstance(node, ast.Attribute):
@@ -141,11 +150,15 @@ class Module:
         return ".".join([self._imported[node.id], *reversed(parts)])
 
     def calls(self, node: ast.expr, *names: str) -> bool:
-        """Returns whether `node` calls a function whose full name, such as "torch.randn", is in `names`."""
+        """Returns whether `node` is a call of a function whose full name, such as "torch.randn", is
+        in `names`.
+        """
         return isinstance(node, ast.Call) and self.dotted(node.func) in names
 
     def with_argument(self, call: ast.Call, argument: str) -> Edit:
-        """Returns an edit that adds an argument, such as "pin_memory=True", after the last argument of a call."""
+        """Returns an edit that adds the argument `argument`, such as "pin_memory=True", to the end
+        of a call's arguments.
+        """
         _, end = self.span(call)
         inside = [*call.args, *(keyword.value for keyword in call.keywords)]
         if not inside:
@@ -158,7 +171,8 @@ class Module:
         return Edit(behind, behind, f", {argument}")
 
     def edited(self, edits: list[Edit]) -> str:
-        """Returns the text of the file after the edits. The edits must not overlap.
+        """Returns the text of the file after `edits` were made. The edits must not overlap. Their
+        offsets are those of the file before any edit.
 
         Raises:
             SyntaxError: The new text is not valid Python.
@@ -172,10 +186,12 @@ class Module:
 
 
 def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
-    """Returns the value of the keyword argument `name` of a call. Returns None if the call lacks this argument."""
+    """Returns the value of the keyword argument `name` of `call`. Returns None if the call lacks
+    this argument.
+    """
     return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
 def names_in(node: ast.AST) -> set[str]:
-    """Returns the names of all variables within a node."""
+    """Returns the names of all variables that `node` contains."""
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}

@@ -1,5 +1,6 @@
-"""Edits for copies to the device. The new code pins the source and does not wait, or it makes the tensor on the device
-without a copy.
+"""Edits of source lines that copy tensors to the device. With an edit, the program pins the tensor
+and the copy does not make the host wait, or the program makes the tensor on the device without a
+copy.
 """
 
 from __future__ import annotations
@@ -31,18 +32,20 @@ _UNKNOWN_SOURCE = (
 
 
 def uploaded(module: Module, line: int) -> tuple[list[Edit], str] | str:
-    """Returns edits of a line that copies tensors to the device, and a note about the edits.
+    """Returns `(edits, note)` for a line that copies tensors to the device. `note` is text for the
+    user of the edits, or "". If no edit is known, returns a phrase that says why.
 
-    If possible, the edited line makes the tensors on the device. Otherwise, the edited line copies the tensors without
-    waiting, and the tensors are pinned: by the loop's DataLoader, or where they are made. If neither is possible,
-    returns a phrase that says why.
+    If possible, the edited line makes the tensors on the device. If not, the line copies the
+    tensors with `non_blocking=True`, and the edits also pin the tensors: by the loop's DataLoader,
+    or in the lines that make them.
     """
     return _uploaded(module, line, _pinned)
 
 
 def perhaps_pinned(module: Module, line: int) -> tuple[list[Edit], str] | str:
-    """Like `uploaded`, for tensors that may be pinned already. If it is not known where to pin them, the edited line
-    only copies without waiting.
+    """Does what `uploaded` does, for tensors that may be pinned already. If no edit is known that
+    pins the tensors, the line copies them with `non_blocking=True`, and the note says that this
+    helps only if they are pinned.
     """
 
     def pin(module: Module, moves: list[ast.Call]) -> tuple[list[Edit], str]:
@@ -81,10 +84,11 @@ def _uploaded(
 
 
 def made_on_device(module: Module, line: int) -> tuple[list[Edit], str] | str:
-    """Returns (edits, note) for a line that makes constants by `torch.tensor(0.5, device=…)`. The note is "".
+    """Returns `(edits, note)` for a line that makes constants by `torch.tensor(0.5, device=…)`. The
+    note is "".
 
-    The edited line calls `torch.full`, which makes the same tensor on the device without a copy. If the line cannot be
-    edited, returns a phrase that says why.
+    The edited line calls `torch.full`, which makes the same tensor on the device without a copy. If
+    the line cannot be edited, returns a phrase that says why.
     """
     made = _makers(module, line)
     edits = [edit for call in made if (edit := _filled(module, call)) is not None]
@@ -96,7 +100,7 @@ def made_on_device(module: Module, line: int) -> tuple[list[Edit], str] | str:
 
 
 def _makers(module: Module, line: int) -> list[ast.Call]:
-    """Returns the calls at a line that make a tensor from Python values."""
+    """Returns the calls of `torch.tensor` and `torch.as_tensor` at a line."""
     return [call for call in module.at(line, ast.Call) if module.calls(call, "torch.tensor", "torch.as_tensor")]
 
 
@@ -140,10 +144,11 @@ def _is_device(node: ast.expr) -> bool:
 
 
 def _made(module: Module, move: ast.Call) -> list[Edit] | str:
-    """Returns edits that make the tensor x of x.to(device) on the device, if x is a call that makes a tensor.
+    """Returns edits of `move`, a call such as `x.to(device)`, that make the tensor on the device,
+    if x is itself a call that makes a tensor, such as `torch.zeros(8)`.
 
-    Returns [] if x is anything else. Returns a phrase if the call makes random numbers: on the device,
-    the numbers would differ from those on the CPU.
+    Returns [] if x is anything else. Returns a phrase if x makes random numbers: those made on the
+    device would differ from those made on the CPU.
     """
     assert isinstance(move.func, ast.Attribute)
     make = move.func.value
@@ -173,7 +178,9 @@ def _made(module: Module, move: ast.Call) -> list[Edit] | str:
 
 
 def _filled(module: Module, call: ast.Call) -> Edit | None:
-    """Returns an edit from torch.tensor(0.5, device=…) to torch.full, with the same dtype. None for other calls."""
+    """Returns an edit of `call`, such as `torch.tensor(0.5, device=…)`, that calls `torch.full`
+    with the same dtype. Returns None for calls of another form.
+    """
     value = _number(call)
     kept = [keyword for keyword in call.keywords if keyword.arg in ("device", "dtype")]
     if value is None or keyword_of(call, "device") is None or len(kept) != len(call.keywords):
@@ -191,8 +198,8 @@ def _named_full(module: Module, call: ast.Call) -> Edit:
 
 
 def _number(call: ast.Call) -> ast.expr | None:
-    """Returns the only argument of a call such as torch.tensor(0.5), if it is a number or a bool. Otherwise returns
-    None.
+    """Returns the only positional argument of `call`, such as 0.5 in `torch.tensor(0.5)`, if it is
+    a number or a bool. Otherwise returns None.
     """
     if len(call.args) != 1 or not isinstance(call.func, ast.Attribute):
         return None
@@ -203,13 +210,22 @@ def _number(call: ast.Call) -> ast.expr | None:
 
 
 def _pinned(module: Module, moves: list[ast.Call]) -> tuple[list[Edit], str] | str:
-    """Returns edits that pin what `moves` copies, and a note. Returns a phrase if no edits are known."""
+    """Returns `(edits, note)`. The edits pin the tensors that `moves` copies. Returns a phrase that
+    says why if no edits are known.
+
+    Args:
+        module: The file.
+        moves: Calls such as `x.to(device)`.
+    """
     loaders = loaders_around(module, moves)
     return _pinned_by(module, loaders) if loaders else _pinned_where_made(module, moves)
 
 
 def _pinned_by(module: Module, loaders: list[ast.Call]) -> tuple[list[Edit], str] | str:
-    """Returns edits of the calls that make a loop's DataLoader. With the edits, the DataLoader pins its batches."""
+    """Returns `(edits, note)`. The edits change the calls `loaders`, which make the DataLoader of a
+    loop, so that the DataLoader pins its batches. Returns a phrase that says why if there are no
+    such edits.
+    """
     edits = []
     for loader in loaders:
         if len(loader.args) > _BEFORE_PIN_MEMORY or any(keyword.arg is None for keyword in loader.keywords):
@@ -227,7 +243,12 @@ def _pinned_by(module: Module, loaders: list[ast.Call]) -> tuple[list[Edit], str
 
 
 def _pinned_where_made(module: Module, moves: list[ast.Call]) -> tuple[list[Edit], str] | str:
-    """Returns edits of the calls that make the copied tensors, if each is made once, on the host, outside the loop."""
+    """Returns `(edits, note)`. The edits pin each tensor that `moves` copies, in the call that
+    makes it.
+
+    Returns a phrase that says why if a tensor is not made exactly once, on the host, outside the
+    loop.
+    """
     made: dict[str, ast.Call] = {}
     for move in moves:
         assert isinstance(move.func, ast.Attribute)
@@ -241,9 +262,11 @@ def _pinned_where_made(module: Module, moves: list[ast.Call]) -> tuple[list[Edit
 
 
 def _made_once(module: Module, move: ast.Call, name: str) -> ast.Call | None:
-    """Returns the call that makes the tensor in the variable `name`.
+    """Returns the call that makes the tensor in the variable `name`, which the call `move` copies
+    to the device.
 
-    Returns None if the variable may hold another tensor, or if the call is in a loop: pinning takes longer than a copy.
+    Returns None if the variable may hold another tensor. Also returns None if the call that makes
+    the tensor is in a loop: pinning takes longer than a copy.
     """
     if module.bound(module.tree).count(name) != 1:
         return None
