@@ -1,1 +1,3 @@
-"""Magics for notebooks: `%%unstall` and `%unstall_bench`."""
+"""The commands `%%unstall` and `%unstall_bench` for IPython notebooks (notebooks call such commands
+magics).
+"""

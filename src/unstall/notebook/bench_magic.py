@@ -38,7 +38,7 @@ _OPTION = re.compile(r"\s*(--[a-z-]+)(?:\s+|=)(\S+)\s*")
 
 @dataclass(frozen=True)
 class BenchMagic:
-    """The magic `%unstall_bench` of one IPython shell."""
+    """Implements the magic `%unstall_bench` for one IPython shell."""
 
     shell: Shell
 
@@ -75,8 +75,12 @@ class BenchMagic:
 
 
 def _parsed(line: str, cell: str | None) -> tuple[list[str], dict[str, Any]]:
-    """Returns (statements, options) of the magic. Raises UsageError if an option is unknown, or if a statement is
-    missing.
+    """Returns `(statements, options)`, which it reads from the text of the magic. `statements` are
+    the statements to measure. `options` maps the name of each given option, such as "max_seconds",
+    to its value.
+
+    Raises:
+        UsageError: An option is unknown, has no value or a wrong value, or a statement is missing.
     """
     options: dict[str, Any] = {}
     while match := _OPTION.match(line):

@@ -27,7 +27,7 @@ _HEIGHT_PX = 720
 
 @dataclass(frozen=True)
 class CellMagic:
-    """The magic `%%unstall` of one IPython shell."""
+    """Implements the magic `%%unstall` for one IPython shell."""
 
     shell: Shell
 
@@ -53,7 +53,9 @@ class CellMagic:
 
 @dataclass(frozen=True)
 class Framed:
-    """A report. A notebook shows the report as HTML in a separate frame. A terminal shows the report as text."""
+    """Wraps a report, so that a notebook shows the report as HTML in a separate frame. A terminal
+    shows the report as text.
+    """
 
     report: Report
 
@@ -70,11 +72,13 @@ class Framed:
 
 
 def without_body(lines: list[str]) -> list[str]:
-    """Changes `%%unstall` to `%unstall` in the lines of a cell that has no code below `%%unstall`. Returns the lines of
-    the cell.
+    """Returns the lines of a cell, changed so that `%%unstall --help` works in a cell with no other
+    text.
 
-    Without this change, IPython refuses `%%unstall --help`, because the cell has no code. IPython calls this function
-    as an input transformer.
+    If the first line begins with `%%unstall` and all other lines are blank, `%%unstall` is changed
+    to `%unstall`. Without this change, IPython refuses the cell, because it has no code. All other
+    cells are returned unchanged. IPython calls this function on the lines of each cell (an input
+    transformer of IPython).
     """
     first, *rest = lines or [""]
     alone = re.match(r"%%unstall(?=\s|$)", first) and not "".join(rest).strip()
@@ -112,7 +116,13 @@ def _parser() -> _MagicParser:
 
 
 def _parse(line: str) -> dict[str, Any]:
-    """Returns the options given on the magic's line. Raises IPython's UsageError if they are wrong."""
+    """Returns the options in `line`, the text after `%%unstall`: a dict from the name of an option
+    to its value. It omits options that are not given.
+
+    Raises:
+        UsageError: The text has an unknown option, or a wrong value. This is the UsageError of
+            IPython.
+    """
     from unstall.document.formats import format_of
 
     try:
@@ -125,10 +135,11 @@ def _parse(line: str) -> dict[str, Any]:
 
 
 def _begin(options: dict[str, Any]) -> Recording | VirtualGpu:
-    """Starts to record the cell, and returns the recording. If this process has a virtual GPU, the virtual GPU makes
-    the recording.
+    """Starts to record the cell, and returns the recording. If this process has a virtual GPU, the
+    virtual GPU makes the recording.
 
-    Raises IPython's UsageError if recording cannot start.
+    Raises:
+        UsageError: The recording cannot start. This is the UsageError of IPython.
     """
     from unstall.recording.in_process import record
 
@@ -139,11 +150,12 @@ def _begin(options: dict[str, Any]) -> Recording | VirtualGpu:
 
 
 def _virtual(options: dict[str, Any]) -> VirtualGpu | None:
-    """Starts a recording by this process's virtual GPU, and returns the recording. Returns None if the process has no
-    virtual GPU.
+    """Starts a recording by this process's virtual GPU, and returns the recording. Returns None if
+    the process has no virtual GPU.
 
-    Raises UsageError if the process has a virtual GPU and `options` is not empty. The options do not apply to a virtual
-    GPU.
+    Raises:
+        UsageError: The process has a virtual GPU and `options` is not empty. A virtual GPU accepts
+            no options.
     """
     from unstall.virtual.machine import current
 
@@ -159,9 +171,11 @@ def _virtual(options: dict[str, Any]) -> VirtualGpu | None:
 
 
 def _compile(shell: Shell, line: str, cell: str) -> tuple[CodeType, CodeType | None]:
-    """Returns (body, last): the code of the cell without its last expression, and the code of that expression.
+    """Returns `(body, last)`. `body` is the code of the cell without its last expression, `last`
+    the code of this expression. `last` is None if the cell does not end with an expression.
 
-    `last` is None if the cell does not end with an expression. Raises SyntaxError if the cell is not valid code.
+    Raises:
+        SyntaxError: The cell is not valid code.
     """
     # A comment replaces the magic's own line, so that line numbers match those in the notebook.
     numbered = cell if cell.lstrip().startswith("%%") else f"# %%unstall {line}\n{cell}"
@@ -176,8 +190,9 @@ def _compile(shell: Shell, line: str, cell: str) -> tuple[CodeType, CodeType | N
 def _number(shell: Shell) -> int:
     """Returns the number of the running cell.
 
-    Some versions of IPython increment `shell.execution_count` before they run a cell. So the number is taken from the
-    call stack, which contains the file name of the cell's code.
+    Some versions of IPython increment `shell.execution_count` before they run a cell. So the number
+    is taken from the call stack, in which the file name of the cell's code stands. If no frame
+    there belongs to a cell, returns `shell.execution_count`.
     """
     frame = sys._getframe()
     while frame.f_back is not None:
@@ -189,9 +204,10 @@ def _number(shell: Shell) -> int:
 
 
 def _show(recording: Recording | VirtualGpu, files: Sequence[str]) -> None:
-    """Displays the report and writes it to `files`. If there is no report, prints the reason to stderr.
+    """Displays the report of the recording and writes it to `files`. The ending of a file's name
+    chooses the format. If there is no report, prints the reason to stderr.
 
-    Does not raise, so that the cell's own result or exception is not lost.
+    Does not raise, so that the result or the exception of the cell's code is not lost.
     """
     from unstall.document.plain import plain
 

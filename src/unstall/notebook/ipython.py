@@ -1,4 +1,6 @@
-"""The parts of IPython that unstall uses. Only code that runs in a notebook imports IPython."""
+"""The parts of IPython that unstall uses. unstall does not import IPython unless it runs in a
+notebook.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any, Protocol
 
 
 class Shell(Protocol):
-    """The members of IPython's `InteractiveShell` that unstall uses."""
+    """The members of `IPython.core.interactiveshell.InteractiveShell` that unstall uses."""
 
     compile: Any
     execution_count: int
@@ -23,11 +25,19 @@ class Shell(Protocol):
 
 
 def usage_error(magic: str, error: Exception) -> Exception:
-    """Returns IPython's UsageError with the text "magic: error". A notebook shows such an error as one line."""
+    """Returns IPython's UsageError with the text "MAGIC: ERROR", such as "%%unstall: no GPU". A
+    notebook shows a UsageError as one line, without a stack.
+
+    Args:
+        magic: The name of the magic, such as "%%unstall".
+        error: The exception whose text the UsageError gets.
+    """
     made: Exception = import_module("IPython.core.error").UsageError(f"{magic}: {error}")
     return made
 
 
 def display(what: object) -> None:
-    """Shows an object below the cell, in the richest form that the notebook supports."""
+    """Shows `what` below the running cell, in the richest form that the notebook supports, such as
+    HTML.
+    """
     import_module("IPython.display").display(what)
