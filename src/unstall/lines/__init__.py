@@ -1,1 +1,4 @@
-"""Records which source line each thread runs. Reads frames at calls, or follows threads with the line clock."""
+"""Records which source line each thread of the program runs. The parts are functions that read the
+stack of frames when a call is made, and the line clock, which follows each thread from line to
+line.
+"""

@@ -1,19 +1,22 @@
 """The line clock: records which line of the user's code each thread executes at any time.
 
-The recorder `torch` uses this clock to get the exact line of each frame, even when the recorder also records shapes.
-The recorder `cupti` uses the clock on Python versions that `_frames.c` does not support. The stacks of torch.profiler
-have only the first lines of functions. With the profiler's stacks, a step takes 1.49 to 1.75 times as long as without
-recording. With this clock, a step takes 1.27 to 1.42 times as long as without recording. These figures are for
-host-bound programs (`python -m benchmarks.recording`).
+The recorder `torch` uses this clock because the stacks of torch.profiler name only the first line
+of each function. The clock is also cheaper: with the profiler's stacks, a step takes 1.49 to 1.75
+times as long as without recording; with this clock, 1.27 to 1.42 times as long. These figures are
+for host-bound programs (`python -m benchmarks.recording`). The recorder `cupti` uses the clock on
+Python versions that `_frames.c` does not support.
 
-From Python 3.12 on, the clock uses `sys.monitoring`. The clock then gets a callback for each line, call and return in
-the user's functions, and no callbacks for other functions. On older versions, the clock uses `sys.settrace`, which
-costs more time. The callbacks run in C if the extension was built.
+From Python 3.12 on, the clock uses `sys.monitoring`. The clock then gets a callback for each line,
+call and return in the user's functions, and no callbacks for other functions. On older versions,
+the clock uses `sys.settrace`, which costs more time. The callbacks run in C if the extension
+`_lines.c` was built.
 
-`lines.bin` has a header of 4096 bytes (magic, capacity, total number of entries written) and a ring buffer of entries.
-Each entry has 16 bytes: time in ns (CLOCK_MONOTONIC), place, thread, depth of the stack. From the time of an entry on,
-the thread of the entry is at the place of the entry. Place -1 means that the thread is outside the user's code.
-`places.jsonl` describes places and threads, in lines of JSON.
+The clock writes the file `lines.bin`: a header of 4096 bytes (magic, capacity, total number of
+entries written) and a ring buffer of entries. Each entry has 16 bytes: time in ns
+(CLOCK_MONOTONIC), number of a place, number of a thread, depth of the stack. An entry means: from
+its time until the thread's next entry, this thread is at this place. Place -1 means that the thread
+is outside the user's code. The file `places.jsonl` says which line each number of a place stands
+for, and which thread each number of a thread stands for, in lines of JSON.
 """
 
 from __future__ import annotations
@@ -49,8 +52,9 @@ def available() -> Mode:
 
 
 class LineClock:
-    """Records which line of the user's code each thread executes, from the call of `start` to the call of `stop`.
-    Writes two files in `folder`."""
+    """Records which line of the user's code each thread executes, from the call of `start` to the
+    call of `stop`. Writes the files `lines.bin` and `places.jsonl` in `folder`.
+    """
 
     name: str
     any_thread: bool
@@ -58,16 +62,17 @@ class LineClock:
     def __init__(
         self, folder: Path, mode: Mode, wants: Callable[[str], bool], *, capacity: int = CAPACITY, in_c: bool = True
     ) -> None:
-        """Prepares the clock. Call `start` to start recording.
+        """Prepares the clock. The clock records nothing before `start` is called.
 
         Args:
             folder: The folder for the files `lines.bin` and `places.jsonl`.
-            mode: The interface to use: "monitoring" for sys.monitoring, or "settrace" for sys.settrace.
-            wants: A function that returns whether a file belongs to the user. The argument of `wants` is the file's
-                name.
-            capacity: The number of entries that `lines.bin` can hold. If the file is full, new entries overwrite the
-                oldest entries.
-            in_c: Whether to use the C extension, if it was built.
+            mode: The interface of Python to use: "monitoring" for sys.monitoring, or "settrace" for
+                sys.settrace.
+            wants: A function that gets the name of a file, and returns whether the file belongs to
+                the user.
+            capacity: The number of entries that `lines.bin` can hold. If the file is full, new
+                entries overwrite the oldest entries.
+            in_c: Whether to use the C extension `_lines.c`, if it was built.
         """
         self.name, self.any_thread = mode, mode == "monitoring"
         self._path, self._places_path = folder / FILE, str(folder / PLACES)
@@ -111,24 +116,32 @@ class LineClock:
             undo.pop_all()
 
     def stop(self) -> None:
-        """Removes the callbacks, and closes the files."""
+        """Stops the clock: removes its callbacks from Python, and closes its files."""
         self._undo()
         for thread in threading.enumerate():
             self._write({"python_thread": thread.native_id, "name": thread.name})
         self._written = self._engine.stop()
 
     def flush(self) -> None:
-        """Does nothing. The clock buffers no data: `lines.bin` is memory-mapped."""
+        """Does nothing, because the clock buffers no data: its file `lines.bin` is mapped into
+        memory.
+        """
 
     def facts(self) -> dict[str, object]:
-        """Returns a dict. `entries` is the number of entries written. `capacity` is the number of entries that the file
-        can hold. If an error stopped the clock early, `ended_by` is the message of the error.
+        """Returns facts about the recording, as a dict:
+
+        - "entries": The number of entries written.
+        - "capacity": The number of entries that the file `lines.bin` can hold.
+        - "ended_by": The message of the error that stopped the clock early. The key is missing if
+          there was no such error.
         """
         ended = {} if self._ended_by is None else {"ended_by": self._ended_by}
         return {"entries": self._written, "capacity": self._capacity, **ended}
 
     def forked(self) -> None:
-        """Stops the clock in a forked child process. Removes the callbacks. The clock then writes no more entries."""
+        """Stops the clock in a child process that was forked while the clock ran. Removes the
+        callbacks. The clock in the parent process continues.
+        """
         self._engine.pause()
         self._undo()
 
@@ -192,8 +205,8 @@ class LineClock:
         self._write({"thread": index, "id": native_id, "name": name})
 
     def _write(self, what: dict[str, object]) -> None:
-        """Writes the description of a line or a thread to `places.jsonl`. If the disk is full, stops the clock; the
-        program continues.
+        """Writes `what`, the description of a place or a thread, to `places.jsonl`. If the disk is
+        full, stops the clock; the program continues.
         """
         try:
             append_json_lines(self._places_path, [what])
@@ -205,8 +218,9 @@ class LineClock:
 
 
 def _running_stacks() -> list[tuple[int, list[tuple[CodeType, int]]]]:
-    """Returns a pair (native thread id, frames) for every thread that runs Python. `frames` is a list of pairs (code,
-    line), outermost frame first. `frames` does not include the frames of functions in this file.
+    """Returns a pair (native thread id, frames) for every thread that runs Python. `frames` is a
+    list of pairs (code object, line number), outermost frame first. `frames` does not include the
+    frames of functions in `clock.py`.
     """
     native = {thread.ident: thread.native_id for thread in threading.enumerate()}
     stacks = []
@@ -219,8 +233,9 @@ def _running_stacks() -> list[tuple[int, list[tuple[CodeType, int]]]]:
 
 
 def running_frames() -> Iterator[FrameType]:
-    """Yields all frames of every thread that runs Python, one thread after the other. The frames of a thread come in
-    order, from the innermost to the outermost."""
+    """Yields all frames of every thread that runs Python, one thread after the other. Within a
+    thread, the innermost frame comes first.
+    """
     for innermost in sys._current_frames().values():
         yield from _outward(innermost)
 
@@ -232,8 +247,12 @@ def _outward(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def line_at(code: CodeType, offset: int) -> int:
-    """Returns the source line of the bytecode instruction at `offset`. If this instruction has no source line, returns
-    the first line of the function.
+    """Returns the number of the source line of one bytecode instruction of `code`. If this
+    instruction has no source line, returns the number of the first line of the function.
+
+    Args:
+        code: The code object of the function.
+        offset: The offset of the instruction in the function's bytecode, in bytes.
     """
     for start, end, line in code.co_lines():
         if start <= offset < end and line is not None:

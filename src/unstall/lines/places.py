@@ -1,4 +1,6 @@
-"""Reads `places.jsonl`. This file lists the stacks, lines and threads of a recording by their numbers."""
+"""Reads `places.jsonl`. This file lists the stacks, annotated spans, lines and threads that a
+recording met, and gives each a number.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +15,24 @@ from unstall.frameworks import OURS, is_framework
 from unstall.lines.clock import PLACES
 
 Frame = tuple[str, int, str]
-"""A frame: (file, line, function)."""
+"""A frame of a stack: (path of the file, line number, name of the function)."""
 
 
 @dataclass(slots=True)
 class LinePlaces:
-    """The stacks, annotated spans, lines and threads of a recording. Other files of the recording refer to each of
-    these by a number.
+    """The stacks, annotated spans, lines and threads of a recording, by their numbers. Other files
+    of the recording name each of these by its number.
 
-    Paths are relative to the folder in which the program started.
+    Paths of files are as short as `Shortened` makes them.
 
     Attributes:
         stacks: Maps the number of a stack to the frames of the stack, innermost frame first.
-        spans: Maps the number of an annotated span to the name of the span.
-        lines: Maps the number of an executed line to (file, line, function).
-        clocked: Maps the line clock's number of a thread to the native id of the thread.
+        spans: Maps the number of an annotated span to the name of the span. An annotated span is a
+            stretch of the run that the program has given a name, as `torch.cuda.nvtx.range` does.
+        lines: Maps the number of an executed line to (path of the file, line number, name of the
+            function).
+        clocked: Maps the number that the line clock gave to a thread to the native id of the
+            thread.
         threads: Maps the native id of a Python thread to the name of the thread.
     """
 
@@ -39,10 +44,14 @@ class LinePlaces:
 
 
 def read_places(folder: Path, started_in: str) -> LinePlaces:
-    """Reads `places.jsonl` in `folder`: all stacks, spans, lines and threads of a recording. Skips an entry that is
-    incomplete because the program was killed.
+    """Reads the file `places.jsonl` of a recording: all its stacks, annotated spans, lines and
+    threads. Skips a line of the file that is incomplete because the program was killed. Returns an
+    empty `LinePlaces` if there is no such file.
 
-    `started_in` is the folder in which the program started. Paths are made relative to this folder.
+    Args:
+        folder: The folder that contains `places.jsonl`.
+        started_in: The folder in which the recorded program started. Paths below it are made
+            relative to it.
     """
     places, short = LinePlaces(), Shortened(started_in)
     try:
@@ -77,10 +86,12 @@ _INSTALLED = re.compile(r"^.*/(?:site-packages|dist-packages)/|^.*/lib/python3\.
 
 
 class Shortened(dict[str, str]):
-    """Maps each path to a short path. A path below the folder in which the program started is made relative to this
-    folder. A path below a folder of installed packages is made relative to that folder.
+    """A dict from paths to shorter paths, which fills itself: `shortened[path]` works out the short
+    path of any path.
 
-    If the short path of a user's file would look like the path of a framework's file, the path is not shortened.
+    A path below the folder in which the program started is made relative to this folder. A path
+    below a folder of installed packages is made relative to that folder. The path of a user's file
+    is not shortened if the short path would look like the path of a framework's file.
     """
 
     def __init__(self, started_in: str) -> None:

@@ -1,4 +1,6 @@
-"""The line clock in Python: the reference implementation of `_lines.c`, used only if `_lines.c` was not built."""
+"""The line clock in Python: the reference implementation of `_lines.c`. unstall runs it only if
+`_lines.c` was not built.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +24,21 @@ _WRITTEN_AT = 16
 _MOST_DEPTH = 2**16 - 1
 
 Stack = tuple[int, list[tuple[CodeType, int]]]
-"""(native id of a thread, frames). `frames` is a list of pairs (code, line), outermost frame first."""
+"""The stack of a running thread: (native id of the thread, frames). `frames` is a list of pairs
+(code object, line number), outermost frame first.
+"""
 
 
 class ReferenceLineClock:
-    """Records which line of the user's code each thread executes. The clock's methods are callbacks for sys.monitoring
-    and sys.settrace.
+    """Records which line of the user's code each thread executes. Its methods `py_start`,
+    `py_resume`, `py_throw`, `line`, `py_return` and `py_unwind` are callbacks for sys.monitoring;
+    `trace` is the callback for sys.settrace.
 
-    For each thread, the clock stores a stack of the user's frames. When the line of the innermost frame changes, the
-    clock writes an entry with the time and the place. A place is a pair (code, number). The number is a line number, or
-    0 at the start of a function. When a generator resumes, the number is `-1 - offset`; `offset` is the offset of the
-    bytecode instruction.
+    For each thread, the clock stores a stack of the user's frames. When the line of the innermost
+    frame changes, the clock writes an entry to its file, with the time and the number of the new
+    place. A place is a pair (code, number). The number is a line number, or 0 at the start of a
+    function. When a generator resumes, the number is `-1 - offset`; `offset` is the offset, in
+    bytes, of the bytecode instruction at which the generator resumes.
     """
 
     def __init__(self) -> None:
@@ -58,16 +64,18 @@ class ReferenceLineClock:
 
         Args:
             path: The path of the file. The file must not exist yet.
-            capacity: The number of entries that the file can hold. If the file is full, new entries overwrite the
-                oldest entries.
+            capacity: The number of entries that the file can hold. If the file is full, new entries
+                overwrite the oldest entries.
             stacks: The stacks of the threads that are already running.
-            wants: A function that returns whether a code object belongs to the user. `wants` is called only once for
-                each code object.
-            describe: A function that is called with (index, code, number) for each new place. The place is the pair
+            wants: A function that returns whether a code object belongs to the user. The clock
+                calls it only once for each code object.
+            describe: A function that the clock calls with (index, code, number) when it meets a new
+                place. `index` is the number by which entries name the place; the place is the pair
                 (code, number).
-            new_thread: A function that is called with (index, native id) for each new thread.
-            disable: `sys.monitoring.DISABLE`. A callback returns this value if it need not be called again for the same
-                code.
+            new_thread: A function that the clock calls with (index, native id) when it meets a new
+                thread. `index` is the number by which entries name the thread.
+            disable: `sys.monitoring.DISABLE`. A callback returns this object if sys.monitoring need
+                not call it again for the same instruction.
         """
         if self._map is not None:
             raise RuntimeError("the line clock is running already")
@@ -90,7 +98,9 @@ class ReferenceLineClock:
                     self._note(native_id)  # one entry per frame
 
     def stop(self) -> int:
-        """Closes the file. Returns the total number of entries written."""
+        """Closes the file of the clock. Returns the total number of entries written, overwritten
+        ones included.
+        """
         if self._map is None:
             raise RuntimeError("the line clock is not running")
         self._on = False
@@ -100,8 +110,10 @@ class ReferenceLineClock:
         return self._written
 
     def pause(self) -> None:
-        """Stops writing entries. Does not close the file, because a forked child process shares the file with its
-        parent process."""
+        """Stops writing entries to the file of the clock, and leaves the file open. A forked child
+        process calls this method: it shares the file with its parent process, which goes on
+        writing.
+        """
         self._on = False
 
     def py_start(self, code: CodeType, offset: int) -> object:
@@ -126,8 +138,9 @@ class ReferenceLineClock:
             self._leave(code)
 
     def trace(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """The callback for sys.settrace. After the clock has stopped, this callback removes itself from the thread in
-        which it is called."""
+        """The callback for sys.settrace. If the clock has stopped, this callback removes itself
+        from the thread in which it is called.
+        """
         if not self._on:
             if sys.gettrace() == self.trace:
                 sys.settrace(None)
