@@ -1,5 +1,6 @@
-"""Computes digests of source lines. By these digests, a comparison of two runs recognises a line that was moved. The
-text of the source is not stored."""
+"""Computes digests of source lines. If a line of source was moved between two runs, a comparison of
+the runs recognises the line by its digest. The text of the source is not stored.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +17,27 @@ UNKNOWN = -1
 
 
 def digest_of(line: bytes) -> int:
-    """Returns a digest of the line. White space at the beginning and the end of the line is ignored. Returns -1 if the
-    line is blank."""
+    """Returns a digest (a 48-bit integer) of the text `line`. White space at the beginning and the
+    end of `line` is ignored. Returns -1 if `line` is blank.
+    """
     text = line.strip()
     return int.from_bytes(hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest()) if text else UNKNOWN
 
 
 class LineDigests:
-    """A function from (file, line number) to the digest of the line's text. The function returns -1 if the line has no
-    digest.
+    """A callable object: `digests(file, line)` returns the digest of line number `line` of the file
+    at path `file`. It returns -1 if there is no digest of this line.
 
-    Lines in files of frameworks have no digest. Lines of a file that changed after the program began have no digest
-    either, because the program may have run an earlier version of the file.
+    Lines in files of frameworks have no digest. Lines of a file that changed after the program
+    began have no digest either, because the program may have run an earlier version of the file.
     """
 
     def __init__(self, folder: str, began_s: float) -> None:
-        """Creates the function for one run of a program.
+        """Creates the object for one run of a program.
 
         Args:
-            folder: The folder in which the program was started.
+            folder: The folder in which the program was started. Relative paths of files are
+                relative to this folder.
             began_s: The time at which the program was started, in s, as `time.time` returns it.
         """
         self._folder = folder

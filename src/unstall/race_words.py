@@ -1,4 +1,6 @@
-"""Names of races, and advice on how to remove races. Names and advice are used for virtual and for real GPUs."""
+"""The names of the kinds of races on a GPU, and advice on how to remove a race. Both are used for
+races on a virtual GPU and for races on a real GPU.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,18 @@ _ACCESSES = {
 
 
 def name_of(kind: RaceKind) -> str:
-    """Returns the name of a kind of race in results, such as "read-early"."""
+    """Returns the name that reports give a kind of race, such as "read-early"."""
     return kind.name.lower().replace("_", "-")
 
 
 def kind_named(name: str) -> RaceKind:
-    """Returns the kind of race that has this name in results, such as "read-early"."""
+    """Returns the kind of race to which reports give the name `name`, such as "read-early"."""
     return RaceKind[name.upper().replace("-", "_")]
 
 
 def saw(kind: RaceKind, earlier: str, later: str, amount: str) -> str:
-    """Returns a phrase on what the two accesses of a race did.
+    """Returns a clause, such as "B writes 4 KiB that A may not have read yet: nothing orders the
+    two". The clause tells what the two accesses of a race do.
 
     Args:
         kind: The kind of race.
@@ -47,12 +50,14 @@ def saw(kind: RaceKind, earlier: str, later: str, amount: str) -> str:
 
 
 def fix_of(kind: RaceKind, earlier: str | None, later: str | None) -> str:
-    """Returns advice that removes a race.
+    """Returns advice, as text, on how to change the program so that it no longer has the race.
 
     Args:
         kind: The kind of race.
-        earlier: Name of the stream of the access that was issued first; None if the host made this access.
-        later: Name of the stream of the access that was issued second; None if the host made this access.
+        earlier: Name of the stream of the access that was issued first; None if the host made this
+            access.
+        later: Name of the stream of the access that was issued second; None if the host made this
+            access.
     """
     if later is None or earlier is None:
         before = "reading" if kind == RaceKind.READ_EARLY else "writing to the buffer again"
