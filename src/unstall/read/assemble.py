@@ -1,4 +1,4 @@
-"""Turns the events of a file into a `Timeline`, for every reader.
+"""Turns the events of a file, as a reader has read them, into a `Timeline`. All readers use it.
 
 Only this module connects events with each other, for example an op with the call that launched it.
 """
@@ -45,8 +45,8 @@ _NOTHING = -1
 
 
 def assemble(events: Events) -> Timeline:
-    """Joins host events, device ops and waits into a `Timeline`. `Timeline.meta.notes` reports the events that were
-    dropped.
+    """Returns the `Timeline` of the events of a file. Connects host events, ops of the device and
+    waits with each other. `Timeline.meta.notes` tells which events were dropped.
     """
     intern = Interner.of(events.strings)
     host_kind, device_kind = _kinds(events)
@@ -132,19 +132,22 @@ def assemble(events: Events) -> Timeline:
 
 
 def _of_distinct(texts: I32, strings: list[str], meaning: Callable[[str], int]) -> I64:
-    """Returns, for each row, the result of `meaning` for the row's text, or -1 for a row without a text. Calls
-    `meaning` once per distinct text.
+    """Returns, for each row, the result of `meaning` for the row's text, or -1 for a row without a
+    text. Calls `meaning` once per distinct text.
 
-    `texts` holds an index into `strings` for each row, or -1.
+    Args:
+        texts: For each row, the index of its text in `strings`, or -1.
+        strings: The texts.
+        meaning: A function of a text.
     """
     return by_text(texts, lambda index: int(meaning(strings[index])) if index >= 0 else -1)
 
 
 def _kinds(events: Events) -> tuple[I8, I8]:
-    """Returns (host, device): the HostKind and the DeviceKind of each event.
+    """Returns `(host, device)`: the HostKind and the DeviceKind of each event.
 
-    The HostKind is -1 for an event that is not of the host. The DeviceKind is -1 for an event that is not of the
-    device.
+    The HostKind is -1 for an event that does not belong to the host. The DeviceKind is -1 for an
+    event that does not belong to the device.
     """
     host = _of_distinct(events.category, events.strings, names.host_kind).astype(np.int8)
     device = _of_distinct(events.category, events.strings, names.device_kind).astype(np.int8)
@@ -159,11 +162,11 @@ _FAR_NS = 2**52  # 52 days: no recording is longer, and sums of such times stay 
 
 
 def _drop_far(events: Events, host_kind: I8, device_kind: I8) -> list[str]:
-    """Drops events that start months away from the other events, or that last for months: the clock of such events must
-    be wrong.
+    """Drops events that start months away from the other events, or that last for months: the clock
+    of such events must be wrong.
 
-    If any event is dropped, subtracts the earliest remaining start from all times, and returns a note. Otherwise
-    returns an empty list.
+    If any event is dropped, subtracts the earliest remaining start from all times in `events`, and
+    returns a list with one note. If no event is dropped, returns an empty list.
     """
     work = np.flatnonzero((host_kind != _NOTHING) | (device_kind != _NOTHING))
     if not len(work):
@@ -183,7 +186,9 @@ def _drop_far(events: Events, host_kind: I8, device_kind: I8) -> list[str]:
 
 
 def _threads(events: Events, intern: Interner) -> tuple[Threads, I32]:
-    """Returns (threads, index): the distinct (process, thread) pairs, and for each event the index of its pair."""
+    """Returns `(threads, index)`: the distinct (process, thread) pairs, and for each event the
+    index of its pair.
+    """
     processes, process_of = distinct(events.process)
     threads, thread_of = distinct(events.thread)
     pairs, inverse = distinct(process_of * len(threads) + thread_of)
@@ -221,11 +226,12 @@ def _host_order(events: Events, kind: I8, thread: I32) -> I64:
 
 
 def _operators(kind: I8, parent: I32, external: I64, start: I64, end: I64) -> I32:
-    """Returns, for each event, the host row of its operator, or -1.
+    """Returns, for each host event, the row of its operator in `timeline.host`, or -1.
 
-    The operator is the nearest one around the event. If there is none, it is the operator with the event's external id.
-    An operator found by id counts only if it spans the event, because recorders without operators number external ids
-    in their own way.
+    The operator is the innermost one around the event. If no operator is around the event, it is
+    the operator with the event's external id. An operator found by its id counts only if it begins
+    before the event and ends after it, because recorders without operators number external ids in
+    their own way.
     """
     op = nearest(parent, kind == HostKind.OP)
     ops = np.flatnonzero(kind == HostKind.OP)
@@ -240,8 +246,10 @@ def _operators(kind: I8, parent: I32, external: I64, start: I64, end: I64) -> I3
 
 
 def _stacks(tree: StackTree, rows: I64, kind: I8, parent: I32, events: Events) -> I32:
-    """Returns the innermost known frame of each event. It is a Python frame around the event. If there is none, it is
-    the innermost frame of the operator's "Call stack". If there is neither, it is -1.
+    """Returns, for each host event, the row of `Stacks` of its innermost known Python frame, or -1.
+
+    This frame is the innermost frame around the event. If no frame is around the event, it is the
+    innermost frame in the "Call stack" text of the event's operator.
     """
     frames = np.flatnonzero(kind == HostKind.PYTHON).astype(np.int32)
     stack = tree.of_frames(frames, events.name[rows], parent)
@@ -252,8 +260,8 @@ def _stacks(tree: StackTree, rows: I64, kind: I8, parent: I32, events: Events) -
 
 
 def _streams(events: Events, rows: I64, intern: Interner) -> tuple[Streams, I32]:
-    """Returns (streams, index): the distinct (device, stream) pairs of device ops, and for each op the index of its
-    pair.
+    """Returns `(streams, index)`: the distinct (device, stream) pairs of the device's ops, and for
+    each op the index of its pair.
     """
 
     def number(text: str) -> int:
@@ -277,7 +285,9 @@ def _streams(events: Events, rows: I64, intern: Interner) -> tuple[Streams, I32]
 
 
 def _device(events: Events, kind: I8, rows: I64, streams: Streams, stream: I32, intern: Interner) -> Device:
-    """Returns the device ops. The `launch` of each op is -1 until `join_launches` finds the launches."""
+    """Returns the table of the device's ops. The `launch` of each op is -1 until `join_launches`
+    finds the launches.
+    """
     copies = kind[rows] == DeviceKind.COPY
     direction = np.zeros(len(rows), dtype=np.int8)
     memory = np.zeros(len(rows), dtype=np.int8)

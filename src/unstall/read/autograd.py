@@ -1,4 +1,6 @@
-"""Finds the forward operator of each backward operator: by recorded flow arrows, otherwise by sequence number."""
+"""Finds the forward operator of each backward operator. The trace's flow arrows name it; without
+arrows, it is found by autograd's sequence numbers.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,21 @@ def forward_operators(
     start: I64,
     parent: I32,
 ) -> I32:
-    """Returns, for each host row that computes a gradient, the row of the forward operator. Returns -1 for other rows.
+    """Returns, for each row of `timeline.host` that is a backward operator, the row of the forward
+    operator whose gradient it computes. Returns -1 for all other rows.
 
-    Autograd gives a forward operator and the backward evaluation of its graph node the same sequence number. If several
-    forward operators have the same number, the node was created by the operator that starts last, because the creation
-    of a node increments the number.
+    Autograd gives a forward operator the same sequence number as the backward operator that
+    computes its gradient. If several forward operators have this number, the one that starts last
+    made the node of autograd's graph, because each new node increments the number.
+
+    Args:
+        events: The events of the file.
+        rows: The row in `events` of each row of `timeline.host`.
+        kind: The HostKind of each row of `timeline.host`.
+        thread: The thread of each row, as a row of `threads`.
+        threads: The threads of the timeline.
+        start: The start of each row, in ns.
+        parent: The row that encloses each row, or -1.
     """
     forward = np.full(len(rows), -1, dtype=np.int32)
     is_op = kind == HostKind.OP
@@ -40,10 +52,19 @@ def forward_operators(
 
 
 def link_by_sequence(forward: I32, sequence: I64, makers: I64, wanted: I64, start: I64) -> None:
-    """Sets `forward` of each row in `wanted` to the row in `makers` that has the same sequence number.
+    """Sets `forward` of each backward operator in `wanted` to the forward operator in `makers` that
+    has the same sequence number.
 
-    If several rows in `makers` have this number, the row that starts last is used. If this row starts after the wanted
-    row, `forward` of the wanted row is not set.
+    If several rows in `makers` have this number, the row that starts last is taken. If this row
+    starts after the backward operator, `forward` of the backward operator is not changed.
+
+    Args:
+        forward: For each row of `timeline.host`, the row of its forward operator, or -1. This
+            function writes to it.
+        sequence: The sequence number of each row.
+        makers: The rows that may be forward operators.
+        wanted: The rows of the backward operators.
+        start: The start of each row, in ns.
     """
     if len(makers) and len(wanted):
         makers = makers[np.lexsort((start[makers], sequence[makers]))]
@@ -54,9 +75,8 @@ def link_by_sequence(forward: I32, sequence: I64, makers: I64, wanted: I64, star
 
 
 def _follow_arrows(events: Events, forward: I32, thread: I32, threads: Threads, start: I64, ops: I64) -> None:
-    """Sets `forward` of backward operators from the trace's flow arrows, which lead from forward to backward operators.
-
-    A flow arrow names an operator by its thread and its start time.
+    """Sets `forward` of backward operators from the trace's flow arrows, which lead from forward to
+    backward operators. A flow arrow names an operator by its thread and its start time.
     """
     if not (len(events.flow_id) and len(ops)):
         return
@@ -81,9 +101,14 @@ def _follow_arrows(events: Events, forward: I32, thread: I32, threads: Threads, 
 
 
 def _last_at(thread: I32, start: I64, arrow_thread: I32, time: I64) -> I64:
-    """Returns, for each arrow, the index of the last row with exactly this thread and start time, or -1.
+    """Returns, for each flow arrow, the index of the last row with exactly the arrow's thread and
+    time, or -1.
 
-    `thread` and `start` describe the rows, sorted by (thread, start). `arrow_thread` and `time` describe the arrows.
+    Args:
+        thread: The thread of each row. Rows are sorted by (thread, start).
+        start: The start of each row.
+        arrow_thread: The thread of each arrow.
+        time: The time of each arrow.
     """
     found = np.full(len(time), -1, dtype=np.int64)
     for number, mine in groups(arrow_thread):

@@ -1,7 +1,7 @@
-"""Reads the program's reads of the clock in a trace's metadata into a `ClockReads` table. `virtual/` writes them under
-the key "unstall".
+"""Makes a `ClockReads` table of the trace's metadata: it tells when and where the program read the
+clock. A trace of a virtual GPU has these reads under the key "unstall".
 
-Times are in ns on the clock of the file.
+Times in the metadata are in ns on the clock of the file.
 """
 
 from __future__ import annotations
@@ -24,14 +24,21 @@ _Row: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=MOST_READS)]
 
 
 class DescribedReads(Struct):
-    """Reads of the clock: places as (file, line, function), and the reads as (time, index of the place)."""
+    """The program's reads of the clock, as the trace's metadata tells them.
+
+    Attributes:
+        places: The places at which the program reads the clock, as (file, line, function).
+        reads: Each read as (time, index in `places`). The time is in ns on the clock of the file.
+    """
 
     places: list[tuple[str, _Line, str]] = []
     reads: list[tuple[_Time, _Row]] = []
 
 
 class DescribesReads(Struct):
-    """The reads of the clock in the entry "unstall" of a trace's metadata."""
+    """The part of the entry "unstall" in a trace's metadata that tells the program's reads of the
+    clock.
+    """
 
     clock_reads: DescribedReads = msgspec.field(default_factory=DescribedReads)
 
@@ -39,10 +46,15 @@ class DescribesReads(Struct):
 def clock_reads_of(
     told: DescribedReads, zero_ns: int, lines: Lines, text: Callable[[str], int]
 ) -> tuple[Lines, ClockReads]:
-    """Returns (lines, reads): the lines, with the lines that read the clock added, and the table of the reads.
+    """Returns `(lines, reads)`: the table `lines` with rows added for the lines that read the
+    clock, and the table of the reads.
 
-    Leaves out reads at an unknown place. `zero_ns` is time 0 of the timeline on the clock of the file. `text` returns
-    the index of a text in the timeline's strings.
+    Args:
+        told: The reads as the trace's metadata tells them. A read whose place is unknown is left
+            out.
+        zero_ns: Time 0 of the timeline, in ns on the clock of the file.
+        lines: The source lines of the timeline.
+        text: Returns the index of a text in the timeline's strings.
     """
     kept = [(time - zero_ns, place) for time, place in told.reads if place < len(told.places)]
     kept = [(time, place) for time, place in kept if abs(time) < _FURTHEST_NS]
@@ -55,9 +67,13 @@ def clock_reads_of(
 
 
 def with_lines(lines: Lines, places: list[tuple[int, int, int]]) -> tuple[Lines, I64]:
-    """Returns (lines, rows): the lines, with the missing places added, and the row of each place.
+    """Returns `(lines, rows)`: the table `lines` with a row added for each place that it lacks, and
+    the row of each place.
 
-    A place is (file, line, function), with the texts as indices into the timeline's strings.
+    Args:
+        lines: The source lines of a timeline.
+        places: The places, as (file, line, function). File and function are indices in the
+            timeline's strings.
     """
     columns = (lines.file.tolist(), lines.line.tolist(), lines.function.tolist())
     row_of = {place: row for row, place in enumerate(zip(*columns, strict=True))}

@@ -1,6 +1,8 @@
-"""Reads the operation, the group and the sizes of each `record_param_comms` event of torch.distributed in a file.
+"""Reads what torch.distributed tells of each collective: the operation, the group of ranks and the
+sizes. A trace has these in its `record_param_comms` events.
 
-Kineto also writes these fields for the kernel (libkineto/src/output_json.cpp), unless a graph launched the kernel.
+Kineto also writes these fields for the kernel (libkineto/src/output_json.cpp), unless a CUDA graph
+launched the kernel.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ DESCRIBED = (
     *("collective", "dtype", "sent", "received", "ranks", "group", "group_is"),
     *("members", "sequence_in_group", "source", "target"),
 )
-"""Fields of `Args` that are the columns of `Described`."""
+"""The fields of `Args` that `Described` has as columns."""
 
 # Bytes of an element, by names of c10::ScalarType (c10/core/ScalarType.h).
 _BYTES = {
@@ -35,10 +37,10 @@ _NO_DESCRIPTION = ("", "undefined")  # c10d's description of a group that was gi
 
 @dataclass(slots=True)
 class Described:
-    """One row per event that has a "Collective name".
+    """A table with one row per event that has the field "Collective name".
 
-    `row` is the event's row in `Events`. All other columns hold indices of texts. A text is JSON as in the file, or
-    empty.
+    The column `row` has the event's row in `Events`. All other columns have indices of texts. A
+    text is the field's JSON as in the file, or "" if the event lacks the field.
     """
 
     row: I64  # index into the columns of `Events`
@@ -63,10 +65,19 @@ class Described:
 def collectives_of(
     told: Described, host: Host, device: Device, host_rows: I64, device_rows: I64, intern: Interner
 ) -> Collectives:
-    """Joins the descriptions of collectives (`told`) to the device ops that the collectives launched.
+    """Returns the table of collectives: for each op of the device that is part of a collective,
+    what the file tells of the collective.
 
-    If a device op has no description itself, it gets the description of the operator that launched it. `host_rows` has
-    the row of `Events` for each row of `host`. `device_rows` has the row of `Events` for each row of `device`.
+    If the file tells nothing for the op itself, the op gets what the file tells for the operator
+    that launched it.
+
+    Args:
+        told: What the file tells.
+        host: The host events of the timeline.
+        device: The ops of the timeline.
+        host_rows: The row in `Events` of each row of `host`.
+        device_rows: The row in `Events` of each row of `device`.
+        intern: Gives the index of a text.
     """
     if not len(told.row):
         return Collectives.none()
@@ -103,9 +114,10 @@ def collectives_of(
 
 
 def _bytes(elements: I64, element: I64) -> I64:
-    """Returns the number of bytes: the number of elements, times the bytes of one element.
+    """Returns the number of bytes: `elements`, the number of elements, times `element`, the bytes
+    of one element.
 
-    Returns -1 if one of the two factors is 0. torch writes 0 elements if the number of elements is not known.
+    Returns -1 if one of the two is 0. torch writes 0 elements if it does not know the number.
     """
     return np.where((elements > 0) & (element > 0), elements * element, -1)
 

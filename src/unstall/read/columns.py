@@ -50,9 +50,11 @@ def _carried(category: str) -> int:
 
 
 class Strings(dict[Any, int]):
-    """Maps each text to its index in `texts`, and appends a new text when it is first looked up.
+    """A dict from texts to indices. `texts[strings[text]]` is the text. Looking up a new text
+    appends it to `texts`.
 
-    A key may also be a number or bytes of JSON. A number stands for its digits. JSON stands for its shortest form.
+    A number may be looked up too, and stands for the text of its digits. So may bytes of JSON: they
+    stand for the JSON without white space.
     """
 
     def __init__(self) -> None:
@@ -72,8 +74,9 @@ class Strings(dict[Any, int]):
 
 
 def _name(event: Complete[Any]) -> str:
-    """Returns the event's name as Kineto spells it. torch's second profiler names every copy "Memcpy" and every memset
-    "Memset". So the names of copies and memsets are made from the event's `args`.
+    """Returns the event's name as Kineto spells it. torch's second profiler
+    (`torch.profiler.CuspyConfig`) names every copy "Memcpy" and every memset "Memset". For these,
+    the name is made from the event's `args`.
     """
     if event.name == "Memcpy":
         return copy_name(event.args.copy_kind, event.args.copied_from, event.args.copied_to)
@@ -92,7 +95,9 @@ def _shortest_json(text: bytes) -> str:
 
 
 class _Grids(dict[bytes, int]):
-    """Maps the JSON of a kernel's grid, such as [8, 1, 1], to its number of thread blocks. Maps other JSON to -1."""
+    """A dict from the JSON of a kernel's grid, such as [8, 1, 1], to the grid's number of thread
+    blocks. Looking up new JSON adds it. JSON that is not a grid gets -1.
+    """
 
     def __missing__(self, grid: bytes) -> int:
         if len(grid) > _LONGEST_GRID:
@@ -106,10 +111,11 @@ class _Grids(dict[bytes, int]):
 
 
 class _Lanes(dict[tuple[str, str | int, str | int], int]):
-    """Maps each triple (category, process, thread) to a number. A new triple gets the next number. A trace has only few
-    triples.
+    """A dict from triples (category, process, thread) to numbers. Looking up a new triple gives it
+    the next number. A trace has only few distinct triples.
 
-    `columns` holds the text indices of the category, the process and the thread, in three lists.
+    `columns` has three lists with one element per triple: the text indices of the category, the
+    process and the thread.
     """
 
     def __init__(self, text: Strings) -> None:
@@ -141,14 +147,15 @@ class _Column:
         self._values.frombytes(np.ascontiguousarray(values, self._dtype).view(np.uint8).data)
 
     def array(self) -> NDArray[Any]:
-        """Returns a view of the column, not a copy."""
+        """Returns the column's values as an array that shares memory with the column."""
         return np.frombuffer(self._values, self._dtype)
 
 
 class _Sparse:
     """Columns with values for only some of the events.
 
-    Each column has a name and a function, which takes the column's value from the `args` of an event.
+    Each column has a name and a function that returns the column's value, given the `args` of an
+    event.
     """
 
     def __init__(self, **figures: Callable[[Any], int]) -> None:
@@ -157,9 +164,13 @@ class _Sparse:
         self._columns = {name: _Column() for name in figures}
 
     def extend(self, rows: I64, args: Sequence[Any], chosen: list[int] | None = None) -> None:
-        """Adds the values of events. `rows` has the row number of each event.
+        """Adds the values of events.
 
-        If `chosen` is given, adds only the events at these positions in `rows`.
+        Args:
+            rows: The row number of each event.
+            args: The `args` of each event.
+            chosen: Positions in `rows` and `args`. If given, only the events at these positions are
+                added.
         """
         if chosen is not None:
             if not chosen:
@@ -170,7 +181,9 @@ class _Sparse:
             self._columns[name].extend(map(figure, args), len(args))
 
     def append(self, rows: I64, **values: I64) -> None:
-        """Adds values that are in columns already. `rows` has the row number of each event."""
+        """Adds values of events that are in arrays already. `rows` has the row number of each
+        event, `values` one array per column.
+        """
         self._row.append(rows)
         for name, column in self._columns.items():
             column.append(values[name])
@@ -179,17 +192,18 @@ class _Sparse:
         return self._row.array()
 
     def column(self, name: str) -> I64:
-        """Returns the values of one column, in the order of `rows()`; -1 if unknown. Can be called only once per
-        column.
+        """Returns the values of the column `name`, in the order of `rows()`; -1 if a value is
+        unknown. Can be called only once per column.
         """
         values = self._columns.pop(name).array()
         values[(values < 0) | (values == _UNKNOWN_U32)] = -1
         return values
 
     def dense(self, name: str, length: int) -> I64:
-        """Returns one column with a value for each of `length` events, -1 if unknown.
+        """Returns the column `name` with one value for each of `length` events, -1 for an event
+        without a value.
 
-        If no event has a value, the column takes no memory.
+        If no event has a value, the result is a view of one number, and takes no memory.
         """
         if not len(self._row):
             return np.broadcast_to(np.int64(-1), length)
@@ -273,7 +287,11 @@ class EventTable:
     def _add_figures(self, figures: int, rows: I64, args: list[Args]) -> None:
         """Adds the `args` of events that share one category.
 
-        `figures` has flags, such as `_OF_DEVICE`. They say which kinds of fields events of this category can have.
+        Args:
+            figures: Flags, such as `_OF_DEVICE`. They say which groups of fields an event of this
+                category can have.
+            rows: The row number of each event.
+            args: The `args` of each event.
         """
         if figures & (_OF_DEVICE | _OF_OP):
             described = [i for i, a in enumerate(args) if a.collective is not NO_JSON]
@@ -290,7 +308,7 @@ class EventTable:
             self._shapes.extend(rows, args, shaped)
 
     def add_scanned(self, found: Scanned) -> None:
-        """Adds the complete events of a piece."""
+        """Adds the events with a start and a duration that the C scan found in a part of the file."""
         text, lanes, first = self.strings, self._lanes, len(self._start)
         texts = Numbers(len(found.texts), lambda number: text[found.texts[number]])
         jsons = Numbers(len(found.jsons), lambda number: text[found.jsons[number] if number >= 0 else b""])
@@ -346,9 +364,11 @@ class EventTable:
         self._address.extend([a.address for a in args], len(args))
 
     def finish(self, meta: Meta) -> Events:
-        """Returns all events, with times relative to the start of the first event.
+        """Returns all collected events as `Events`. Their times are relative to the start of the
+        first event.
 
-        Adds the start of the first event to `meta.zero_ns`. `zero_ns` is the time on the file's clock that counts as 0.
+        `meta` gives the `Meta` of the result. Its `zero_ns` is increased by the start of the first
+        event: `zero_ns` is the time on the file's clock that counts as 0.
         """
         count = len(self._start)
         start = self._start.array()
@@ -402,7 +422,10 @@ class EventTable:
 
 
 def _among(table: I64, chosen: Bool) -> I64:
-    """Returns the columns of a table's rows whose event is among the chosen. The first column is the event."""
+    """Returns the columns of `table`, as rows of an array, for the rows of `table` whose event is
+    chosen. Column 0 of `table` has the event of each row; `chosen` tells for each event whether it
+    is chosen.
+    """
     return table[chosen[table[:, 0]]].T
 
 

@@ -1,8 +1,9 @@
-"""Decodes the JSON of events into rows with times exact to the ns.
+"""Decodes the JSON of events. The decoded times are exact to the ns.
 
-There are three decoders. The first reads times as ints, as older files write them. The second reads times as floats,
-which are exact to the ns below 2**42 µs. The third reads times as decimals, which are always exact but slower. Each
-piece is first given to the decoder that could read the previous piece.
+There are three decoders. The first reads times as ints, as older files write them. The second reads
+times as floats, which are exact to the ns below 2**42 µs. The third reads times as decimals, which
+are always exact but slower. A file is decoded in pieces of about 1 MiB. Each piece is first given
+to the decoder that could read the piece before it.
 """
 
 from __future__ import annotations
@@ -36,16 +37,17 @@ _ABSENT, _BEYOND = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 @dataclass(slots=True)
 class DecodedEvents:
-    """The events that unstall uses, from one part of a file. Times are in ns of the file's clock.
+    """The events in one part of a file, without those that unstall does not use. Times are in ns of
+    the file's clock.
 
     Attributes:
         complete: Events with a start and a duration (phase "X").
-        start: The start of each complete event.
-        duration: The duration of each complete event.
+        start: The start of each event in `complete`.
+        duration: The duration of each event in `complete`, in ns.
         arrows: Starts and ends of flow arrows, which lead from forward to backward operators.
         arrow_time: The time of each item in `arrows`.
         memory: The "[memory]" events of torch's allocator.
-        memory_time: The time of each memory event.
+        memory_time: The time of each event in `memory`.
         labels: The events that name processes and threads.
     """
 
@@ -60,7 +62,7 @@ class DecodedEvents:
 
 
 class Decoder:
-    """Decodes lists of events or single events, and counts malformed events."""
+    """Decodes events from JSON, and counts how many were malformed."""
 
     def __init__(self) -> None:
         self.events = 0
@@ -72,7 +74,7 @@ class Decoder:
         self._usual = 0
 
     def piece(self, text: bytes | memoryview) -> DecodedEvents | None:
-        """Decodes a JSON list of events. Returns None if an event is malformed."""
+        """Decodes `text`, a JSON list of events. Returns None if an event is malformed."""
         for i in (self._usual, *(i for i in range(len(_NUMBERS)) if i != self._usual)):
             decoder, to_ns = _NUMBERS[i]
             try:
@@ -89,7 +91,9 @@ class Decoder:
         return None
 
     def event(self, text: bytes) -> Event | None:
-        """Decodes one event with decimal times. Repairs the event if necessary. Returns None if the repair fails."""
+        """Decodes `text`, the JSON of one event. Its times become decimals. If the event is
+        malformed, repairs it. Returns None if this fails.
+        """
         event, new_text, new_values = repair(text)
         if event is not None:
             self.repaired_text += new_text
@@ -97,14 +101,14 @@ class Decoder:
         return event
 
     def exact(self, events: Sequence[Event]) -> DecodedEvents:
-        """Converts events that have decimal times."""
+        """Converts events whose times are decimals, as `event` returns them."""
         rows = self._rows(events, _from_decimals)
         assert rows is not None
         return rows
 
     def _rows(self, events: Sequence[Any], to_ns: _ToNs) -> DecodedEvents | None:
-        """Sorts events by phase, and converts their times by `to_ns`. Returns None if `to_ns` cannot convert them
-        exactly.
+        """Sorts events by phase, and converts their times by `to_ns`. Returns None if `to_ns`
+        cannot convert them exactly.
         """
         complete: list[Complete[Any]] = []
         arrows: list[Arrow[Any]] = []
@@ -143,7 +147,14 @@ class Decoder:
 
 
 def _placeable(events: list[_Timed], first: I64, second: I64) -> tuple[list[_Timed], I64, I64]:
-    """Drops each event with a time that is unknown or out of range. Returns (events, first times, second times)."""
+    """Drops each event with a time that is unknown or out of range. Returns `(events, first,
+    second)` without them.
+
+    Args:
+        events: The events.
+        first: For each event, its start or its only time, in ns.
+        second: For each event, another of its times in ns, such as its duration.
+    """
     known = (first > _ABSENT) & (first < _BEYOND) & (second > _ABSENT) & (second < _BEYOND)
     if known.all():
         return events, first, second
@@ -161,9 +172,8 @@ def _from_ints(values: list[Any]) -> I64 | None:
 
 
 def _from_floats(values: list[Any]) -> I64 | None:
-    """Converts µs to ns. Returns None if the nearest ns is not certain for every value.
-
-    A float may differ from the number written in the file by half the spacing between neighbouring floats.
+    """Converts µs to ns. Returns None if the nearest ns is not certain for every value: a float may
+    differ from the number in the file by half the distance between neighbouring floats.
     """
     try:
         us = np.fromiter(values, np.float64, len(values))

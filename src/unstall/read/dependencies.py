@@ -1,10 +1,11 @@
-"""Reads the dependencies in a trace's metadata into a `Dependencies` table. `virtual/` writes them under the key
-"unstall".
+"""Makes a `Dependencies` table of the trace's metadata. A trace of a virtual GPU has the
+dependencies under the key "unstall".
 
-In a dependency, a later call or operator needs bytes that an earlier one used. Both have ids, as in `races`. The
-metadata has three lists with one element for each dependency. `back` has the later id minus the earlier id. `bytes` has
-the number of bytes. `later` has the later id minus the later id of the previous dependency; for example, the later ids
-7, 9, 12 are stored as 7, 2, 3.
+In a dependency, a later call or operator needs bytes that an earlier one used. A call is identified
+by its correlation id, an operator by its external id. The metadata has three lists with one element
+for each dependency. `back` has the later id minus the earlier id. `bytes` has the number of bytes.
+`later` has the later id minus the later id of the dependency before; for example, the later ids 7,
+9, 12 are stored as 7, 2, 3.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _SHORT = msgspec.Meta(max_length=MOST_DEPENDENCIES)
 
 
 class DescribedDependencies(Struct, frozen=True):
-    """The three lists of numbers in the metadata."""
+    """The lists `back`, `bytes` and `later` in a trace's metadata: one element for each dependency.
+    In a dependency, a later call or operator needs bytes that an earlier one used.
+    """
 
     later: Annotated[list[_Number], _SHORT] = []
     back: Annotated[list[_Number], _SHORT] = []
@@ -33,15 +36,20 @@ class DescribedDependencies(Struct, frozen=True):
 
 
 class DescribesDependencies(Struct):
-    """The dependencies in the entry "unstall" of a trace's metadata."""
+    """The part of the entry "unstall" in a trace's metadata that tells the dependencies."""
 
     dependencies: DescribedDependencies = DescribedDependencies()
 
 
 def described(table: Dependencies, number: I64) -> dict[str, list[int]]:
-    """Converts a table to the lists that go into the metadata. `number` has the id of each host row.
+    """Returns the lists that tell the dependencies of `table` in a trace's metadata, by name. This
+    is the opposite of `dependencies_of`.
 
-    Returns {} if there are more dependencies than `MOST_DEPENDENCIES`.
+    Returns {} if `table` has more than `MOST_DEPENDENCIES` rows.
+
+    Args:
+        table: The dependencies.
+        number: For each row of `timeline.host`, the id of the call or operator in the trace.
     """
     if not 0 < len(table) <= MOST_DEPENDENCIES:
         return {}
@@ -54,9 +62,14 @@ def described(table: Dependencies, number: I64) -> dict[str, list[int]]:
 
 
 def dependencies_of(told: DescribedDependencies, kind: I8, correlation: I64, external: I64) -> Dependencies:
-    """Converts the lists of a trace's metadata to a table. Leaves out dependencies of unknown calls and operators.
+    """Returns a table of the dependencies that a trace's metadata tells. Leaves out dependencies of
+    calls and operators that the trace lacks.
 
-    `kind`, `correlation` and `external` are columns of the host events.
+    Args:
+        told: The lists in the metadata.
+        kind: The HostKind of each row of `timeline.host`.
+        correlation: The correlation id of each row.
+        external: The external id of each row.
     """
     if not told.later or not len(told.later) == len(told.back) == len(told.bytes):
         return Dependencies.none()

@@ -1,6 +1,8 @@
-"""The events of a file in columns, before they are joined. Readers make these columns, and `assemble` uses them.
+"""Defines the events of a file as columns. Readers of files make these columns. Only `assemble`
+connects the events with each other.
 
-There is one row per complete ("X") event, in file order. -1 means that a value is not in the file.
+There is one row per event with a start and a duration (phase "X"), in file order. -1 means that a
+value is not in the file.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from unstall.timeline.columns import I32, I64, Meta
 
 @dataclass(slots=True)
 class Events:
-    """The events of a file as columns, one row per event. Text columns hold indices into `strings`.
+    """The events of a file as columns, one row per event. Columns of texts hold indices into
+    `strings`.
 
     Columns have equal length, unless a comment says otherwise.
     """

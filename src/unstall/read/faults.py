@@ -1,6 +1,8 @@
-"""Reads the faults in a trace's metadata into a `Faults` table. The metadata has the faults under the key "unstall".
+"""Makes a `Faults` table of the trace's metadata: it tells which work failed on the device. A trace
+of a virtual GPU has the faults under the key "unstall".
 
-A call is identified by its correlation id, an operator by its external id, a stream by its device and number.
+The metadata identifies a call by its correlation id, an operator by its external id, a stream by
+its device and number.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ _KINDS = {kind.name.lower(): kind for kind in FaultKind}
 
 
 class DescribedFault(Struct, frozen=True):
-    """One row of `Faults` as the trace writes it, with the ids of the trace. -1 means that an id is unknown."""
+    """One row of the table `Faults` as a trace's metadata has it. Calls, operators and streams are
+    given by their ids in the trace. -1 means that an id is unknown.
+    """
 
     kind: Literal["index", "class", "probability", "weight", "assertion", "memory", "other"]
     call: _Number
@@ -38,7 +42,9 @@ class DescribedFault(Struct, frozen=True):
 
 
 class DescribedMemory(Struct, frozen=True):
-    """One row of `Held` as the trace writes it: memory that one call or operator held."""
+    """One row of the table `Held` as a trace's metadata has it: how much memory one call or
+    operator held when the memory of a GPU was full.
+    """
 
     call: _Number
     bytes: _Count
@@ -46,9 +52,9 @@ class DescribedMemory(Struct, frozen=True):
 
 
 class DescribesFaults(Struct):
-    """The faults that a trace of a virtual GPU describes.
+    """The part of the entry "unstall" in a trace's metadata that tells the faults.
 
-    If a GPU's memory was full, `held` lists the calls and operators that held this memory.
+    If the memory of a GPU was full, `held` tells which calls and operators held it.
     """
 
     faults: list[DescribedFault] = []
@@ -63,18 +69,20 @@ def faults_of(
     streams: Streams,
     text: Callable[[str], int],
 ) -> tuple[Faults, Held]:
-    """Converts faults that a trace describes to tables. Replaces ids of calls and streams by rows of the timeline.
+    """Returns tables of the faults that a trace's metadata tells. Replaces ids of calls, operators
+    and streams by rows of the timeline.
 
     Args:
-        told: The descriptions in the trace.
-        kind: The HostKind of each host row.
-        correlation: The correlation id of each host row.
-        external: The external id of each host row.
+        told: The faults as the metadata tells them.
+        kind: The HostKind of each row of `timeline.host`.
+        correlation: The correlation id of each row of `timeline.host`.
+        external: The external id of each row of `timeline.host`.
         streams: The streams of the timeline.
-        text: Returns the index of a text.
+        text: Returns the index of a text in the timeline's strings.
 
     Returns:
-        (faults, held): the faults, and, if a GPU's memory was full, the calls and operators that held this memory.
+        `(faults, held)`: the faults, and a table of the calls and operators that held the memory of
+        a GPU when it was full. `held` is empty if no memory was full.
     """
     faults, held = told.faults[:MOST_FAULTS], told.held[:MOST_HELD]
     if not faults:

@@ -1,4 +1,4 @@
-"""Finds the list of events in a trace, and the text before and after it."""
+"""Finds the list of events in the text of a trace, and returns the text before and after this list."""
 
 from __future__ import annotations
 
@@ -22,10 +22,18 @@ _EXPORT = "give the file that export_chrome_trace() wrote"
 
 
 def go_to_events(window: TextWindow, path: Path) -> bytes | None:
-    """Moves the window to the "[" of the list of events.
+    """Removes the text before the list of events from the window, so that the window begins with
+    the "[" of this list.
 
-    Returns the text of the JSON members before the list, or None if the whole file is just a list. Raises TraceError if
-    there is no list of events.
+    Returns the removed text: the JSON members before the list. Returns None if the whole file is
+    only a list.
+
+    Args:
+        window: The part of the file's text that is in memory.
+        path: The file, for messages.
+
+    Raises:
+        TraceError: The file has no list of events.
     """
     while bytes(window.text[:1]) in (b"", b"\n") and len(window) < perfetto.LOOK_BYTES and window.more():
         pass
@@ -47,8 +55,8 @@ def go_to_events(window: TextWindow, path: Path) -> bytes | None:
 
 
 def rest(window: TextWindow) -> bytes | None:
-    """Returns the text after the list of events. Returns None if this text is longer than 16 MiB, which is too long for
-    metadata.
+    """Returns the text after the list of events, up to the end of the file. Returns None if this
+    text is longer than 16 MiB, which is too long for a trace's metadata.
     """
     while len(window) <= MOST_EVENT_BYTES:
         if not window.more():
@@ -57,11 +65,14 @@ def rest(window: TextWindow) -> bytes | None:
 
 
 def _find_list(window: TextWindow, path: Path) -> tuple[int, int]:
-    """Returns (start, end) as offsets in the window: the start of the key "traceEvents", and the end of the "[" after
-    the key.
+    """Returns `(start, end)` as offsets in the window: the start of the key "traceEvents", and the
+    end of the "[" after it.
 
-    Prefers a key outside of strings and inner objects. If there is none, uses a key that seems to be inside of one: a
-    broken quote before the key may be the reason. Raises TraceError if there is no list.
+    The key should stand outside of strings and of inner objects. If no such key is found, returns a
+    key that seems to be inside of one: a missing quote before the key may be the reason.
+
+    Raises:
+        TraceError: There is no list of events.
     """
     seen = Items()
     looked_at = looks = 0
@@ -92,7 +103,7 @@ def _find_list(window: TextWindow, path: Path) -> tuple[int, int]:
 
 
 def _is_whole(window: TextWindow) -> bool:
-    """Returns whether "{" and the window's text together are a complete and valid JSON object."""
+    """Returns whether "{" followed by the text of the window is a complete and valid JSON object."""
     try:
         from_json(b"{" + window.text, msgspec.Raw)
     except (msgspec.DecodeError, RecursionError):
@@ -101,7 +112,9 @@ def _is_whole(window: TextWindow) -> bool:
 
 
 def _what_is(text: bytearray) -> str:
-    """Returns a sentence about a file that is not JSON. It says what the file probably is, and what to give instead."""
+    """Returns a sentence about a file that is not JSON: what the file probably is, and what to give
+    instead. `text` is the start of the file.
+    """
     if text.startswith(b"SQLite format 3\0"):
         return f"this is an SQLite database, such as Nsight Systems exports, and no trace of torch.profiler; {_EXPORT}"
     return f"byte 0: {bytes(text[:1])!r} begins neither an object nor a list, so this is no JSON; {_EXPORT}"

@@ -1,7 +1,7 @@
 """Reads Chrome traces of Kineto, the recorder of `torch.profiler`, into `Events`.
 
-Text flows in pieces from `unpack` through `pieces` and `decode` into `columns`. Memory holds only a few pieces and the
-columns, whatever the size of the file.
+The text goes in pieces through the modules `unpack`, `pieces` and `decode` into `columns`. Only a
+few pieces and the columns are in memory at a time, whatever the size of the file.
 """
 
 from __future__ import annotations
@@ -37,21 +37,28 @@ _REPAIRED_AT_ONCE = 4096
 
 
 def read(path: Path, progress: Callable[[int, int], None] | None = None) -> Events:
-    """Reads everything in a trace that can be read. `Meta.notes` lists repairs and missing events.
+    """Reads the events of a trace, as far as they can be read. `Meta.notes` of the result lists
+    repairs and missing events.
 
-    `progress` is called with (bytes read, size of the file in bytes). Raises TraceError if the file cannot be opened,
-    is not a trace, or exceeds a limit. The limits are 16 MiB per event, 512 Mi characters of distinct strings, and text
-    of 250 times the compressed file's size.
+    Args:
+        path: The file.
+        progress: A function that is called with (bytes read so far, size of the file in bytes)
+            while the file is read.
+
+    Raises:
+        TraceError: The file cannot be opened, is not a trace, or exceeds a limit. The limits are 16
+            MiB per event, 512 Mi characters of distinct strings, and text of 250 times the
+            compressed file's size.
     """
     with closing(blocks(path, progress)) as text_blocks:
         return events_of(text_blocks, path)
 
 
 def events_of(text_blocks: Iterator[bytes], path: Path, piece_bytes: int = PIECE_BYTES) -> Events:
-    """Returns the events in the text of a trace, which comes in blocks of any size.
+    """Returns the events in the text of a trace.
 
     Args:
-        text_blocks: The uncompressed text.
+        text_blocks: The uncompressed text, in blocks of any size.
         path: The file, for messages.
         piece_bytes: The size of the pieces in which the text is decoded, in bytes.
 
@@ -84,7 +91,9 @@ def events_of(text_blocks: Iterator[bytes], path: Path, piece_bytes: int = PIECE
 
 
 class _Sink:
-    """Decodes events and adds them to `table`. Repaired events are collected and added in batches."""
+    """Decodes events and adds them to the table of events. Events that had to be repaired are
+    collected, and added in batches.
+    """
 
     def __init__(self, path: Path) -> None:
         self.decoder = Decoder()
@@ -135,9 +144,10 @@ class _Sink:
 
 @contextmanager
 def _collector_off() -> Iterator[None]:
-    """Turns Python's garbage collector off within the block.
+    """Returns a context manager that turns Python's garbage collector off within its block.
 
-    Reading creates no reference cycles, and looking for cycles among a million events is slow.
+    Reading a trace creates no reference cycles, and looking for cycles among a million events is
+    slow.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -149,7 +159,9 @@ def _collector_off() -> Iterator[None]:
 
 
 def _notes(window: TextWindow, cutter: Cutter, decoder: Decoder) -> tuple[list[str], bool]:
-    """Returns (notes, lost): a sentence for each problem with the events, and whether any events are missing."""
+    """Returns `(notes, lost)`: a sentence for each problem with the events of the file, and whether
+    any events are missing.
+    """
 
     def events(count: int) -> str:
         return f"{count:,} event{'' if count == 1 else 's'}"

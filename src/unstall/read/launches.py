@@ -1,4 +1,6 @@
-"""Finds the host call that launched each device op. One call may launch many ops, as a graph launch does."""
+"""Finds the host call that launched each op of the device. One call may launch many ops: the launch
+of a CUDA graph does.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,10 @@ class Joined:
     """The result of `join_launches`.
 
     Attributes:
-        device: The device ops, with their `launch` column filled in.
+        device: The ops of the device, with their `launch` column filled in.
         damage: A note for each inconsistency of the file.
-        note: A note if ops were launched before the recording began, otherwise None. Such ops are not an inconsistency.
+        note: A note if some ops were launched before the recording began, otherwise None. This is
+            not an inconsistency.
     """
 
     device: Device
@@ -29,14 +32,14 @@ class Joined:
 
 
 def join_launches(host: Host, device: Device, recorded: Bool, *, complete: bool) -> Joined:
-    """Finds the host call that launched each device op.
+    """Finds the host call that launched each op of the device.
 
     Args:
         host: The host events.
-        device: The device ops, whose `launch` is not known yet.
-        recorded: For each op, whether the file has the operator that launched it.
-        complete: Whether the correlation ids say which ops were launched during the recording: these ops have an id,
-            and all other ops have none.
+        device: The ops, whose `launch` is not known yet.
+        recorded: For each op, whether the file has the operator that launched the op.
+        complete: Whether every op that was launched during the recording has a correlation id, and
+            no other op has one.
     """
     damage: list[str] = []
     calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL) & (host.correlation >= 0))
@@ -69,8 +72,9 @@ def join_launches(host: Host, device: Device, recorded: Bool, *, complete: bool)
 def _launched_before(host: Host, device: Device, calls: I64, *, complete: bool) -> Bool:
     """Returns, for each op, whether it was certainly launched before the recording began.
 
-    Such an op ran before all ops of its stream whose launch is known. If `complete` is set, it has no correlation id.
-    Otherwise, its correlation id is smaller than that of every call, because CUPTI's ids ascend.
+    Such an op ran before all ops of its stream whose launch is known. If `complete` is set, it also
+    has no correlation id. If `complete` is not set, its correlation id is smaller than that of
+    every call, because CUPTI's ids ascend.
     """
     if complete:
         told = device.correlation < 0
@@ -82,9 +86,11 @@ def _launched_before(host: Host, device: Device, calls: I64, *, complete: bool) 
 
 
 def _join(host: Host, device: Device, calls: I64) -> I32:
-    """Returns the host row of each op's launch, found by correlation id, or -1.
+    """Returns, for each op, the row in `host` of the call that launched it, found by correlation
+    id, or -1.
 
-    If several processes in one file use the same ids, the n-th op with an id is joined to the n-th call with this id.
+    If several processes in one file use the same ids, the n-th op with an id belongs to the n-th
+    call with this id.
     """
     if not len(calls):
         return np.full(len(device), -1, dtype=np.int32)
@@ -106,10 +112,11 @@ def _join(host: Host, device: Device, calls: I64) -> I32:
 
 
 def _last_before(host: Host, device: Device, calls: I64, ops: I64, first: I64) -> I64:
-    """Returns, for each op, the index in `calls` of the last call that has the op's correlation id and begins before
-    the op.
+    """Returns, for each op in `ops`, the index in `calls` of the last call that has the op's
+    correlation id and begins before the op.
 
-    If no call with this id begins before the op, returns `first`, the index of the first call with this id.
+    If no call with this id begins before the op, the result is `first` of the op: the index of the
+    first call with this id.
     """
     times, at = distinct(np.concatenate((host.start[calls], device.start[ops])))
     _, identity = distinct(np.concatenate((host.correlation[calls], device.correlation[ops])))
@@ -118,9 +125,8 @@ def _last_before(host: Host, device: Device, calls: I64, ops: I64, first: I64) -
 
 
 def _by_stream(device: Device, ops: I64) -> I64:
-    """Returns a group number for each op. Ops with the same correlation id on the same stream get the same number.
-
-    Such ops come from one graph launch.
+    """Returns a number for each op in `ops`. Ops that have the same correlation id and the same
+    stream get the same number. One launch of a CUDA graph launched them.
     """
     _, stream = distinct(device.stream[ops])
     _, identity = distinct(device.correlation[ops])
@@ -128,14 +134,17 @@ def _by_stream(device: Device, ops: I64) -> I64:
 
 
 def _in_order(device: Device, ops: I64, unit: I64, calls: I64) -> I64:
-    """Returns, for each op, the rank of its group among all groups with the same correlation id, by start time.
+    """Returns, for each op, which of the calls with the op's correlation id launched it: 0 for the
+    first call, and so on.
 
-    The n-th group belongs to the n-th call with this id. If there are more or fewer groups than calls, returns -1.
+    `unit` puts the ops into sets. The sets with the same correlation id are counted by start time,
+    and the n-th set belongs to the n-th call with this id. If there are more or fewer sets than
+    calls, the result is -1.
 
     Args:
-        device: The device ops.
-        ops: The rows of the ops in question.
-        unit: The group of each op. One call launched all ops of a group.
+        device: The ops of the device.
+        ops: The rows in `device` of the ops in question.
+        unit: For each op, the number of its set. One call launched all ops of a set.
         calls: For each op, how many calls have its correlation id.
     """
     units = int(unit.max()) + 1

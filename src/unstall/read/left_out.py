@@ -1,4 +1,6 @@
-"""Reports which device events of a file are in no table, so that no event is lost silently."""
+"""Reports which device events of a file are in no table of the timeline, so that no event is lost
+silently.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,17 @@ _LONGEST = 40  # characters of a kind
 
 
 def left_out(events: Events, host_kind: I8, device_kind: I8) -> tuple[list[str], bool]:
-    """Returns (notes, lost): notes on device events that the timeline leaves out, and whether one of these events may
-    be work of an unknown kind.
+    """Returns `(notes, lost)`: notes on device events that the timeline leaves out, and whether one
+    of these events may be work of an unknown kind.
 
-    An event belongs to the device if it names a device or a stream, or if the file labels its process as a GPU. In a
-    container, the number of the program's process may equal the number of a GPU. So a process with host events never
-    counts as a GPU.
+    An event counts as a device event if it names a device or a stream, or if the file labels its
+    process as a GPU. In a container, the number of the program's process may equal the number of a
+    GPU. So a process with host events never counts as a GPU.
+
+    Args:
+        events: The events of the file.
+        host_kind: The HostKind of each event, or -1.
+        device_kind: The DeviceKind of each event, or -1.
     """
     rows = np.flatnonzero((host_kind < 0) & (device_kind < 0))
     category = events.category[rows]
@@ -54,8 +61,8 @@ def left_out(events: Events, host_kind: I8, device_kind: I8) -> tuple[list[str],
 
 
 def undirected(device: Device) -> list[str]:
-    """Returns a list with a note if some copies do not say whether they go to the device or to the host. Otherwise
-    returns an empty list.
+    """Returns a list with one note if some copies do not say whether they go to the device or to
+    the host. If all copies say so, returns an empty list.
     """
     copies = device.kind == DeviceKind.COPY
     lost = int((copies & (device.direction == CopyDirection.NONE)).sum())

@@ -1,4 +1,6 @@
-"""Finds where the items of a JSON list begin and end. Reads only quotes and brackets, so other text may be broken."""
+"""Finds where the items of a JSON list begin and end. Looks only at quotes and brackets, so that
+the other text of the list may be malformed.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,16 @@ _STRETCH_BYTES = 1 << 20  # bounds the memory of the columns, whatever the text
 
 
 class Items:
-    """Finds the objects and lists that are direct items of a JSON list. The text after the list's "[" is fed in parts.
+    """Finds the objects and lists that are direct items of a JSON list. `feed` gets the text after
+    the "[" of this list, in parts.
 
-    A "}" that closes nothing is ignored.
+    A "}" without a "{" is ignored.
 
     Attributes:
         starts: The byte offset at which each item starts.
-        ends: The byte offset after each item. The last item may have no end yet.
-        close: The offset of the "]" that ends the list, or -1. Text after it is ignored.
+        ends: The byte offset after each item. The last item has no end yet if its text was not fed
+            to its end.
+        close: The byte offset of the "]" that ends the list, or -1. Text after it is ignored.
     """
 
     def __init__(self, text: bytes | bytearray = b"", start: int = 0) -> None:
@@ -41,11 +45,13 @@ class Items:
 
     @property
     def between(self) -> bool:
-        """Whether the next byte is directly in the list: neither inside an item, nor after the list's end."""
+        """Whether the next byte is directly in the list: it is neither inside an item nor after the
+        end of the list.
+        """
         return self._depth == 0 and not self._in_text and self.close < 0
 
     def feed(self, text: bytes | bytearray, start: int = 0) -> None:
-        """Reads the next part of the list: `text`, from index `start` on."""
+        """Reads the next part of the list's text: `text`, from index `start` on."""
         for at in range(start, len(text), _STRETCH_BYTES):
             if self.close < 0:
                 self._stretch(text[at : at + _STRETCH_BYTES])
@@ -81,7 +87,9 @@ class Items:
         self._depth = int(depth[-1])
 
     def _leave_out_escaped(self, chars: NDArray[np.uint8], meaning: NDArray[np.uint8]) -> None:
-        """Sets `meaning` to 0 for each escaped byte: a byte after an odd number of backslashes."""
+        """Sets `meaning` to 0 for each escaped byte of `chars`: a byte after an odd number of
+        backslashes.
+        """
         slashes = np.flatnonzero(chars == _BACKSLASH)
         if self._escaped:
             slashes = np.append(-1, slashes)

@@ -1,4 +1,6 @@
-"""Converts a profile in memory into a Timeline. Does not import torch: a protocol stands for torch's profiler class."""
+"""Reads the profile of a running program's `torch.profiler` into a `Timeline`. Does not import
+torch: the protocol `Profile` stands for torch's profiler class.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ _NAME = "torch.profiler.profile"
 
 @runtime_checkable
 class Profile(Protocol):
-    """The method of `torch.profiler.profile` that unstall uses."""
+    """The only method of `torch.profiler.profile` that unstall calls."""
 
     def export_chrome_trace(self, path: str) -> object: ...
 
@@ -26,10 +28,15 @@ _read: WeakKeyDictionary[object, Timeline] = WeakKeyDictionary()  # torch export
 
 
 def read_profile(profile: Profile) -> Timeline:
-    """Exports a stopped profile to a temporary file, and returns its timeline.
+    """Returns the timeline of a profile that was stopped. Exports the profile to a temporary file
+    for this.
 
-    Keeps the timeline for later calls, because torch exports a profile only once. Raises UsageError if `profile` is not
-    a profile, is still running, or was already exported by other code.
+    torch exports a profile only once. So the timeline is kept, and later calls with the same
+    profile return it.
+
+    Raises:
+        UsageError: `profile` is not a profile, is still running, or was already exported by other
+            code.
     """
     if not isinstance(profile, Profile):
         raise UsageError(

@@ -1,4 +1,7 @@
-"""Reads the metadata before and after a trace's events into `Meta`."""
+"""Reads a trace's metadata: the JSON members before and after its list of events. In all functions
+here, `before` is the text before this list, and `after` is the text after it, or None if it was too
+long to keep.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +95,9 @@ class _PlainSteps(Struct):
 
 
 class _Stretches(Struct):
-    """Times of steps that ran without recording, before and after the recorded steps."""
+    """The mean times of steps that ran without recording: before the recorded steps, and after
+    them.
+    """
 
     plain: _PlainSteps
 
@@ -145,7 +150,7 @@ class _Told(Struct):
 
 
 class _Settings(Struct):
-    """The options `--step` and `--user` of `unstall run`."""
+    """The values of the options `--step` and `--user` of `unstall run`."""
 
     settings: _Told
 
@@ -155,7 +160,8 @@ class _Noted(Struct):
 
 
 def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
-    """Returns the `Meta` of a trace, read from the JSON members before and after its list of events.
+    """Returns the `Meta` of a trace, read from the JSON members before and after its list of
+    events.
 
     Args:
         before: The text before the list.
@@ -214,9 +220,11 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
 
 
 def _both(steps: _PlainSteps) -> tuple[int, int]:
-    """Returns (before, after): the step times in ns without recording, before and after the recorded steps.
+    """Returns `(before, after)`: the mean step times in ns without recording, before and after the
+    recorded steps.
 
-    Both are device times if both device times are known; otherwise both are host times.
+    Both are device times if both device times are known. If one of them is unknown, both are host
+    times.
     """
     before, after = steps.before, steps.after
     if before.device_ns is None or after.device_ns is None:
@@ -225,48 +233,83 @@ def _both(steps: _PlainSteps) -> tuple[int, int]:
 
 
 def described_races(before: bytes, after: bytes | None) -> list[DescribedRace]:
-    """Returns all races that the trace describes, or an empty list if any of them is malformed."""
+    """Returns all races that a trace's metadata tells, or an empty list if one of them is
+    malformed.
+
+    Args:
+        before: The text of the JSON members before the trace's list of events.
+        after: The text after the list, or None if it was too long to keep.
+    """
     members, _ = _members(before, b"}" if after is None else after, 0)
     races = _value(members, "unstall", DescribesRaces)
     return races.races[:MOST_RACES] if races else []
 
 
 def described_dependencies(before: bytes, after: bytes | None) -> DescribedDependencies:
-    """Returns the dependencies that the trace describes, or none if they are malformed."""
+    """Returns the dependencies that a trace's metadata tells, or no dependencies if they are
+    malformed. In a dependency, a later call or operator needs bytes that an earlier one used.
+
+    Args:
+        before: The text of the JSON members before the trace's list of events.
+        after: The text after the list, or None if it was too long to keep.
+    """
     members, _ = _members(before, b"}" if after is None else after, 0)
     found = _value(members, "unstall", DescribesDependencies)
     return found.dependencies if found else DescribedDependencies()
 
 
 def described_uploads(before: bytes, after: bytes | None) -> list[DescribedUpload]:
-    """Returns all uploads that the trace describes, or an empty list if any of them is malformed."""
+    """Returns the uploads (copies to the device) that a trace's metadata tells, or an empty list if
+    one of them is malformed.
+
+    Args:
+        before: The text of the JSON members before the trace's list of events.
+        after: The text after the list, or None if it was too long to keep.
+    """
     members, _ = _members(before, b"}" if after is None else after, 0)
     uploads = _value(members, "unstall", DescribesUploads)
     return uploads.uploads[:MOST_UPLOADS] if uploads else []
 
 
 def described_clock_reads(before: bytes, after: bytes | None) -> DescribedReads:
-    """Returns all reads of the clock that the trace describes, or none if any of them is malformed."""
+    """Returns the program's reads of the clock that a trace's metadata tells, or no reads if one of
+    them is malformed.
+
+    Args:
+        before: The text of the JSON members before the trace's list of events.
+        after: The text after the list, or None if it was too long to keep.
+    """
     members, _ = _members(before, b"}" if after is None else after, 0)
     return (_value(members, "unstall", DescribesReads) or DescribesReads()).clock_reads
 
 
 def described_faults(before: bytes, after: bytes | None) -> DescribesFaults:
-    """Returns all faults that the trace describes, or no faults if any of them is malformed."""
+    """Returns the faults (work that failed on the device) that a trace's metadata tells, or no
+    faults if one is malformed.
+
+    Args:
+        before: The text of the JSON members before the trace's list of events.
+        after: The text after the list, or None if it was too long to keep.
+    """
     members, _ = _members(before, b"}" if after is None else after, 0)
     return _value(members, "unstall", DescribesFaults) or DescribesFaults()
 
 
 def line_digests(before: bytes, after: bytes | None) -> dict[str, dict[int, int]]:
-    """Returns the digests of source lines in the metadata, as {file: {line: digest}}."""
+    """Returns the digests of source lines in a trace's metadata, as {file: {line number: digest}}.
+
+    Args:
+        before: The text of the JSON members before the trace's list of events.
+        after: The text after the list, or None if it was too long to keep.
+    """
     members, _ = _members(before, b"}" if after is None else after, 0)
     found = _value(members, "unstall", _Digests)
     return found.digests if found else {}
 
 
 def _members(before: bytes, after: bytes, end: int) -> tuple[dict[str, Raw], list[str]]:
-    """Returns (members, notes): the JSON members that can be read, and a note for each part of the text that cannot be
-    read.
+    """Returns `(members, notes)`: the JSON members of the metadata that can be read, by their keys,
+    and a note for each part of the text that cannot be read.
     """
     key = b'"traceEvents":0'
     whole = _decoded(b"{" + before + key + after)
@@ -298,11 +341,18 @@ def _value(members: dict[str, Raw], key: str, type_: type[_Value]) -> _Value | N
 
 
 def _by_device(facts: list[tuple[int, _Value]], unknown: _Value) -> tuple[_Value, ...]:
-    """Returns one value per device, indexed by device id. Devices that are not in `facts` get `unknown`."""
+    """Returns one value per device, indexed by device id.
+
+    Args:
+        facts: Pairs (device id, value).
+        unknown: The value of a device that is not in `facts`.
+    """
     known = {device: fact for device, fact in facts if 0 <= device < MOST_NAMED_DEVICES}
     return tuple(known.get(i, unknown) for i in range(max(known, default=-1) + 1))
 
 
 def _version(number: int | None) -> str | None:
-    """Returns a CUDA version such as "12.4", which CUDA writes as 12040. Returns None for an impossible number."""
+    """Returns a CUDA version such as "12.4", which CUDA writes as the number 12040. Returns None
+    for an impossible number.
+    """
     return f"{number // 1000}.{number % 1000 // 10}" if number and 1000 <= number < 10**6 else None

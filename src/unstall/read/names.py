@@ -1,6 +1,8 @@
-"""Interprets the names in a trace: API calls, copies, frames.
+"""Interprets the names and categories of a trace's events: which kind of call, wait or copy they
+stand for.
 
-Call these functions once per distinct name, not once per event.
+There are few distinct names among many events. So callers call these functions once per distinct
+name.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ _DEVICE_KINDS = {
 SYNCS = frozenset({"cuda_sync", "hip_sync"})
 
 HOST_NODE = "graph_host_node"
-"""A callback of the host that runs as a node of a CUDA graph."""
+"""The event category of a host callback that runs as a node of a CUDA graph."""
 
 _NO_WORK = SYNCS | {
     "gpu_user_annotation",  # what the device did during an annotation of the host
@@ -43,25 +45,31 @@ _NO_WORK = SYNCS | {
 
 
 LONGEST = 4096
-"""The number of characters of a name that patterns look at. No real name is longer."""
+"""How many characters at the start of a name are matched against patterns. No real name is longer.
+"""
 
 
 def host_kind(category: str) -> int:
-    """Returns the HostKind of an event category. Returns -1 if events of this category are not host events.
+    """Returns the HostKind of the events of `category`. Returns -1 if these are not host events.
 
-    The result for every API call is HostKind.CALL. `call_kind` returns a more precise kind for a call.
+    The result for every API call is HostKind.CALL. `call_kind` returns the more precise kind of a
+    call, given its name.
     """
     flat = category.lower().replace(" ", "_")
     return _HOST_KINDS.get(flat, HostKind.CALL if _CALLS.fullmatch(flat) else -1)
 
 
 def device_kind(category: str) -> int:
-    """Returns the DeviceKind of an event category, or -1 if its events are not device work."""
+    """Returns the DeviceKind of the events of `category`. Returns -1 if these are not work of the
+    device.
+    """
     return _DEVICE_KINDS.get(category.lower().replace(" ", "_"), -1)
 
 
 def is_no_work(category: str) -> bool:
-    """Returns whether events of a category are known to be neither host events nor device work."""
+    """Returns whether it is known that the events of `category` are neither host events nor work of
+    the device.
+    """
     return category in _NO_WORK
 
 
@@ -69,9 +77,8 @@ _SPAN = re.compile(r"ProfilerStep|Optimizer\.|enumerate\(DataLoader\)|Distribute
 
 
 def is_span(name: str) -> bool:
-    """Returns whether an operator's name means that it is an annotation.
-
-    Before torch 1.9, annotations had the category of operators.
+    """Returns whether the operator `name` is in fact an annotation of the program. Before torch
+    1.9, annotations had the category of operators.
     """
     return bool(_SPAN.match(name, 0, LONGEST))
 
@@ -116,7 +123,9 @@ _CALL_KINDS: tuple[tuple[HostKind, re.Pattern[str]], ...] = tuple(
 
 
 def call_kind(name: str) -> HostKind:
-    """Returns the kind of an API call of the CUDA, HIP or oneAPI runtime or driver."""
+    """Returns the HostKind of a call, given its name in the API of the CUDA, HIP or oneAPI runtime
+    or driver.
+    """
     for kind, pattern in _CALL_KINDS:
         if pattern.match(name, 0, LONGEST):
             return kind
@@ -124,7 +133,9 @@ def call_kind(name: str) -> HostKind:
 
 
 def wait_kind(name: str) -> WaitKind:
-    """Returns the kind of a wait. `name` is the name of a `cuda_sync` event ("Stream Wait Event") or of an API call."""
+    """Returns the kind of a wait. `name` is the name of a "cuda_sync" event, such as "Stream Wait
+    Event", or of an API call.
+    """
     flat = name.replace(" ", "").lower()
     if "streamwaitevent" in flat:
         return WaitKind.STREAM_EVENT
@@ -145,8 +156,8 @@ _DIRECTIONS = (
 
 
 def copy_direction(name: str) -> CopyDirection:
-    """Returns the direction of a device copy, given its name, such as "Memcpy HtoD (Pageable -> Device)" or
-    "CopyHostToDevice".
+    """Returns the direction of a copy on the device, given its name, such as "Memcpy HtoD (Pageable
+    -> Device)" or "CopyHostToDevice".
     """
     for direction, pattern in _DIRECTIONS:
         if pattern.search(name, 0, LONGEST):
@@ -155,8 +166,8 @@ def copy_direction(name: str) -> CopyDirection:
 
 
 def host_memory(name: str) -> HostMemory:
-    """Returns PAGEABLE or PINNED for the host memory of a device copy, or UNKNOWN if the copy's name does not say
-    which.
+    """Returns the kind of host memory that a copy reads or writes, given the copy's name: PAGEABLE,
+    PINNED, or UNKNOWN if the name does not say.
     """
     if "Pageable" in name:
         return HostMemory.PAGEABLE
@@ -177,8 +188,13 @@ _MEMORY_KINDS |= {kind.lower().replace(" ", "_"): kind for kind in _MEMORY_KINDS
 
 
 def copy_name(kind: int | str, source: int | str, target: int | str) -> str:
-    """Returns Kineto's name of a copy, such as "Memcpy HtoD (Pageable -> Device)", or "Memcpy" if the kind is not
-    known.
+    """Returns Kineto's name of a copy, such as "Memcpy HtoD (Pageable -> Device)". Returns "Memcpy"
+    if the direction is not known.
+
+    Args:
+        kind: The direction of the copy, as a number of CUPTI or as text.
+        source: The kind of memory that the copy reads, as a number of CUPTI or as text.
+        target: The kind of memory that the copy writes, as a number of CUPTI or as text.
     """
     if kind not in _COPY_KINDS:
         return "Memcpy"
@@ -187,7 +203,9 @@ def copy_name(kind: int | str, source: int | str, target: int | str) -> str:
 
 
 def memset_name(memory: int | str) -> str:
-    """Returns Kineto's name of a memset, such as "Memset (Device)", or "Memset" if the kind of memory is not known."""
+    """Returns Kineto's name of a memset, such as "Memset (Device)". Returns "Memset" if the kind of
+    memory is not known. `memory` is the kind of memory, as a number of CUPTI or as text.
+    """
     return f"Memset ({_MEMORY_KINDS[memory]})" if memory in _MEMORY_KINDS else "Memset"
 
 
@@ -197,11 +215,12 @@ _MAX_LINE = 2**31 - 1
 
 
 def frame(name: str) -> tuple[str, int, str]:
-    """Returns (file, line, function) for the name of a Python frame, or ("", -1, name) for a built-in function or a
-    module.
+    """Returns `(file, line, function)` for the name of a Python frame in a trace, such as
+    "train.py(12): step". Returns ("", -1, name) for a built-in function or a module.
 
-    In recordings by torch, the line is where the function is defined. In recordings by unstall, it is the line that
-    ran. Memory addresses are removed, so that each built-in function has one name.
+    In recordings by torch, the line is the one where the function is defined. In recordings by
+    unstall, it is the line that ran. Memory addresses are removed from the name, so that each
+    built-in function has one name.
     """
     if match := _FRAME.match(name):
         line = match["line"]

@@ -1,4 +1,6 @@
-"""Finds, for each event, the event that encloses it. The computation is vectorised over all events of all threads."""
+"""Finds, for each host event, the event of its thread that encloses it. Handles all events of all
+threads at once, by operations on arrays.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,19 @@ _CLIP_ROUNDS = 3  # for children that end after their parent by a rounded micros
 
 
 def find_parents(kind: I8, thread: I32, start: I64, end: I64) -> I32:
-    """Returns, for each row, the innermost row that encloses it, or -1. Rows must be sorted by (thread, start, -end).
+    """Returns, for each row of `timeline.host`, the innermost row that encloses it, or -1. Rows
+    must be sorted by (thread, start, -end).
 
-    Operators, calls and frames nest. An annotation begins inside the frame of its `__enter__` and ends inside the frame
-    of its `__exit__`. So annotations are inserted afterwards: between a row and its parent, if the annotation encloses
-    the row and lies within the parent.
+    Operators, calls and Python frames nest. An annotation does not nest with frames: it begins
+    inside the frame of its `__enter__` and ends inside the frame of its `__exit__`. So an
+    annotation is inserted between a row and the row that encloses it if the annotation encloses the
+    first and lies within the second.
+
+    Args:
+        kind: The HostKind of each row.
+        thread: The thread of each row.
+        start: The start of each row, in ns.
+        end: The end of each row, in ns.
     """
     is_span = kind == HostKind.ANNOTATION
     solid, spans = np.flatnonzero(~is_span), np.flatnonzero(is_span)
@@ -36,7 +46,7 @@ def find_parents(kind: I8, thread: I32, start: I64, end: I64) -> I32:
 
 
 def _rows(chosen: I64, parent: I32) -> I32:
-    """Replaces each parent, which is an index into `chosen`, by `chosen[parent]`. -1 stays -1."""
+    """Replaces each index into `chosen` in `parent` by the row `chosen[index]`. -1 stays -1."""
     if not len(chosen):
         return parent
     return np.where(parent >= 0, chosen[np.maximum(parent, 0)], -1).astype(np.int32)
@@ -52,10 +62,11 @@ def _previous(chosen: I64, rows: I64, thread: I32) -> I32:
 
 
 def _nest(thread: I32, start: I64, end: I64) -> I32:
-    """Returns, for each event, the innermost event that encloses it, or -1.
+    """Returns, for each event, the innermost event that encloses it, or -1. Events are sorted by
+    (thread, start, -end).
 
-    A child may end after its parent, because times are rounded or annotations do not nest. Such a child counts as
-    ending together with its parent.
+    Because times are rounded, an event may end after the event in which it began. It then counts as
+    ending with that event.
     """
     end = np.maximum(end, start)
     for _ in range(_CLIP_ROUNDS):
@@ -69,9 +80,10 @@ def _nest(thread: I32, start: I64, end: I64) -> I32:
 
 
 def _enclosing(depth: I32) -> I32:
-    """Returns the row that encloses each row, or -1 at depth 0. `depth` is the number of rows that enclose each row.
+    """Returns, for each row, the row that encloses it, or -1 at depth 0. `depth` has for each row
+    the number of rows that enclose it.
 
-    The enclosing row is the last earlier row that is one level less deep.
+    The enclosing row is the last earlier row whose depth is smaller by 1.
     """
     size = len(depth)
     narrow = depth.astype(np.int16) if depth.max(initial=0) < 2**15 else depth  # numpy sorts those by radix

@@ -1,4 +1,6 @@
-"""Recognizes traces in Perfetto's own format, a protobuf message. unstall does not read this format."""
+"""Recognises traces in Perfetto's own format, a protobuf message. unstall does not read this
+format.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,10 @@ _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 
 
 def begins(text: bytes) -> bool:
-    """Returns whether a file that begins with `text` is a Perfetto trace.
+    """Returns whether `text`, the start of a file, is the start of a Perfetto trace.
 
-    JSON may begin with the same byte, which is a line break. But JSON has no control characters below 0x09, and does
-    not parse as the fields of a protobuf message.
+    JSON may begin with the same byte as a Perfetto trace: this byte is a line break. But JSON has
+    no control characters below 0x09, and cannot be parsed as the fields of a protobuf message.
     """
     if text[:1] != bytes([_PACKET]) or not any(byte < 0x09 for byte in text):
         return False
@@ -26,8 +28,8 @@ def begins(text: bytes) -> bool:
 
 
 def _are_fields(text: bytes, at: int, end: int) -> bool:
-    """Returns whether text[at:end] is a list of protobuf fields. If `text` ends before `end`, checks only the fields
-    that `text` has.
+    """Returns whether text[at:end] is a list of protobuf fields. If `text` is shorter than `end`,
+    checks only the fields that `text` contains.
     """
     while at < min(end, len(text)):
         key, at = _varint(text, at)
@@ -49,7 +51,9 @@ def _are_fields(text: bytes, at: int, end: int) -> bool:
 
 
 def _varint(text: bytes, at: int) -> tuple[int, int]:
-    """Returns (number, end) for the protobuf varint at `at`, or (0, -1) if it does not end within the text."""
+    """Returns `(number, end)`: the protobuf varint that begins at index `at` of `text`, and the
+    index after it. Returns (0, -1) if the varint does not end within the text.
+    """
     number = shift = 0
     for i in range(at, min(at + 10, len(text))):
         number |= (text[i] & 0x7F) << shift

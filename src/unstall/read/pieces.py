@@ -1,8 +1,10 @@
-"""Cuts the text of a list of events into pieces small enough for the cache.
+"""Cuts the text of a trace's list of events into pieces of about 1 MiB, so that a piece fits into
+the CPU's cache.
 
-A piece is cut at a gap between two events, `}, {`. Such a gap may also occur inside an event. Then neither side is
-valid JSON, so decoding the piece fails. In this case brackets are counted, which is exact but slower. If the brackets
-do not match, because a quote is missing, the text between two neighbouring gaps is tried as one event.
+A piece is cut at a gap between two events, `}, {`. Such text may also occur inside an event. Then
+neither side of the cut is valid JSON, so decoding the piece fails. In this case, the end of each
+event is found by counting brackets, which is exact but slower. If the brackets do not match,
+because a quote is missing, the text between two neighbouring gaps is tried as one event.
 """
 
 from __future__ import annotations
@@ -27,24 +29,29 @@ _BETWEEN = b" \t\r\n,"
 
 
 class Sink(Protocol):
-    """Receives the events that a `Cutter` finds."""
+    """An object that receives the events that a `Cutter` finds."""
 
     def take(self, piece: memoryview | bytes) -> bool:
-        """Takes all events of a JSON list and returns True. If any event is malformed, takes none and returns False."""
+        """Takes all events of `piece`, a JSON list, and returns True. If an event is malformed,
+        takes none of the events and returns False.
+        """
 
     def repair(self, event: bytes) -> bool:
-        """Takes one event, and repairs it if necessary. Returns False if it cannot be repaired."""
+        """Takes `event`, the text of one event. Repairs it first if it is malformed. Returns False
+        if it cannot be repaired.
+        """
 
 
 class Cutter:
-    """Cuts a trace's list of events into parts of about 1 MiB, and sends them to a sink.
+    """Cuts a trace's list of events into pieces of about 1 MiB, and sends each piece to a `Sink`,
+    which decodes it.
 
-    The text window always begins with "[", followed by the events that were not sent yet.
+    Its text window always begins with "[", followed by the events that were not sent yet.
 
     Attributes:
-        cut_off: Whether the text ended before the end of the list.
+        cut_off: Whether the text of the file ended before the end of the list.
         unreadable: How many events were dropped.
-        first_unreadable: The byte offset of the first dropped event, or -1.
+        first_unreadable: The byte offset in the text of the first dropped event, or -1.
     """
 
     def __init__(self, window: TextWindow, sink: Sink, path: Path, piece_bytes: int = PIECE_BYTES) -> None:
@@ -58,8 +65,10 @@ class Cutter:
         self._closed = self._any_taken = False
 
     def run(self) -> None:
-        """Sends all events to the sink. Raises TraceError if the text is not a list of events, or if an event is too
-        long.
+        """Sends all events of the list to the sink.
+
+        Raises:
+            TraceError: The text is not a list of events, or an event is too long.
         """
         window = self._window
         while not self._closed:
@@ -87,8 +96,8 @@ class Cutter:
         return not self._window.ended and len(self._window) <= MOST_EVENT_BYTES
 
     def _by_gaps(self) -> bool:
-        """Sends the events in the window, cut at gaps `}, {`. Returns False if the sink finds that a part is
-        malformed.
+        """Sends the events in the window, in pieces that are cut at gaps `}, {`. Returns False if
+        the sink finds that a piece is malformed.
         """
         start = 1
         try:
@@ -101,10 +110,11 @@ class Cutter:
             self._window.reopen_list(start)
 
     def _last_gap(self, start: int) -> tuple[int, int] | None:
-        """Finds a gap `}, {` between two events. It is the last gap in the first 1 MiB after `start`. If there is none,
-        it is the last gap in the window.
+        """Finds a gap `}, {` between two events. It is the last gap in the first 1 MiB after
+        `start`. If this text has no gap, it is the last gap in the window.
 
-        Returns (end of the event before the gap, start of the event after the gap), or None if there is no gap.
+        Returns `(end, start)`: the end of the event before the gap, and the start of the event
+        after it. Returns None if there is no gap.
         """
         text = self._window.text
         near = start + self._piece_bytes
@@ -119,8 +129,8 @@ class Cutter:
         return None
 
     def _by_brackets(self) -> bool:
-        """Finds events by their brackets, and sends all events that end within the window. Returns whether any text was
-        consumed.
+        """Finds events by counting brackets, and sends all events that end within the window.
+        Returns whether any text was consumed.
         """
         found = Items(self._window.text, 1)
         end = 1
@@ -161,20 +171,22 @@ class Cutter:
             self._drop(start)
 
     def _by_trial(self) -> bool:
-        """Tries the text between each two neighbouring gaps as one event. Returns whether the sink took any event."""
+        """Tries the text between each two neighbouring gaps `}, {` as one event. Returns whether
+        the sink took any event.
+        """
         taken, end = self._among_the_broken(1, len(self._window))
         if taken:
             self._window.reopen_list(end)
         return taken
 
     def _among_the_broken(self, low: int, high: int) -> tuple[bool, int]:
-        """Sends the events that begin in [low, high), where quotes do not match.
+        """Sends the events that begin in [low, high). Quotes do not match in this part of the text.
 
-        An event may begin after each gap `}, {`. Usually it ends at the gap after its start. If it contains gaps
-        itself, it ends where its brackets close.
+        An event may begin after each gap `}, {`. It is first taken to end at the next gap. If that
+        text is not an event, the event is taken to end where its brackets close.
 
-        Returns (any_taken, end): whether the sink took any event, and the end of the last event. The text after `end`
-        may be the beginning of an unfinished event.
+        Returns `(any_taken, end)`: whether the sink took any event, and the end of the last event.
+        The text after `end` may be the beginning of an unfinished event.
         """
         text = self._window.text
         start, in_a_row = low, 0
@@ -210,12 +222,12 @@ class Cutter:
         return any_taken, start
 
     def _may_go_on(self, start: int) -> bool:
-        """Returns whether the event that begins at `start` may end within text that was not read yet."""
+        """Returns whether the event that begins at `start` may end in text that was not read yet."""
         return self._may_grow and start + _SOON_BYTES[-1] > len(self._window)
 
     def _end_by_brackets(self, start: int) -> int:
-        """Finds, by brackets, the end of the event that begins at `start`. Returns 0 if the event does not end within
-        16 KiB.
+        """Returns the end of the event that begins at `start`, found by counting brackets. Returns
+        0 if the event does not end within 16 KiB.
         """
         for length in _SOON_BYTES:
             if ends := Items(self._window.text[start : start + length]).ends:
@@ -223,10 +235,11 @@ class Cutter:
         return 0
 
     def _take(self, start: int, end: int) -> bool:
-        """Passes the events in [start, end) to the sink as a JSON list.
+        """Passes the events in [start, end) of the window to the sink, as a JSON list. Returns
+        whether the sink took them.
 
-        Overwrites the bytes around the events with "[" and "]", and restores these bytes afterwards. A copy of the text
-        would take 10 % longer.
+        Overwrites the bytes around the events with "[" and "]" for this, and restores these bytes
+        afterwards. To copy the text instead would take 10 % longer.
         """
         text = self._window.text
         if end == len(text):
@@ -259,8 +272,8 @@ class Cutter:
 
 
 def _groups(spans: list[tuple[int, int]], most_bytes: int) -> Iterator[list[tuple[int, int]]]:
-    """Yields lists of neighbouring spans. Each list covers at most `most_bytes` bytes, unless a single span is
-    longer.
+    """Yields lists of neighbouring spans (start, end). The spans of a list cover at most
+    `most_bytes` bytes together, unless the list is a single longer span.
     """
     group: list[tuple[int, int]] = []
     for span in spans:

@@ -1,7 +1,9 @@
-"""Reads the table that `key_averages().table()` of torch's profiler prints. People paste it indented, quoted, with `|`
-between its columns, or with its lines wrapped.
+"""Reads the table that `key_averages().table()` of torch's profiler prints, from a file into which
+somebody pasted it. The pasted table may be indented, quoted, have `|` between its columns, or have
+wrapped lines.
 
-The columns differ between versions of torch. Columns are found by their titles, and values by their form.
+The columns differ between versions of torch. So columns are found by their titles, and values by
+their form.
 """
 
 from __future__ import annotations
@@ -44,7 +46,17 @@ _TOTAL = re.compile(rf"(?:Self )?({_DEVICE}) time total:\s*{_TIME}")
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row of the table. Times are in ns; None if the table has no such column."""
+    """A row of the table that torch's profiler prints. A field is None if the table lacks its
+    column.
+
+    Attributes:
+        name: The name of the operator, kernel or call.
+        calls: How often it was called.
+        self_host_ns: The host's time in it, without what it called, in ns.
+        host_ns: The host's time in it, in ns.
+        self_device_ns: The device's time in it, without what it called, in ns.
+        device_ns: The device's time in it, in ns.
+    """
 
     name: str
     calls: int | None
@@ -56,16 +68,19 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class ProfilerTable:
-    """A table as it was pasted.
+    """A table of torch's profiler, as it was pasted into a file.
 
     Attributes:
-        path: The file.
-        device: The device's name in the titles, such as "CUDA"; None if the table has no times of a device.
-        rows: The rows, in their order.
-        host_total_ns: The sum of the host's time below the table; None if it is missing.
-        device_total_ns: The sum of the device's time below the table; None if it is missing.
-        unread: The number of lines among the rows that could not be read.
-        more: The number of further tables in the file, which are not read.
+        path: The path of the file.
+        device: The device's name in the titles, such as "CUDA"; None if the table has no times of a
+            device.
+        rows: The rows, in the order of the table.
+        host_total_ns: The total time of the host, which is printed below the table; None if it is
+            missing.
+        device_total_ns: The total time of the device, which is printed below the table; None if it
+            is missing.
+        unread: The number of lines between the first and the last row that could not be read.
+        more: The number of further tables in the file. They are not read.
     """
 
     path: str
@@ -84,7 +99,9 @@ class _Column:
 
 
 def is_profiler_table(path: Path) -> bool:
-    """Returns whether a file has the head of a profiler's table in its first 4 MiB."""
+    """Returns whether the first 4 MiB of a file contain the head of a table of torch's profiler:
+    the line with the titles of its columns.
+    """
     try:
         with path.open("rb") as file:
             text = file.read(MOST_TABLE_BYTES)
@@ -94,7 +111,7 @@ def is_profiler_table(path: Path) -> bool:
 
 
 def read_profiler_table(path: Path) -> ProfilerTable:
-    """Reads the first table in a file.
+    """Reads the first table of torch's profiler in a file.
 
     Raises:
         TraceError: The file cannot be read, is too large, or none of the table's rows can be read.
@@ -136,7 +153,9 @@ def read_profiler_table(path: Path) -> ProfilerTable:
 
 
 def _lines(text: bytes) -> list[str]:
-    """Returns the lines without what quotes or indents them, and without lines that are too long."""
+    """Returns the lines of `text`. Removes indentation and quote marks at the start of a line.
+    Omits lines that are too long.
+    """
     lines = text.decode("utf-8", "replace").replace("\r", "").split("\n")
     cleaned = (
         "".join(c for c in line if c.isprintable() or c == "\t") for line in lines if len(line) <= LONGEST_TABLE_LINE
@@ -145,7 +164,9 @@ def _lines(text: bytes) -> list[str]:
 
 
 def _heads(lines: list[str]) -> Iterator[int]:
-    """Yields the index of the first line of each table's head. A head may go on in the next lines."""
+    """Yields, for each table, the index of the line with which its head begins. The head of a
+    wrapped table goes on in the next lines.
+    """
     for number, line in enumerate(lines):
         joined = " ".join(lines[number : number + _MOST_WRAPPED])
         if line.startswith("Name") and _HEAD.match(joined) and len(_titles(joined)[0]) >= _FEWEST_TITLES:
@@ -153,7 +174,9 @@ def _heads(lines: list[str]) -> Iterator[int]:
 
 
 def _titles(line: str) -> tuple[list[re.Match[str]], str]:
-    """Returns (titles, rest): the titles at the start of a line, and the text after them."""
+    """Returns `(titles, rest)`: the titles of columns at the start of a line, and the text after
+    them.
+    """
     found: list[re.Match[str]] = []
     at = 0
     while (title := _TITLE.match(line, at)) is not None:
@@ -165,7 +188,9 @@ def _titles(line: str) -> tuple[list[re.Match[str]], str]:
 
 
 def _head_end(lines: list[str], first: int) -> int:
-    """Returns the index of the line after the head that begins at line `first`. A title may be wrapped, too."""
+    """Returns the index of the line after the head that begins at line `first`. A title may be
+    wrapped into the next line.
+    """
     joined, end = "", first
     for at in range(first, min(len(lines), first + _MOST_WRAPPED)):
         joined = f"{joined} {lines[at]}".strip()
@@ -197,7 +222,9 @@ def _device_of(titles: list[re.Match[str]]) -> str | None:
 
 
 def _rows(lines: list[str], columns: list[_Column]) -> tuple[list[TableRow], int]:
-    """Returns (rows, unread): the rows that can be read, and the number of lines that belong to no row."""
+    """Returns `(rows, unread)`: the rows that can be read, and the number of lines that belong to
+    no row.
+    """
     figures = [column for column in columns if column.kind != "text"]
     leading = "overload" if columns and columns[0].kind == "text" else ""
     values = "".join(_BETWEEN + _VALUE[column.kind] for column in figures)
@@ -247,7 +274,7 @@ def _row(found: re.Match[str], figures: list[_Column], leading: str) -> TableRow
 
 
 def _ns(number: str, unit: str) -> int:
-    """Returns a time in ns; 0 if the text is no time."""
+    """Returns the time `number` in ns, or 0 if it is no number. `unit` is its unit, such as "us"."""
     try:
         ns = float(number.replace(",", "")) * _UNIT_NS[unit]
     except ValueError:

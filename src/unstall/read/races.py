@@ -1,6 +1,8 @@
-"""Reads the races in a trace's metadata into a `Races` table. `virtual/` writes the races under the key "unstall".
+"""Makes a `Races` table of the trace's metadata. A trace of a virtual GPU has the races under the
+key "unstall".
 
-A call is identified by its correlation id, an operator by its external id, a stream by its device and number.
+The metadata identifies a call by its correlation id, an operator by its external id, a stream by
+its device and number.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ _KINDS = {kind.name.lower(): kind for kind in RaceKind}
 
 
 class DescribedRace(Struct, frozen=True):
-    """One row of `Races` as the trace writes it. Calls, operators and streams are given by the ids of the trace."""
+    """One row of the table `Races` as a trace's metadata has it. Calls, operators and streams are
+    given by their ids in the trace.
+    """
 
     kind: Literal["read_early", "written_twice", "overwritten_early", "reused", "taken_early"]
     earlier: _Number  # id of a call or an operator, -1 if unknown
@@ -32,15 +36,21 @@ class DescribedRace(Struct, frozen=True):
 
 
 class DescribesRaces(Struct):
-    """The races in the entry "unstall" of a trace's metadata."""
+    """The part of the entry "unstall" in a trace's metadata that tells the races."""
 
     races: list[DescribedRace] = []
 
 
 def races_of(told: list[DescribedRace], kind: I8, correlation: I64, external: I64, streams: Streams) -> Races:
-    """Returns a table of the races that a trace describes. Replaces ids of calls and streams by rows of the timeline.
+    """Returns a table of the races that a trace's metadata tells. Replaces ids of calls, operators
+    and streams by rows of the timeline. Leaves out races on unknown streams.
 
-    Leaves out races on unknown streams. `kind`, `correlation` and `external` are columns of the host events.
+    Args:
+        told: The races as the metadata tells them.
+        kind: The HostKind of each row of `timeline.host`.
+        correlation: The correlation id of each row of `timeline.host`.
+        external: The external id of each row of `timeline.host`.
+        streams: The streams of the timeline.
     """
     if not told:
         return Races.none()

@@ -1,4 +1,6 @@
-"""Repairs malformed events. Slow, and used only for events that cannot be decoded otherwise."""
+"""Repairs the JSON of malformed events of a trace. This is slow, so it is used only for events that
+cannot be decoded otherwise.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,12 @@ _PHASES: dict[str, type[Any]] = {
 
 
 def repair(event: bytes) -> tuple[Event | None, bool, bool]:
-    """Decodes one event, and repairs it if necessary.
+    """Decodes one event of a trace, given its JSON. Repairs the event if it is malformed.
 
-    Returns (event, new_text, new_values). `event` is None if the event cannot be repaired. `new_text` says whether the
-    event's text was repaired. `new_values` says whether any of the event's values were replaced.
+    Returns:
+        `(event, new_text, new_values)`. `event` is None if the event cannot be repaired. `new_text`
+        says whether the event's text was changed. `new_values` says whether values of the event
+        were replaced.
     """
     for is_repaired in (False, True):
         text = repaired(event) if is_repaired else event
@@ -56,10 +60,10 @@ def repair(event: bytes) -> tuple[Event | None, bool, bool]:
 
 
 def repaired(text: bytes) -> bytes:
-    """Repairs text that is almost JSON.
+    """Returns `text`, which is almost JSON, with its defects repaired.
 
-    Control characters become spaces. Invalid UTF-8 becomes U+FFFD. The backslash of an invalid escape becomes a literal
-    backslash. NaN and infinity become null.
+    Control characters become spaces. Invalid UTF-8 becomes U+FFFD. The backslash of an invalid
+    escape becomes a literal backslash. NaN and infinity become null.
     """
     text = text.decode("utf-8", "replace").encode().translate(_CONTROL_CHARACTERS)
     return _TEXT_OR_NO_NUMBER.sub(_repaired_token, text)
@@ -78,8 +82,8 @@ def _repaired_escape(escape: re.Match[bytes]) -> bytes:
 
 
 def _fitted(text: bytes) -> Event | None:
-    """Decodes an event that has values of wrong types. Converts such a value, or replaces it by the default of the
-    field.
+    """Decodes an event that has values of wrong types. Each such value is converted if possible,
+    and replaced by the field's default if not.
 
     Returns None if the event has no phase.
     """

@@ -1,8 +1,9 @@
 """The fields of Kineto's Chrome trace events that unstall uses.
 
-Keys differ by version: torch 1.8 wrote "external id", later versions "External id". The second profiler of torch 2.15
-(`torch.profiler.CuspyConfig`) writes the kinds of copies and of memory as fields. Kineto writes these kinds in names.
-The fields here have the same order as in traces, because msgspec looks for fields in this order.
+Keys differ by version: torch 1.8 wrote "external id", later versions "External id". The second
+profiler of torch 2.15 (`torch.profiler.CuspyConfig`) writes the kind of a copy and of its memory in
+fields of their own; Kineto writes them in the event's name. The fields here have the same order as
+in traces: msgspec then finds them faster.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ NO_JSON = Raw(b"")
 
 
 class Args(Struct, gc=False, frozen=True):
-    """The fields of a complete event's "args" that unstall uses. A field that is absent is -1, "" or NO_JSON."""
+    """The fields of "args" that unstall uses, in an event with a start and a duration. A field that
+    the event lacks is -1, "" or NO_JSON.
+    """
 
     external: Id = field(default=-1, name="External id")
     stack: str = field(default="", name="Call stack")
@@ -83,8 +86,8 @@ class ArrowEnd(Arrow[Number], Generic[Number], gc=False, frozen=True, tag_field=
 
 
 class MemoryArgs(Struct, gc=False, frozen=True):
-    """The "args" of a "[memory]" event. They say how many bytes were allocated or freed, what the totals are
-    afterwards, and where the block begins.
+    """The "args" of a "[memory]" event: how many bytes were allocated or freed, how many bytes are
+    allocated and reserved afterwards, and where the block begins.
     """
 
     device_type: Id = field(default=0, name="Device Type")
@@ -96,7 +99,7 @@ class MemoryArgs(Struct, gc=False, frozen=True):
 
 
 class Instant(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", tag="i"):
-    """An event without a duration (phase "i"). Only events with the name "[memory]" are used."""
+    """An event at one moment (phase "i"). Of these, only events with the name "[memory]" are used."""
 
     name: str = ""
     ts: Number | None = None
@@ -104,8 +107,8 @@ class Instant(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", ta
 
 
 class LabelArgs(Struct, gc=False, frozen=True):
-    """The "args" of a label. They have the name of a process or a thread, or a text about a process. A field that is
-    absent is "".
+    """The "args" of an event that names or describes a process or a thread: its name, or a text
+    about it. A field that the event lacks is "".
     """
 
     name: str = ""
@@ -133,9 +136,9 @@ Event: TypeAlias = Complete[Any] | Arrow[Any] | Instant[Any] | Label | Other
 
 
 def event_type(number: Any) -> Any:
-    """Returns a union of the event types of all phases, for a msgspec decoder. `number` is the type of times.
-
-    The member "ph" of an event, its phase, selects the type.
+    """Returns a union of the types of events, one type per phase, for a msgspec decoder. The member
+    "ph" of an event, its phase, tells the decoder which type to use. `number` is the type as which
+    times are decoded.
     """
     timed: list[Any] = [Complete, Arrow, ArrowEnd, Instant]
     return reduce(operator.or_, [*(phase[number] for phase in timed), Label, *_OTHERS])

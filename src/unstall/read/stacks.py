@@ -1,4 +1,6 @@
-"""Builds a prefix tree of call stacks from recorded Python frames and from operators' "Call stack" texts."""
+"""Builds a tree of call stacks from the Python frames of a trace, and from the "Call stack" texts
+of operators. Stacks that begin with the same callers share these in the tree.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from unstall.timeline.grouping import by_text, distinct
 
 @dataclass(slots=True)
 class Interner:
-    """A growing list of distinct texts. A call with a text returns the index of the text. If the text is new, the call
-    first adds it to the list.
+    """A growing list of distinct texts. `interner(text)` returns the index of `text` in the list,
+    and first adds a text that is not in the list.
     """
 
     texts: list[str]
@@ -34,10 +36,11 @@ class Interner:
 
 
 class StackTree:
-    """Builds the tables `Lines` and `Stacks`. Equal frames that were called from the same stack share one row.
+    """Builds the tables `Lines` and `Stacks` of a timeline. A row of `Stacks` is a frame with the
+    row of its caller. Equal frames that were called from the same stack share one row.
 
-    If `exact` is set, the line of a frame is the line that ran. Otherwise, it is the line where the frame's function is
-    defined.
+    If `exact` is set, the line of a frame is the line that ran. If not, it is the line where the
+    frame's function is defined.
     """
 
     def __init__(self, intern: Interner, *, exact: bool = False) -> None:
@@ -47,26 +50,28 @@ class StackTree:
         self._node_of: dict[tuple[int, int], int] = {}
 
     def line(self, name: str) -> int:
-        """Returns the row of `Lines` for a frame. The argument is the frame's name, such as "train.py(12): step". Adds
-        a row for a new frame.
+        """Returns the row of `Lines` for a frame, given its name in the trace, such as
+        "train.py(12): step". Adds a row if there is none.
         """
         return self._line_of.setdefault(frame(name), len(self._line_of))
 
     def node(self, parent: int, line: int) -> int:
-        """Returns the row of `Stacks` for a frame. Adds a row for a new frame.
+        """Returns the row of `Stacks` for a frame. Adds a row if there is none.
 
-        `line` is the frame's row of `Lines`. `parent` is the row of `Stacks` for the frame's caller, or -1.
+        Args:
+            parent: The row of `Stacks` for the frame's caller, or -1 if it has none.
+            line: The frame's row of `Lines`.
         """
         return self._node_of.setdefault((parent, line), len(self._node_of))
 
     def of_frames(self, rows: I32, names: I32, parent: I32) -> I32:
-        """Returns, for each host event, the row of `Stacks` for the innermost Python frame around the event, or -1 if
-        no frame is around the event.
+        """Returns, for each host event, the row of `Stacks` for the innermost Python frame around
+        the event, or -1 if no frame is around the event.
 
         Args:
-            rows: The host rows that are Python frames.
-            names: The name of each host event.
-            parent: The host row that encloses each host event, or -1.
+            rows: The host events that are Python frames, as rows of `timeline.host`.
+            names: The name of each host event, as an index into the timeline's strings.
+            parent: The host event that encloses each host event, or -1.
         """
         node = np.full(len(names), -1, dtype=np.int32)
         if not len(rows):
@@ -94,9 +99,14 @@ class StackTree:
         return np.array(nodes, dtype=np.int32)[inverse]
 
     def of_texts(self, texts: I32, wanted: Bool) -> I32:
-        """Returns the row of `Stacks` for each "Call stack" text. Such a text lists frames, the innermost frame first.
+        """Returns, for each row, the row of `Stacks` for the innermost frame in the row's "Call
+        stack" text. Such a text lists frames, the innermost frame first.
 
         The result is -1 for rows that are not `wanted` and for rows without a text.
+
+        Args:
+            texts: The index of each row's text in the timeline's strings, or -1.
+            wanted: Whether a row's text is to be read.
         """
         node = np.full(len(texts), -1, dtype=np.int32)
         rows = np.flatnonzero(wanted & (texts >= 0))
@@ -113,7 +123,9 @@ class StackTree:
         return node
 
     def tables(self, digests: Mapping[str, Mapping[int, int]]) -> tuple[Lines, Stacks]:
-        """Returns (lines, stacks): the finished tables. `digests` has the digests of source lines, by file and line."""
+        """Returns the finished tables `(lines, stacks)`. `digests` has the digest of each source
+        line, by file and line number.
+        """
         places, none = list(self._line_of), dict[int, int]()
         lines = Lines(
             file=np.array([self._intern(file) for file, _, _ in places], dtype=np.int32),

@@ -1,10 +1,11 @@
-"""Finds the thread of each API call in traces of a recorder that puts calls on wrong threads.
+"""Corrects the threads of API calls in traces of a recorder that puts calls on wrong threads.
 
-The recorder is the second profiler of torch 2.15 (`torch.profiler.CuspyConfig`). It puts calls on the thread that made
-them only if this thread began the recording. It puts calls of other threads, such as autograd's thread, on separate
-threads, which have CUPTI's thread numbers. Calls within a `record_function` annotation have the number of the
-annotation. The exporter mistakes this number for an operator's number, and so puts these calls on the thread of some
-operator. No id joins calls to the operators that made them, so calls are joined by their times.
+The recorder is the second profiler of torch 2.15 (`torch.profiler.CuspyConfig`). It puts a call on
+the thread that made it only if this thread began the recording. Calls of other threads, such as
+autograd's, get separate threads, which have CUPTI's thread numbers. A call within a
+`record_function` annotation has the id of the annotation. The exporter mistakes this id for an
+operator's, and so puts the call on the thread of some operator. No id joins a call to the operator
+that made it, so calls are joined to operators by their times.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ _MOST_STRAYS = 256  # threads, those with most calls first; a program has a thre
 
 
 def at_home(events: Events, kind: I8, thread: I32, threads: Threads) -> I32:
-    """Returns the thread of each event. Moves a call to the thread whose operators ran at the time of the call.
+    """Returns the thread of each event. Moves an API call to the thread whose operators ran at the
+    time of the call.
 
-    If calls have the ids of their operators, moves no call.
+    If calls have the ids of their operators, no call is moved.
 
     Args:
         events: The events.
@@ -66,7 +68,7 @@ def at_home(events: Events, kind: I8, thread: I32, threads: Threads) -> I32:
 
 
 def _outside(events: Events, calls: I64, ops: I64, thread: I32) -> I64:
-    """Returns the calls in `calls` that are outside of all operators of their own thread."""
+    """Returns those of `calls` that are outside of all operators of their own thread."""
     inside = np.zeros(len(calls), dtype=np.bool_)
     time = _middle(events, calls)
     open_on = dict(groups(thread[ops]))
@@ -81,11 +83,11 @@ def _outside(events: Events, calls: I64, ops: I64, thread: I32) -> I64:
 
 
 def _closest(events: Events, calls: I64, homes: list[tuple[int, _Nested]], thread: I32, threads: Threads) -> I32:
-    """Returns, for each call, the thread that has the shortest event around the call. Only threads of the call's
-    process count.
+    """Returns, for each call, the thread that has the shortest event around the call. Only threads
+    of the call's process count. Returns the call's own thread if no event is around the call.
 
-    Returns the call's own thread if no event is around the call. The shortest event is used for this reason: while a
-    thread waits for another thread, it is inside a long event.
+    The shortest event is taken because a thread that waits for another thread is inside a long
+    event.
     """
     result = thread[calls]
     shortest = np.full(len(calls), np.iinfo(np.int64).max)
@@ -114,8 +116,8 @@ class _Nested:
         self.parent = find_parents(kind[rows[order]], np.zeros(len(rows), dtype=np.int32), self.start, self.end)
 
     def around(self, time: I64) -> I64:
-        """Returns, for each time, the length in ns of the innermost event that runs at this time, or -1 if no event
-        runs.
+        """Returns, for each of the given times, the length in ns of the innermost event that runs
+        at this time, or -1 if no event runs.
         """
         last = (np.searchsorted(self.start, time, side="right") - 1).astype(np.int32)
         inner = first_reaching(self.parent, self.end, last, time)
@@ -126,11 +128,11 @@ class _Nested:
 def _fits(
     events: Events, mine: I64, homes: list[tuple[int, _Nested]], calls: I64, busy: dict[int, I64]
 ) -> Iterator[tuple[int, int]]:
-    """Yields (ns, thread) for each thread in `homes` that may have made the calls `mine`.
+    """Yields `(ns, thread)` for each thread in `homes` that may have made the calls `mine`.
 
-    `ns` is the total length of the innermost operators around the calls. The right thread has the smallest total,
-    because the right thread's operators fit the calls most closely. A thread makes one call at a time, so a thread is
-    left out if it made calls of its own at the time of the calls `mine`.
+    `ns` is the total length of the innermost operators around the calls. The right thread has the
+    smallest total, because its operators fit the calls most closely. A thread makes one call at a
+    time, so a thread is left out if it made calls of its own at the time of the calls `mine`.
     """
     start = events.start[mine]
     end = start + events.duration[mine]

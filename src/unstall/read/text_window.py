@@ -1,4 +1,4 @@
-"""The part of a text that is held in memory."""
+"""Keeps the part of a file's text that is being read in memory."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from unstall.read.unpack import DamagedError
 
 
 class TextWindow:
-    """The part of a text that is held in memory. It grows at its end as blocks are read, and shrinks at its front.
+    """The part of a file's text that is in memory. Reading blocks makes it longer at its end;
+    skipping text makes it shorter at its front.
 
     Attributes:
         text: The bytes in memory.
-        end: The byte offset in the whole text at which the window ends.
-        ended: Whether the whole text was read.
+        end: The byte offset in the file's whole text at which `text` ends.
+        ended: Whether the file's whole text was read.
         damage: Why the file could not be unpacked to its end, or "".
     """
 
@@ -32,7 +33,7 @@ class TextWindow:
         return self.end - len(self.text)
 
     def more(self) -> bool:
-        """Reads one more block. Returns False at the end of the text."""
+        """Reads one more block of the file's text. Returns False if the text has ended."""
         try:
             block = next(self._blocks, b"")
         except DamagedError as error:
@@ -43,10 +44,10 @@ class TextWindow:
         return not self.ended
 
     def double(self) -> None:
-        """Reads blocks until the window is twice as long.
+        """Reads blocks until the text in memory is twice as long.
 
-        If a caller scans the window again after each doubling, all scans together cost at most two scans of the whole
-        text.
+        If a caller scans the text in memory again after each call, all scans together cost at most
+        as much as two scans of the whole text.
         """
         wanted = 2 * len(self)
         while len(self) < wanted and self.more():
@@ -56,6 +57,8 @@ class TextWindow:
         self.text = self.text[count:]
 
     def reopen_list(self, start: int) -> None:
-        """Removes the text before index `start`, and puts "[" in front of the rest. The rest is then a JSON list."""
+        """Removes the text before index `start` of `text`, and puts "[" in front of the remaining
+        text. This then is a JSON list.
+        """
         self.skip(start - 1)
         self.text[:1] = b"["

@@ -1,6 +1,7 @@
-"""Reads a file's text in blocks. A thread unpacks the next blocks in advance.
+"""Reads a file and yields its uncompressed text in blocks. A thread unpacks the next blocks in
+advance.
 
-The first bytes of the file show how it is compressed.
+The first bytes of the file show whether it is compressed by gzip, by zstd, or not at all.
 """
 
 from __future__ import annotations
@@ -30,23 +31,29 @@ _ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"7z\xbc\
 
 
 class Decompressor(Protocol):
-    """The method of `zlib.decompressobj()` that unstall uses. zlib does not export the type of this object."""
+    """The only method of the object that `zlib.decompressobj()` returns that unstall calls. zlib
+    does not export the type of this object.
+    """
 
     def decompress(self, data: bytes, max_length: int = 0, /) -> bytes: ...
 
 
 class DamagedError(Exception):
-    """The compressed data is damaged. The text that was read before the damage is good."""
+    """Raised if compressed data is damaged. The text that was yielded before is good."""
 
 
 def blocks(path: Path, progress: Progress | None = None) -> Generator[bytes, None, None]:
-    """Yields the uncompressed text of a file in blocks of at most `BLOCK_BYTES`.
+    """Yields the uncompressed text of a file in blocks of at most `BLOCK_BYTES` bytes. A caller
+    that stops before the last block must close the generator.
 
-    Calls `progress` with (bytes of the file read so far, size of the file). A caller that does not read to the end must
-    close the generator.
+    Args:
+        path: The file.
+        progress: A function that is called with (bytes of the file read so far, size of the file in
+            bytes).
 
     Raises:
-        TraceError: The file cannot be opened, or its text is more than 250 times as long as the file.
+        TraceError: The file cannot be opened, or its text is more than 250 times as long as the
+            file.
         DamagedError: The compressed data is damaged. The blocks before the damage were yielded.
     """
     try:
@@ -69,10 +76,11 @@ def blocks(path: Path, progress: Progress | None = None) -> Generator[bytes, Non
 
 @contextmanager
 def _short_turns() -> Iterator[None]:
-    """Shortens the interpreter's switch interval, so that the thread that unpacks the file gets the GIL sooner.
+    """Returns a context manager. Within its block, Python's threads take the GIL in shorter turns
+    (`sys.setswitchinterval`), so that the thread that unpacks the file gets the GIL sooner.
 
-    The unpacking thread holds the GIL only briefly. With the usual interval of 5 ms, this thread would wait for longer
-    than it works.
+    The unpacking thread needs the GIL only briefly. With turns of 5 ms, Python's default, it would
+    wait for longer than it works.
     """
     usual = sys.getswitchinterval()
     sys.setswitchinterval(min(usual, _TURN_S))
@@ -83,8 +91,8 @@ def _short_turns() -> Iterator[None]:
 
 
 def _ahead(source: Iterator[tuple[bytes, int]]) -> Generator[tuple[bytes, int], None, None]:
-    """Yields the blocks of `source`. A thread reads the blocks in advance, and is at most a few blocks ahead of the
-    caller.
+    """Yields the blocks of `source`. A thread reads them in advance, and stays at most a few blocks
+    ahead of the caller.
     """
     permits: SimpleQueue[bool] = SimpleQueue()
     made: SimpleQueue[tuple[bytes, int] | Exception | None] = SimpleQueue()
@@ -115,8 +123,12 @@ def _ahead(source: Iterator[tuple[bytes, int]]) -> Generator[tuple[bytes, int], 
 
 
 def _unpack(file: BinaryIO, path: Path) -> Iterator[tuple[bytes, int]]:
-    """Yields (text, bytes of the file read so far). Raises TraceError if the file is an archive that is neither gzip
-    nor zstd, or if the unpacked text is too long for the size of the file.
+    """Yields `(text, count)`: the next block of the uncompressed text, and how many bytes of the
+    file were read so far.
+
+    Raises:
+        TraceError: The file is an archive that is neither gzip nor zstd, or the uncompressed text
+            is too long for the size of the file.
     """
     start = file.read(_PACKED_BYTES)
     if start.startswith(_GZIP):
@@ -143,8 +155,8 @@ def _unpack(file: BinaryIO, path: Path) -> Iterator[tuple[bytes, int]]:
 
 
 def _gunzip(file: BinaryIO, packed: bytes) -> Iterator[tuple[bytes, int]]:
-    """Yields (text, bytes of the file read so far) from all members of a gzip file. Ignores padding after the
-    members.
+    """Yields `(text, count)` from all members of a gzip file: the next block of the uncompressed
+    text, and how many bytes of the file were read so far. Ignores padding after the members.
     """
     while packed.startswith(_GZIP):
         member = zlib.decompressobj(wbits=31)
@@ -167,10 +179,10 @@ def _gunzip(file: BinaryIO, packed: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 def _up_to_damage(member: Decompressor, packed: bytes) -> bytes:
-    """Returns the text before the damage in `packed`.
+    """Returns the uncompressed text of `packed` up to the damage in it.
 
-    zlib discards this text when zlib raises an error. So `member`, a copy of the decompressor that was made before the
-    error, decompresses byte by byte.
+    zlib discards this text when it raises an error. So `member`, a copy of the decompressor that
+    was made before the error, decompresses `packed` byte by byte.
     """
     text = bytearray()
     with suppress(zlib.error):
@@ -196,8 +208,11 @@ def _unzstd(file: BinaryIO, packed: bytes, path: Path) -> Iterator[tuple[bytes, 
 
 
 def _zstd_reader(file: BinaryIO, path: Path) -> Any:
-    """Returns a reader from Python's own zstd module (3.14 or later), or else from the package `zstandard`. Raises
-    TraceError if both are missing.
+    """Returns an object that reads the uncompressed bytes of a zstd file. Uses Python's own zstd
+    module (3.14 or later), or else the package `zstandard`.
+
+    Raises:
+        TraceError: Both modules are missing.
     """
     file.seek(0)
     try:

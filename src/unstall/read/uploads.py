@@ -1,7 +1,8 @@
-"""Reads the data of uploads in a trace's metadata into an `Uploads` table. `virtual/` writes them under the key
+"""Makes an `Uploads` table of the trace's metadata: it tells when the program copied data to the
+device, and which calls used the data. A trace of a virtual GPU has the uploads under the key
 "unstall".
 
-Calls are identified by their correlation ids.
+The metadata identifies a call by its correlation id.
 """
 
 from __future__ import annotations
@@ -20,20 +21,28 @@ _Id: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, lt=2**62)]
 _Row: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, lt=MOST_UPLOADS)]
 _Content: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 DescribedUpload: TypeAlias = tuple[_Id, _Content, _Row, _Id, _Id, _Id, bool]
-"""One row of `Uploads` as the trace writes it, with its columns in order. Calls are given by the ids of the trace."""
+"""One row of the table `Uploads` as a trace's metadata has it: the values of its columns, in their
+order. Calls are given by their ids in the trace.
+"""
 
 
 class DescribesUploads(Struct):
-    """The uploads in the entry "unstall" of a trace's metadata."""
+    """The part of the entry "unstall" in a trace's metadata that tells the uploads."""
 
     uploads: list[DescribedUpload] = []
 
 
 def uploads_of(told: list[DescribedUpload], kind: I8, correlation: I64, external: I64) -> Uploads:
-    """Returns a table of the uploads that a trace describes. Replaces ids of calls by rows of the timeline.
+    """Returns a table of the uploads (copies to the device) that a trace's metadata tells. Replaces
+    ids of calls by rows of the timeline.
 
-    Leaves out an upload if its call or one of its uses is unknown. `kind`, `correlation` and
-    `external` are columns of the host events.
+    Leaves out an upload if the trace lacks its call, or a call that used its data.
+
+    Args:
+        told: The uploads as the metadata tells them.
+        kind: The HostKind of each row of `timeline.host`.
+        correlation: The correlation id of each row of `timeline.host`.
+        external: The external id of each row of `timeline.host`.
     """
     if not told:
         return Uploads.none()

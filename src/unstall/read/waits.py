@@ -1,5 +1,5 @@
-"""Finds what each wait waited for. If the file does not say what a wait waited for, infers this from the order of calls
-(`Waits.inferred`).
+"""Finds what each wait waited for: an op, a stream or an event. If the file does not say this, it
+is inferred from the order of calls, and the column `Waits.inferred` says so.
 """
 
 from __future__ import annotations
@@ -20,10 +20,18 @@ def find_waits(
 ) -> tuple[Waits, list[str]]:
     """Finds what each wait of the host or of a stream waited for.
 
-    Returns (waits, notes): the waits, and a note if the event of some waits is not known.
+    Args:
+        host: The host events.
+        device: The ops of the device.
+        streams: The streams of the timeline.
+        events: The events of the file.
+        intern: Gives the index of a text.
+        complete: Whether the file names the event of every wait. If it does, an event whose record
+            call is not in the file was never recorded, or was recorded before the trace began.
 
-    `complete` says whether the file names the event of every wait. If it is set, an event without a record call in the
-    file was never recorded, or was recorded before the trace began.
+    Returns:
+        `(waits, notes)`: the table of the waits, and a list with a note if the event of some waits
+        is not known.
     """
     calls = np.flatnonzero((host.kind == HostKind.SYNC) | (host.kind == HostKind.EVENT_WAIT))
     said = _said(host.correlation[calls], events)
@@ -75,7 +83,9 @@ def find_waits(
 
 
 def _said(correlation: I64, events: Events) -> I64:
-    """Returns, for each call, the row of `events.sync_*` that describes its wait, or -1 if no row does."""
+    """Returns, for each call, the row of the columns `events.sync_*` that tells what the call
+    waited for, or -1 if there is none.
+    """
     if not len(events.sync_row):
         return np.full(len(correlation), -1, dtype=np.int64)
     theirs = events.correlation[events.sync_row]
@@ -86,15 +96,17 @@ def _said(correlation: I64, events: Events) -> I64:
 
 
 def _stream_rows(streams: Streams, device: I32, stream: I64) -> I32:
-    """Returns the row in `streams` of each (device, stream) pair, or -1 if no op ran on this stream."""
+    """Returns, for each pair of `device` and `stream`, the row in `streams`, or -1 if no op ran on
+    this stream.
+    """
     known = {pair: row for row, pair in enumerate(zip(streams.device.tolist(), streams.stream.tolist(), strict=True))}
     asked = zip(device.tolist(), stream.tolist(), strict=True)
     return np.array([known.get(pair, -1) for pair in asked], dtype=np.int32)
 
 
 def _neighbour_streams(host: Host, device: Device, calls: I64) -> tuple[I32, I32]:
-    """Returns (before, after). For each call, `before` has the stream of the last launch before the call, and `after`
-    has the stream of the next launch after the call.
+    """Returns `(before, after)`. For each call, `before` has the stream of the last launch before
+    it, and `after` the stream of the next launch after it.
 
     Only launches of the call's own thread count. -1 means that the thread has no such launch.
     """
@@ -124,14 +136,16 @@ def _by_correlation(host: Host, records: I64, correlation: I64) -> I32:
 
 
 def _guess_records(host: Host, calls: I64, records: I64, event_id: I64, missing: Bool) -> I32:
-    """Returns the likely record call of each wait in `missing`, or -1.
+    """Returns, for each wait, the likely record call of the event that it waits for, or -1. Guesses
+    only for the waits in `missing`.
 
-    From CUDA 12.9 on, CUPTI's event ids number the record calls: the n-th id belongs to the n-th record call. The file
-    does not have the id of the first record call. So this id is inferred: it is the smallest id with which every wait
-    comes after its record call. The inferred id is exact if some wait is for the latest record call, as in
-    `wait_stream`.
+    From CUDA 12.9 on, CUPTI's event ids number the record calls: the n-th id belongs to the n-th
+    record call. The file does not have the id of the first record call. So this id is inferred: it
+    is the smallest id with which every wait comes after its record call. The inferred id is exact
+    if some wait is for the latest record call, as in `wait_stream`.
 
-    For a wait without an event id, the likely record call is the latest record call of the same thread.
+    For a wait without an event id, the likely record call is the latest record call of the same
+    thread.
     """
     seen = np.searchsorted(host.start[records], host.start[calls])
     numbered = missing & (event_id >= 0)
@@ -152,11 +166,12 @@ def _guess_records(host: Host, calls: I64, records: I64, event_id: I64, missing:
 
 
 def _contradicted(host: Host, device: Device, waits: Waits) -> Bool:
-    """Returns, for each wait, whether it was inferred and cannot be right, given the recorded times of the device.
+    """Returns, for each wait, whether what it waited for was inferred, and the recorded times of
+    the device show that the inference is wrong.
 
-    An example: stream A waits for an event that was recorded on stream B. Then the first op on A after the wait cannot
-    start until all ops have ended that were launched on B before the event was recorded. If this op started earlier,
-    the inference is wrong.
+    An example: stream A waits for an event that was recorded on stream B. Then the first op on A
+    after the wait cannot start until all ops have ended that were launched on B before the event
+    was recorded. If this op started earlier, the inference is wrong.
     """
     guesses = np.flatnonzero(waits.inferred & (waits.kind == WaitKind.STREAM_EVENT) & (waits.record >= 0))
     launched = np.flatnonzero(device.launch >= 0)

@@ -1,7 +1,8 @@
-"""Events that `_scan.c` has scanned straight into columns.
+"""Scans events of a trace straight into columns, in C (`_scan.c`).
 
-`decode.py` and `columns.py` define what events mean. The scan is their fast way: it returns None for a piece that has
-anything unusual, and that piece is decoded there.
+The modules `decode` and `columns` define what an event means. The C scan does the same faster, but
+only for text in the usual form. It returns None for a piece of the trace that has anything unusual,
+and `decode` then decodes that piece.
 """
 
 from __future__ import annotations
@@ -22,26 +23,33 @@ Parts: TypeAlias = tuple[list[str], list[bytes], int, list[bytes]]
 
 
 class Scanned:
-    """The complete events of one piece. Texts and JSON are numbers, in the order in which the piece first has them.
+    """The events with a start and a duration (phase "X") in one piece of a trace. A text is given
+    by its index in `texts`, a value that is kept as JSON by its index in `jsons`.
 
     Attributes:
-        texts: The distinct texts.
-        jsons: The distinct values that are kept as JSON.
-        count: How many events the piece has, without `others`.
-        lane: The index into `lanes` of each event.
+        texts: The distinct texts, in the order in which the piece first has them.
+        jsons: The distinct values that are kept as JSON, in the order in which the piece first has
+            them.
+        count: How many events the piece has, without those in `others`.
+        lane: The index in `lanes` of each event.
         name: The text of each event's name.
         start: The start of each event in ns of the file's clock.
         duration: The duration of each event in ns.
         external: The external id of each event, -1 if it has none.
         correlation: The correlation id of each event, -1 if it has none.
-        lanes: The texts of category, process and thread of each lane. Shape (lanes, 3).
-        device: Row, device, stream, bytes, grid (JSON) and share of events with any of these. Shape (rows, 6).
-        sync: Row, record, event and stream of events with any of these. Shape (rows, 4).
-        autograd: Row, sequence number and forward thread of events with any of these. Shape (rows, 3).
-        stack: Row and text of events with a stack. Shape (rows, 2).
-        shapes: Row and JSON of events with shapes. Shape (rows, 2).
-        collective: Row and the JSON of each of `collectives.DESCRIBED`; -1 if the event lacks it. Shape (rows, 12).
-        others: Start and end, in the piece, of events of other phases. Shape (events, 2).
+        lanes: The distinct triples (category, process, thread) of events, as texts. Shape (lanes,
+            3).
+        device: Row, device, stream, bytes, grid (JSON) and share (of the device that a kernel uses)
+            of events with any of these. Shape (rows, 6).
+        sync: Row, record call, event and stream of waits. Shape (rows, 4).
+        autograd: Row, sequence number and forward thread of events with any of these. Shape (rows,
+            3).
+        stack: Row and text of events with a call stack. Shape (rows, 2).
+        shapes: Row and JSON of events with shapes of inputs. Shape (rows, 2).
+        collective: Row and the JSON of each field of `collectives.DESCRIBED`; -1 if the event lacks
+            it. Shape (rows, 12).
+        others: Start and end, as byte offsets in the piece, of events of other phases. Shape
+            (events, 2).
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -58,15 +66,18 @@ class Scanned:
 
 
 def scanned(piece: bytes | memoryview) -> Scanned | None:
-    """Scans a JSON list of events. Returns None if it has anything unusual, or if the scan was not built."""
+    """Scans `piece`, a JSON list of events. Returns None if it has anything unusual, or if the C
+    scan was not built.
+    """
     parts = _scan.scan(piece) if _scan is not None else None
     return None if parts is None else Scanned(parts)
 
 
 class Numbers:
-    """Maps numbers of a piece, such as those of its texts, to what they mean in the file. -1 has a meaning, too.
+    """Translates numbers that count within one piece of a trace, such as indices of texts, to
+    numbers that count within the whole file. -1 is translated too.
 
-    `meaning` is asked once for each number that is used, in the order of use.
+    The translation of a number is asked of the function `meaning` when it is first used, and kept.
     """
 
     def __init__(self, count: int, meaning: Callable[[int], int]) -> None:
