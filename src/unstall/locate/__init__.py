@@ -1,1 +1,3 @@
-"""Finds out where events belong: to which step in time, and to which place in the source."""
+"""Finds out, for the events of a timeline, to which step and to which place in the source they
+belong.
+"""

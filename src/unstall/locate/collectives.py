@@ -1,14 +1,15 @@
-"""A table of the names of kernels that communicate with other GPUs. Each row is a pattern for kernel names of a
-library.
+"""A table of the names of kernels that communicate with other GPUs. Each row is a pattern for the
+names of a library's kernels, and the kind of collective that such a kernel runs.
 
-To support another library, add a row. The pattern must match the whole name of the function with its namespaces. For
-example, the name of the kernel `void deep_ep::intranode::combine<__nv_bfloat16, 8>(int4*)` is
-`deep_ep::intranode::combine`. If several rows match, the first of them counts. The kind LOCAL is for a library's
-kernels that neither communicate nor wait for another GPU.
+To support another library, add a row. The pattern must match the whole name of the function with
+its namespaces. For example, the name of the kernel `void deep_ep::intranode::combine<__nv_bfloat16,
+8>(int4*)` is `deep_ep::intranode::combine`. If several rows match, the row that comes first in the
+table counts. The kind LOCAL is for a library's kernels that neither communicate nor wait for
+another GPU.
 
-Some kernels compute a matrix product and send it to other GPUs. Such a kernel counts as computation, because it mostly
-computes. Only rows of the kind LOCAL may match the name of such a kernel. Kernels that do an all-reduce and then a norm
-or a quantisation count as communication.
+Some kernels compute a matrix product and send it to other GPUs. Such a kernel counts as
+computation, because it mostly computes. Only rows of the kind LOCAL may match the name of such a
+kernel. Kernels that do an all-reduce and then a norm or a quantisation count as communication.
 """
 
 from __future__ import annotations
@@ -131,9 +132,10 @@ _LENGTH = re.compile(r"\d{1,4}")
 
 @lru_cache(8192)
 def kind_of_kernel(name: str) -> Kind | None:
-    """Returns the kind of collective that a kernel with this name runs.
+    """Returns the kind of collective that the kernel with the name `name` runs.
 
-    Returns LOCAL if the kernel is known not to communicate. Returns None if no row of the table matches the name.
+    Returns LOCAL if the kernel is known not to communicate. Returns None if no row of the module's
+    table matches the name.
     """
     text = _UNNAMED.sub("", name[:_LONGEST])
     function = _function(text)
@@ -147,13 +149,16 @@ def kind_of_kernel(name: str) -> Kind | None:
 
 
 def kind_of_operation(name: str) -> Kind:
-    """Returns the kind of a collective operation, according to a name such as `allreduce_coalesced` or `send`. Returns
-    OTHER if the name says nothing about the kind."""
+    """Returns the kind of collective that an operation named `name` runs. The name is one such as
+    `allreduce_coalesced` or `send`. Returns OTHER if the name says nothing about the kind.
+    """
     return next((kind for pattern, kind in _WORDS if pattern.search(name, 0, _LONGEST)), Kind.OTHER)
 
 
 def _function(text: str) -> str:
-    """Returns the function's name with its namespaces, but without return type, template arguments and parameters."""
+    """Returns the name of a kernel's function with its namespaces, without return type, template
+    arguments and parameters. `text` is the kernel's full name.
+    """
     if start := _MANGLED.match(text):
         return "::".join(_mangled_parts(text, start.end()))
     start = _BEFORE.match(text)

@@ -1,5 +1,6 @@
-"""Finds work of the autograd engine that belongs to no forward operator, such as sums of gradients. If operators were
-not recorded, this work is the whole backward pass."""
+"""Finds work of the autograd engine that belongs to no forward operator, such as sums of gradients.
+In a run without recorded operators, the whole backward pass is such work.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +23,13 @@ _LEAF = re.compile(r"\bAccumulateGrad$")
 
 @remembered
 def models(places: Places) -> I32:
-    """Finds, for each row of `timeline.stacks` (a frame), the `forward` method of the model that runs this frame.
+    """Returns, for each frame (a row of `timeline.stacks`), the `forward` method of the model that
+    runs the frame.
 
-    Returns an array with one element for each frame: the row of the `forward` method's frame in `timeline.stacks`, or
-    -1 if no model runs the frame. A `forward` method counts if the user wrote it and if it runs inside a call of a
-    torch module. If several `forward` methods of this kind are on the stack, only the outermost counts, because its
-    module contains the modules of the others.
+    Returns an array with one element for each frame: the row of the `forward` method's frame in
+    `timeline.stacks`, or -1 if no model runs the frame. A `forward` method counts if the user wrote
+    it and if it runs inside a call of a torch module. If several `forward` methods of this kind are
+    on the stack, only the outermost counts, because its module contains the modules of the others.
     """
     timeline, stacks = places.timeline, places.timeline.stacks
     called = nearest(stacks.parent, named_functions(timeline, MODULE_CALL)[stacks.line]) >= 0
@@ -36,19 +38,21 @@ def models(places: Places) -> I32:
 
 
 def of_the_engine(places: Places, chosen: Bool, function: Bool) -> Bool:
-    """Returns a mask of the host events that belong to a function's backward pass, but not to a backward operator.
+    """Returns a mask of the host events that belong to the backward pass of one function, but not
+    to a backward operator.
 
-    These events are work of the autograd engine, for example sums of gradients. Work that the engine does between two
-    backward operators of the function belongs to the function. There is one exception: the accumulation of gradients
-    into `.grad` does not belong to the function, because these gradients are the result of the function's backward
-    pass. If the run has no known backward operators, the whole backward pass belongs to the model that ran last before
-    the backward pass.
+    These events are work of the autograd engine, for example sums of gradients. Work that the
+    engine does between two backward operators of the function belongs to the function. There is one
+    exception: the accumulation of gradients into `.grad` does not belong to the function, because
+    these gradients are the result of the function's backward pass. If the run has no known backward
+    operators, the whole backward pass belongs to the model that ran last before the backward pass.
 
     Args:
-        places: The source places of the run's host events.
-        chosen: A mask of the host events that belong to the function. The mask includes the backward operators of the
-            function's operators.
-        function: A mask of the rows of `timeline.stacks` whose frame runs the function itself.
+        places: The place in the source of each host event.
+        chosen: A mask of the host events that belong to the function, with the backward operators
+            of its operators.
+        function: A mask of the frames (rows of `timeline.stacks`) that are frames of the function
+            itself.
     """
     timeline, host = places.timeline, places.timeline.host
     found = np.zeros(len(host), dtype=np.bool_)
@@ -69,11 +73,17 @@ def of_the_engine(places: Places, chosen: Bool, function: Bool) -> Bool:
 
 
 def _between(places: Places, mine: I64, chosen: Bool) -> Bool:
-    """Returns a mask over `mine`. `mine` are the host rows of one thread, in order of time.
+    """Returns a mask of the rows in `mine`: whether the event belongs to the function, as work of
+    the autograd engine between two backward operators of the function.
 
-    Only events without a forward operator are selected. An event is selected only if two other events are in `chosen`:
-    the last event with a forward operator before this event, and the first event with a forward operator after this
-    event. Accumulation of gradients into `.grad` is not selected.
+    An event is selected if it has no forward operator, and if two other events are both in
+    `chosen`: the last event before it that has a forward operator, and the first event after it
+    that has one. Accumulation of gradients into `.grad` is not selected.
+
+    Args:
+        places: The place in the source of each host event.
+        mine: The rows in `timeline.host` of the events of one thread, in order of time.
+        chosen: A mask of the host events that belong to the function.
     """
     timeline, host = places.timeline, places.timeline.host
     linked = host.forward[mine] >= 0
@@ -91,10 +101,14 @@ def _between(places: Places, mine: I64, chosen: Bool) -> Bool:
 
 
 def _of_the_last_model(places: Places, mine: I64, function: Bool) -> Bool:
-    """Returns a mask over `mine`. `mine` are the host rows of one autograd thread, in order of time.
+    """Returns a mask of the rows in `mine`: whether the model that last launched work before the
+    event runs in the function.
 
-    For each event, finds the model that was the last to launch work before the event. The event is selected if the
-    frame of this model's `forward` method is in `function`, which is a mask of the rows of `timeline.stacks`.
+    Args:
+        places: The place in the source of each host event.
+        mine: The rows in `timeline.host` of the events of one autograd thread, in order of time.
+        function: A mask of the frames (rows of `timeline.stacks`). An event is selected if the
+            frame of the model's `forward` method is in the mask.
     """
     host = places.timeline.host
     launches = np.flatnonzero((host.kind == HostKind.LAUNCH) & (host.stack >= 0))

@@ -1,4 +1,6 @@
-"""Finds out to whom the code of a frame belongs, and which option of a framework addresses a finding."""
+"""Finds out to whom the code of a frame belongs (to the user, or to a framework), and which option
+of a framework mends a finding.
+"""
 
 from __future__ import annotations
 
@@ -24,29 +26,35 @@ _OF_LAUNCHES = ("launch-bound", "tiny-kernels")
 
 @dataclass(frozen=True, eq=False)
 class FrameworkCode:
-    """Distinguishes the user's frames from the frames of frameworks. Finds framework options that address a finding.
-
-    Caches the results.
+    """Tells the user's frames from the frames of frameworks, for the events of one timeline. Finds
+    the options of frameworks that mend a finding. Keeps its results, so that it works them out only
+    once.
     """
 
     places: Places
     _found: dict[str, Bool] = field(default_factory=dict)
 
     def option_for(self, rule: str, place: int, rows: I64) -> tuple[Framework, Option] | None:
-        """Returns a framework and an option of this framework. The option addresses a finding of `rule` at `place`.
-        Returns None if there is no option for the finding.
+        """Returns `(framework, option)`: an option of a framework that mends a finding. Returns
+        None if there is no such option.
 
-        The option must apply to more than half of `rows`, the host rows of the finding. For an option that captures the
-        model as a CUDA graph, more than a tenth of the rows is enough.
+        The option must apply to more than half of the finding's events. For an option that captures
+        the model as a CUDA graph, more than a tenth of the events is enough.
 
-        If one framework calls another, as the Trainer calls Accelerate, only the options of the outermost framework
-        count. If several of these options apply, returns the option whose pattern matches the innermost frame. Code of
-        the framework must be between the event and the user's code. If the framework calls a callback that the user
-        wrote, the callback is the user's code. Launches in a model belong to the framework even if the user wrote the
-        model, because the framework's loop calls the model.
+        If one framework calls another, as the Trainer calls Accelerate, only the options of the
+        outermost framework count. If several of these options apply, returns the option whose
+        pattern matches the innermost frame. Code of the framework must be between the event and the
+        user's code. If the framework calls a callback that the user wrote, the callback is the
+        user's code. Launches in a model belong to the framework even if the user wrote the model,
+        because the framework's loop calls the model.
 
-        If the model already runs as a CUDA graph, an option that captures the model as a CUDA graph is not returned.
-        `AROUND_A_GRAPHED_MODEL` is returned in its place, with other advice.
+        If the model already runs as a CUDA graph, and the option captures the model as a CUDA
+        graph, then `AROUND_A_GRAPHED_MODEL` is returned in its place, with other advice.
+
+        Args:
+            rule: The name of the finding's rule.
+            place: The finding's place in the source, as a number of `Places`.
+            rows: The events of the finding, as rows of `timeline.host`.
         """
         places, stacks = self.places, self.places.timeline.stacks
         options = [(each, option) for each in FRAMEWORKS for option in each.options if re.fullmatch(option.rules, rule)]
@@ -73,8 +81,13 @@ class FrameworkCode:
         return outermost, replace(AROUND_A_GRAPHED_MODEL, rules=best.rules, frame=best.frame) if captured else best
 
     def shortens(self, framework: Framework, option: Option, rows: I64) -> bool:
-        """Returns whether a step becomes shorter if the user follows `option`. `rows` are the host rows of a
-        finding."""
+        """Returns whether a step becomes shorter if the user follows the advice of `option`.
+
+        Args:
+            framework: The framework of the option.
+            option: The option.
+            rows: The events of the finding, as rows of `timeline.host`.
+        """
         if not option.own_loop or framework.loop is None:
             return option.shortens
         stacks = self.places.timeline.stacks
@@ -82,10 +95,11 @@ class FrameworkCode:
         return option.shortens and bool(inside[self.places.timeline.host.stack[rows]].mean() <= _MOSTLY)
 
     def package_of(self, file: str | None) -> str | None:
-        """Returns the name of the installed package that contains a file. Returns None if the file belongs to the user.
+        """Returns the name of the installed package that contains the file at path `file`. Returns
+        None if the file belongs to the user.
 
-        The script of the program always belongs to the user. If the user named the user's files by globs, returns None
-        for every file.
+        The script of the program always belongs to the user. If the user named the user's files by
+        globs (`--user`), returns None for every file.
         """
         if file is None or self.places.are_named or file in self._programs or not is_installed(file):
             return None

@@ -1,7 +1,8 @@
-"""A table of training and inference frameworks. The table says what a step is in each framework, and which findings
-each option of the framework addresses.
+"""A table of training and inference frameworks. The table says what a step is in each framework,
+and which findings each option of the framework mends.
 
-To add a framework, add an entry to `FRAMEWORKS`. Tests check that the installed package has each option.
+To add a framework, add an entry to `FRAMEWORKS`. Tests check that the framework's installed package
+has each option.
 """
 
 from __future__ import annotations
@@ -15,25 +16,29 @@ _UPLOADS = r"pageable-copy|blocking-copy|blocking-pinned-copy|data-loading"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A framework's option or call that addresses findings.
+    """An option or a call of a framework that mends findings.
 
     Attributes:
-        rules: A regular expression that matches the whole name of each rule whose findings the option addresses.
-        frame: A regular expression that is searched in frames, written as "file: function". The expression must match a
-            frame between the event and the user's line.
+        rules: A regular expression that matches the whole name of each rule whose findings the
+            option mends.
+        frame: A regular expression that is searched in frames, written as "file: function". The
+            option applies only if the expression matches a frame between the event and the user's
+            line.
         do: The advice to the user: which options or calls of the framework to use.
         safe_if: The condition under which `do` keeps the program correct.
         names: The objects that the advice in `do` needs. Each is written as "module:object" or
             "module:object(parameter)".
-        directly: Whether `frame` must match the innermost frame that is outside of torch. If True, the option does not
-            apply to events inside a model that the framework's loop calls.
-        of_model: Whether `do` advises to capture only the model's forward and backward passes as a CUDA graph. This is
-            the case if the framework's work around the model cannot be captured.
-        shortens: Whether a step becomes shorter, as the replay of the finding predicts, if the user follows `do`.
-        at_the_line: Whether the user must change the line of the finding, or the arguments in this line, to follow
-            `do`.
-        own_loop: Whether the user can follow `do` only if the steps run in a loop in the user's code, not in the
-            framework's loop.
+        directly: Whether `frame` must match the innermost frame that is outside of torch. If True,
+            the option does not apply to events inside a model that the framework's loop calls.
+        of_model: Whether `do` advises to capture only the model's forward and backward passes as a
+            CUDA graph. This is the case if the framework's work around the model cannot be
+            captured.
+        shortens: Whether a step becomes shorter, as the replay of the finding predicts, if the user
+            follows `do`.
+        at_the_line: Whether the user must change the line of the finding, or the arguments in this
+            line, to follow `do`.
+        own_loop: Whether the user can follow `do` only if the steps run in a loop in the user's
+            code, not in the framework's loop.
     """
 
     rules: str
@@ -56,11 +61,13 @@ class Framework:
         name: The framework's name.
         step: A description of a step in this framework.
         users_line: The source text of the user's call of the framework, such as "trainer.train()".
-        options: The framework's options that address findings.
-        has_loop: Whether the loop over the steps is in the framework. If False, the loop is in the user's code.
-        loop: A regular expression for the function that contains the loop over the steps. The expression is searched in
-            texts of the form "file: function". If the run has no optimizer step, each call of a model by this function
-            is a step. None if the function is not known.
+        options: The framework's options that mend findings.
+        has_loop: Whether the loop over the steps is in the framework. If False, the loop is in the
+            user's code.
+        loop: A regular expression for the function of the framework that contains the loop over the
+            steps. It is searched in texts of the form "file: function". If the run has no optimizer
+            step, each call of a model by this function is a step. None if the function is not
+            known.
     """
 
     name: str
@@ -87,7 +94,9 @@ AROUND_A_GRAPHED_MODEL = Option(
     "—",
     shortens=False,
 )
-"""The option that replaces an option with `of_model` if the model already runs as a CUDA graph."""
+"""The option that is given, with other advice, in place of an option with `of_model` if the model
+already runs as a CUDA graph.
+"""
 
 FRAMEWORKS = (
     Framework(

@@ -1,7 +1,7 @@
-"""Groups call stacks by function.
+"""Finds, for the frames of call stacks, which frames are of the same function.
 
-A recorder may store, for each frame, the line that ran. One function then has several frames, one for each line. This
-module groups them.
+A recorder may store, for each frame, the line that ran. One function then has several frames, one
+for each line.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ _LONGEST = 4096  # characters of a file and a function that are looked at
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Functions:
-    """Groups the rows of `timeline.stacks` (frames of call stacks) by function.
+    """Says which frames of call stacks (rows of `timeline.stacks`) are frames of the same function.
 
-    If the recorder stored only the `def` line of each function, every row is a separate function.
+    If the recorder stored only the `def` line of each function, every row counts as a function of
+    its own.
     """
 
     row: I32  # by row: the first row with the same function and the same calling function
@@ -32,10 +33,10 @@ class Functions:
 
 @remembered
 def function_of(timeline: Timeline) -> I64:
-    """Returns a function number, from 0 on, for each row of `timeline.lines`.
+    """Returns the number of a function, from 0 on, for each row of `timeline.lines`.
 
-    All executed lines of one function have the same number. If a row has only the `def` line of a function, because the
-    executed line is not known, the row has a number of its own.
+    All executed lines of one function have the same number. A row that has only the `def` line of a
+    function, because the executed line is not known, has a number of its own.
     """
     lines = timeline.lines
     named = lines.file.astype(np.int64) * (len(timeline.strings) + 1) + lines.function
@@ -56,8 +57,9 @@ def named_functions(timeline: Timeline, pattern: re.Pattern[str]) -> Bool:
 
 @remembered
 def functions(timeline: Timeline) -> Functions:
-    """Returns the function of each row of `timeline.stacks`. If two functions call the same function, the called
-    function counts as two functions, one for each caller."""
+    """Returns the functions to which the frames of call stacks (rows of `timeline.stacks`) belong.
+    A function that was called by two functions counts as two functions, one for each caller.
+    """
     stacks, lines, function = timeline.stacks, timeline.lines, function_of(timeline)
     row = np.arange(len(stacks), dtype=np.int32)
     depth = depths(stacks.parent)

@@ -1,5 +1,6 @@
-"""Classifies events by name. Kernels are classified as collectives. Host events are classified as data loading, sleep,
-the recorder's work, and other kinds."""
+"""Tells the kind of an event by its name: which kernels are collectives, which host events are data
+loading, sleep, the recorder's work, and so on.
+"""
 
 from __future__ import annotations
 
@@ -40,21 +41,25 @@ _LONGEST = 4096  # characters of a name that are looked at
 
 
 def is_collective(strings: Sequence[str], names: I32) -> Bool:
-    """Returns a mask of the names that belong to communication kernels, according to the table in `collectives.py`.
+    """Returns a mask of the names that are names of communication kernels, according to the table
+    in `collectives.py`. For the ops of a timeline, `is_communication` is more accurate.
 
-    Each name is an index into `strings`. For a timeline, `is_communication` is more accurate.
+    Args:
+        strings: Texts.
+        names: The names, as indices into `strings`.
     """
     return by_text(names, lambda index: kind_of_kernel(strings[index]) not in (None, Kind.LOCAL)).astype(np.bool_)
 
 
 @remembered
 def is_communication(timeline: Timeline) -> Bool:
-    """Returns a mask of the device ops that communicate with other GPUs, according to their names or to marks in the
-    trace.
+    """Returns a mask of the device ops that communicate with other GPUs, according to their names
+    or to what the trace tells about them.
 
-    A kernel that a call of torch.distributed launches directly is a collective. The only exception is a kernel that is
-    LOCAL in the table of names. A kernel is not a collective if an operator inside the call launches the kernel, for
-    example to copy into a buffer. Copies of memory count only if they go to another device.
+    A kernel that a call of torch.distributed launches directly is a collective, unless the table of
+    names says that it is LOCAL. A kernel is not a collective if an operator inside the call
+    launches it, for example to copy into a buffer. Copies of memory count only if they go to
+    another device.
     """
     device, told = timeline.device, timeline.collectives
     found: Bool = (device.kind == DeviceKind.KERNEL) & is_collective(timeline.strings, device.name)
@@ -66,8 +71,9 @@ def is_communication(timeline: Timeline) -> Bool:
 
 
 def named(timeline: Timeline, pattern: re.Pattern[str], names: I32) -> Bool:
-    """Returns a mask of the names whose beginning matches the pattern. Each name is an index into
-    `timeline.strings`."""
+    """Returns a mask of the names whose beginning matches `pattern`. `names` has the names as
+    indices into `timeline.strings`.
+    """
     return by_text(names, lambda index: pattern.match(timeline.text(index), 0, _LONGEST) is not None).astype(np.bool_)
 
 
@@ -89,7 +95,8 @@ def is_prefetch_wait(timeline: Timeline) -> Bool:
 
 @remembered
 def is_host_collective(timeline: Timeline) -> Bool:
-    """Returns a mask of the host events that are collectives on the host. Such collectives are run by gloo, MPI or UCC.
+    """Returns a mask of the host events that are collectives which the CPU runs (by gloo, MPI or
+    UCC).
 
     Collectives of NCCL do not count, because their host events only launch kernels.
     """
@@ -100,10 +107,11 @@ def is_host_collective(timeline: Timeline) -> Bool:
 
 @remembered
 def is_asleep(timeline: Timeline) -> Bool:
-    """Returns a mask of the host events that sleep, or that wait for another process, a connection or a file.
+    """Returns a mask of the host events that sleep, or that wait for another process, a connection
+    or a file. Faster code does not shorten these events.
 
-    Faster code does not shorten these events. Such events are known only on the virtual GPU, or if the recorder
-    recorded the frames of built-in functions.
+    They are known only if the run is one of the virtual GPU, or if the recorder recorded the frames
+    of built-in functions.
     """
     frames: Bool = timeline.host.kind == HostKind.PYTHON
     return frames & named(timeline, _ASLEEP, timeline.host.name)
@@ -117,19 +125,18 @@ def is_waiting_for_thread(timeline: Timeline) -> Bool:
 
 @remembered
 def is_no_code(timeline: Timeline) -> Bool:
-    """Returns a mask of the host events that faster host code would not shorten.
+    """Returns a mask of the host events that faster code of the program would not shorten.
 
-    These events are data loading, sleep, waits for files and other processes, collectives on the host, and the driver's
-    work.
+    These events are data loading, sleep, waits for files and other processes, collectives that the
+    CPU runs, and work of the driver.
     """
     others: Bool = is_data_loading(timeline) | is_asleep(timeline) | is_host_collective(timeline)
     return others | np.isin(timeline.host.kind, OF_THE_DRIVER)
 
 
 def is_recorder_at_work(timeline: Timeline, *, amid: bool = False) -> Bool:
-    """Returns a mask of the host events that are work of the recorder.
-
-    If `amid` is true, only events on the program's threads count.
+    """Returns a mask of the host events that are work of the recorder. With `amid`, only the
+    recorder's work on the program's own threads counts.
     """
     host = timeline.host
     rows = np.flatnonzero(host.kind == HostKind.OVERHEAD)

@@ -1,5 +1,6 @@
-"""Groups host calls by operation. An operation is an operator. If no operators were recorded, an operation is a copy
-together with the wait for this copy."""
+"""Finds which host calls belong to the same operation. An operation is an operator. In a run
+without recorded operators, an operation is a copy together with the wait for this copy.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +16,24 @@ statements may be as close in time, but they are on different lines."""
 
 
 def has_operators(timeline: Timeline) -> bool:
-    """Returns whether operators were recorded. A recorder that records only CUDA calls does not record operators."""
+    """Returns whether the recorder recorded operators. A recorder that records only CUDA calls does
+    not.
+    """
     return bool((timeline.host.kind == HostKind.OP).any())
 
 
 def operations(timeline: Timeline, operator: I32) -> I32:
-    """Returns a number for each host row. All rows of one operation have the same number. A row outside of all
-    operations has -1.
+    """Returns a number for each row of `timeline.host`. All rows of one operation have the same
+    number. A row outside of all operations has -1.
 
-    If operators were recorded, returns `operator`, which has the row of the operator around each host row. If no
-    operators were recorded, there is only one kind of operation: a copy, together with a wait for the copy's stream.
-    The wait must follow immediately, on the same thread and in the same line. The number of the operation is the row of
-    the copy.
+    If operators were recorded, an operation is an operator, and the result is `operator`. If no
+    operators were recorded, an operation is a copy together with a wait for the copy's stream. The
+    wait must follow the copy immediately, on the same thread and in the same line. The number of
+    the operation is the row of the copy.
+
+    Args:
+        timeline: A recorded run.
+        operator: For each row of `timeline.host`, the row of the operator around it, or -1.
     """
     if has_operators(timeline):
         return operator

@@ -1,4 +1,4 @@
-"""Attributes host events to places in the user's code, from call stacks."""
+"""Finds, by call stacks, to which place in the user's code each host event belongs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ _CELL = re.compile(r"In\[\d+\]$")  # as `answers/cells.py` names a notebook's ce
 class Places:
     """The place of every host event in the source.
 
-    A place is a number. If the event's call stack has a line of the user's code, the place is the row of this line in
-    `timeline.lines`. Otherwise the place stands for a name: the name of the annotation around the event, or the name of
-    the outermost operator. The place is then `len(timeline.lines)` plus the index of the name in `timeline.strings`. If
-    the event has neither a line nor a name, the place is -1.
+    A place is a number. If the event's call stack has a line of the user's code, the place is the
+    row of this line in `timeline.lines`. If it has none, the place stands for a name: the name of
+    the annotation around the event, or the name of the outermost operator. The place is then
+    `len(timeline.lines)` plus the index of the name in `timeline.strings`. If the event has neither
+    a line nor a name, the place is -1.
     """
 
     timeline: Timeline
@@ -43,10 +44,14 @@ class Places:
     unmatched: tuple[str, ...] = ()  # the user's globs that match no recorded file
 
     def where(self, place: int, rows: I64 | int, op: str | None) -> Where:
-        """Returns a place in the form that reports print. The result includes the place's caller: the most common
-        caller among the host rows `rows`.
+        """Returns a place in the form that reports print, together with the line that calls it.
 
-        Elements of `rows` that are -1 are ignored. `op` is the name of the operator. The result contains this name.
+        Args:
+            place: The place, as a number that `Places` uses.
+            rows: The events in question, as rows of `timeline.host`. The line from which most of
+                these events came is the calling line in the result. Elements that are -1 are
+                ignored.
+            op: The name of an operator for the result, or None.
         """
         timeline = self.timeline
         lines = timeline.lines
@@ -72,13 +77,13 @@ class Places:
         )
 
     def _usual_caller(self, place: int, rows: I64) -> int:
-        """Returns the line that calls the place in most of the host rows `rows`. The line is a row of `timeline.lines`,
-        or -1 if it is not known.
+        """Returns the line from which the place is called in most of the events `rows`. The line is
+        a row of `timeline.lines`, or -1 if it is not known.
 
-        Only rows at the place itself count. The caller of a backward operator is backward(), so backward operators
-        count only if all rows at the place are backward operators. If no row is at the place itself, all rows are in
-        functions that the place calls. Then the frame of the place is looked up in the stack of each row, and the
-        caller of this frame counts.
+        Only events at the place itself count. The caller of a backward operator is backward(), so
+        backward operators count only if all events at the place are backward operators. If no event
+        is at the place itself, all events are in functions that the place calls. Then the frame of
+        the place is looked up in the stack of each event, and the caller of this frame counts.
         """
         at = rows[self.place[rows] == place]
         if len(at):
@@ -89,10 +94,13 @@ class Places:
         return _most_common(np.repeat(_at(self.outside, own), counts))
 
     def around(self, place: int, frame: int) -> int:
-        """Searches the call stack from `frame` outward for a frame of the place's function. Returns the first frame
-        that it finds, or -1.
+        """Searches a call stack from `frame` outward for a frame of the place's function. Returns
+        the first such frame, or -1.
 
-        Frames are rows of `timeline.stacks`.
+        Args:
+            place: The place, as a row of `timeline.lines`.
+            frame: The frame to begin with, as a row of `timeline.stacks`. The result is such a row,
+                too.
         """
         stacks, lines = self.timeline.stacks, self.timeline.lines
         while frame >= 0:
@@ -104,21 +112,26 @@ class Places:
         return -1
 
     def op_name(self, row: int) -> str | None:
-        """Returns the name of the outermost operator around a host event, or None if there is no such operator."""
+        """Returns the name of the outermost operator around a host event, or None if there is no
+        operator around it. `row` is the event's row in `timeline.host`.
+        """
         top = int(self.top_op[row]) if row >= 0 else -1
         return None if top < 0 else self.timeline.strings[self.timeline.host.name[top]]
 
 
 def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None = None) -> Places:
-    """Attributes every host event to a place in the source.
+    """Finds the place in the source of every host event.
 
-    The place of a backward operator is the line of its forward operator. While `unstall.graphed` checks a new graph,
-    the place of an event is a line of unstall, not the line of the user's code that runs during the check.
+    The place of a backward operator is the line of its forward operator. While `unstall.graphed`
+    checks a new graph, the place of an event is a line of unstall, not the line of the user's code
+    that runs during the check.
 
     Args:
         timeline: A recorded run.
-        user: Globs of file names. If `user` is not empty, only files that match a glob count as the user's code.
-        step: The name of the annotation around each step. This annotation is never the place of an event.
+        user: Globs of file names. If `user` is not empty, only files that match a glob count as the
+            user's code.
+        step: The name of the annotation around each step. This annotation is never the place of an
+            event.
     """
     host = timeline.host
     mine = _user_lines(timeline, user)
@@ -185,11 +198,11 @@ def _most_common(lines: I32) -> int:
 
 
 def programs(timeline: Timeline) -> set[int]:
-    """Returns the files that ran as the program, as indices into `timeline.strings`. For a notebook, these files are
-    the cells of the notebook.
+    """Returns the files that Python ran as the program, as indices into `timeline.strings`. For a
+    notebook, these are the cells of the notebook.
 
-    A file ran as the program if the outermost frame of some stack is the file's `<module>`. The file belongs to the
-    user, even if the file has the name of a library module, such as profile.py.
+    A file ran as the program if the outermost frame of some stack is the file's `<module>`. It
+    belongs to the user, even if it has the name of a library module, such as profile.py.
     """
     cells = by_text(timeline.lines.file, lambda index: _CELL.match(timeline.strings[index]) is not None) == 1
     if cells.any():
@@ -201,7 +214,7 @@ def programs(timeline: Timeline) -> set[int]:
 
 
 def _at(values: I32, index: I32 | I64) -> I32:
-    """Returns `values[index]`. If an index is -1, its element of the result is -1."""
+    """Returns `values[index]`. If an element of `index` is -1, so is the element of the result."""
     if not len(values):
         return np.full(len(index), -1, dtype=np.int32)
     return np.where(index >= 0, values[np.maximum(index, 0)], -1).astype(np.int32)

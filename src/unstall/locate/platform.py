@@ -1,4 +1,6 @@
-"""The terms of each platform: CUDA on NVIDIA's cards, HIP on AMD's cards, SYCL and Level Zero on Intel's cards."""
+"""Words that differ between platforms: CUDA on NVIDIA's cards, HIP on AMD's, SYCL and Level Zero on
+Intel's.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +52,9 @@ _COUNTERPARTS = {
 
 
 def platform(timeline: Timeline) -> Platform:
-    """Returns the platform to which the calls of a run belong. Returns "cuda" if no call belongs to another
-    platform."""
+    """Returns the platform ("cuda" or another) to whose API the calls of a run belong. Returns
+    "cuda" if no call belongs to another platform.
+    """
     host = timeline.host
     calls = (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL)
     names = [timeline.text(int(index)) for index in np.unique(host.name[calls])]
@@ -59,14 +62,16 @@ def platform(timeline: Timeline) -> Platform:
 
 
 def in_words_of(key: Platform, text: str) -> str:
-    """Returns the text, with the terms of the platform `key` in place of CUDA's terms."""
+    """Returns `text` with the words of the platform `key` in place of CUDA's words."""
     for pattern, word in _WORDS[key]:
         text = pattern.sub(word, text)
     return text
 
 
 def counterpart(name: str) -> str:
-    """Returns the CUDA name of a HIP call. If `name` is not the name of a HIP call, returns `name` unchanged."""
+    """Returns the name of the CUDA call that does what the HIP call `name` does. If `name` is not
+    the name of a HIP call, returns `name`.
+    """
     if not re.match(r"hip[A-Z]", name):
         return name
     return _COUNTERPARTS.get(name, "cuda" + name[len("hip") :])

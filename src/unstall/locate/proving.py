@@ -1,5 +1,7 @@
-"""Finds the times at which `unstall.graphed` proves its graphs. To prove a graph, `unstall.graphed` observes, captures
-and compares the first calls of a function. These calls are not replaced by a graph replay."""
+"""Finds the times at which `unstall.graphed` checks its graphs. To check a graph, `unstall.graphed`
+observes, captures and compares the first calls of a function. In these calls, the function itself
+runs, and not the graph.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,21 @@ from unstall.timeline.grouping import by_text
 from unstall.timeline.intervals import Intervals
 
 METHODS = ("_capture", "_observe", "_checked")
-"""The methods of `GraphServer` that capture, observe or compare a call. They do not replace a call by a graph
-replay."""
+"""The methods of `GraphServer` (a class of `unstall.graphed`) that observe, capture or compare a
+call. In these calls, the graph does not run in place of the function.
+"""
 
 PROVING_FILE = re.compile(r"(.*/)?unstall/fix/graphs/serving\.py$")
 _METHOD = re.compile(rf"(\w+\.)*({'|'.join(METHODS)})$")
 
 
 def proving_frames(timeline: Timeline) -> I32:
-    """Finds the host events that happen while `unstall.graphed` checks a graph. During a check, `unstall.graphed`
-    observes, captures or compares calls.
+    """Finds the host events that happen while `unstall.graphed` checks a graph: while it observes,
+    captures or compares calls.
 
-    Returns a number for each host event: the row of `timeline.stacks` for the method that does the check (see
-    `METHODS`). The number is -1 if the event happens outside of checks.
+    Returns, for each host event, the row of `timeline.stacks` (a frame) for the method that does
+    the check. The methods are those in `METHODS`. The row is -1 if the event happens outside of
+    checks.
     """
     stacks, lines, stack = timeline.stacks, timeline.lines, timeline.host.stack
     frames = np.full(len(stack), -1, dtype=np.int32)
@@ -49,11 +53,11 @@ def proving_times(timeline: Timeline) -> Intervals:
 
 
 def without_proving(timeline: Timeline, steps: Steps) -> Steps:
-    """Returns the longest series of consecutive steps in which `unstall.graphed` does not check graphs. This is the
-    program's steady state.
+    """Returns the longest series of consecutive steps in which `unstall.graphed` does not check
+    graphs. This is the program's steady state.
 
-    If several series are equally long, returns the last of them. If every step has checks, or if no step has checks,
-    returns all steps.
+    If several series are equally long, returns the last of these. If every step has checks, or if
+    no step has checks, returns all steps.
     """
     proofs = proving_times(timeline)
     if not len(proofs):

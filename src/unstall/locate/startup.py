@@ -1,5 +1,6 @@
-"""Finds first uses: work that is done only once, such as creating the CUDA context, loading modules and choosing
-kernels."""
+"""Finds first uses: work that a program does only once, such as creating the CUDA context, loading
+modules and choosing kernels.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +27,17 @@ _FIRST_FACTOR = 20
 
 
 def startup_rows(timeline: Timeline, ours: Bool, second_step: int | None) -> I64:
-    """Returns the host rows of first uses: imports, compilation, module loading, context creation and first launches.
+    """Returns the rows of `timeline.host` that are first uses: imports, compilation, module
+    loading, context creation and first launches.
 
-    The first launch of a kernel counts if the launch takes long, because such a launch loads the kernel. Work of the
-    recorder, such as the allocation of buffers for events, counts, too.
+    The first launch of a kernel counts if it takes long, because such a launch loads the kernel.
+    Work that the recorder does once, such as the allocation of buffers for events, counts, too.
 
     Args:
         timeline: A recorded run.
         ours: A mask of the host events on threads that launch kernels.
-        second_step: The time in ns at which the second step begins. None if the run has only one step.
+        second_step: The time in ns at which the second step begins. None if the run has only one
+            step.
     """
     host = timeline.host
     recording = is_recorder_at_work(timeline)
@@ -57,10 +60,11 @@ def startup_rows(timeline: Timeline, ours: Bool, second_step: int | None) -> I64
 
 
 def _slow_firsts(timeline: Timeline, ours: Bool, second_step: int | None, recorder: Intervals) -> I64:
-    """Returns the rows of operators that take far longer in the first step than in later steps.
+    """Returns the rows of `timeline.host` of operators that take far longer in the first step than
+    in later steps.
 
-    Such an operator initialises a library or chooses an algorithm. If the run has only one step, the first call of each
-    operator is compared with later calls of the same operator.
+    Such an operator initialises a library or chooses an algorithm. If the run has only one step,
+    the first call of each operator is compared with later calls of the same operator.
     """
     host = timeline.host
     everything = np.ones(len(host), dtype=np.bool_)
@@ -82,7 +86,13 @@ def _slow_firsts(timeline: Timeline, ours: Bool, second_step: int | None, record
 
 
 def _medians(group: I64, values: I64, groups: int) -> I64:
-    """Returns the lower median of the values in each group, or 0 for an empty group."""
+    """Returns the lower median of the values of each group, or 0 for an empty group.
+
+    Args:
+        group: The group of each value: a number from 0 on.
+        values: The values.
+        groups: The number of groups.
+    """
     order = np.lexsort((values, group))
     count = np.bincount(group, minlength=groups)
     first = np.cumsum(count) - count
@@ -91,8 +101,9 @@ def _medians(group: I64, values: I64, groups: int) -> I64:
 
 
 def _slow_first_launches(timeline: Timeline, ours: Bool) -> I64:
-    """Returns the rows of slow first launches. Such a launch is the first launch of its kernel, and takes far longer
-    than the median launch."""
+    """Returns the rows of `timeline.host` of slow first launches. Such a launch is the first launch
+    of its kernel, and takes far longer than the median launch.
+    """
     host, device = timeline.host, timeline.device
     known = np.flatnonzero(device.launch >= 0)
     if not len(known):

@@ -48,10 +48,10 @@ def is_annotation(timeline: Timeline) -> Bool:
 
 
 def annotated(timeline: Timeline, wanted: Callable[[str], bool]) -> I64:
-    """Returns the host rows of the annotations whose names `wanted` accepts.
+    """Returns the rows of `timeline.host` of the annotations whose names `wanted` accepts.
 
-    If one of these annotations is inside another one, only the outer one is returned. Only the thread with the most of
-    these annotations counts.
+    If one of these annotations is inside another one, only the outer one is returned. If several
+    threads have such annotations, only the thread with the most of them counts.
     """
     host = timeline.host
     candidates = np.flatnonzero((host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP))
@@ -69,7 +69,8 @@ def annotated(timeline: Timeline, wanted: Callable[[str], bool]) -> I64:
 def by_known_programs(timeline: Timeline) -> Steps | None:
     """Finds steps by the annotations that known programs, such as vLLM, put around a step.
 
-    Returns None if these annotations do not enclose nearly all launches, or if the annotations are parts of steps.
+    Returns None if these annotations do not enclose nearly all launches, or if each annotation
+    encloses only a part of a step.
     """
     rows = annotated(timeline, named(_KNOWN))
     if len(rows) < 2 or len(rows) > _MOST_REPEATS:
@@ -90,12 +91,17 @@ _MOST_NUMBER = 1e18  # a name is anything that a file says
 def by_counter(timeline: Timeline, but: re.Pattern[str]) -> tuple[Steps | None, str | None]:
     """Finds steps by annotations whose names differ only in a number that counts up.
 
-    The annotations must enclose nearly all launches. Names that match `but` do not count. If a name suggests layers,
-    the annotations do not mark steps, even if their numbers count up. If annotations with different names qualify, such
-    as epochs and batches, the most frequent annotations are the steps.
+    The annotations must enclose nearly all launches. If a name suggests layers, the annotations do
+    not mark steps, even if their numbers count up. If several names with a number qualify, such as
+    epochs and batches, the most frequent annotations are the steps.
 
-    Returns (steps, hint). `steps` are the steps, or None if no annotations qualify. `hint` is the name of other
-    annotations that might mark steps, or None.
+    Args:
+        timeline: A recorded run.
+        but: Names that match this pattern do not count.
+
+    Returns:
+        `(steps, hint)`. `steps` is None if no annotations qualify. `hint` is the name of other
+        annotations that might mark steps, or None.
     """
     launched = launch_times(timeline)
     best, hint = None, None
@@ -113,11 +119,11 @@ def by_counter(timeline: Timeline, but: re.Pattern[str]) -> tuple[Steps | None, 
 
 
 def _counted(timeline: Timeline, but: re.Pattern[str]) -> Iterator[tuple[str, I64]]:
-    """Finds annotations whose names differ only in numbers, and whose numbers count up. Yields (pattern, rows) for each
-    group of such annotations.
+    """Yields `(pattern, rows)` for annotations whose names differ only in numbers, if these numbers
+    count up.
 
-    `pattern` is the common name, with "*" in place of each number. `rows` are the host rows of the annotations in order
-    of time.
+    `pattern` is the common name, with "*" in place of each number. `rows` are the annotations' rows
+    in `timeline.host`, in order of time. Names that match `but` are left out.
     """
     host = timeline.host
     of: dict[tuple[str, int], list[int]] = {}
@@ -146,13 +152,16 @@ def _numbers(name: str) -> list[float]:
 
 
 def in_agreement(timeline: Timeline, found: Steps) -> Steps:
-    """Compares steps with an annotation that encloses nearly all launches. If several annotations enclose nearly all
-    launches, uses the annotation that encloses the most launches. If no annotation encloses nearly all launches,
-    returns `found` unchanged.
+    """Returns the steps `found`, or in their place the occurrences of an annotation that the
+    program puts around each step.
 
-    If the annotation occurs as often as the steps in `found`, or has one occurrence more, returns the occurrences of
-    the annotation as steps. Otherwise returns `found`, with the name of the annotation as the `hint`. An annotation
-    around a layer or around an epoch, for example, does not occur as often as steps.
+    The annotation considered is the one that encloses the most launches. It must enclose nearly all
+    launches; if no annotation does, returns `found` unchanged.
+
+    If this annotation occurs as often as the steps in `found`, or once more, returns its
+    occurrences as steps. If it occurs more or less often, or if `found` is the whole run, it may be
+    an annotation around a layer or an epoch. Then returns `found`, with the name of the annotation
+    as `hint`.
     """
     launched = launch_times(timeline)
     best, most = None, 0.0
@@ -170,7 +179,8 @@ def in_agreement(timeline: Timeline, found: Steps) -> Steps:
 
 
 def _covered(launched: I64, start: I64, end: I64) -> float:
-    """Returns the share of the launches that are inside the spans [start, end). Returns 0 if any span has no
-    launches."""
+    """Returns the share of the launches that are inside the spans of time [start, end). Returns 0
+    if any span has no launches. `launched` has the times of the launches. All times are in ns.
+    """
     within = np.searchsorted(launched, end) - np.searchsorted(launched, start)
     return int(within.sum()) / max(len(launched), 1) if (within > 0).all() else 0.0

@@ -1,5 +1,5 @@
-"""Decides whether repetitions in a run are steps or parts of a step. For example, layers are parts of a step, and
-layers repeat, too.
+"""Decides whether a part of a run that repeats is a step, or only a part of a step. For example,
+layers are parts of a step, and layers repeat, too.
 
 The evidence, strongest first:
 
@@ -25,7 +25,7 @@ from unstall.timeline.columns import I64, Bool, DeviceKind, HostKind, Timeline
 
 
 class Nature(Enum):
-    """Whether the repetitions in a run are steps or parts of steps."""
+    """What the repetitions in a run are: steps, or parts of steps."""
 
     STEP = "a step"
     PART = "a part of a step"
@@ -58,9 +58,13 @@ _MOST = 0.5  # a majority
 
 
 def nature_of(timeline: Timeline, start: I64, end: I64) -> Nature:
-    """Returns whether repeating spans [start, end) of time on the host are steps or parts of steps.
+    """Returns whether spans of time on the host, in which a run repeats, are steps or parts of
+    steps.
 
-    `start` and `end` are ascending times in ns.
+    Args:
+        timeline: A recorded run.
+        start: The start of each span, in ns, ascending.
+        end: The end of each span, in ns.
     """
     if len(start) < 2 or _compute_nothing(timeline, start, end) or within_one_call(timeline, start):
         return Nature.PART
@@ -73,7 +77,9 @@ def nature_of(timeline: Timeline, start: I64, end: I64) -> Nature:
 
 
 def _compute_nothing(timeline: Timeline, start: I64, end: I64) -> bool:
-    """Returns whether more than a few of the spans compute nothing. Such a span only copies data or prints a tensor."""
+    """Returns whether more than a few of the spans of time [start, end) compute nothing: they only
+    copy data or print a tensor.
+    """
     device, host = timeline.device, timeline.host
     stacks, lines = timeline.stacks, timeline.lines
     launch = device.launch[(device.kind == DeviceKind.KERNEL) & (device.launch >= 0)]
@@ -83,10 +89,11 @@ def _compute_nothing(timeline: Timeline, start: I64, end: I64) -> bool:
 
 
 def within_one_call(timeline: Timeline, start: I64) -> bool:
-    """Returns whether most spans begin in the same call as the previous span. If so, the spans are parts of a step.
+    """Returns whether most of the spans of time that begin at `start` begin in the same call as the
+    span before. If so, the spans are parts of a step.
 
-    Only calls of a module, a compiled function or an operator count, because each such call is a step or a part of a
-    step. `start` has the times in ns at which the spans begin, in ascending order.
+    Only calls of a module, a compiled function or an operator count, because each such call is a
+    step or a part of a step. `start` has times in ns, ascending.
     """
     calls = _named(timeline, (HostKind.OP, HostKind.ANNOTATION), _OPERATOR)
     if not timeline.meta.frames_at_calls:  # those of several calls may be one
@@ -95,11 +102,17 @@ def within_one_call(timeline: Timeline, start: I64) -> bool:
 
 
 def _enclose(timeline: Timeline, start: I64, chosen: Bool, most: int | None = None) -> bool:
-    """Returns whether, for most pairs of successive times in `start`, some event contains both times of the pair.
-    `chosen` is a mask of the host events that count.
+    """Returns whether most pairs of successive times in `start` have an event in `chosen` that
+    contains both times.
 
-    An event of `chosen` counts only if its thread launches work. Events that contain more than `most` times do not
-    count, because such an event may be a call of the function with the loop over the steps.
+    Args:
+        timeline: A recorded run.
+        start: Times in ns, ascending.
+        chosen: A mask of the host events that count. An event counts only if its thread launches
+            work.
+        most: Events that contain more than this number of times do not count, because such an event
+            may be a call of the function with the loop over the steps. None if there is no such
+            limit.
     """
     host, device = timeline.host, timeline.device
     if len(start) < 2:
@@ -220,16 +233,17 @@ def _named(timeline: Timeline, kinds: tuple[HostKind, ...], pattern: re.Pattern[
 
 
 def stands_out(timeline: Timeline, calls: I64, tokens: I64, starts: I64, period: int) -> bool:
-    """Some kernels repeat in a sequence, such as those of a model's layers. Returns whether other kernels run before,
-    after or between these repetitions, such as those of an embedding or a head.
+    """Returns whether a run has kernels of its own before, after or between the repetitions of a
+    sequence of launches. If so, the repetitions are probably layers of a model, and the other
+    kernels are those of an embedding or a head.
 
-    Copies do not count. If all kernels that do not repeat run before the first repetition, the result is usually False,
-    because these kernels may be preparation. If all of them run at one point between repetitions, the result is also
-    False, because this may be a coincidence.
+    Copies do not count. The result is usually False if all the other kernels run before the first
+    repetition: they may be preparation. The result is also False if all of them run at one point
+    between two repetitions: this may be a coincidence.
 
     Args:
         timeline: A recorded run.
-        calls: The host rows of all launches, in order of time.
+        calls: All launches, as rows of `timeline.host`, in order of time.
         tokens: For each launch, a number for its kernel. Equal numbers mean the same kernel.
         starts: The indices in `calls` at which repetitions begin.
         period: The number of launches in a repetition.
@@ -247,7 +261,7 @@ def stands_out(timeline: Timeline, calls: I64, tokens: I64, starts: I64, period:
 
 
 def _launches_kernels(timeline: Timeline, calls: I64) -> Bool:
-    """Returns a mask over `calls` (host rows): True for each call that launches a kernel."""
+    """Returns, for each of `calls` (rows of `timeline.host`), whether the call launches a kernel."""
     device = timeline.device
     launch = device.launch[(device.kind == DeviceKind.KERNEL) & (device.launch >= 0)]
     found = np.zeros(len(timeline.host), dtype=np.bool_)

@@ -1,5 +1,6 @@
-"""Finds steps of inference: a step is a call that a framework's loop makes to a model. For example, `generate` of
-transformers calls the model once for each token."""
+"""Finds the steps of an inference program: a step is one call of a model by a framework's loop. For
+example, `generate` of transformers calls the model once for each token.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +15,13 @@ from unstall.timeline.columns import I64, HostKind, Timeline
 
 
 def calls_from_loops(timeline: Timeline) -> I64:
-    """Returns the times in ns, ascending, at which the host began the calls that a framework's loop makes to a model.
+    """Returns the times in ns, ascending, at which the loop of a framework (such as `generate` of
+    transformers) called a model.
 
-    If the loop calls several models, only the model that is called most often counts. Call stacks do not distinguish
-    two calls in the same line. So two calls count as one if no event outside of the calls is between them. In practice
-    the loop does other work between two calls: the loop chooses a token, or calls a scheduler's step.
+    If the loop calls several models, only the model that is called most often counts. Call stacks
+    do not distinguish two calls in the same line. So two calls count as one if no event outside of
+    the calls is between them. In practice the loop does other work between two calls: it chooses a
+    token, or calls the `step` of a scheduler.
     """
     host, stacks, lines = timeline.host, timeline.stacks, timeline.lines
     none = np.zeros(0, np.int64)

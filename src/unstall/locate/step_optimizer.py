@@ -25,11 +25,12 @@ _MOST_OPTIMIZERS = 8
 
 
 def by_optimizer(timeline: Timeline) -> Steps | None:
-    """Finds steps. Each step lasts from the end of one optimizer step to the end of the next optimizer step.
+    """Returns the steps of a training program. Each step lasts from the end of one call of
+    `optimizer.step()` to the end of the next. The time before the first end counts as a step, too,
+    if it has about as many launches as later steps.
 
-    Returns None if there are fewer than two optimizer steps. Also returns None if several optimizers step within one
-    backward pass, each optimizer for some of the parameters. The part of the run before the first optimizer step counts
-    as a step, too, if it has about as many launches as later steps.
+    Returns None if the optimizer was called fewer than two times. Also returns None if several
+    optimizers step within one backward pass, each for some of the parameters.
     """
     rows = annotated(timeline, named(OPTIMIZER_STEP))
     # If several optimizers step in one iteration, the last one marks its end.
@@ -47,7 +48,8 @@ def by_optimizer(timeline: Timeline) -> Steps | None:
 
 
 def begins_with_a_step(timeline: Timeline, ends: I64) -> bool:
-    """Returns whether the part of the run before the first time in `ends` has about as many launches as a step.
+    """Returns whether the part of the run before the first step boundary has about as many launches
+    as a step.
 
     `ends` has the times in ns at which steps end. If there are fewer than two times, returns False.
     """
@@ -56,18 +58,20 @@ def begins_with_a_step(timeline: Timeline, ends: I64) -> bool:
 
 
 def _calls_per_step(timeline: Timeline, optimizer: I64) -> int:
-    """Returns the number of optimizer calls in one step. For a GAN with one Adam for each of its two nets, the number
-    is 2.
+    """Returns the number of optimizer calls in one step. For a GAN with one Adam for each of its
+    two nets, the number is 2.
 
-    `optimizer` has the host rows of the optimizer calls, which all have the same name. For each number n, the launches
-    after each call are compared with the launches after the call that is n calls later. The order of the launches is
-    ignored. The candidate is the smallest n for which at most 10 % of the compared launches differ. The result is the
-    candidate if for each smaller n, at least twice as many launches differ. Otherwise the result is 1.
+    `optimizer` has the optimizer calls, as rows of `timeline.host`. They all have the same name.
+    For each number n, the launches after each call are compared with the launches after the call
+    that is n calls later. The order of the launches is ignored. The candidate is the smallest n for
+    which at most 10 % of the compared launches differ. The result is the candidate if for each
+    smaller n, at least twice as many launches differ. If this is not so, the result is 1.
 
-    Measured on an H200: The two nets of a DCGAN have 78 % of their launches in common, and successive steps have 97 %
-    to 100 % in common. If the optimizer of one net has five calls for each call of the other optimizer, the launches
-    after successive calls have 93 % in common. The launches also have 93 % in common in a program that does extra work
-    in every sixth step. In both cases the result is 1.
+    Measured on an H200: The two nets of a DCGAN have 78 % of their launches in common, and
+    successive steps have 97 % to 100 % in common. If the optimizer of one net has five calls for
+    each call of the other optimizer, the launches after successive calls have 93 % in common. The
+    launches also have 93 % in common in a program that does extra work in every sixth step. In both
+    cases the result is 1.
     """
     calls, tokens = launch_sequence(timeline)
     part = np.searchsorted(timeline.host.end[optimizer], timeline.host.start[calls], side="right") - 1

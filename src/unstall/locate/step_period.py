@@ -19,7 +19,9 @@ _LEAST_INSIDE = 0.5  # of the device's work: steps are most of what a program do
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Repetition:
-    """A period with which the sequence of launches repeats, and the points at which the repetitions begin and end."""
+    """A period with which the sequence of launches repeats, and the launches at which the
+    repetitions begin and end.
+    """
 
     period: int  # launches
     name: str  # of the kernel that tells it
@@ -31,16 +33,17 @@ class _Repetition:
 def by_period(timeline: Timeline) -> tuple[Steps | None, tuple[int, int] | None]:
     """Finds steps by the period with which the sequence of launched kernels repeats.
 
-    Layers repeat within a step. If a run has only one call of the model, only layers repeat. If the evidence says for
-    several periods that their repetitions are steps, the shortest of these periods is used, because a longer period
-    contains several steps. If there is no evidence, the longest period is used, because layers are shorter than steps.
-    But this period is not used if the launches around the repetitions suggest that the repetitions are layers.
+    The repetitions may be steps, or layers within a step: if a run has only one call of the model,
+    only layers repeat. If there is evidence for several periods that their repetitions are steps,
+    the shortest of these periods is used, because a longer period contains several steps. If there
+    is evidence for no period, the longest period is used, because layers are shorter than steps.
+    But this period is not used if the launches around the repetitions suggest that the repetitions
+    are layers.
 
     Returns:
-        (steps, None) if steps were found.
-        (None, (launches in one repetition, number of repetitions)) if it is not clear whether the repetitions are steps
-        or layers.
-        (None, None) if no period was found.
+        (steps, None) if steps were found. (None, (launches in one repetition, number of
+        repetitions)) if it is not clear whether the repetitions are steps or layers. (None, None)
+        if no period was found.
     """
     calls, tokens = launch_sequence(timeline)
     if len(tokens) < 2 * LEAST_PERIODS:
@@ -64,8 +67,9 @@ def by_period(timeline: Timeline) -> tuple[Steps | None, tuple[int, int] | None]
 
 
 def _inside(timeline: Timeline, found: _Repetition) -> float:
-    """Returns the share of the device's work that was launched during the repetitions. Work is measured by the
-    durations of the ops."""
+    """Returns the share of the device's work that was launched during the repetitions. Work is
+    measured by the durations of its ops.
+    """
     device = timeline.device
     rows = np.flatnonzero(device.launch >= 0)
     launched, length = timeline.host.start[device.launch[rows]], device.end[rows] - device.start[rows]

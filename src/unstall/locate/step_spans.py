@@ -12,19 +12,22 @@ from unstall.timeline.columns import I64, Bool, HostKind, StepsLeftOut, Timeline
 FoundBy = Literal["annotation", "optimizer", "period", "whole"]
 
 ALIKE = 0.9
-"""The smallest share of launches that counts as nearly all. Two steps are alike if they have this share of launches in
-common. Annotations can be steps if they enclose this share of all launches."""
+"""The smallest share of launches that counts as nearly all (0.9). Two steps are alike if they have
+this share of their launches in common. Annotations can be steps if they enclose this share of all
+launches.
+"""
 
 LEAST_PERIODS = 3  # repetitions; two may be a coincidence
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Steps:
-    """Steps in order of time. All times are in ns. The steps span the window [window_start, window_end).
+    """The steps of a run, in order of time, and the window of time [window_start, window_end) that
+    they fill. All times are in ns.
 
-    When the host begins the first step, the device may still have earlier work in its queue. The window starts after
-    this earlier work, so that the window does not include it. The window ends when the device has finished the last
-    step.
+    When the host begins the first step, the device may still have earlier work in its queue. The
+    window starts after this earlier work, so that the window does not include it. The window ends
+    when the device has finished the last step.
     """
 
     found_by: FoundBy
@@ -35,8 +38,10 @@ class Steps:
     window_end: int  # the later of the last step's end and the end of its last device op
     hint: str | None = None  # an annotation that might mark the steps, if none was used
     repeats: tuple[int, int] | None = None
-    """(launches in one repetition, number of repetitions), if launches repeat, but it is not clear whether the
-    repetitions are steps or layers. The repetitions are then not used as steps."""
+    """The pair (launches in one repetition, number of repetitions), if the sequence of launches
+    repeats but it is not clear whether the repetitions are steps or layers. They are then not used
+    as steps. None if this is not the case.
+    """
     left_out: StepsLeftOut | None = None
 
     def __len__(self) -> int:
@@ -44,19 +49,26 @@ class Steps:
 
     @property
     def unit(self) -> str:
-        """The unit to which the figures of a report refer: "a step", or "the run" if no steps were found."""
+        """What the figures of a report are about: "a step", or "the run" if no steps were found."""
         return "the run" if self.found_by == "whole" else "a step"
 
     @property
     def window(self) -> tuple[int, int]:
-        """The window as (start, end), in ns."""
+        """The window of time that the steps fill, as (start, end), in ns."""
         return self.window_start, self.window_end
 
 
 def steps_of(timeline: Timeline, found_by: FoundBy, name: str, start: I64, end: I64) -> Steps:
-    """Makes `Steps` from spans of time on the host, and finds the window of the steps.
+    """Makes `Steps` from spans of time on the host, and finds the window that the steps fill.
 
-    Drops spans without launches. If no span has launches, keeps all spans.
+    Spans without launches are dropped. If no span has launches, all spans are kept.
+
+    Args:
+        timeline: A recorded run.
+        found_by: How the steps were found.
+        name: The name of the annotation around each step, or another description of what a step is.
+        start: The start of each span, in ns.
+        end: The end of each span, in ns.
     """
     launched = launch_times(timeline)
     work = np.searchsorted(launched, end, side="right") - np.searchsorted(launched, start, side="left")
@@ -66,8 +78,9 @@ def steps_of(timeline: Timeline, found_by: FoundBy, name: str, start: I64, end: 
 
 
 def narrowed(timeline: Timeline, steps: Steps, first: int, last: int) -> Steps:
-    """Returns the steps with the indices from `first` to `last - 1`. The window of the result is the window of these
-    steps only."""
+    """Returns the steps with the indices from `first` to `last - 1`. The window of the result is
+    the time that these steps fill.
+    """
     start, end = steps.start[first:last], steps.end[first:last]
     window_start, window_end = _window(timeline, start, end)
     return replace(steps, start=start, end=end, window_start=window_start, window_end=window_end)
@@ -80,11 +93,11 @@ an idle device, an op starts within microseconds after its launch (benchmarks/re
 
 
 def whole(timeline: Timeline) -> Steps:
-    """Returns one step. The step lasts from the start of the first operator, call or device op to the end of the last
-    operator, call or device op.
+    """Returns the whole run as one step. The step lasts from the start of the first operator, call
+    or device op to the end of the last operator, call or device op.
 
-    If the device was still busy with work that was launched before the recording, the step begins when the device has
-    finished this work.
+    If the device was still busy with work that was launched before the recording, the step begins
+    when the device has finished this work.
     """
     host, device = timeline.host, timeline.device
     start = int(min(host_start(timeline), device.start.min(initial=_FAR)))
@@ -96,10 +109,11 @@ def whole(timeline: Timeline) -> Steps:
 
 
 def _done_with_earlier_work(timeline: Timeline) -> int:
-    """Returns the time in ns at which the device finishes the work that was launched before the recording.
+    """Returns the time in ns at which the device finishes the work that was launched before the
+    recording.
 
-    Returns 0 if the device had no such work, or if the host has already made more than 5 % of the host's launches when
-    the device finishes this work.
+    Returns 0 if the device had no such work. Also returns 0 if the host has already made more than
+    5 % of its launches when the device finishes this work.
     """
     host, device = timeline.host, timeline.device
     first = int(device.start.argmin()) if len(device) else -1
@@ -123,11 +137,11 @@ def launch_times(timeline: Timeline) -> I64:
 
 
 def launch_sequence(timeline: Timeline) -> tuple[I64, I64]:
-    """Returns (calls, tokens) for the launches of the host, in order of time.
+    """Returns `(calls, tokens)` for the launches of the host, in order of time.
 
-    `calls` are the host rows of the launches. `tokens` has a number for each launch. The number stands for the name and
-    the stream of the first op that the call launches. Calls with equal tokens launch the same kernel on the same
-    stream.
+    `calls` are the launches, as rows of `timeline.host`. `tokens` has a number for each launch,
+    which stands for the name and the stream of the first op that the call launches. Calls with
+    equal tokens launch the same kernel on the same stream.
     """
     device = timeline.device
     known = np.flatnonzero(device.launch >= 0)

@@ -1,5 +1,7 @@
-"""Finds the steps of a run: by annotations, or else by the optimizer, or else by the period of the launches. If all of
-these fail, the whole run is one step."""
+"""Finds the steps of a run: by annotations; if these do not show steps, by the calls of the
+optimizer; if there are none, by the period with which launches repeat. If all of these fail, the
+whole run is one step.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +28,23 @@ __all__ = ["RECORDED_STEP", "FoundBy", "Steps", "begins_with_a_step", "device_be
 
 _PROFILER_STEP = re.compile(r"ProfilerStep(#\d+|\*)?$")
 RECORDED_STEP = "unstall.step"
-"""The name, without the number, of the annotation that unstall's recorder puts around each step."""
+"""The name of the annotation that unstall's recorder puts around each step, without the number of
+the step.
+"""
 
 _RECORDED_STEP = re.compile(r"unstall\.step(#\d+)?$")
 
 
 def find_steps(timeline: Timeline, name: str | None = None) -> Steps:
-    """Finds the steps of a run. If `unstall.graphed` checks graphs in some of the steps, returns only the longest
-    series of steps without these checks, because this series is the program's steady state.
+    """Finds the steps of a run. If `unstall.graphed` checks graphs in some of the steps, returns
+    only the longest series of steps without these checks, because this series is the program's
+    steady state.
 
-    `name` is the name of the annotation around each step, or a glob. The default is the name that the recorder was
-    given. This default is ignored if the timeline has no annotations with this name.
+    Args:
+        timeline: A recorded run.
+        name: The name of the annotation around each step, or a glob for it. The default is the name
+            that the recorder was given. The default is ignored if the timeline has no annotations
+            with this name.
 
     Raises:
         UsageError: There is no annotation with the name `name`.
@@ -77,5 +85,7 @@ def _by_name(timeline: Timeline, name: str) -> Steps:
 
 
 def _called(timeline: Timeline, name: str) -> I64:
-    """Returns the host rows of the annotations whose name is `name`, or whose name matches `name` as a glob."""
+    """Returns the annotations whose name is `name`, or matches the glob `name`, as rows of
+    `timeline.host`.
+    """
     return annotated(timeline, lambda text: text == name or fnmatch.fnmatchcase(text, name))

@@ -1,4 +1,6 @@
-"""Finds the roles of a run's threads: threads that launch work, and threads that only get batches."""
+"""Finds out what the threads of a run do: which threads launch work, and which threads only get
+batches.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,12 @@ from unstall.timeline.columns import I32, I64, DeviceKind, Timeline
 
 
 def dispatch_threads(timeline: Timeline, launches: I32) -> I64:
-    """Returns the threads that launch work. A thread counts if it has at least one fiftieth as many launches as the
-    thread with the most launches.
+    """Returns the threads that launch work, as rows of `timeline.threads`. A thread counts if it
+    has at least one fiftieth as many launches as the thread with the most launches. If there are no
+    launches, returns all threads.
 
-    `launches` has the host rows of launches. An element of -1 means an op without a launch. If there are no launches,
-    returns all threads.
+    `launches` has the launch of each op, as a row of `timeline.host`. -1 means that the launch is
+    not known.
     """
     counts = np.bincount(timeline.host.thread[launches[launches >= 0]], minlength=1)
     if not counts.any():
@@ -21,10 +24,11 @@ def dispatch_threads(timeline: Timeline, launches: I32) -> I64:
 
 
 def feeding_threads(timeline: Timeline, loading: I64) -> I64:
-    """Returns the threads that prefetch batches. Such a thread gets batches from a DataLoader and does not launch
-    kernels. Returns no threads if no thread launches kernels.
+    """Returns the threads that prefetch batches, as rows of `timeline.threads`. Such a thread gets
+    batches from a DataLoader and does not launch kernels. Returns no threads if no thread launches
+    kernels.
 
-    `loading` has the host rows of the events in which a DataLoader gets a batch.
+    `loading` has the events in which a DataLoader gets a batch, as rows of `timeline.host`.
     """
     host, device = timeline.host, timeline.device
     kernels = np.unique(host.thread[device.launch[(device.launch >= 0) & (device.kind == DeviceKind.KERNEL)]])

@@ -1,7 +1,7 @@
-"""Which files of PyTorch's source implement an operator.
+"""A table of the files of PyTorch's source that implement operators.
 
-The tables have only operators whose functions were looked up in https://github.com/pytorch/pytorch. For all other
-operators, reports show the operator's name without a file.
+The table has only operators whose functions were looked up in https://github.com/pytorch/pytorch.
+For all other operators, reports show the operator's name without a file.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ _ON_CUDA: dict[str, str] = {
     "aten::_local_scalar_dense": f"{_NATIVE}/cuda/CUDAScalar.cu",  # _local_scalar_dense_cuda
     "aten::nonzero": f"{_NATIVE}/cuda/Nonzero.cu",  # nonzero_cuda, nonzero_out_cuda
 }
-"""The part of an operator that works on a CUDA device."""
+"""For each operator, the source file of its part that works on a CUDA device."""
 _BINDING = re.compile(r"<built-in method to of (?:Tensor|Parameter) object")
 _BINDINGS = "tools/autograd/templates/python_variable_methods.cpp"  # THPVariable_to
 
 
 def source_files(name: str) -> tuple[str, ...]:
-    """Returns the source files of PyTorch that implement a function.
+    """Returns the source files of PyTorch that implement an operator: the file for all devices
+    first, then the file for CUDA. Returns () if no file is known.
 
-    `name` is the name of an operator, or of a tensor's method as a recorded Python frame has it. The file for all
-    devices comes first, then the file for CUDA. Returns () if no file is known.
+    `name` is the name of the operator, or the name of a tensor's method as a recorded Python frame
+    has it.
     """
     if _BINDING.match(name):
         return (_BINDINGS,)
