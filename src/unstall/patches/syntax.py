@@ -17,8 +17,7 @@ SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.M
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """An edit of a UTF-8 file: replaces the bytes from offset `start` up to offset `end` by `text`.
-    """
+    """An edit of a UTF-8 file: replaces the bytes from offset `start` up to offset `end` by `text`."""
 
     start: int
     end: int
