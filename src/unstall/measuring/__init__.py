@@ -1,1 +1,3 @@
-"""Benchmarks that measure asynchronous work correctly: `bench`, `compare`, `Timer`, `Stopwatch`."""
+"""`bench`, `compare`, `Timer` and `Stopwatch`: they measure times correctly even if calls return
+before their work on the device is done.
+"""

@@ -1,4 +1,6 @@
-"""Parses amounts of work, and also shares, from the texts that people write: "64MiB", "2 GFLOP", "1.5%"."""
+"""Parses the texts in which people write amounts of work, such as "64MiB" and "2 GFLOP", and
+fractions, such as "1.5%".
+"""
 
 from __future__ import annotations
 
@@ -14,26 +16,31 @@ _NUMBER = r"\s*(\d+(?:\.\d*)?(?:[eE]\+?\d{1,2})?|\.\d+(?:[eE]\+?\d{1,2})?)\s*"
 
 
 def bytes_of(value: float | str) -> int:
-    """Returns a number of bytes. `value` is the number itself, or a text that `parse_bytes` accepts.
+    """Returns a number of bytes. `value` is the number itself, or a text that `parse_bytes`
+    accepts.
 
-    Raises UsageError for any other value.
+    Raises:
+        UsageError: `value` is something else.
     """
     return parse_bytes(value) if isinstance(value, str) else _count(value, "bytes", "16384 or 64MiB")
 
 
 def flops_of(value: float | str) -> int:
-    """Returns a number of floating-point operations. `value` is the number itself, or a text that `parse_flops`
-    accepts.
+    """Returns a number of floating-point operations. `value` is the number itself, or a text that
+    `parse_flops` accepts.
 
-    Raises UsageError for any other value.
+    Raises:
+        UsageError: `value` is something else.
     """
     return parse_flops(value) if isinstance(value, str) else _count(value, "flops", "2e9 or 2GFLOP")
 
 
 def share_of(value: float | str, name: str) -> float:
     """Returns a fraction between 0 and 1. `value` is the fraction itself, or a text such as "5%".
+    `name` is the name of the option, for the error's message.
 
-    Raises UsageError for any other value. The message of the error contains `name`, the name of the option.
+    Raises:
+        UsageError: `value` is something else.
     """
     if isinstance(value, str):
         try:
@@ -46,8 +53,11 @@ def share_of(value: float | str, name: str) -> float:
 
 
 def seconds_of(value: float, name: str) -> float:
-    """Returns `value` as a float if it is a positive number. Otherwise raises a UsageError whose message contains
-    `name`, the name of the option."""
+    """Returns `value` as a float. `name` is the name of the option, for the error's message.
+
+    Raises:
+        UsageError: `value` is not a positive number.
+    """
     if not is_number(value):
         raise UsageError(f"{name}={value!r} is no number of seconds: write it as 2.5")
     if not value > 0:
@@ -56,7 +66,9 @@ def seconds_of(value: float, name: str) -> float:
 
 
 def is_number(value: object) -> bool:
-    """Returns whether the value is a real number, such as an int, a float or a NumPy scalar, but not a bool."""
+    """Returns whether `value` is a real number, such as an int, a float or a NumPy scalar, but not
+    a bool.
+    """
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
@@ -67,7 +79,11 @@ def _count(value: float, name: str, such: str) -> int:
 
 
 def parse_bytes(text: str) -> int:
-    """Parses a number of bytes, such as "64MiB", "1.5 GB", "2e9" or "4096". Raises UsageError for other text."""
+    """Returns the number of bytes that a text such as "64MiB", "1.5 GB", "2e9" or "4096" means.
+
+    Raises:
+        UsageError: The text is no number of bytes.
+    """
     match = re.fullmatch(rf"{_NUMBER}(?:([kKMGTP]i?)?B)?\s*", text)
     count = 0
     if match:
@@ -80,8 +96,11 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_flops(text: str) -> int:
-    """Parses a number of floating-point operations, such as "2e9", "2G" or "2 GFLOP". Raises UsageError for other
-    text.
+    """Returns the number of floating-point operations that a text such as "2e9", "2G" or "2 GFLOP"
+    means.
+
+    Raises:
+        UsageError: The text is no such number.
     """
     match = re.fullmatch(rf"{_NUMBER}([kMGTP]?)(?:FLOPs?|FLOPS)?\s*", text)
     count = round(float(match[1]) * _PREFIXES[match[2]]) if match else 0
@@ -91,7 +110,11 @@ def parse_flops(text: str) -> int:
 
 
 def parse_share(text: str) -> float:
-    """Parses "5%" or "0.05" as a fraction. Raises UsageError if the fraction is not between 0 and 1."""
+    """Returns the fraction that a text such as "5%" or "0.05" means.
+
+    Raises:
+        UsageError: The text is no fraction between 0 and 1.
+    """
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", text)
     share = float(match[1]) / (100 if match[2] else 1) if match else -1.0
     if not 0 < share < 1:

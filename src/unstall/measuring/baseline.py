@@ -1,8 +1,9 @@
-"""Reads and writes baselines. A baseline is a file of measured times (`unstall.bench-baseline/1`). Later times are
-compared with these times.
+"""Reads and writes baselines. A baseline is a file of times that were measured earlier
+(`unstall.bench-baseline/1`), with which new times are compared.
 
-Both the old and the new time have a confidence interval. But even on one machine, the times of two runs differ by more
-than these intervals show. So a limit for the new time must allow for this difference.
+Both the old and the new time have a confidence interval. But even on one machine, the times of two
+runs differ by more than these intervals show. So a limit for the new time must allow for this
+difference.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         cache: The state of the cache before each call: "cold", "hot" or "rotate".
         device: The name of the device.
         version: The version of unstall that measured the time.
-        median_ns: The median in ns.
-        samples_ns: The samples in ns.
+        median_ns: The median of the samples in ns.
+        samples_ns: The samples in ns: at most 500 of those that were taken.
     """
 
     by: str  # "device", "wall" or "throughput"
@@ -46,7 +47,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """A baseline file. `entries` maps a label to a measured time."""
+    """The content of a baseline file. `entries` maps the label of a measurement to its time."""
 
     schema: Literal["unstall.bench-baseline/1"] = SCHEMA
     entries: dict[str, Entry]
@@ -54,8 +55,9 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A new time, compared with the old time of the same label in a baseline file. `ratio` is the new time divided by
-    the old time.
+    """A new time, compared with the old time of the same label in a baseline file. `ratio` is the
+    new time divided by the old time, `now_ns` the median of the new time, and `then_ns` the median
+    of the old time.
     """
 
     label: str
@@ -64,14 +66,22 @@ class Held:
     then_ns: float
 
     def is_slower(self, by: float) -> bool:
-        """Returns whether the new time is slower: the median ratio is above `1 + by`, and the lower end of the ratio's
-        confidence interval is above 1."""
+        """Returns whether the new time is slower than the old one by more than the fraction `by`.
+        This is so if the ratio of their medians is above `1 + by`, and the lower end of the ratio's
+        confidence interval is above 1.
+        """
         return self.ratio.median > 1 + by and self.ratio.low > 1
 
 
 def entry(spread: Spread, *, by: str, cache: str, device: str) -> Entry:
-    """Makes an entry for a baseline file from measured times. The entry has at most 500 of the samples, evenly spaced
+    """Returns an entry for a baseline file. The entry has at most 500 of the samples, evenly spaced
     in sorted order.
+
+    Args:
+        spread: The measured time, with its samples.
+        by: Which time was measured: "device", "wall" or "throughput".
+        cache: The state of the cache before each call: "cold", "hot" or "rotate".
+        device: The name of the device.
     """
     samples = spread.samples[np.linspace(0, spread.n - 1, min(spread.n, _MOST)).round().astype(np.int64)]
     return Entry(
@@ -80,7 +90,11 @@ def entry(spread: Spread, *, by: str, cache: str, device: str) -> Entry:
 
 
 def read(path: str | Path) -> Baseline:
-    """Reads a baseline file. Raises TraceError if the file is missing or is not a baseline."""
+    """Reads a baseline file.
+
+    Raises:
+        TraceError: The file is missing, or is not a baseline.
+    """
     try:
         return from_json(Path(path).read_bytes(), Baseline)
     except OSError as error:
@@ -90,8 +104,11 @@ def read(path: str | Path) -> Baseline:
 
 
 def save(path: str | Path, entries: dict[str, Entry]) -> None:
-    """Adds entries to a baseline file. Replaces an entry if it has the same label as a new entry. Raises TraceError if
-    the file exists and is not a baseline.
+    """Adds entries to a baseline file, by their labels. An entry of the file that has the label of
+    a new entry is replaced. Creates the file if it is missing.
+
+    Raises:
+        TraceError: The file exists and is not a baseline.
     """
     there = read(path).entries if Path(path).exists() else {}
     data = msgspec.json.encode(Baseline(entries={**there, **entries}), order="sorted")
@@ -99,10 +116,12 @@ def save(path: str | Path, entries: dict[str, Entry]) -> None:
 
 
 def held_against(path: str | Path, entries: dict[str, Entry]) -> list[Held]:
-    """Compares each entry with the entry of the same label in a baseline file.
+    """Compares each of `entries`, which are given by their labels, with the entry of the same label
+    in a baseline file.
 
-    Raises TraceError if the file has no entry with this label, or if the old and the new entry differ in the kind of
-    time, in the cache state or in the device.
+    Raises:
+        TraceError: The file has no entry with such a label. Or the old and the new entry differ in
+            `by`, in `cache` or in `device`.
     """
     there = read(path).entries
     found = []

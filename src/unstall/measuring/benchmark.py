@@ -1,31 +1,33 @@
-"""`bench`: measures the times of one function, and derives verdicts that help to interpret the times.
+"""`bench`: measures the times of one function, and derives verdicts that help to interpret the
+times.
 
 A call of `bench` does this, in order:
 
- 1. It times the first call separately. The other figures do not include the loading, tuning and compiling of the first
-    call.
- 2. It finds the adapter for the framework of the arrays (`adapters/`). The adapter knows how to wait for results, and
-    whether there is a device.
+ 1. It times the first call of the function separately. The other figures do not include the loading, tuning and
+    compiling of the first call.
+ 2. It finds the adapter for the framework of the function's arrays (`adapters/`). The adapter knows how to wait for
+    results, and whether there is a device.
  3. It warms up: it calls the function until the calls no longer get faster.
  4. It inspects one call (`calls/inspection.py`): the side effects of the call, work that continues after the call
     returns, and the values of the inputs.
  5. It measures `host` and `wall` by single calls on an idle device. It waits for the results of each call.
  6. It measures `device` by single calls, from records of the work on the device. CUPTI or the virtual GPU makes these
-    records. If there are no records, `bench` uses events around each call. `bench` puts calls and events into the
-    launch queue while the stream is blocked.
+    records. If there are no records, `bench` uses events before and after each call. It then puts calls and events
+    into the launch queue while the stream is blocked.
  7. It measures `throughput` by calls that directly follow each other. It waits only once, after the last call.
  8. It derives verdicts from the results of steps 1 to 7.
 
-Each of the steps 5 to 7 stops when the confidence interval of the median is narrow enough, when more samples would add
-no information, or when the step's share of `max_seconds` has passed. If cache="cold", the cache is flushed before each
-sample of steps 5 and 6. A function that never uses a device is measured as Python code: each sample has several calls,
-and the cache is hot.
+Each of the steps 5 to 7 stops when the confidence interval of the median is narrow enough, when
+more samples would add no information, or when the step's share of `max_seconds` has passed. If
+cache="cold", the cache is flushed before each sample of steps 5 and 6. A function that never uses a
+device is measured as Python code: each sample has several calls, and the cache is hot.
 
-Time limits are measured by the machine's clock. The times in the result are measured by the program's clock. On a
-virtual GPU, the program's clock is virtual.
+Time limits are measured by the machine's clock. The times in the result are measured by the
+program's clock. On a virtual GPU, the program's clock is virtual.
 
-If calls are so long that steps 3 to 7 do not fit into `max_seconds`, one call serves several steps. The inspected call
-(step 4) is also the first timed call (step 5), and step 6 needs the device records of only one call.
+If calls are so long that steps 3 to 7 do not fit into `max_seconds`, one call serves several steps.
+The inspected call (step 4) is also the first timed call (step 5), and step 6 needs the device
+records of only one call.
 """
 
 from __future__ import annotations
@@ -165,7 +167,7 @@ def bench(
 
 
 class _First(NamedTuple):
-    """The times of the first call.
+    """The times of the first call of the function.
 
     Attributes:
         program_ns: The time in ns until the results of the call were ready, by the program's clock.
@@ -180,8 +182,9 @@ class _First(NamedTuple):
 
 @contextmanager
 def _unawaited(result: object) -> Iterator[None]:
-    """If `result` is a coroutine, closes the coroutine. In this case, Python's warnings about coroutines that were
-    never awaited are suppressed during the block, because a verdict reports such coroutines.
+    """Returns a context manager. If `result` is a coroutine, it closes the coroutine, and
+    suppresses Python's warnings about coroutines that were never awaited within its block: a
+    verdict reports such a coroutine.
     """
     if not inspect.iscoroutine(result):
         del result  # a reference here would keep its memory

@@ -1,5 +1,7 @@
-"""Sets the state of the caches before each sample. "cold": the caches are flushed. "hot": the caches contain data of
-the previous sample. "rotate": the caches contain data of a call with other inputs."""
+"""Sets the state of the caches before each measured call. "cold": the caches are flushed. "hot":
+the caches contain data of the call before. "rotate": the caches contain data of a call with other
+inputs.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,26 @@ _LEAST_SETS, _MOST_SETS = 2, 64
 
 
 class Caching:
-    """A function call with a defined cache state. For each sample, call `before()`, and then time `run()`.
+    """Calls a function with a defined state of the caches. For each sample, call `before()`, and
+    then time `run()`.
 
     Attributes:
         cache: The cache state: "cold", "hot" or "rotate".
-        run: A function that makes the call. If `cache` is "rotate", each call uses another copy of the inputs.
+        run: A function that makes the call. If `cache` is "rotate", each call uses another copy of
+            the inputs.
     """
 
     def __init__(self, call: FunctionCall, cache: Cache, adapter: Adapter) -> None:
-        """Prepares the cache state. Raises UsageError if `cache` is "cold" and the size of the device's cache is not
-        known, if `cache` is "rotate" and the arguments of the call contain no arrays, or if `cache` is invalid.
+        """Prepares the state of the caches.
+
+        Args:
+            call: The function to call, with its arguments.
+            cache: The cache state: "cold", "hot" or "rotate".
+            adapter: The adapter for the framework of the arguments.
+
+        Raises:
+            UsageError: `cache` is invalid; or it is "cold", and the size of the device's cache is
+                not known; or it is "rotate", and the arguments contain no arrays.
         """
         self.cache = cache
         self._adapter = adapter
@@ -43,13 +55,16 @@ class Caching:
             raise UsageError(f'cache={cache!r} is none of "cold", "hot" and "rotate"')
 
     def before(self) -> None:
-        """Starts a flush of the cache if the cache state is "cold". Otherwise does nothing."""
+        """If the cache state is "cold", starts a flush of the cache and does not wait for its end.
+        In the other states, does nothing.
+        """
         if self._flush is not None:
             self._flush()
 
     def flushed(self) -> None:
-        """If the cache state is "cold", flushes the cache, waits for the flush, and resets persisting L2 cache lines to
-        normal. Otherwise does nothing."""
+        """If the cache state is "cold", flushes the cache, waits for the flush, and makes
+        persisting L2 cache lines normal ones. In the other states, does nothing.
+        """
         if self._flush is not None:
             self._flush()
             self._adapter.synchronize()

@@ -1,8 +1,9 @@
 """`compare`: finds the fastest of several functions, and checks whether their results agree.
 
-First, `compare` compares the results of the functions (`comparing/agreement.py`). Then it calls the functions in rounds
-(`comparing/rounds.py`). In each round, the functions run one after the other in random order. The rounds end when it is
-known for each function whether its time is within a margin of the first function's time.
+First, `compare` compares the results of the functions (`comparing/agreement.py`). Then it calls the
+functions in rounds (`comparing/rounds.py`). In each round, the functions run one after the other in
+random order. The rounds end when it is known for each function whether its time is the same as the
+first function's, within a margin.
 """
 
 from __future__ import annotations
@@ -205,8 +206,9 @@ def _choices(
     *,
     brief: bool,
 ) -> Iterator[TimeChoice]:
-    """Yields, for each input, which time to compare. If all inputs are on one device, the choice is the same for all
-    inputs."""
+    """Yields, for each input, which time to compare, and why. If all inputs are on one device, the
+    choice is the same for all inputs.
+    """
     if by != "auto":
         yield from (TimeChoice(by, "", adapter) for adapter in adapters)
     elif len({adapter.name for adapter in adapters}) == 1:
@@ -268,8 +270,8 @@ def _looked_at(
 ) -> _Seen:
     """Calls each function once more, and compares its result with the result of the first function.
 
-    If results are compared, each function gets copies of the arguments, and all functions start with equal random
-    states.
+    If results are compared (`check`), each function gets copies of the arguments, and the random
+    number generators are in the same state at the start of each function.
     """
     computed = check and adapter.computes
     agreements: dict[str, Agreement] = {}
@@ -297,10 +299,14 @@ def _looked_at(
 
 
 def _noisy(call: FunctionCall, result: object, seconds: float) -> Callable[[int], object] | None:
-    """Returns a function that calls the reference function (`call`) with random rounding errors. The argument of the
-    returned function is the seed of the errors.
+    """Returns a function that calls the reference function with random rounding errors in its
+    operators. Its argument is the seed of the errors. Returns None if the reference's result has no
+    torch tensors.
 
-    `result` is the result of the reference function. Returns None if `result` contains no torch tensors.
+    Args:
+        call: The reference function with its arguments.
+        result: The result of the reference function.
+        seconds: The time limit in s for all such calls together.
     """
     if not tensors_of(result):
         return None
@@ -313,10 +319,11 @@ def _noisy(call: FunctionCall, result: object, seconds: float) -> Callable[[int]
 
 
 def _called(call: FunctionCall, adapter: Adapter, *, kept: bool) -> tuple[Inspection, float, object]:
-    """Inspects one call. Returns (findings, time of the call in s, result). `result` is a copy of the call's result, or
-    None if `kept` is false.
+    """Inspects one call. Returns `(findings, seconds, result)`: what was found, the time of the
+    call in s, and a copy of the call's result.
 
-    If `kept` is true, the function gets copies of its arguments, and its result is copied.
+    If `kept` is true, the function gets copies of its arguments. If it is false, nothing is copied,
+    and `result` is None.
     """
     if kept:
         call = replace(call, args=copied(call.args), kwargs=copied(dict(call.kwargs)))
@@ -340,10 +347,9 @@ def _called(call: FunctionCall, adapter: Adapter, *, kept: bool) -> tuple[Inspec
 
 @contextmanager
 def same_randomness() -> Iterator[None]:
-    """Restores the states of random number generators at the end of the block. So successive blocks draw the same
-    random numbers.
-
-    The generators are the default generators of Python, NumPy and torch.
+    """Returns a context manager that saves the states of the random number generators, and restores
+    them at the end of its block. So successive blocks draw the same random numbers. The generators
+    are the default generators of Python, NumPy and torch.
     """
     states = RandomStates(devices=devices_in_use())
     try:

@@ -1,4 +1,6 @@
-"""`Comparison`: the result of comparing several functions with the first of these functions."""
+"""`Comparison`: the result of comparing several functions. The first of the functions is the
+reference.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +48,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The result of `compare` at one input. `because` is the reason for the choice of `by`, if this choice was
-    automatic.
+    """The result of `compare` for one input. `by` is the time that was compared. `because` is the
+    reason for this choice if the caller did not make it, and "" if the caller did.
     """
 
     label: str
@@ -63,7 +65,11 @@ class Comparison:
     versions: dict[str, str] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Candidate:
-        """Returns the candidate with this name. Raises KeyError if there is no such candidate."""
+        """Returns the candidate (one of the compared functions) with this name.
+
+        Raises:
+            KeyError: There is no candidate with this name.
+        """
         for candidate in self.candidates:
             if candidate.name == name:
                 return candidate
@@ -71,8 +77,8 @@ class Comparison:
 
     @property
     def answer(self) -> Answer | None:
-        """The answer for the last function, compared with the first function. With two functions, the last function is
-        the second.
+        """FAST, SLOW, SAME or UNCLEAR: how the last function compares with the first function. With
+        two functions, the last one is the second.
         """
         return self.candidates[-1].answer
 

@@ -132,10 +132,11 @@ def _sample(name: str, spread: Spread) -> Sample:
 
 
 def document_of_rows(rows: Sequence[Comparison], label: str = "") -> Document:
-    """Returns the report of comparisons. Each row is the comparison at one input.
+    """Returns the report of comparisons. Each of `rows` is the comparison of the same functions at
+    one input.
 
-    The report of one row has all figures. The report of several rows is a table with one line per input and one column
-    per function.
+    The report of one comparison has all figures. The report of several is a table with one line per
+    input and one column per function. `label` is a title for the table.
     """
     names = [each.name for each in rows[0].candidates]
     drawn = Histograms(tuple(tuple(_sample(each.name, each.time) for each in row.candidates) for row in rows))
@@ -155,7 +156,9 @@ def document_of_rows(rows: Sequence[Comparison], label: str = "") -> Document:
 
 
 def _headings(rows: Sequence[Comparison]) -> list[Words]:
-    """Returns the lines of one heading if all rows have equal headings, otherwise the lines of every row's heading."""
+    """Returns the lines of the report's heading. If the comparisons have different headings,
+    returns the lines of all.
+    """
     each = [_heading(row) for row in rows]
     if len({tuple(lines) for lines in each}) == 1:
         return [words(Span(line, "dim")) for line in each[0]]
@@ -204,7 +207,7 @@ def _said(row: Comparison) -> Prose:
 
 
 def _together(said: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Groups (text, name) pairs by text. Returns a dict that maps each text to its names."""
+    """Returns a dict from each text in the pairs (text, name) to the list of its names."""
     of: dict[str, list[str]] = {}
     for text, name in said:
         of.setdefault(text, []).append(name)
@@ -301,5 +304,7 @@ def _range(low: float, high: float) -> str:
 
 
 def _off(low: float, high: float) -> str:
-    """Returns the distance from 1 to the interval's farther end, in %, as text."""
+    """Returns, as text, the distance in % from 1 to the end of the interval [low, high] that is
+    farther from 1.
+    """
     return f"{100 * max(high - 1, 1 - low, 0):.2g} %"

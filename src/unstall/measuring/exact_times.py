@@ -1,4 +1,4 @@
-"""Finds the time per call when calls are made back to back. Makes as few calls as possible.
+"""Finds the time per call when calls directly follow each other. Makes as few calls as possible.
 
 The clock must have no noise. A virtual GPU's clock has none.
 """
@@ -9,24 +9,28 @@ from collections.abc import Callable
 from itertools import pairwise
 
 CallBatch = Callable[[int], float]
-"""Makes the given number of calls, waits once for all of them, and returns their total time."""
+"""A function that makes the given number of calls, waits once for all of them, and returns their
+total time.
+"""
 
 _FEW, _SOME, _MOST = 2, 8, 64
 _EDGES = 0.01  # share of a batch that filling and emptying the pipeline may take
 
 
 def share_of_many(batch: CallBatch) -> float:
-    """Returns the time that one more call adds to a batch when the pipeline is full.
+    """Returns the time that one more call adds to a batch of calls in which the device is never out
+    of work.
 
-    First makes a batch that is not measured. So earlier work has no effect on the measured batches.
+    Args:
+        batch: Makes a given number of calls and returns their time. It is called once before the
+            measurement, so that earlier work has no effect.
     """
     return shares_of_many(batch, 1)[0]
 
 
 def shares_of_many(batch: CallBatch, count: int) -> list[float]:
-    """Measures how much time one more call adds to a batch when the pipeline is full.
-
-    Repeats the measurement `count` times. Returns one result for each measurement.
+    """Measures `count` times how much time one more call adds to a batch of calls in which the
+    device is never out of work. Returns one result for each measurement.
     """
     batch(_FEW)
     found = []
@@ -37,10 +41,11 @@ def shares_of_many(batch: CallBatch, count: int) -> list[float]:
 
 
 def shares_of_few(batch: CallBatch, count: int) -> list[float]:
-    """Measures how much time one more call adds to a short batch. Makes as few calls as possible.
+    """Measures how much time one more call adds to a batch of a few calls. Makes as few calls as
+    possible.
 
-    Measures batches of 1, 2, 3, ... calls. Returns `count` results: how much longer each batch takes than the batch
-    before it.
+    Measures batches of 1, 2, 3, ... calls. Returns `count` results: how much longer each batch
+    takes than the batch that has one call less.
     """
     batch(_FEW)
     took = [batch(calls) for calls in range(1, count + 2)]
@@ -53,8 +58,9 @@ def share_of_few(batch: CallBatch) -> float:
 
 
 def length_of_batch(batch: CallBatch) -> int:
-    """Returns the number of calls that a batch needs. In a batch of this length, filling and emptying the pipeline take
-    a negligible share of the batch's time.
+    """Returns a number of calls. In a batch of so many calls, the time at its start in which the
+    device has no work yet, and the time at its end in which the host only waits, are a negligible
+    share of the batch's time.
     """
     one, share = batch(1), share_of_many(batch)
     return round(min(max((one - share) / (_EDGES * share), _SOME), _MOST)) if share else _SOME

@@ -1,6 +1,5 @@
-"""The GPU's clock frequency and the reasons that limit it, from NVIDIA's management library.
-
-The library comes with the driver.
+"""Reads the GPU's clock frequency, and the reasons that limit it, from NVIDIA's management library
+(NVML). The library comes with the driver.
 """
 
 from __future__ import annotations
@@ -21,9 +20,12 @@ _REASONS = {
 
 
 class ClockReading(NamedTuple):
-    """A GPU's clock frequency at one moment, in MHz.
+    """A GPU's clock frequency at one moment.
 
-    `highest_mhz` is the GPU's highest frequency. `reasons` has the reasons why the GPU is slowed down now.
+    Attributes:
+        mhz: The clock frequency in MHz.
+        highest_mhz: The highest clock frequency of this GPU in MHz.
+        reasons: The reasons why the GPU runs below its highest frequency at this moment.
     """
 
     mhz: int
@@ -32,9 +34,8 @@ class ClockReading(NamedTuple):
 
 
 def read(bus_id: str | None) -> ClockReading | None:
-    """Reads the clock frequency of a GPU. Returns None if the frequency cannot be read.
-
-    `bus_id` is a PCI bus id such as "00000000:19:00.0".
+    """Reads the clock frequency of the GPU with the PCI bus id `bus_id`, such as
+    "00000000:19:00.0". Returns None if the frequency cannot be read.
     """
     library = _library()
     if library is None or bus_id is None:

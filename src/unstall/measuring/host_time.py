@@ -1,5 +1,5 @@
-"""Measures host times: the time until a call returns, the time until the call's results are ready, and the time per
-call when many calls are made back to back.
+"""Measures host times: the time until a call returns, the time until the call's results are ready,
+and the time per call when many calls directly follow each other.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def _reading_ns(clock: Callable[[], int]) -> int:
 
 
 class Alone:
-    """Measures calls of a function, one call at a time, on an idle device. Calling the object calls the function once.
+    """Times calls of a function, one call at a time, on an idle device. To call this object is to
+    call the function once.
 
     Attributes:
         host: For each call, the ns until the call returned.
@@ -72,10 +73,14 @@ class Alone:
 def synchronised(
     caching: Caching, adapter: Adapter, until: Until, there: Alone | None = None
 ) -> tuple[Spread, Sampled]:
-    """Measures single calls on an idle device. Returns (host, wall): the times until calls return, and the times until
-    the calls' results are ready.
+    """Measures single calls on an idle device. Returns `(host, wall)`: the times until calls
+    return, and the times until the calls' results are ready.
 
-    `there` has the times of earlier calls. These times are included in the result.
+    Args:
+        caching: Makes the calls, with a defined state of the caches.
+        adapter: The adapter for the framework and the device of the calls.
+        until: When to stop sampling.
+        there: Times of earlier calls. They are included in the result.
     """
     alone = Alone(caching.run, adapter)
 
@@ -101,9 +106,15 @@ def by_itself(
 ) -> Sampled:
     """Measures calls that return only after their work is done.
 
-    `there` has the times of earlier calls. These times are included in the result. If calls are short, a sample is the
-    mean of several calls. Each sample is one call, even if calls are short, in three cases: the cache is cold, `single`
-    is set, or `there` is not empty.
+    If calls are short, a sample is the mean of several calls. But each sample is one call if the
+    cache is cold, if `single` is set, or if `there` is not empty.
+
+    Args:
+        caching: Makes the calls, with a defined state of the caches.
+        adapter: The adapter for the framework of the calls.
+        until: When to stop sampling.
+        single: Whether each sample must be one call.
+        there: Times of earlier calls, in ns. They are included in the result.
     """
     run, clock = adapter.until_done(caching.run), adapter.clock
     single = single or bool(there) or 1e9 * until.each_s > 2 * _SAMPLE_NS
@@ -134,7 +145,8 @@ def empty_call_ns(adapter: Adapter) -> float:
 
 
 def back_to_back(caching: Caching, adapter: Adapter, each_ns: float, until: Until) -> Sampled:
-    """Samples the time per call when calls are made back to back. Makes calls in batches, and waits once per batch.
+    """Samples the time per call when calls directly follow each other. Makes calls in batches, and
+    waits once per batch.
 
     The caches are not flushed between calls. `each_ns` is the approximate time of one call in ns.
     """
@@ -160,7 +172,7 @@ def back_to_back(caching: Caching, adapter: Adapter, each_ns: float, until: Unti
 
 
 def _loops(run: Callable[[], object]) -> int:
-    """Returns how many calls together take at least 100 µs.
+    """Returns how many calls of `run` together take at least 100 µs.
 
     Uses the machine's clock, because a virtual GPU's clock may not advance.
     """

@@ -18,9 +18,9 @@ from unstall.measuring.statistics import Spread
 SCHEMA = "unstall.bench/1"
 
 Method: TypeAlias = Literal["cupti", "events", "model", "host"]
-"""How device time was measured: by CUPTI's device records, by events in a full queue, or by the virtual GPU's model.
-
-"host" means that device time was not measured.
+"""How device time was measured: "cupti" by CUPTI's records of device work, "events" by events in a
+full launch queue, "model" by the model of the virtual GPU. "host" means that device time was not
+measured.
 """
 Cache: TypeAlias = Literal["cold", "hot", "rotate"]
 Kind: TypeAlias = Literal[
@@ -57,7 +57,8 @@ class Verdict:
         kind: The kind of verdict, such as "launch-bound".
         text: The sentence.
         place: The `file:line` of the cause, or None if no single line is the cause.
-        serious: Whether a reader who does not know the verdict would misread a figure.
+        serious: Whether a reader who does not know the verdict would draw a wrong conclusion from a
+            figure.
     """
 
     kind: Kind
@@ -108,7 +109,7 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """The result of `bench` for one function. Times are in ns."""
+    """The result of `bench` for one function: its times, rates and verdicts. Times are in ns."""
 
     label: str
     method: Method
@@ -136,5 +137,5 @@ class Measurement:
         return self.device if self.device is not None else self.wall
 
     def has(self, kind: Kind) -> bool:
-        """Returns whether the measurement has a verdict of this kind."""
+        """Returns whether the measurement has a verdict of the kind `kind`, such as "launch-bound"."""
         return any(verdict.kind == kind for verdict in self.verdicts)

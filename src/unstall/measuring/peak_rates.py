@@ -1,4 +1,6 @@
-"""Measures the best rates of a device: the bandwidth of a large copy, and the rate of a matrix product."""
+"""Measures the highest rates that a device reaches: the bandwidth of a large copy, and the rate of
+a matrix product.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ _known: dict[tuple[str, str], tuple[float, str]] = {}
 
 
 def bandwidth(adapter: Adapter, size_bytes: int, ns: float) -> Rate:
-    """Returns the bandwidth of a call that moves `size_bytes` in `ns`. The ceiling is the bandwidth of a large copy."""
+    """Returns the bandwidth of a call that moves `size_bytes` in `ns`. Its ceiling is the bandwidth
+    of a large copy on this device.
+    """
     ceiling, of = _ceiling(adapter, "copy", adapter.copying)
     return Rate(1e9 * size_bytes / ns if ns else 0.0, "B/s", ceiling or None, of and f"{of} a large copy")
 
@@ -28,7 +32,8 @@ def bandwidth(adapter: Adapter, size_bytes: int, ns: float) -> Rate:
 def rate(adapter: Adapter, flops: int, ns: float, inspection: Inspection) -> Rate:
     """Returns the rate of a call that does `flops` floating-point operations in `ns`.
 
-    The ceiling is the rate of a matrix product in the dtype of the call's largest floating-point input.
+    Its ceiling is the rate of a matrix product on this device, in the dtype of the call's largest
+    floating-point input.
     """
     kind = floating(inspection)
     ceiling, of = _ceiling(adapter, kind, lambda: adapter.multiplying(kind))
@@ -36,8 +41,14 @@ def rate(adapter: Adapter, flops: int, ns: float, inspection: Inspection) -> Rat
 
 
 def beyond(adapter: Adapter, size_bytes: int | None, bandwidth: Rate | None, rate: Rate | None) -> list[str]:
-    """Returns one sentence for each rate that is clearly higher than its ceiling. The sentence gives the likely
+    """Returns one sentence for each rate that is clearly higher than its ceiling, with the likely
     cause.
+
+    Args:
+        adapter: The adapter of the device.
+        size_bytes: How many bytes the caller says that a call moves, or None.
+        bandwidth: The bandwidth of the call, or None.
+        rate: The rate of the call's floating-point operations, or None.
     """
     found = []
     if bandwidth is not None and (bandwidth.percent or 0) > _AT_MOST:
@@ -57,7 +68,9 @@ def beyond(adapter: Adapter, size_bytes: int | None, bandwidth: Rate | None, rat
 
 
 def floating(inspection: Inspection) -> str:
-    """Returns the dtype of the largest floating-point input, or "float32" if there is no such input."""
+    """Returns the dtype of the call's largest floating-point input, or "float32" if the call has no
+    such input.
+    """
     kinds = [
         (array.bytes, str(getattr(array.value, "dtype", "")).removeprefix("torch.")) for array in inspection.inputs
     ]

@@ -1,6 +1,5 @@
-"""Reports progress to a listener, but only between measured calls.
-
-A thread that wakes up during a call would make the call longer.
+"""Reports the progress of a measurement to a listener, but only between measured calls: a thread
+that wakes up during a call would make the call longer.
 """
 
 from __future__ import annotations
@@ -18,7 +17,9 @@ _stage: ContextVar[str] = ContextVar("stage", default="")
 
 @contextmanager
 def heard_by(listener: Tell | None) -> Iterator[None]:
-    """Sends reports of progress to `listener` during a `with` block. If `listener` is None, sends no reports."""
+    """Returns a context manager. Within its block, reports of progress are sent to `listener`, a
+    function of a text. If `listener` is None, no reports are sent.
+    """
     token = _listener.set(listener)
     try:
         yield
@@ -27,13 +28,15 @@ def heard_by(listener: Tell | None) -> Iterator[None]:
 
 
 def begin(stage: str) -> None:
-    """Reports that a stage of the measurement begins."""
+    """Reports that the stage named `stage` of the measurement begins."""
     _stage.set(stage)
     tell("")
 
 
 def tell(text: str) -> None:
-    """Reports the progress of the current stage. Sends the listener a line with the stage's name and `text`."""
+    """Reports the progress of the current stage: sends the listener one line with the stage's name
+    and `text`.
+    """
     listener = _listener.get()
     if listener is not None:
         listener(": ".join(part for part in (_stage.get(), text) if part))

@@ -1,4 +1,4 @@
-"""Decides when to stop sampling, and says why sampling stopped."""
+"""Takes samples until there are enough, and says why sampling stopped."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ _MOST = 20_000
 _GROWTH = 2
 
 Take = Callable[[int], ArrayLike]
-"""Takes up to the given number of samples and returns them in ns. Returns fewer if time is up."""
+"""A function that takes up to the given number of samples and returns them in ns. It returns fewer
+if its time is up.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """Samples of a time, and the reason why sampling stopped. `converged` says whether there are enough samples."""
+    """Samples of a time. `stopped` says why sampling stopped. `converged` says whether there are
+    enough samples.
+    """
 
     spread: Spread
     stopped: str
@@ -33,14 +37,17 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """When to stop sampling: when the median is known to ± `rel_ci`, or after `seconds` by the machine's clock.
+    """When to stop sampling: when the median is known to ± `rel_ci`, or after `seconds` by the
+    machine's clock.
 
     Attributes:
         rel_ci: The wanted uncertainty of the median, as a fraction of the median.
         seconds: The time limit.
         each_s: The time of one call in s, by the machine's clock; 0 if it is not known.
-        alike: The number of equal samples that are enough if times come from a model. 0 if times have noise.
-        brief: Whether there is time for only a few calls. If so, no call is made twice for the same purpose.
+        alike: If times come from the model of a virtual GPU: the number of equal samples that are
+            enough. 0 if times have noise.
+        brief: Whether there is time for only a few calls. If so, no call is made twice for the same
+            purpose.
     """
 
     rel_ci: float
@@ -50,10 +57,11 @@ class Until:
     brief: bool = False  # whether there is time for few calls, so that none is made for the same purpose twice
 
     def affords(self, calls: int, least: int) -> int:
-        """Returns the number of calls that fit in the time limit: at least `least`, at most `calls`.
-
-        On a virtual GPU, the number does not depend on the machine's speed. It is `least` if `brief` is set, otherwise
+        """Returns the number of calls that fit in the time limit: at least `least`, at most
         `calls`.
+
+        On a virtual GPU, the number does not depend on the machine's speed: it is `least` if
+        `brief` is set, and `calls` if not.
         """
         if self.alike:
             return least if self.brief else calls
@@ -67,14 +75,15 @@ class Until:
 
 
 def sample_until(take: Take, until: Until, *, first: int = LEAST, there: ArrayLike = ()) -> Sampled:
-    """Takes samples in growing batches. Stops when there are enough samples, when more samples would give no new
-    information, or when time is up.
+    """Takes samples in growing batches. Stops when there are enough samples, when more samples
+    would give no new information, or when time is up.
 
     Args:
         take: Takes up to a given number of samples.
         until: When to stop.
         first: The size of the first batch.
-        there: Earlier samples. The result includes them. If there are none, at least one batch is taken.
+        there: Earlier samples. The result includes them. If there are none, at least one batch is
+            taken, even if time is up.
     """
     deadline = time.monotonic() + until.seconds
     samples = np.asarray(there, np.float64)

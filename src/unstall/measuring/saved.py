@@ -1,4 +1,6 @@
-"""Turns a measurement into its versioned JSON form, `unstall.bench/1`, and back. Times are in ns."""
+"""Converts a `Measurement` to its versioned JSON form, `unstall.bench/1`, and back. Times are in
+ns.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,10 @@ _TIMES = ("device", "host", "wall", "throughput", "span")
 
 
 class Samples(msgspec.Struct, frozen=True, kw_only=True):
-    """The saved samples of one time.
+    """One time of a saved measurement, with its samples in `samples_ns`.
 
-    All other fields are computed from `samples_ns`. They are saved for programs that read the file.
+    All other fields are computed from `samples_ns`. They are saved for other programs that read the
+    file.
     """
 
     samples_ns: list[float]
@@ -53,7 +56,7 @@ class SavedClocks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
-    """A measurement as it is saved, with schema `unstall.bench/1`."""
+    """A measurement in the form in which it is saved, with schema `unstall.bench/1`."""
 
     schema: str
     label: str
@@ -78,7 +81,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def saved(measurement: Measurement) -> Saved:
-    """Converts a measurement to plain data for saving."""
+    """Returns a measurement in the form in which it is saved."""
     each: dict[str, Any] = {name: _samples(getattr(measurement, name)) for name in _TIMES}
     clocks = measurement.clocks
     return Saved(
@@ -112,7 +115,11 @@ def saved(measurement: Measurement) -> Saved:
 
 
 def read(text: str | bytes) -> Measurement:
-    """Reads a measurement from a file's text. Raises TraceError if the text is not a measurement."""
+    """Returns the measurement that `text`, the content of a file, has saved.
+
+    Raises:
+        TraceError: The text is not a saved measurement.
+    """
     try:
         found = from_json(text, Saved)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -123,7 +130,11 @@ def read(text: str | bytes) -> Measurement:
 
 
 def of(found: Saved) -> Measurement:
-    """Converts saved data back to a measurement. Raises TraceError if a time has no samples."""
+    """Returns the measurement that was saved as `found`.
+
+    Raises:
+        TraceError: A time has no samples.
+    """
     try:
         each: dict[str, Any] = {
             name: Spread.of(samples.samples_ns) if (samples := getattr(found, name)) is not None else None

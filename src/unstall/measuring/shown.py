@@ -1,4 +1,6 @@
-"""What `bench` and `compare` return: measurements and comparisons that show, save and print themselves."""
+"""What `bench` and `compare` return: measurements and comparisons that can show themselves in a
+terminal or a notebook, and can be saved.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +20,29 @@ class ShownMeasurement(Shown, Measurement):
     __slots__ = ()
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the measurement's report: its times, rates, verdicts and notes. `scrub_paths` has no effect."""
+        """Returns the report of the measurement: its times, rates, verdicts and notes. The argument
+        `scrub_paths` is accepted, as other reports have it, and has no effect.
+        """
         return document_of(self)
 
 
 class ShownComparison(Shown, Comparison):
-    """The result of `compare` at one input. `print` shows it as a table for a terminal of 80 columns."""
+    """The result of `compare` for one input. `print` shows it as a table for a terminal of 80
+    columns.
+    """
 
     __slots__ = ()
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the comparison's report. `scrub_paths` has no effect."""
+        """Returns the report of the comparison. The argument `scrub_paths` is accepted, as other
+        reports have it, and has no effect.
+        """
         return document_of_rows([self])
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparisons(Shown):
-    """The result of `compare` at several inputs: one comparison for each input."""
+    """The result of `compare` for several inputs: one comparison for each input."""
 
     rows: tuple[ShownComparison, ...]
     label: str = ""
@@ -46,7 +54,11 @@ class Comparisons(Shown):
         return len(self.rows)
 
     def __getitem__(self, label: str) -> ShownComparison:
-        """Returns the comparison at the input with this label. Raises KeyError if there is no such input."""
+        """Returns the comparison for the input with this label.
+
+        Raises:
+            KeyError: There is no input with this label.
+        """
         for row in self.rows:
             if row.label == label:
                 return row
@@ -54,11 +66,13 @@ class Comparisons(Shown):
 
     @property
     def agrees(self) -> bool:
-        """Whether the results of all functions agree with the first function's results, at all inputs. Results that
-        were not checked count as agreeing.
+        """Whether the results of all functions agree with the first function's results, for all
+        inputs. Results that were not checked count as agreeing.
         """
         return all(row.agrees for row in self.rows)
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns a table with one line per input and one column per function. `scrub_paths` has no effect."""
+        """Returns the report: a table with one line per input and one column per function. The
+        argument `scrub_paths` is accepted, as other reports have it, and has no effect.
+        """
         return document_of_rows(self.rows, self.label)

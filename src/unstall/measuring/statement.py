@@ -1,4 +1,6 @@
-"""Turns statements of a command line or a notebook into functions to measure."""
+"""Makes functions that can be measured of statements, which come as text from a command line or a
+notebook.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,17 @@ _MODULES = {
     "numpy": "numpy",
     "torch": "torch",
 }
-"""Maps well-known names to modules. A module is imported if a text uses its name and if the name is not yet defined."""
+"""Maps well-known names to modules. A module is imported if a statement or the setup uses its name,
+and the name is not yet defined.
+"""
 
 
 def functions(statements: Sequence[str], setup: str, names: dict[str, object]) -> dict[str, Callable[[], object]]:
-    """Returns a dict that maps each statement's text to a function that runs the statement. Runs the setup once.
+    """Returns a dict from each statement's text to a function that runs the statement. Runs the
+    setup once.
 
-    If a statement ends in an expression, its function returns the expression's value. Well-known modules such as `np`
-    are imported if a text uses their names.
+    If a statement ends in an expression, its function returns the expression's value. Well-known
+    modules such as `np` are imported if a statement or the setup uses their names.
 
     Args:
         statements: The texts of the statements.
@@ -54,7 +59,10 @@ def functions(statements: Sequence[str], setup: str, names: dict[str, object]) -
 
 @contextmanager
 def errors_as_usage(text: str) -> Iterator[None]:
-    """Converts an exception in the block to a UsageError that begins with `text`, the text of the statement."""
+    """Returns a context manager that converts an exception of its block to a UsageError. The
+    message begins with `text`, the text of the statement that the block runs. An UnstallError is
+    not converted.
+    """
     try:
         yield
     except UnstallError:
@@ -65,9 +73,9 @@ def errors_as_usage(text: str) -> Iterator[None]:
 
 @contextmanager
 def errors_as_usage_of(functions: Mapping[str, Callable[[], object]]) -> Iterator[None]:
-    """Converts an exception in the block to a UsageError, if one of `functions` raised this exception.
-
-    The error begins with the key of the function in `functions`. The key is the text of the function's statement.
+    """Returns a context manager that converts an exception of its block to a UsageError if one of
+    `functions` raised it. The message begins with the key of this function: the text of its
+    statement. An UnstallError is not converted.
     """
     try:
         yield

@@ -1,8 +1,8 @@
-"""Evaluates samples of a time. Finds the spread of the samples, the interval of a ratio, and whether more samples would
-add information.
+"""Statistics of the samples of a time: their spread, the interval of a ratio of two times, and
+whether more samples would add information.
 
-Times are float64 nanoseconds. Nothing here assumes a distribution: on a shared machine, times are skewed and drift, and
-their distribution may have several modes.
+Times are float64 nanoseconds. Nothing here assumes a distribution: on a shared machine, times are
+skewed and drift, and their distribution may have several modes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,11 @@ class Spread:
 
     @classmethod
     def of(cls, samples_ns: ArrayLike) -> Spread:
-        """Makes a spread of samples in ns. Raises ValueError if there are no samples, or if a sample is not finite."""
+        """Returns the spread of samples in ns.
+
+        Raises:
+            ValueError: There are no samples, or a sample is not finite.
+        """
         samples = np.array(samples_ns, dtype=np.float64).ravel()
         if not samples.size or not np.isfinite(samples).all():
             raise ValueError("a spread is of at least one sample, and all must be finite")
@@ -65,18 +69,20 @@ class Spread:
 
     @property
     def relative_ci(self) -> float:
-        """Half the width of the median's interval, divided by the median: 0.01 if the median is known to ± 1 %."""
+        """Half the width of the median's 95 % interval, divided by the median: 0.01 if the median
+        is known to ± 1 %.
+        """
         half = (self.high - self.low) / 2
         return half / self.median if self.median > 0 else (math.inf if half else 0.0)
 
     @property
     def is_bounded(self) -> bool:
-        """Whether there are enough samples for a confidence interval of the median."""
+        """Whether there are enough samples (6 or more) for a confidence interval of the median."""
         return self.n >= _LEAST
 
     @property
     def iqr(self) -> float:
-        """The interquartile range, q3 - q1."""
+        """The interquartile range of the samples in ns: `q3 - q1`."""
         return self.q3 - self.q1
 
 
@@ -92,16 +98,19 @@ class Interval:
 def ratio_interval(a: ArrayLike, b: ArrayLike, *, pairs: bool, seed: int = 0) -> Interval:
     """Returns the ratio of time `a` to time `b`, with the ratio's 95 % interval.
 
-    Without `pairs`, all samples are independent. The ratio is the median of `a`, divided by the median of `b`.
+    Without `pairs`, all samples are independent. The ratio is the median of `a`, divided by the
+    median of `b`.
 
-    With `pairs`, `a` and `b` have shape (rounds,) or (rounds, samples). The samples in row i of `a` and of `b` were
-    taken alternately in round i. Each pair of samples from one round has a ratio. The result is the median of these
-    ratios. So a drift cancels. Other work that slows a whole round cancels too. Rounds are resampled in blocks, because
-    neighbouring rounds are similar. With fewer than 6 rounds, the interval goes from the smallest ratio of a pair to
-    the largest.
+    With `pairs`, `a` and `b` have shape (rounds,) or (rounds, samples). The samples in row i of `a`
+    and of `b` were taken alternately in round i. Each pair of samples from one round has a ratio.
+    The result is the median of these ratios. So if the machine gets steadily slower, or other work
+    slows a whole round, the result does not change. For the interval, rounds are resampled in
+    blocks, because neighbouring rounds are similar. With fewer than 6 rounds, the interval goes
+    from the smallest ratio of a pair to the largest.
 
-    Raises ValueError if there are no samples, if a time is not above zero, or if `a` and `b` have different numbers of
-    rounds.
+    Raises:
+        ValueError: There are no samples, a time is not above zero, or `a` and `b` have different
+            numbers of rounds.
     """
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if not a.size or not b.size:
@@ -131,10 +140,11 @@ def ratio_interval(a: ArrayLike, b: ArrayLike, *, pairs: bool, seed: int = 0) ->
 
 
 def half_of_few(a: ArrayLike, b: ArrayLike, *, least: float) -> float:
-    """Returns a factor f for the ratio of two times. The 95 % interval of the ratio is from ratio / f to ratio * f.
+    """Returns a factor f for the ratio of two times: the 95 % interval of the ratio goes from ratio
+    / f to ratio * f.
 
-    Each time has 2 to 4 samples. The interval is Student's. It uses the standard deviation of the samples' logarithms,
-    or `least` if `least` is larger.
+    Each time has 2 to 4 samples. The interval is Student's. It uses the standard deviation of the
+    samples' logarithms, or `least` if the standard deviation is smaller.
     """
     logs = np.log([np.ravel(a), np.ravel(b)])
     n = logs.shape[1]
@@ -143,12 +153,12 @@ def half_of_few(a: ArrayLike, b: ArrayLike, *, least: float) -> float:
 
 
 def entropy_flat(samples: ArrayLike) -> bool:
-    """Returns whether there are enough samples to show the noise.
+    """Returns whether there are so many samples that more would not show the noise better.
 
-    There are enough samples if the entropy of their histogram hardly grew over the second half of the samples. This is
-    the stopping rule of NVIDIA's nvbench. In nvbench, a histogram bin is one tick of a timer. The ticks of host clocks
-    are too short for bins, so here a bin is 0.5 % of the median. The bias of a small sample (Miller and Madow, 1955) is
-    removed.
+    This is so if the entropy of the samples' histogram hardly grew over the second half of the
+    samples. This is the stopping rule of NVIDIA's nvbench. In nvbench, a histogram bin is one tick
+    of a timer. The ticks of host clocks are too short for bins, so here a bin is 0.5 % of the
+    median. The bias of a small sample (Miller and Madow, 1955) is removed.
     """
     values = np.asarray(samples, np.float64).ravel()
     n = values.size
@@ -170,8 +180,8 @@ def _entropy_bits(counts: NDArray[np.int64]) -> float:
 
 
 def _geometric_median(within: NDArray[np.float64]) -> float:
-    """Returns the median of ratios. It is the geometric mean of the two middle ratios. So the inverse ratios have the
-    inverse median.
+    """Returns the median of ratios: the geometric mean of the two middle ones. So the median of the
+    inverse ratios is the inverse of this median.
     """
     ordered = np.sort(np.log(within), axis=None)
     return math.exp((ordered[(ordered.size - 1) // 2] + ordered[ordered.size // 2]) / 2)
@@ -206,11 +216,12 @@ def _resampled_medians(within: NDArray[np.float64], length: int, rng: np.random.
 
 
 def _student(freedom: int) -> float:
-    """Returns Student's quantile for the confidence of `_Z`, exact to 1 % from 3 degrees of freedom on.
+    """Returns Student's quantile for the confidence of `_Z`, with `freedom` degrees of freedom. It
+    is exact to 1 % from 3 degrees of freedom on.
 
-    The quantile comes from the expansion in Abramowitz and Stegun, 26.7.5. A bootstrap of few samples gives an interval
-    that is too narrow. An interval from normal quantiles is too narrow by the same factor. Student's quantile corrects
-    the width.
+    The quantile comes from the expansion in Abramowitz and Stegun, 26.7.5. A bootstrap of few
+    samples gives an interval that is too narrow. An interval from normal quantiles is too narrow by
+    the same factor. Student's quantile corrects the width.
     """
     f = max(freedom, 3)
     z = _Z

@@ -4,9 +4,9 @@
         for _ in range(10):
             y = x @ x
 
-Before the block, a stopwatch waits for earlier work of the devices. At the end of the block, it waits for the block's
-work. The printed line says how long the wait at the end took. If there was no wait, the whole time was spent on the
-host.
+Before the block, a stopwatch waits for earlier work of the devices. At the end of the block, it
+waits for the block's work. The line that it prints says how long the wait at the end took. If there
+was no wait, the whole time was spent on the host.
 """
 
 from __future__ import annotations
@@ -51,10 +51,11 @@ class Stopwatch:
         self._at_once_ns = _AT_ONCE_NS
 
     def wait_for(self, result: _Result) -> _Result:
-        """Registers a result to wait for at the end of the block. Frameworks such as JAX can wait only for results.
+        """Makes the stopwatch wait for `result` at the end of the block, and returns `result`. Only
+        frameworks such as JAX need this: for them, the stopwatch can wait only for results.
 
         Returns:
-            The result itself.
+            The argument `result`, unchanged.
         """
         self._results.append(result)
         return result
@@ -126,8 +127,8 @@ def _wait(results: list[object]) -> list[str]:
 
 
 def _cuda_devices(torch: ModuleType) -> list[int]:
-    """Returns the indices of the current device and of devices with memory in use, or an empty list if CUDA is not in
-    use yet.
+    """Returns the indices of the current CUDA device and of the devices with memory in use. Returns
+    an empty list if CUDA is not in use yet.
     """
     cuda = torch.cuda
     if not (cuda.is_available() and cuda.is_initialized()):
@@ -137,7 +138,7 @@ def _cuda_devices(torch: ModuleType) -> list[int]:
 
 
 def _is_pending() -> bool:
-    """Returns whether torch's current stream on any device in use still has work."""
+    """Returns whether the current stream of torch on some device in use still has work."""
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "cuda"):
         return False

@@ -1,11 +1,14 @@
-"""`Timer` is like `torch.utils.benchmark.Timer`, but it supports any framework, and it waits for asynchronous work.
+"""`Timer` works like `torch.utils.benchmark.Timer`, but it supports any framework, and it waits for
+asynchronous work.
 
-A block is many runs of the statement back to back, with one wait at the end. On a device, a block gives the time per
-run with a full pipeline. This time is at least the host's time to launch a run. `bench` reports both times.
+A block is many runs of the statement, one directly after the other, with one wait at the end. On a
+device, the time of a block divided by its runs is the time per run while the device always has
+work. This time is at least the host's time to launch a run. `bench` reports both times.
 
-On a virtual GPU, equal blocks take equal times. So `blocked_autorange` and `adaptive_autorange` stop as soon as more
-runs would give no new information. `timeit` always runs the statement `number` times. A statement that does not use the
-virtual GPU is timed by the machine's clock, because the virtual clock does not advance during host work.
+On a virtual GPU, equal blocks take equal times. So `blocked_autorange` and `adaptive_autorange`
+stop as soon as more runs would give no new information. `timeit` always runs the statement `number`
+times. A statement that does not use the virtual GPU is timed by the machine's clock, because the
+virtual clock does not advance during host work.
 """
 
 from __future__ import annotations
@@ -94,7 +97,9 @@ class Timer:
         self._task_spec = TaskSpec(stmt, setup, global_setup, label, sub_label, description, env, num_threads)
 
     def timeit(self, number: int = 1_000_000) -> Timing:
-        """Times one block of `number` runs of the statement. Makes warm-up runs before the block."""
+        """Times one block of `number` runs of the statement. Makes warm-up runs before the block is
+        timed.
+        """
         with _threads(self._task_spec.num_threads):
             self._block(2 if self._is_exact() else max(number // 100, 2))
             return self._timing(number, [self._block(number)])
@@ -110,12 +115,14 @@ class Timer:
     def blocked_autorange(
         self, callback: Callable[[int, float], object] | None = None, min_run_time: float = 0.2
     ) -> Timing:
-        """Times blocks of many runs, for at least `min_run_time` seconds in total.
+        """Times blocks of many runs of the statement, for at least `min_run_time` seconds in total.
 
-        Each block is so long that the time for reading the clock and for waiting for the device is negligible.
+        Each block is so long that the time for reading the clock and for waiting for the device is
+        negligible.
 
         Args:
-            callback: Called after each block, with the number of runs and the time of the block in s.
+            callback: Called after each block, with the number of runs and the time of the block in
+                s.
             min_run_time: The minimum total time of all blocks, in seconds.
         """
         with _threads(self._task_spec.num_threads):
@@ -135,13 +142,15 @@ class Timer:
         max_run_time: float = 10.0,
         callback: Callable[[int, float], object] | None = None,
     ) -> Timing:
-        """Times blocks of many runs until the interquartile range is below `threshold` times the median.
+        """Times blocks of many runs of the statement until the interquartile range of the times is
+        below `threshold` times their median.
 
         Args:
             threshold: A fraction of the median.
             min_run_time: The minimum total time of all blocks, in seconds.
             max_run_time: The total time after which to stop in any case, in seconds.
-            callback: Called after each block, with the number of runs and the time of the block in s.
+            callback: Called after each block, with the number of runs and the time of the block in
+                s.
         """
         with _threads(self._task_spec.num_threads):
             if self._is_exact():
@@ -174,8 +183,8 @@ class Timer:
         return self._now is not time.monotonic
 
     def _exactly(self, callback: Callable[[int, float], object] | None) -> Timing:
-        """Times two blocks by the virtual clock. Blocks are so long that filling and emptying the pipeline does not
-        matter.
+        """Times two blocks by the virtual clock. Blocks are so long that the time in which the
+        device has no work yet, at the start of a block, does not matter.
         """
         self._block(2)
         number, times = length_of_batch(self._block), list[float]()
@@ -265,7 +274,9 @@ def _dedented(source: str) -> str:
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Sets torch's number of CPU threads during a `with` block. Does nothing if torch is not imported."""
+    """Returns a context manager that sets torch's number of CPU threads to `count` within its
+    block. It does nothing if torch is not imported.
+    """
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "set_num_threads"):
         yield

@@ -1,4 +1,6 @@
-"""`Timing`: the result of a `Timer`. `Timing` is like `torch.utils.benchmark.Measurement`. Times are in s."""
+"""`Timing`: the result of a `Timer`. It has the interface of `torch.utils.benchmark.Measurement`.
+Times are in s.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ _UNSTEADY = 0.1  # of the median, the interquartile range
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """The arguments of a `Timer`."""
+    """What was timed: the arguments that the `Timer` was given."""
 
     stmt: str
     setup: str
@@ -44,7 +46,7 @@ class TaskSpec:
 
 @dataclass(frozen=True)
 class Timing:
-    """The result of a `Timer`: the times of blocks of runs.
+    """The result of a `Timer`: the times of blocks. A block is a number of runs of the statement.
 
     Attributes:
         number_per_run: The number of runs of the statement in each block.
@@ -60,7 +62,7 @@ class Timing:
 
     @property
     def times(self) -> list[float]:
-        """The time of one run, for each block, in s."""
+        """The time of one run of the statement in s, as each block gives it."""
         return [each / self.number_per_run for each in self.raw_times]
 
     @property
@@ -78,8 +80,8 @@ class Timing:
 
     @property
     def significant_figures(self) -> int:
-        """Number of significant digits of the median. As in torch, it is estimated from the middle half of the
-        samples.
+        """The number of significant digits of the median. As in torch, it is estimated from the
+        middle half of the samples.
         """
         ordered = np.sort(self.times)
         middle = ordered[len(ordered) // 4 : -(-3 * len(ordered) // 4)]
@@ -88,11 +90,15 @@ class Timing:
 
     @property
     def has_warnings(self) -> bool:
-        """Whether the times of the blocks differ so much that other work must have slowed some blocks."""
+        """Whether the times of the blocks differ so much that other work must have slowed some of
+        the blocks.
+        """
         return not self.meets_confidence(_UNSTEADY)
 
     def meets_confidence(self, threshold: float = _UNSTEADY) -> bool:
-        """Returns whether the interquartile range is below `threshold` times the median."""
+        """Returns whether the interquartile range of the times is below `threshold` times their
+        median.
+        """
         return self.iqr < threshold * self.median
 
     @property
@@ -133,11 +139,13 @@ class Timing:
 
     @property
     def spread(self) -> Spread:
-        """The time of one run in ns, with the interval of its median."""
+        """The time of one run of the statement in ns, with the interval of its median."""
         return Spread.of(np.array(self.times) * 1e9)
 
     def to_torch(self) -> Measurement:
-        """Returns the timing as a `Measurement` of torch, for `torch.utils.benchmark.Compare`. Imports torch."""
+        """Returns this timing as a `Measurement` of torch, for `torch.utils.benchmark.Compare`.
+        Imports torch.
+        """
         from torch.utils.benchmark.utils import common
 
         spec = common.TaskSpec(**asdict(self.task_spec))
@@ -145,7 +153,9 @@ class Timing:
 
     @staticmethod
     def merge(timings: Iterable[Timing]) -> list[Timing]:
-        """Merges all timings with the same task into one timing. Each block of the merged timing counts as one run."""
+        """Merges timings: returns one timing for each distinct `task_spec`. Each block of a merged
+        timing counts as one run.
+        """
         groups: dict[TaskSpec, list[float]] = {}
         for each in timings:
             groups.setdefault(each.task_spec, []).extend(each.times)

@@ -1,4 +1,4 @@
-"""Gives benchmarks access to the virtual GPU of this process."""
+"""Answers what benchmarks ask of the virtual GPU of this process."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def simulator() -> Simulator | None:
 
 
 def is_clock_virtual() -> bool:
-    """Returns whether `time.perf_counter` reads the virtual clock now. The virtual clock does not advance while only
-    the host works.
+    """Returns whether `time.perf_counter` now reads the virtual clock. The virtual clock does not
+    advance while only the host works.
     """
     machine = current()
     return machine is not None and machine.is_watched and machine.simulator is not None

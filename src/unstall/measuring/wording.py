@@ -10,14 +10,16 @@ _MOST_NAMES = 3
 
 
 def precise(ns: float) -> str:
-    """Formats a duration. Below 100 ns, the text has three digits, such as "1.84 ns". From 100 ns on, the text comes
-    from `figures.duration`.
+    """Returns a duration as text. Below 100 ns, the text has three digits, such as "1.84 ns". From
+    100 ns on, the text is the one that `figures.duration` returns.
     """
     return f"{ns:#.3g} ns" if 0 < ns < 99.95 else duration(round(ns))
 
 
 def percent(share: float) -> str:
-    """Formats a share with two digits and without a power of ten, such as "0.24 %", "950 %" or "<0.001 %"."""
+    """Returns a fraction as text, with two digits and without a power of ten, such as "0.24 %",
+    "950 %" or "<0.001 %".
+    """
     value = 100 * share
     if 0 < value < 0.001:
         return "<0.001 %"
@@ -25,8 +27,8 @@ def percent(share: float) -> str:
 
 
 def names_of(names: Iterable[str]) -> str:
-    """Joins names, such as "a, b and c". Of more than three names, the text has three, and the number of the others:
-    "a, b, c and 2 more".
+    """Joins names to a text such as "a, b and c". Of more than three names, the text has three, and
+    the number of the remaining ones: "a, b, c and 2 more".
     """
     names = list(names)
     more = len(names) - _MOST_NAMES
@@ -36,5 +38,5 @@ def names_of(names: Iterable[str]) -> str:
 
 
 def capital(text: str) -> str:
-    """Returns the text with its first letter capitalised."""
+    """Returns `text` with its first letter as a capital."""
     return text[:1].upper() + text[1:]

@@ -1,5 +1,6 @@
-"""Adapters to frameworks, one file for each adapter. This package does not import a framework that the program has not
-imported."""
+"""Adapters: one class for each framework, by which measurements use the framework. An adapter never
+imports a framework that the program has not imported.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +14,12 @@ __all__ = ["Adapter", "Array", "adapter_for", "copied", "on_the_host"]
 
 
 def adapter_for(values: Iterable[object]) -> Adapter:
-    """Returns the adapter for the framework and the device of the arrays in `values`. If some arrays are on a device,
-    ignores arrays on the host.
+    """Returns the adapter for the framework and the device of the arrays in `values`. If some
+    arrays are on a device, ignores arrays on the host.
 
-    Suppose that no array is on a device, and no array belongs to JAX. If torch has initialized CUDA, returns the
-    adapter for torch on CUDA. The measurement then finds out whether the function uses the device.
+    Without arrays on a device and without arrays of JAX, it returns the adapter for torch on CUDA
+    if torch has initialised CUDA, because the function may use the device by itself. If torch has
+    not initialised CUDA, it returns an adapter for the host.
     """
     values = list(values)
     torch, jax, cupy = (sys.modules.get(name) for name in ("torch", "jax", "cupy"))
@@ -46,8 +48,9 @@ def adapter_for(values: Iterable[object]) -> Adapter:
 
 
 def copied(value: Any) -> Any:
-    """Returns a copy of the value. All lists, tuples and dicts in the value are copied, and all arrays in these
-    containers are copied, too."""
+    """Returns a copy of `value`: all lists, tuples and dicts in it are copied, and all arrays in
+    these. Other objects are not copied.
+    """
     if type(value) is dict:
         return {key: copied(each) for key, each in value.items()}
     if type(value) in (list, tuple):
@@ -57,8 +60,8 @@ def copied(value: Any) -> Any:
 
 
 def on_the_host(torch: bool) -> Adapter:
-    """Returns the adapter for a function that does not use a device. If `torch` is true, returns the adapter for torch
-    on the CPU. Otherwise returns the adapter for plain Python and NumPy.
+    """Returns an adapter for functions that do not use a device: the adapter for torch on the CPU
+    if `torch` is true, and the adapter for plain Python and NumPy if it is false.
     """
     if torch:
         from unstall.measuring.adapters.torch_cpu import TorchCpu

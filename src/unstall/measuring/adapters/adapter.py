@@ -1,4 +1,4 @@
-"""`Adapter`: the interface by which measurements use a framework."""
+"""`Adapter`: the interface by which measurements use a framework such as torch, CuPy or JAX."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAMPLED = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array of any framework, with its name and its device."""
+    """An array of some framework, with its name, its device and its size in bytes."""
 
     name: str
     value: Any
@@ -33,8 +33,10 @@ class MemoryCounters:
 
     Attributes:
         in_use: The bytes that are allocated now.
-        peak: The largest number of bytes that were allocated at the same time.
-        from_driver: How often, so far, the allocator got memory from the driver or returned memory to the driver.
+        peak: The largest number of bytes that were allocated at the same time since the counters
+            were last read.
+        from_driver: How often, so far, the allocator got memory from the driver or returned memory
+            to the driver.
     """
 
     in_use: int
@@ -43,16 +45,17 @@ class MemoryCounters:
 
 
 class Gradient(NamedTuple):
-    """Identifies the state of an array's gradient. `id` is the `id()` of the gradient. `version` is a number that
-    changes when the gradient is written to."""
+    """Tells whether the gradient of an array has changed: compare two of these. `id` is the `id()`
+    of the gradient. `version` is a number that changes when the gradient is written to.
+    """
 
     id: int
     version: int
 
 
 class Adapter:
-    """The functions that measurements need for one framework on one device. The base class is for plain Python and
-    NumPy.
+    """The functions by which measurements use one framework on one device. This base class is for
+    plain Python and NumPy.
     """
 
     name = "Python"
@@ -63,7 +66,7 @@ class Adapter:
     """Whether a call may return before its work is done."""
     virtual = False
     has_current_stream = True
-    """Whether calls put their work on a current stream that the program can choose."""
+    """Whether calls put their work on the current stream, which the program can choose."""
 
     @property
     def device_name(self) -> str:
@@ -73,23 +76,26 @@ class Adapter:
 
     @property
     def cache_bytes(self) -> int:
-        """The size of the last-level cache in bytes, or 0 if it is not known."""
+        """The size in bytes of the last-level cache of the device (of the CPU if there is no
+        device), or 0 if it is not known.
+        """
         from unstall.measuring.adapters.processor import cache_bytes
 
         return cache_bytes()
 
     @property
     def computes(self) -> bool:
-        """Whether calls compute values. A virtual GPU may skip computations."""
+        """Whether calls compute values. False for a virtual GPU that only works out times."""
         machine = simulator() if self.virtual else None
         return machine is None or machine.options.numerics != "skip"
 
     @property
     def clock(self) -> Callable[[], int]:
-        """A function that reads the program's clock in ns.
+        """The function that reads the program's clock in ns.
 
-        On a virtual GPU, the program's clock is the virtual clock. The virtual clock does not advance while the host
-        works. So if a function does not use the virtual GPU, the program's clock is the real clock of the machine.
+        On a virtual GPU, the program's clock is the virtual clock, which does not advance while
+        only the host works. So for a function that does not use the virtual GPU, this is the
+        machine's real clock.
         """
         return time.monotonic_ns if is_clock_virtual() and not self.virtual else time.perf_counter_ns
 
@@ -97,43 +103,47 @@ class Adapter:
         """Waits until the device has done all its work."""
 
     def wait(self, result: object) -> None:
-        """Waits for the result of a call (`result`), and for all other work that the call began."""
+        """Waits for `result`, which a call returned, and for all other work that the call began."""
         self.synchronize()
 
     def until_done(self, run: Callable[[], object]) -> Callable[[], object]:
-        """Returns a function that calls `run`. If `run` works on the CPU, the returned function waits until this work
-        is done."""
+        """Returns a function that calls `run` and returns when the CPU has done the work of the
+        call. For most frameworks this is `run` itself. For JAX, whose calls return earlier even on
+        the CPU, the function also waits for the result.
+        """
         return run
 
     def holds(self, value: object) -> bool:
-        """Returns whether the value is an array of this framework."""
+        """Returns whether `value` is an array of this framework."""
         return isinstance(value, np.ndarray)
 
     def array(self, name: str, value: Any) -> Array:
         return Array(name, value, "cpu", int(value.nbytes))
 
     def sample(self, array: Array, most: int = SAMPLED) -> NDArray[np.generic]:
-        """Returns up to `most` evenly spaced elements of the array, as a flat NumPy array."""
+        """Returns up to `most` evenly spaced elements of `array`, as a flat NumPy array."""
         flat = array.value.reshape(-1)
         return np.array(flat[:: max(1, flat.size // most)][:most])
 
     def version(self, array: Array) -> int | None:
-        """Returns a number that changes whenever the array is written to. Returns None if the framework has no such
-        number for arrays.
+        """Returns a number that changes whenever `array` is written to. Returns None if the
+        framework has no such number.
         """
         return None
 
     def gradient(self, array: Array) -> Gradient | None:
-        """Returns the state of the array's gradient, or None if the array has no gradient."""
+        """Returns what identifies the gradient of `array` and its version, or None if the array has
+        no gradient.
+        """
         return None
 
     def copied(self, value: Any) -> Any:
-        """Returns a copy of an array, with the same strides and the same type."""
+        """Returns a copy of the array `value`, with the same strides and the same type."""
         return value.copy(order="K")
 
     def flusher(self) -> Callable[[], None] | None:
-        """Returns a function that flushes the cache. The function writes to a buffer that is twice as large as the
-        cache. Returns None if the size of the cache is not known.
+        """Returns a function that flushes the last-level cache, by writing to a buffer that is
+        twice as large as this cache. Returns None if the size of the cache is not known.
         """
         size = self.cache_bytes
         if not size:
@@ -152,68 +162,80 @@ class Adapter:
         return None
 
     def between_ns(self, first: Any, last: Any) -> float:
-        """Returns the time in ns from event `first` to event `last`. Both events must be completed."""
+        """Returns the time in ns from the event `first` to the event `last`. The device must have
+        passed both events.
+        """
         raise NotImplementedError
 
     def stream(self) -> int | None:
-        """Returns the CUDA driver's handle of the current stream, or None if there is no CUDA stream."""
+        """Returns the handle by which CUDA's driver knows the current stream. Returns None if there
+        is no CUDA stream.
+        """
         return None
 
     def spin(self, ns: int) -> bool:
-        """Launches work that keeps the device busy for `ns` nanoseconds or a little longer. Returns False if this is
-        not supported on the device."""
+        """Launches work that keeps the device busy for `ns` nanoseconds or a little longer. Returns
+        False, and launches nothing, if this is not supported on the device.
+        """
         return False
 
     def mark(self) -> None:
-        """Launches a tiny op on the current stream. In a recording, this op identifies the stream."""
+        """Launches a tiny op on the current stream. A recording of device work shows by this op
+        which stream is the current one.
+        """
 
     def graph(self, run: Callable[[], object]) -> Callable[[], object] | None:
-        """Captures `run` as a graph. Returns a function that launches all work of `run` by one graph launch. The
-        function may be called repeatedly.
+        """Captures the work of `run` as a graph of the device, such as a CUDA graph. Returns a
+        function that launches all this work by one launch of the graph. The function may be called
+        repeatedly; each launch uses the same memory.
 
-        Returns None if the device has no graphs. Also returns None if `run` keeps memory that it allocated, or frees
-        memory that it did not allocate. If the device has graphs, `run` is called once or twice, and the device
-        executes the work of each call. All launches of the graph use the same memory.
+        Returns None if the device has no graphs. Also returns None if `run` keeps memory that it
+        allocated, or frees memory that it did not allocate. If the device has graphs, `run` is
+        called once or twice, and the device executes the work of each call.
         """
         return None
 
     def ops_in_a_row(self, run: Callable[[], object]) -> int | None:
-        """Returns the number of kernels, copies and memsets that `run` launches, if these ops run strictly one after
-        another.
+        """Returns the number of kernels, copies and memsets that `run` launches, if these ops run
+        strictly one after another.
 
-        Returns None if some of the ops could overlap, or if the number of ops is not known. Calls `run` at most once.
-        If a number is returned, the device has executed the ops once.
+        Returns None if some of the ops could overlap, or if the number of ops is not known. Calls
+        `run` at most once. If the result is not None, the device has executed the ops once.
         """
         return None
 
     def memory(self) -> MemoryCounters | None:
-        """Returns the counters of the caching allocator, and resets the counter of peak memory. Returns None if the
-        framework has no caching allocator.
+        """Returns the counters of the framework's caching allocator, and sets the peak to the
+        memory that is in use now. Returns None if the framework has no caching allocator.
         """
         return None
 
     def bus_id(self) -> str | None:
-        """Returns the PCI bus id of an NVIDIA GPU, or None for any other device."""
+        """Returns the PCI bus id of the device if it is an NVIDIA GPU, or None for any other
+        device.
+        """
         return None
 
     def copying(self) -> tuple[Callable[[], object], int] | None:
-        """Returns (copy, bytes). `copy` is a function that makes a memory-bound copy. `bytes` is the number of bytes
-        that one call of `copy` reads and writes.
+        """Returns `(copy, bytes)`: a function that makes a large copy within the device's memory,
+        and the number of bytes that one call of it reads and writes. Returns None if the framework
+        has no such copy.
         """
         size = max(64 << 20, 4 * self.cache_bytes)
         source, target = np.ones(size // 8), np.zeros(size // 8)
         return lambda: np.copyto(target, source), 2 * source.nbytes
 
     def multiplying(self, kind: str) -> tuple[Callable[[], object], int] | None:
-        """Returns (multiply, flops). `multiply` is a function that multiplies two matrices of dtype `kind`. `flops` is
-        the number of floating-point operations of one product.
+        """Returns `(multiply, flops)`: a function that multiplies two large matrices of dtype
+        `kind`, and the number of floating-point operations of one call. Returns None if the
+        framework cannot do this.
         """
         one = np.ones((1024, 1024), kind)
         return lambda: one @ one, 2 * 1024**3
 
     def threads(self, count: int | None) -> AbstractContextManager[object]:
-        """Returns a context manager that limits the number of CPU threads to `count`. If `count` is None, the context
-        manager does nothing.
+        """Returns a context manager that limits the number of CPU threads to `count` within its
+        block. If `count` is None, it does nothing.
         """
         if count is None:
             return nullcontext()
@@ -233,5 +255,5 @@ class Adapter:
         return {name: str(version) for name, version in found.items() if version}
 
     def modules(self) -> tuple[str, ...]:
-        """Returns the names of the modules whose versions a report lists."""
+        """Returns the names of the modules whose versions a report shows."""
         return ("numpy",)

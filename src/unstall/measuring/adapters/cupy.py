@@ -14,7 +14,9 @@ from unstall.measuring.adapters.adapter import SAMPLED, Adapter, Array
 
 
 class Cupy(Adapter):
-    """CuPy on a CUDA or ROCm device. A call returns when its work is in the device's queue."""
+    """Adapter for CuPy on a CUDA or ROCm device. A call of CuPy returns when its work is in the
+    device's queue.
+    """
 
     name = "CuPy"
     framework = "CuPy"

@@ -16,10 +16,10 @@ _CACHE_BYTES = 128 << 20  # XLA does not report the size: this is larger than an
 
 
 class Jax(Adapter):
-    """JAX on one platform. A call returns before its work is done. This is also true on the CPU, because XLA's threads
-    do the work.
+    """Adapter for JAX on one platform. A call of JAX returns before its work is done, even on the
+    CPU, because XLA's threads do the work.
 
-    JAX can only wait for the results of a call, not for a device.
+    JAX can wait only for the results of a call, not for all work of a device.
     """
 
     framework = "JAX"

@@ -15,7 +15,7 @@ from unstall.measuring.adapters.adapter import SAMPLED, Adapter, Array, Gradient
 
 
 class TorchCpu(Adapter):
-    """torch on the CPU. A call returns after its work is done."""
+    """Adapter for torch on the CPU. A call of torch returns after its work is done."""
 
     name = "torch on the CPU"
     framework = "torch"

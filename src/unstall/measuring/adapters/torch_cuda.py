@@ -18,7 +18,9 @@ _CYCLES_PER_NS = 2  # about the fastest clock of any device, so that a spin is l
 
 
 class TorchCuda(TorchCpu):
-    """torch on a CUDA or ROCm device, or on the virtual GPU. A call returns when its work is in the device's queue."""
+    """Adapter for torch on a CUDA or ROCm device, or on the virtual GPU. A call of torch returns
+    when its work is in the device's queue.
+    """
 
     asynchronous = True
 

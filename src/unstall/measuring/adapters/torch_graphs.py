@@ -22,11 +22,19 @@ _KERNEL, _COPY, _SET = 0, 1, 2  # CUgraphNodeType
 
 
 def launched(torch: ModuleType, index: int, graph: torch.cuda.CUDAGraph, run: Callable[[], object]) -> bool | None:
-    """Captures the work of `run` on the device `index` as a CUDA graph, and launches the graph once.
+    """Captures the work of `run` as a CUDA graph on the device with the index `index`, and launches
+    the graph once.
 
-    Returns True if the graph may be launched again. This is the case if `run` freed all memory that it allocated, and
-    freed no other memory. Returns False if `run` did something else with memory, or if this is not known. Returns None
-    if the capture or the launch failed. If the capture failed, `run` may have stopped halfway.
+    Returns True if the graph may be launched again. This is the case if `run` freed all memory that
+    it allocated, and freed no other memory. Returns False if `run` did something else with memory,
+    or if this is not known. Returns None if the capture or the launch failed. If the capture
+    failed, `run` may have stopped halfway.
+
+    Args:
+        torch: The module torch.
+        index: The index of the device.
+        graph: An empty CUDA graph, into which the work is captured.
+        run: The function whose work is captured.
     """
     pool = torch.cuda.graph_pool_handle()
     in_use: list[int] = []  # bytes before and after `run`, inside the capture, which itself allocates some
@@ -95,8 +103,8 @@ def _in_use(torch: ModuleType, index: int) -> int:
 
 @lru_cache(maxsize=16)
 def _stream(index: int) -> torch.cuda.Stream:
-    """Returns a side stream of the device `index`. All calls return the same stream, because cuBLAS keeps a workspace
-    for every stream on which it was used.
+    """Returns a side stream of the device with the index `index`. All calls return the same stream,
+    because cuBLAS keeps a workspace for every stream on which it was used.
     """
     stream: torch.cuda.Stream = own_stream(index)
     return stream

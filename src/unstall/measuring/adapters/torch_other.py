@@ -13,10 +13,10 @@ _UNKNOWN_CACHE_BYTES = 128 << 20  # larger than the cache of any of them
 
 
 class TorchOther(TorchCpu):
-    """torch on a device that is neither the CPU nor a CUDA device. A call returns when its work is in the device's
-    queue.
+    """Adapter for torch on a device that is neither the CPU nor a CUDA device. A call of torch
+    returns when its work is in the device's queue.
 
-    Device time is measured by events with timing, if the device has them.
+    Device time is measured by events with timing. It is not measured if the device has none.
     """
 
     asynchronous = True

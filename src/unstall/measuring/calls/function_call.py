@@ -26,7 +26,9 @@ CONTAINERS = (Mapping, list, tuple, set, frozenset, deque)
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A function and its arguments. A call of this object calls the function with these arguments."""
+    """A function with its arguments. To call this object is to call the function with these
+    arguments.
+    """
 
     fn: Callable[..., object]
     args: tuple[object, ...] = ()
@@ -54,16 +56,17 @@ class FunctionCall:
         return name
 
     def inputs(self) -> list[tuple[str, object]]:
-        """Returns a pair (name, value) for each value that the function may read: arguments, closure, globals, defaults
-        and `self`.
+        """Returns a pair (name, value) for each value that the function may read: its arguments,
+        closure, globals, defaults and `self`.
 
-        Also includes the contents of containers, and the attributes of objects whose class belongs to the program. Does
-        not include the containers themselves. In place of a torch module, its parameters and buffers are included.
+        In place of a container, its items are included. In place of a torch module, its parameters
+        and buffers are included. For an object whose class belongs to the program, its attributes
+        are included, too.
         """
         return [(name, value) for name, value in self.known() if not isinstance(value, CONTAINERS)]
 
     def known(self) -> list[tuple[str, object]]:
-        """Returns the same pairs (name, value) as `inputs`, and also pairs for the containers."""
+        """Returns the same pairs (name, value) as `inputs`, and also a pair for each container."""
         opening = _Opening()
         for name, value in self._roots():
             opening.open(name, value, _DEEP)
@@ -116,8 +119,9 @@ def _captured(fn: object) -> Iterator[tuple[str, object]]:
 
 
 def _names(code: types.CodeType) -> list[str]:
-    """Returns the names of the globals that this code may read. Includes the names that functions defined in this code
-    may read."""
+    """Returns the names of the globals that `code` may read, and those that functions defined in
+    this code may read.
+    """
     within = [each for each in code.co_consts if isinstance(each, types.CodeType)]
     return list(dict.fromkeys([*code.co_names, *(name for each in within for name in _names(each))]))
 
@@ -151,8 +155,10 @@ class _Opening:
 
 
 def _within(name: str, value: Any) -> list[tuple[str, object]]:
-    """Returns a pair (name, value) for each item of a container, or for each attribute of an object whose class belongs
-    to the program."""
+    """Returns a pair (name, value) for each item of `value` if it is a container, or for each
+    attribute if it is an object whose class belongs to the program. `name` is the name of `value`,
+    with which the returned names begin.
+    """
     if isinstance(value, Mapping):
         return [(f"{name}[{key!r}]", each) for key, each in _first(value.items())]
     if isinstance(value, CONTAINERS):

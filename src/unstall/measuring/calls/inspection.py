@@ -1,5 +1,6 @@
-"""Inspects one call before other calls are timed. Examines the inputs, the side effects, and work that continues after
-the call returns."""
+"""Inspects one call of the measured function before other calls are timed. Examines the inputs, the
+side effects, and work that continues after the call returns.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ _MOST_VALUES = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """The results of the inspection of one call. The names of inputs are the names from `FunctionCall.inputs`."""
+    """What the inspection of one call of the measured function found. Inputs have the names that
+    `FunctionCall.inputs` gives them.
+    """
 
     inputs: tuple[Array, ...]
     changed: tuple[str, ...]  # by this call
@@ -50,12 +53,14 @@ class Inspection:
         return sum(array.bytes for array in self.inputs)
 
     def on(self, device: str) -> tuple[Array, ...]:
-        """Returns the inputs that are on devices of one type. `device` is the type, such as "cpu" or "cuda"."""
+        """Returns the inputs that are on a device of the type `device`, such as "cpu" or "cuda"."""
         return tuple(array for array in self.inputs if array.device.split(":")[0] == device)
 
 
 def sampled_inputs(call: FunctionCall, adapter: Adapter) -> dict[int, NDArray[np.generic]]:
-    """Maps the `id()` of each input array to a sample of the array's current values. The sample is a flat array."""
+    """Returns a dict from the `id()` of each input array of `call` to a flat array with a sample of
+    its current values.
+    """
     return {id(value): adapter.sample(adapter.array("", value)) for _, value in call.inputs() if adapter.holds(value)}
 
 
@@ -67,13 +72,14 @@ def inspect_call(
     *,
     once: bool = False,
 ) -> Inspection:
-    """Makes one call and returns the findings about the call. If the caching allocator has counters, makes a second
-    call to find out how much memory each call keeps.
+    """Makes one call and returns what was found about it. If the framework's caching allocator has
+    counters, makes a second call to find out how much memory each call keeps.
 
     Args:
         call: The function with its arguments.
         adapter: The adapter of the arrays' framework.
-        at_first: Samples of the inputs before the first call of the function, as `sampled_inputs` returns them.
+        at_first: Samples of the inputs before the first call of the function, as `sampled_inputs`
+            returns them.
         run: A function that makes the call. The default is `call`.
         once: If True, no second call is made.
     """
@@ -127,8 +133,9 @@ def inspect_call(
 
 
 def opened(result: object, deep: int = 3) -> list[tuple[str, object]]:
-    """Returns a pair (name, value) for each value in a result. Also includes the values in containers, and in objects
-    such as the outputs of models. All names are "".
+    """Returns a pair ("", value) for each value in `result`, also for those in containers, and in
+    objects such as the outputs of models. `deep` is the number of containers within each other that
+    are opened.
     """
     if isinstance(result, dict):
         inner = list(islice(result.values(), _MOST_VALUES))
@@ -147,7 +154,9 @@ def _results(result: object, adapter: Adapter) -> list[Array]:
 
 
 def _kept_bytes(run: Callable[[], object], adapter: Adapter) -> int:
-    """Makes another call and frees its result. Returns the number of bytes by which the allocated memory has grown."""
+    """Makes another call and frees its result. Returns the number of bytes by which the allocated
+    memory has grown.
+    """
     before = adapter.memory()
     if before is None:
         return 0
@@ -161,10 +170,9 @@ def _same(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
 
 
 def _zeros(inputs: tuple[Array, ...], values: list[NDArray[np.generic]]) -> tuple[str, ...]:
-    """Returns the names of the inputs in which nearly all values are zero, if these inputs have at least a quarter of
-    the bytes of all inputs. Otherwise returns ().
-
-    Biases are often zero, but have less than a quarter of the bytes.
+    """Returns the names of the inputs in which nearly all values are zero, if these inputs have at
+    least a quarter of the bytes of all inputs. Returns () if they have less: biases, for example,
+    are often zero, and small.
     """
     found = [array for array, value in zip(inputs, values, strict=True) if _all_zero(value)]
     much = sum(array.bytes for array in found) >= _MUCH * sum(array.bytes for array in inputs)

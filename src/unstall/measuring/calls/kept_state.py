@@ -1,4 +1,6 @@
-"""The state that a function keeps between calls: arrays, containers, caches and iterators, with their names."""
+"""The state that a function keeps from one call to the next: arrays, containers, caches and
+iterators, with their names.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ from unstall.measuring.calls.function_call import CONTAINERS, FunctionCall
 
 @dataclass(frozen=True, slots=True)
 class KeptState:
-    """The state of a function's inputs at one moment. This class keeps references to the arrays and containers, so that
-    the `id()` of such an object stays unique.
+    """The state that a function keeps from one call to the next, as it is at one moment. This
+    object keeps references to the arrays and containers, so that the `id()` of such an object stays
+    unique.
 
     Attributes:
         arrays: Maps the name of an array to the array.
@@ -37,16 +40,20 @@ class KeptState:
         )
 
     def replaced(self, after: KeptState) -> tuple[str, ...]:
-        """Returns the names that refer to a different array in the later state `after`."""
+        """Returns the names that stand for another array in the later state `after`."""
         return tuple(name for name, value in self.arrays.items() if after.arrays.get(name, value) is not value)
 
     def resized(self, after: KeptState) -> tuple[str, ...]:
-        """Returns the names of containers that have a different number of items in the later state `after`."""
+        """Returns the names of containers whose number of items is different in the later state
+        `after`.
+        """
         both = ((name, self.sizes[name], after.sizes[name]) for name in self.sizes if name in after.sizes)
         return tuple(name for name, (one, size), (other, now) in both if one is other and size != now)
 
     def found(self, after: KeptState) -> tuple[str, ...]:
-        """Returns the names of functions that had cache hits between this state and the later state `after`."""
+        """Returns the names of functions with an `lru_cache` that had cache hits between this state
+        and the later state `after`.
+        """
         return tuple(name for name, hits in after.hits.items() if hits > self.hits.get(name, hits))
 
 

@@ -1,5 +1,6 @@
-"""Uses warnings of torch to find the lines that wait for the device. This method is used if there are no records of the
-work on the device."""
+"""Finds the lines at which a function waits for the device, by warnings of torch. It is used if
+there are no records of the work on the device.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +14,8 @@ _TEXT = "called a synchronizing CUDA operation"
 
 
 def sync_lines(call: FunctionCall, adapter: Adapter) -> tuple[str, ...]:
-    """Calls the function once. Returns the `file:line` of each wait for which torch issues a warning.
-
-    Torch issues a warning for a wait in an operator, but not for `synchronize()`.
+    """Calls the function once. Returns the `file:line` of each wait for the device about which
+    torch warns. torch warns about a wait in an operator, but not about `synchronize()`.
     """
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is None or not adapter.is_cuda or adapter.virtual or not cuda.is_initialized():

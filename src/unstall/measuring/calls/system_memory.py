@@ -30,7 +30,7 @@ def page_faults_so_far() -> int:
 
 
 def resident_bytes() -> int:
-    """Returns the resident memory of this process in bytes, or 0 if the size is not known."""
+    """Returns how much of this process's memory is in RAM, in bytes, or 0 if this is not known."""
     try:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

@@ -1,4 +1,6 @@
-"""Detects work of a call that continues after the call has returned, or that has not begun when the call returns."""
+"""Finds work of a call that goes on after the call has returned, or that has not begun when the
+call returns.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ _LAZY = (map, filter, zip)
 
 
 class PythonThreads:
-    """Finds Python threads that work after a call has returned. Create the object just before the call. Call `moved`
-    and `new` just after the call.
+    """Finds the Python threads that work on after a call has returned. Create the object just
+    before the call. Call its methods `moved` and `new` just after the call.
     """
 
     def __init__(self) -> None:
@@ -25,24 +27,26 @@ class PythonThreads:
         self._still = {thread: at for thread, at in second.items() if first.get(thread) == at}
 
     def moved(self) -> list[str]:
-        """Returns the names of threads that were idle before the call and are working now."""
+        """Returns the names of threads that were idle before the measured call and are working now."""
         now = _frames()
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         return [names.get(thread, "?") for thread, at in self._still.items() if now.get(thread, at) != at]
 
     def new(self) -> list[str]:
-        """Returns the names of threads that did not exist before the call."""
+        """Returns the names of threads that did not exist before the measured call and exist now."""
         return [each.name for each in threading.enumerate() if each not in self._there]
 
 
 def unfinished_work(values: list[object], new: list[str], moved: list[str]) -> str | None:
-    """Describes the work that is not finished when a call has returned. Returns None if all work is finished.
+    """Describes, for a sentence, the work of a call that is not finished when the call has
+    returned. Returns None if all work is finished.
 
     Args:
         values: The result of the call, and the values inside the result.
-        new: The names of threads that did not exist before the call, and still exist when the results of the call are
-            ready.
-        moved: The names of threads that existed before the call, and worked right after the call returned.
+        new: The names of threads that did not exist before the call, and still exist when the
+            results of the call are ready.
+        moved: The names of threads that existed before the call, and worked right after the call
+            returned.
     """
     for value in values:
         kind = _not_begun(value)
@@ -59,8 +63,8 @@ def unfinished_work(values: list[object], new: list[str], moved: list[str]) -> s
 
 
 def _not_begun(value: object) -> str | None:
-    """If the value computes nothing until it is used, returns a description of the value, such as "a generator".
-    Otherwise returns None.
+    """Returns a description of `value`, such as "a generator", if it computes nothing until it is
+    used. Returns None for all other values.
     """
     if inspect.iscoroutine(value):
         value.close()  # else Python warns that nobody awaited it

@@ -1,1 +1,1 @@
-"""Compares functions: finds the fastest function, and finds out whether the results of the functions agree."""
+"""Compares functions: which is the fastest, and whether their results agree."""

@@ -28,19 +28,20 @@ _MORE_ERROR = 2.0  # times the reference's own error against float64
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How a function's result agrees with the result of the reference function.
+    """Whether and how closely a function's result agrees with the result of the reference function.
 
     Attributes:
         agrees: Whether the results agree.
         text: A text that describes the difference, or says that the results are equal.
-        ulp: The largest difference between two values, in units in the last place of the less precise dtype. None if
-            the results contain no numbers.
-        relative: The largest difference between two values, divided by the largest magnitude in the reference's array.
-            If this array has only zeros, any difference counts as 1. None if the results contain no numbers.
-        error: The relative difference between the function's result and the float64 result of the reference function.
-            None if there is no float64 result.
-        reference_error: The relative difference between the reference's result and the float64 result of the reference
-            function. None if there is no float64 result.
+        ulp: The largest difference between two values, in units in the last place of the less
+            precise dtype. None if the results contain no numbers.
+        relative: The largest difference between two values, divided by the largest magnitude in the
+            reference's array. If this array has only zeros, any difference counts as 1. None if the
+            results contain no numbers.
+        error: The relative difference between the function's result and the float64 result of the
+            reference function. None if there is no float64 result.
+        reference_error: The relative difference between the reference's result and the float64
+            result of the reference function. None if there is no float64 result.
     """
 
     agrees: bool
@@ -120,7 +121,9 @@ class _Apart:
 
 @dataclass(frozen=True, slots=True)
 class _NoPair:
-    """Stands in place of a value that cannot be compared with the reference's result. `why` is the reason."""
+    """Stands in place of an array of a result that has no counterpart in the reference's result, or
+    none of the same form. `why` is the reason.
+    """
 
     why: str
 
@@ -259,16 +262,18 @@ def _explained(apart: list[_Apart], noisy: Callable[[int], object]) -> Explained
 
 
 def tensors_of(result: object) -> list[torch.Tensor]:
-    """Returns all torch tensors in a result, including tensors in nested lists, tuples, mappings and dataclasses."""
+    """Returns all torch tensors in `result`, including those in nested lists, tuples, mappings and
+    dataclasses.
+    """
     leaves = (leaf for _, leaf in _leaves("result", result))
     return [leaf.value for leaf in leaves if isinstance(leaf, _Leaf) and _is_torch(leaf.value)]
 
 
 def in_float64(fn: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
-    """Calls the function with its floating-point arguments converted to float64, and returns the result.
+    """Calls `fn` with its floating-point arguments converted to float64, and returns the result.
 
-    Operators of torch draw the same random numbers as in float32. Returns None if no argument has floating-point
-    values, or if the call fails.
+    Operators of torch draw the same random numbers as in float32. Returns None if no argument has
+    floating-point values, or if the call fails.
     """
     changed = False
     drawn: AbstractContextManager[object] = nullcontext()
@@ -321,8 +326,10 @@ def _paired(name: str, one: object, other: object) -> Iterator[tuple[str, Any, A
 
 
 def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
-    """Yields a pair (name, value) for each array and each other value in nested containers. An array is yielded as a
-    `_Leaf`."""
+    """Yields a pair (name, value) for each array in `value`, and for each other value that is not a
+    container. Arrays are yielded as `_Leaf`. `name` is the name of `value`, with which the yielded
+    names begin.
+    """
     leaf = _leaf(value)
     if leaf is not None:
         yield name, leaf
@@ -439,8 +446,8 @@ def _equal(one: object, other: object) -> bool:
 
 
 def _is_plain_object(value: object) -> bool:
-    """Returns whether `==` compares only the identity of the object. This is so if neither the object's class nor its
-    base classes define `__eq__`.
+    """Returns whether `==` compares `value` only by identity. This is so if neither its class nor a
+    base class other than `object` defines `__eq__`.
     """
     return not any("__eq__" in vars(kind) for kind in type(value).__mro__[:-1])
 

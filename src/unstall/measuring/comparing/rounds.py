@@ -1,12 +1,15 @@
-"""Runs candidates in rounds, and compares the time of each candidate with the time of the first candidate.
+"""Runs candidates (the functions to compare) in rounds, and compares the time of each with the time
+of the first.
 
-A round runs all candidates in random order, then in reverse order. With two candidates, a round is ABBA or BAAB. So a
-drift within the round cancels, and the order of the candidates changes from round to round.
+A round runs all candidates in random order, then in reverse order. With two candidates, a round is
+ABBA or BAAB. So if the machine gets steadily slower or faster within a round, this has no effect on
+the ratio of the times.
 
-The rounds are a test of equivalence. The margin has two borders, 1 + margin and 1 / (1 + margin). The rounds end as
-soon as the interval of each ratio contains neither border. So equal functions need as many rounds as different ones.
-The interval is checked often. This hardly increases the risk of a wrong answer: an answer is wrong only if the interval
-misses the true ratio by a whole margin.
+The rounds are a test of equivalence. Two times count as the same if their ratio lies between two
+borders, 1 + margin and 1 / (1 + margin). The rounds end as soon as the confidence interval of each
+ratio contains neither border. So equal functions need as many rounds as different ones. The
+interval is checked often. This hardly increases the risk of a wrong answer: an answer is wrong only
+if the interval misses the true ratio by a whole margin.
 """
 
 from __future__ import annotations
@@ -25,8 +28,8 @@ from unstall.measuring.progress import tell
 from unstall.measuring.statistics import Interval, half_of_few, ratio_interval
 
 Take: TypeAlias = Callable[[Sequence[int]], ArrayLike]
-"""Runs candidates in the given order, each for a short time. Returns a time for each entry of the order: the
-candidate's time per call in ns.
+"""A function that runs candidates (the functions to compare) in the given order, each for a short
+time. It returns, for each entry of the order, the candidate's time per call in ns.
 """
 Answer: TypeAlias = Literal["FAST", "SLOW", "SAME", "UNCLEAR"]
 
@@ -41,12 +44,13 @@ _GROWTH = 1.2
 
 @dataclass(frozen=True, eq=False)
 class Rounds:
-    """The measured times of several candidates that ran in turn.
+    """The measured times of several candidates (functions to compare) that ran in turn.
 
     Attributes:
-        times: ns per call, float64, shape (candidates, rounds, 2). Each candidate runs twice in each round.
-        stopped: Why the rounds ended.
-        noiseless: Whether the times come from a model.
+        times: ns per call, float64, shape (candidates, rounds, 2). Each candidate runs twice in
+            each round.
+        stopped: Why no more rounds were run.
+        noiseless: Whether the times come from the model of a virtual GPU, and so have no noise.
     """
 
     times: NDArray[np.float64]
@@ -54,12 +58,12 @@ class Rounds:
     noiseless: bool = False  # times from a model
 
     def ratio(self, one: int, other: int) -> Interval:
-        """Divides the time of candidate `one` by the time of candidate `other`. Returns this ratio with its 95 %
-        interval.
+        """Returns the time of candidate `one` divided by the time of candidate `other`, with the 95
+        % interval of this ratio.
 
-        With fewer than 3 rounds of noisy times, all pairs of times may agree by chance (in one of 9 cases). So for
-        fewer than 3 rounds of noisy times, the interval is at least as wide as Student's interval. If the noise of the
-        times is below 1 %, Student's interval is computed for a noise of 1 %.
+        With one or two rounds, few pairs of times are compared, and they may agree by chance. So if
+        the times have noise, the interval is then at least as wide as Student's interval for a
+        noise of 1 % or more.
         """
         if one == other:
             return Interval(1.0, 1.0, 1.0)
@@ -71,20 +75,27 @@ class Rounds:
 
     @property
     def exact(self) -> bool:
-        """Whether, for each candidate, all turns of the candidate took exactly equal times. If so, the times come from
-        a model, and two rounds are enough.
+        """Whether each candidate took exactly the same time in all its turns, over at least two
+        rounds. If so, the times come from the model of a virtual GPU, and no more rounds are
+        needed.
         """
         return self.times.shape[1] > 1 and not np.ptp(self.times, axis=(1, 2)).any()
 
     def answer(self, one: int, other: int, margin: float) -> Answer:
-        """Returns FAST, SLOW, SAME or UNCLEAR for candidate `one`, compared with candidate `other`."""
+        """Returns how the time of candidate `one` compares with the time of candidate `other`:
+        FAST, SLOW, SAME or UNCLEAR. They are the same if they differ by at most the fraction
+        `margin`.
+        """
         return answer(self.ratio(one, other), margin)
 
 
 def answer(ratio: Interval, margin: float) -> Answer:
-    """Returns FAST, SLOW, SAME or UNCLEAR for a candidate.
+    """Returns how a candidate's time compares with the reference's time: FAST, SLOW, SAME or
+    UNCLEAR.
 
-    `ratio` is the candidate's time, divided by the reference's time.
+    Args:
+        ratio: The candidate's time, divided by the reference's time.
+        margin: The times are the same if they differ by at most this fraction.
     """
     if is_within(ratio, margin):
         return "SAME"
@@ -94,14 +105,13 @@ def answer(ratio: Interval, margin: float) -> Answer:
 
 
 def is_within(ratio: Interval, margin: float) -> bool:
-    """Returns whether the whole interval of the ratio lies between 1 / (1 + margin) and 1 + margin."""
+    """Returns whether the whole interval of `ratio` lies between 1 / (1 + margin) and 1 + margin."""
     return ratio.low >= 1 / (1 + margin) and ratio.high <= 1 + margin
 
 
 def is_answered(ratio: Interval, margin: float) -> bool:
-    """Returns whether the interval of the ratio contains neither 1 + margin nor 1 / (1 + margin).
-
-    If the interval contains neither border, more rounds would not change the answer.
+    """Returns whether the interval of `ratio` contains neither 1 + margin nor 1 / (1 + margin). If
+    so, more rounds would not change the answer.
     """
     return is_within(ratio, margin) or ratio.high < 1 / (1 + margin) or ratio.low > 1 + margin
 
@@ -116,15 +126,18 @@ def by_turns(
     noiseless: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> Rounds:
-    """Runs rounds until the answer for every candidate is known, or until `max_seconds` are over.
+    """Runs candidates in rounds until the answer for every candidate is known, or until
+    `max_seconds` are over.
 
     Args:
         take: Runs candidates in a given order and returns the candidates' times.
         candidates: The number of candidates. The first is the reference.
-        margin: A candidate is SAME if its time differs from the reference's time by at most this fraction.
+        margin: A candidate is SAME if its time differs from the reference's time by at most this
+            fraction.
         max_seconds: The time limit, by `clock`.
         seed: The seed of the random order.
-        noiseless: Whether times come from a model. If so, two rounds can be enough.
+        noiseless: Whether times come from the model of a virtual GPU. If so, two rounds can be
+            enough.
         clock: The clock for the time limit, in s.
     """
     rng = np.random.default_rng(seed)
@@ -163,5 +176,10 @@ def _order(candidates: int, rng: np.random.Generator) -> list[int]:
 
 
 def _by_candidate(order: list[int], times: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sorts the times of one round by candidate. Returns shape (candidates, 2)."""
+    """Sorts the times of one round by candidate. Returns an array of shape (candidates, 2).
+
+    Args:
+        order: The candidate that ran, for each time.
+        times: The times of the round, in the order in which they were taken.
+    """
     return times[np.argsort(order, kind="stable")].reshape(-1, 2)

@@ -1,4 +1,6 @@
-"""Runs candidates in a given order, each for a short time. Measures their times on the host or on the device."""
+"""Runs candidates (the functions to compare) in a given order, each for a short time. Measures
+their times on the host or on the device.
+"""
 
 from __future__ import annotations
 
@@ -40,19 +42,20 @@ _ADDED_S = 0.2  # to find out what events add to a candidate
 def takes(
     candidates: Sequence[Caching], adapter: Adapter, by: By, each_s: Sequence[float] = (), *, brief: bool = False
 ) -> Take:
-    """Returns a function that measures candidates in a given order. A candidate may occur several times in the order.
-
-    For each entry of the order, the returned function gives the candidate's time per call in ns.
+    """Returns a function that runs candidates in a given order, and that returns, for each entry of
+    the order, the candidate's time per call in ns. A candidate may occur several times in the
+    order.
 
     Args:
         candidates: The calls to time.
-        adapter: The device's adapter.
+        adapter: The adapter for the framework and the device of the calls.
         by: The time to measure.
         each_s: A lower bound of each candidate's time per call on the host, in s.
         brief: Whether to make as few warm-up calls as possible.
 
     Raises:
-        UsageError: The time that `by` names cannot be measured here.
+        UsageError: The time that `by` names cannot be measured with this cache state or on this
+            device.
     """
     if by == "device":
         return _worked(device_take(candidates, adapter), candidates, 1 if adapter.virtual or brief else _WARM - 1)
@@ -60,8 +63,8 @@ def takes(
 
 
 def back_to_back(caching: Caching, adapter: Adapter) -> Callable[[int], int]:
-    """Returns a function that makes a given number of calls back to back. After the last call, the returned function
-    waits once for all calls. It returns the total time of the calls in ns.
+    """Returns a function that makes a given number of calls, one directly after the other, and
+    waits once for all of them. It returns the total time of the calls in ns.
     """
     return _turn(caching, adapter, each=False)
 
@@ -97,9 +100,11 @@ def _on_host(candidates: Sequence[Caching], adapter: Adapter, by: By, each_s: Se
 
 
 def _turn(caching: Caching, adapter: Adapter, *, each: bool) -> Callable[[int], int]:
-    """Returns a function that makes a given number of calls, and that returns their total time in ns.
+    """Returns a function that makes a given number of calls, and that returns their total time in
+    ns.
 
-    If `each` is set, the function waits for every call. Otherwise it waits only for the last call.
+    If `each` is true, the function waits for every call. If it is false, the function waits once,
+    after the last call.
     """
     clock, waits = adapter.clock, _waits(adapter)
 
@@ -131,7 +136,9 @@ def _waits(adapter: Adapter) -> bool:
 
 
 def _calls(turn: Callable[[int], int], ns: int) -> int:
-    """Makes warm-up calls. Returns the number of calls that take about `ns` nanoseconds in total."""
+    """Makes warm-up calls. Returns the number of calls that take about `ns` nanoseconds in total.
+    `turn` makes a given number of calls and returns their time in ns.
+    """
     calls = 1
     if [turn(1) for _ in range(_WARM)][-1] > _LONG * ns:
         return 1
@@ -144,9 +151,12 @@ def _calls(turn: Callable[[int], int], ns: int) -> int:
 
 
 def device_take(candidates: Sequence[Caching], adapter: Adapter) -> Take:
-    """Returns a function that runs candidates in a given order, and that returns the device time of each run in ns.
+    """Returns a function that runs candidates in a given order, and that returns, for each entry of
+    the order, the time in ns that the device worked for the candidate's call. The time is 0 for a
+    call without device work.
 
-    The device time is 0 for a call without device work. Raises UsageError if device times cannot be measured here.
+    Raises:
+        UsageError: Device times cannot be measured on this device.
     """
     try:
         observer, why = observer_for(adapter, "auto")
@@ -215,9 +225,11 @@ def _no_waits() -> Iterator[None]:
 
 
 def _worked(take: Take, candidates: Sequence[Caching], tries: int) -> Take:
-    """Runs all candidates `tries` times. Returns a function that calls `take` and returns times of at least 1 ns.
+    """Runs all candidates `tries` times. Returns a function that calls `take` and returns times of
+    at least 1 ns.
 
-    Raises UsageError if a candidate has no work on the device.
+    Raises:
+        UsageError: A candidate has no work on the device.
     """
     for _ in range(tries):
         times = np.asarray(take(range(len(candidates))))

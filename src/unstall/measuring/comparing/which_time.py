@@ -1,9 +1,11 @@
-"""Chooses which time to compare, if the caller did not choose one. Gives the reason for the choice.
+"""Chooses which time of functions to compare, if the caller did not choose one. Gives the reason
+for the choice.
 
-The device's time shows which kernel is better. It does not show the cost of a host-bound function: a CUDA graph saves
-host time, not device time. In a program, calls follow each other without a gap, so their throughput matters. If any
-function is launch-bound or does not use the device, all functions are compared by throughput. Otherwise all functions
-are compared by the device's time, which is free of the host's noise. All inputs of a table are compared by the same
+The time on the device shows which kernel is better. It does not show the cost of a host-bound
+function: a CUDA graph saves host time, not device time. In a program, calls follow each other
+without a gap, so their throughput matters. If any function is launch-bound or does not use the
+device, all functions are compared by throughput. If none is, all functions are compared by the time
+on the device, which is free of the host's noise. All inputs of a table are compared by the same
 time.
 """
 
@@ -53,12 +55,13 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class TimeChoice:
-    """Which time to compare.
+    """Which time of functions to compare, and why.
 
     Attributes:
         by: The time: "device", "wall" or "throughput".
         because: The reason for an automatic choice, or "".
-        adapter: The adapter to measure with. It is the host's adapter if no function uses a device.
+        adapter: The adapter to measure with. If no function uses a device, it is an adapter for the
+            host.
     """
 
     by: By
@@ -82,7 +85,8 @@ def choose(
         brief: Whether to make as few calls as possible.
 
     Raises:
-        UsageError: The device is a virtual GPU, and only some of the functions use it.
+        UsageError: The device is a virtual GPU, and some of the functions use it while others do
+            not.
     """
     if not adapter.asynchronous:
         return TimeChoice("wall", "", adapter)
@@ -109,8 +113,8 @@ def choose(
 
 
 def usual_cache(by: By, adapter: Adapter) -> Cache:
-    """Returns the default cache state: "cold" for the device's own time if the cache's size is known, otherwise
-    "hot".
+    """Returns the cache state to use if the caller chose none: "cold" if the time on the device is
+    measured and the cache's size is known, and "hot" if not.
     """
     return "cold" if by == "device" and adapter.cache_bytes else "hot"
 
@@ -118,7 +122,17 @@ def usual_cache(by: By, adapter: Adapter) -> Cache:
 def probed(
     calls: Mapping[str, FunctionCall], adapter: Adapter, cache: Cache | Literal["auto"], *, brief: bool = False
 ) -> list[Probe]:
-    """Measures each function quickly. Raises UsageError if device times cannot be measured."""
+    """Measures each function quickly.
+
+    Args:
+        calls: The functions by name.
+        adapter: The adapter for the functions' arrays.
+        cache: The cache state that the caller asked for.
+        brief: Whether to make as few calls as possible.
+
+    Raises:
+        UsageError: Device times cannot be measured on this device.
+    """
     kept = usual_cache("device", adapter) if cache == "auto" else cache
     candidates = [Caching(call, kept, adapter) for call in calls.values()]
     take = device_take(candidates, adapter)
@@ -132,8 +146,8 @@ def probed(
 def launch_bound(probes: Iterable[Probe]) -> str:
     """Returns a sentence that names the launch-bound functions, or "" if none is launch-bound.
 
-    A function may have been measured at several inputs. Then the sentence is about the input at which the device works
-    for the smallest share of the time.
+    If a function was measured at several inputs, the sentence is about the input at which the
+    device works for the smallest share of the time.
     """
     worst: dict[str, Probe] = {}
     for probe in probes:
@@ -154,10 +168,15 @@ def launch_bound(probes: Iterable[Probe]) -> str:
 
 
 def probe(name: str, call: FunctionCall, adapter: Adapter, device_ns: float, batch: int = _BATCH) -> Probe:
-    """Measures the time per call when calls are made back to back. Stops as soon as the function is clearly not
-    launch-bound.
+    """Measures the time per call of a function when its calls directly follow each other. Stops as
+    soon as the function is clearly not launch-bound.
 
-    `device_ns` is the time in ns that the device works for one call. `batch` is the number of calls in a batch.
+    Args:
+        name: The function's name.
+        call: The function with its arguments.
+        adapter: The adapter for the function's arrays.
+        device_ns: The time in ns that the device works for one call.
+        batch: The number of calls between two waits.
     """
     turn = back_to_back(Caching(call, "hot", adapter), adapter)
     turn(1)

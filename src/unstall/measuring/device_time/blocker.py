@@ -1,9 +1,9 @@
-"""Blocks a CUDA stream while the host fills the stream's queue. Releases the stream at the end of a `with` block, or at
-a time limit.
+"""Blocks a CUDA stream, so that the host can fill the stream's queue while the device waits.
+Releases the stream at the end of a `with` block, or at a time limit.
 
-The stream waits until the host sets a word of pinned host memory (`cuStreamWaitValue32`, CUDA 8 and later, on all
-devices from Volta on). A function that waits for the blocked stream cannot return. So a thread releases the stream at
-the time limit.
+The stream waits until the host sets a word of pinned host memory (`cuStreamWaitValue32`, CUDA 8 and
+later, on all devices from Volta on). A function that waits for the blocked stream cannot return. So
+a thread releases the stream at the time limit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Blocker:
 
     Attributes:
         timed_out: Whether the time limit released the stream before the end of the block.
-        waits: Whether the stream really waits for its release. If not, at most a busy kernel delays the stream.
+        waits: Whether the stream waits until it is released. If False, at most a busy kernel delays
+            the stream for some milliseconds.
     """
 
     def __init__(self, adapter: Adapter, seconds: float) -> None:
@@ -74,7 +75,9 @@ class Blocker:
 
 
 class _Gate:
-    """A word of pinned host memory. Streams wait until its value is 1."""
+    """A word of pinned host memory. A stream for which `close` was called waits until the word's
+    value is 1.
+    """
 
     def __init__(self, driver: ctypes.CDLL, wait: Callable[..., int]) -> None:
         memory, device = ctypes.c_void_p(), ctypes.c_uint64()
@@ -94,7 +97,9 @@ class _Gate:
 
 @lru_cache(maxsize=1)
 def _gate() -> _Gate | None:
-    """Returns the only gate of this process. Returns None if there is no NVIDIA driver."""
+    """Returns the gate that all streams of this process use. Returns None if there is no NVIDIA
+    driver.
+    """
     try:
         driver = ctypes.CDLL("libcuda.so.1")
         wait = getattr(driver, "cuStreamWaitValue32_v2", None) or driver.cuStreamWaitValue32

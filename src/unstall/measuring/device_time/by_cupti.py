@@ -1,8 +1,9 @@
-"""Measures device time by CUPTI. CUPTI gives the device's own records of the work. Each record is assigned to the call
-that launched the work.
+"""Measures device time by CUPTI, which gives the device's own records of its work. Each record is
+assigned to the call that launched the work.
 
-The host waits for each call before the next one begins, so kernels of different calls never overlap. A record belongs
-to the call during which the work was launched. The launch may be on any thread.
+The host waits for each call before the next one begins, so kernels of different calls never
+overlap. A record belongs to the call during which the work was launched. The launch may be on any
+thread.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ _UNDER_WAY = "unstall.bench is measuring: a recording can begin when it is done"
 
 
 class ByCupti:
-    """Uses CUPTI to observe the device work of calls. If `places` is set, also finds the source lines of driver
-    calls.
+    """Records, by CUPTI, the work that the device does for calls of a function. If `places` is set,
+    also finds the source lines of driver calls.
     """
 
     method: Method = "cupti"
@@ -36,12 +37,17 @@ class ByCupti:
         self._places = places
 
     def observe(self, run: Callable[[], object], count: int, adapter: Adapter, before: Callable[[], None]) -> DeviceOps:
-        """Calls `before` and then `run`. Makes this pair of calls `count` times.
+        """Calls `before` and then `run`, `count` times. Returns the device ops of each call of
+        `run`. Ops of `before` are not included.
 
-        Returns the device ops of each call of `run`. The device ops of `before` are not included.
+        Args:
+            run: The function whose ops are recorded.
+            count: The number of calls.
+            adapter: The adapter for the framework of the function.
+            before: A function that is called before each call of `run`.
 
         Raises:
-            UnstallError: CUPTI does not record here, or CUPTI lost records.
+            UnstallError: CUPTI cannot record on this machine, or it lost records.
         """
         times = np.zeros((count, 3), np.int64)
         adapter.synchronize()
@@ -111,12 +117,12 @@ def ops_by_call(records: CallRecords, times: I64, marked: int) -> DeviceOps:
 def _calls_inside(
     records: CallRecords, times: I64, place: _PlaceOfStack
 ) -> tuple[list[tuple[int, StreamLink]], tuple[HostWait, ...], tuple[DriverMemory, ...]]:
-    """Finds the effects of the driver calls that the function's calls made.
+    """Finds what the driver calls did that were made during the function's calls.
 
     Returns:
-        (links, waits, taken). `links` has a pair (time, effect on a stream) for each call that records an event, and
-        for each call that waits. `waits` has the host's waits for the device. `taken` has the allocations and frees of
-        memory.
+        `(links, waits, taken)`. `links` has a pair (time, effect on a stream) for each driver call
+        that records an event, and for each that waits. `waits` has the host's waits for the device.
+        `taken` has the allocations and frees of memory.
     """
     calls = records.calls
     links: list[tuple[int, StreamLink]] = []

@@ -1,20 +1,22 @@
-"""Measures device time by one event before and one event after each call. Calls and events are queued while the stream
-is blocked.
+"""Measures device time by one event before and one event after each call. Calls and events are
+queued while the stream is blocked. So the device runs the calls one after the other and never waits
+for the host.
 
-So the device runs the calls one after the other and never waits for the host. The measured time is the span of a call
-on its stream plus the overhead of events. Work on another stream counts only if the call's stream waits for this work.
-`event_overhead.py` computes the overhead from two quantities, which are measured here once:
+The measured time is the span of a call on its stream plus the overhead of the events. Work on
+another stream counts only if the call's stream waits for this work. `event_overhead.py` works out
+the overhead from two quantities, which are measured in this module, once in a process:
 
-- The time that two events add to the time of an almost empty kernel, if one event is before the kernel and one after
-  it. On an H200 it is 2.9 µs. Two events with nothing between them take only 1.3 µs. The reason is that the front end
-  needs some time for a launch and an event, even if the kernel is very short. CUDA graphs of many almost empty kernels
-  show how long one such kernel runs, because the gaps in a graph are tiny. If graphs do not work, the overhead is taken
-  from two events with nothing between them.
-- The gap between two ops on a stream. It is the period of almost empty ops in a row, minus the time of one such op. On
-  an H200 the gap is about 0.8 to 1 µs (`benchmarks/device_delays.py`).
+- The time that two events add to the time of an almost empty kernel, if one event is before the
+  kernel and one after it. On an H200 it is 2.9 µs. Two events with nothing between them take only
+  1.3 µs. The reason is that the front end needs some time for a launch and an event, even if the
+  kernel is very short. CUDA graphs of many almost empty kernels show how long one such kernel runs,
+  because the gaps in a graph are tiny. If graphs do not work, the overhead is taken from two events
+  with nothing between them.
+- The gap between two ops on a stream. It is the period of almost empty ops in a row, minus the time
+  of one such op. On an H200 the gap is about 0.8 to 1 µs (`benchmarks/device_delays.py`).
 
-Events cannot measure the gap between ops in a graph: they only measure the sum of each op and its gap. So this gap is a
-constant, GRAPH_GAP_NS.
+Events cannot measure the gap between ops in a graph: they only measure the sum of each op and its
+gap. So this gap is a constant, GRAPH_GAP_NS.
 """
 
 from __future__ import annotations
@@ -54,11 +56,11 @@ ops is off by up to 0.3 µs for each op.
 
 
 class QueueError(Exception):
-    """No call can be queued, because each call waits for the device."""
+    """Raised if calls cannot be queued, because each call waits for the device."""
 
 
 class ByEvents:
-    """Uses timed events on the adapter's current stream to sample the times of calls.
+    """Measures times of calls by events with timing on the adapter's current stream.
 
     Attributes:
         adapter: The adapter of the device.
@@ -86,8 +88,8 @@ class ByEvents:
 
     @cached_property
     def floor_ns(self) -> float:
-        """The time in ns that is measured for an almost empty kernel. Shorter times cannot be distinguished from this
-        time.
+        """The time in ns that this method measures for an almost empty kernel. A shorter time
+        cannot be distinguished from it.
         """
         return max(0.0, self._median(self.adapter.mark) - self.offset_ns)
 
@@ -112,14 +114,17 @@ class ByEvents:
     def period_ns(
         self, row: Callable[[int], Callable[[], object] | None], counts: tuple[int, int], seconds: float = _WAITS_S
     ) -> float | None:
-        """Returns the time in ns that one more op adds to a row of ops.
+        """Returns the time in ns that one more op adds to a row of ops. A row is a number of ops
+        that are launched one after the other.
 
-        Queues several rows at a time, because a graph that runs alone on an idle device is slower: on an H200, each op
-        of such a graph takes about 0.2 µs longer.
+        Queues several rows at a time, because a graph that runs alone on an idle device is slower:
+        on an H200, each op of such a graph takes about 0.2 µs longer.
 
         Args:
-            row: `row(count)` returns a function that launches `count` ops, or None if such a row is not possible.
-            counts: The number of ops in a short row and in a long row. The times of the two rows are compared.
+            row: `row(count)` returns a function that launches `count` ops, or None if such a row is
+                not possible.
+            counts: The number of ops in a short row and in a long row. The times of the two rows
+                are compared.
             seconds: The approximate upper limit of the time to measure, in s.
 
         Returns:
@@ -158,7 +163,8 @@ class ByEvents:
             run: Makes the call.
             count: The number of samples.
             before: Queues other work before each call. The other work is not timed.
-            begin: Is called before the first sample, and again if all samples must be repeated.
+            begin: Is called before the first sample, and again each time that all samples must be
+                repeated.
 
         Raises:
             QueueError: A call waits for the device.

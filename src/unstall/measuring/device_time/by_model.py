@@ -1,5 +1,5 @@
-"""Finds device time on the virtual GPU. The time is exact, because it comes from the ops that the simulation ran for
-each call.
+"""Finds device time on the virtual GPU. The time is exact, because it is the time of the ops that
+the simulation ran for each call.
 """
 
 from __future__ import annotations
@@ -22,14 +22,19 @@ _TAKES = {Call.MALLOC: "cudaMalloc", Call.FREE: "cudaFree", Call.HOST_ALLOC: "cu
 
 
 class ByModel:
-    """Observes the device work of calls on the virtual GPU."""
+    """Finds the work that the virtual GPU does for calls of a function."""
 
     method: Method = "model"
 
     def observe(self, run: Callable[[], object], count: int, adapter: Adapter, before: Callable[[], None]) -> DeviceOps:
-        """Calls `before` and then `run`. Makes this pair of calls `count` times.
+        """Calls `before` and then `run`, `count` times. Returns the device ops of each call of
+        `run`. Ops of `before` are not included.
 
-        Returns the device ops of each call of `run`. The device ops of `before` are not included.
+        Args:
+            run: The function whose ops are wanted.
+            count: The number of calls.
+            adapter: The adapter for the framework of the function.
+            before: A function that is called before each call of `run`.
         """
         machine = simulator()
         assert machine is not None
@@ -58,18 +63,18 @@ def _last_stream(history: History) -> int:
 
 
 def _observed(simulation: Simulation, borders: I64, begun: int, main: int, place_of: Callable[[int], str]) -> DeviceOps:
-    """Returns the device ops of the calls.
+    """Returns the device ops of the calls of a function.
 
-    Leaves out ops that are launched between calls. Between calls, the measurement itself flushes the cache and waits,
-    and the measurement's ops cannot be distinguished from ops of other code.
+    Leaves out ops that are launched between calls: there, the measurement itself flushes the cache
+    and waits, and its ops cannot be distinguished from ops of other code.
 
     Args:
         simulation: The simulation that ran the calls.
-        borders: For each call, the index of the call's first instruction, and the index of the first instruction after
-            the call.
+        borders: For each call, the index of the call's first instruction, and the index of the
+            first instruction after the call.
         begun: The index of the first instruction of the observation.
         main: The stream on which the calls are made.
-        place_of: Returns the source line of a stack.
+        place_of: Returns the source line of a record of the simulation.
     """
     history = simulation.history
     ran, done, happened = history.ran.whole(), history.done.whole(), history.happened.whole()
@@ -132,7 +137,9 @@ def _call_of(instruction: I64, borders: I64) -> I64:
 
 
 class _PlaceOfRecord(dict[int, str | None]):
-    """Maps a record of the simulation to its `file:line`, or to None if the line is not known."""
+    """A dict from the number of a record of the simulation to its `file:line`, or to None if the
+    line is not known.
+    """
 
     def __init__(self, stack: np.ndarray, place_of: Callable[[int], str]) -> None:
         self._stack, self._place_of = stack, place_of

@@ -1,4 +1,6 @@
-"""`DeviceOps`: the device ops of a function's calls, from CUPTI or the virtual GPU."""
+"""`DeviceOps`: the ops that the device ran for calls of a function, as CUPTI or the virtual GPU
+recorded them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from unstall.timeline.columns import I8, I64, Bool
 
 
 class StreamStep(IntEnum):
-    """How one CUDA call affects the order of work on a stream."""
+    """What one CUDA call does to the order of work on a stream."""
 
     OP = 0  # work is put on it
     RECORD = 1  # an event is recorded on it
@@ -21,10 +23,10 @@ class StreamStep(IntEnum):
 
 
 class StreamLink(NamedTuple):
-    """The effect of one CUDA call on the order of work on a stream.
+    """One effect of a CUDA call on the order of work on a stream.
 
     Attributes:
-        call: The index of the function's call that makes the CUDA call.
+        call: The index of the call of the measured function during which the CUDA call was made.
         step: The kind of effect.
         stream: The stream.
         event: The event, or 0 if the CUDA call has none.
@@ -37,8 +39,8 @@ class StreamLink(NamedTuple):
 
 
 class HostWait(NamedTuple):
-    """A wait of the host for the device, within a call of the function. `place` is the `file:line` of the wait, or None
-    if the line is not known.
+    """A wait of the host for the device, within a call of the measured function. `place` is the
+    `file:line` of the wait, or None if the line is not known.
     """
 
     call: int
@@ -47,8 +49,8 @@ class HostWait(NamedTuple):
 
 
 class DriverMemory(NamedTuple):
-    """An allocation or a free of driver memory, within a call of the function. `place` is the `file:line` of the
-    allocation or free, or None if the line is not known.
+    """An allocation or a free of memory by the driver, within a call of the measured function.
+    `place` is the `file:line` from which it came, or None if the line is not known.
     """
 
     call: int
@@ -58,8 +60,9 @@ class DriverMemory(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DeviceOps:
-    """The device ops of several calls of a function, as columns. `call` is the index of the call that launched the op,
-    or -1 if no call launched it.
+    """The device ops of several calls of a function, as columns with one row per op. In the column
+    `call` is the index of the function's call that launched the op, or -1 if none of the calls
+    launched it.
     """
 
     calls: int
@@ -78,7 +81,9 @@ class DeviceOps:
     taken: tuple[DriverMemory, ...] = ()
 
     def busy_ns(self) -> I64:
-        """Returns the busy time of each call in ns, shape (calls,). Overlapping ops count once. Gaps do not count."""
+        """Returns, for each call of the function, the time in ns in which at least one of the
+        call's ops ran on the device, as an array of shape (calls,).
+        """
         order = np.lexsort((self.start, self.call))
         order = order[self.call[order] >= 0]
         busy = np.zeros(self.calls, np.int64)
@@ -93,10 +98,8 @@ class DeviceOps:
         return busy
 
     def span_ns(self) -> I64:
-        """Returns the time in ns from the start of each call's first op to the end of the call's last op, shape
-        (calls,).
-
-        The time is 0 for a call without ops.
+        """Returns, for each call of the function, the time in ns from the start of its first op to
+        the end of its last op, as an array of shape (calls,). The time is 0 for a call without ops.
         """
         mine = self.call >= 0
         first = np.full(self.calls, np.iinfo(np.int64).max)
@@ -106,11 +109,13 @@ class DeviceOps:
         return np.where(last > first, last - first, 0)
 
     def ops_per_call(self) -> float:
-        """Returns the mean number of kernels, copies and memsets per call."""
+        """Returns the mean number of kernels, copies and memsets per call of the function."""
         return float((self.call >= 0).sum()) / max(1, self.calls)
 
     def escaped_streams(self) -> set[int]:
-        """Returns the streams on which a call leaves work that neither the main stream nor the host waits for."""
+        """Returns the streams on which some call of the function leaves work for which, when the
+        call has ended, neither the main stream nor the host has waited.
+        """
         escaped: set[int] = set()
         for number in {link.call for link in self.links if link.call >= 0}:
             escaped |= _left_alone([link for link in self.links if link.call == number], self.main_stream)
@@ -118,10 +123,10 @@ class DeviceOps:
 
 
 def _left_alone(links: list[StreamLink], main: int) -> set[int]:
-    """Returns the streams with work that neither the stream `main` nor the host waits for.
+    """Returns the streams with work for which neither the stream `main` nor the host waits.
 
-    Each stream A has a vector clock. The clock's entry for a stream B is the number of ops of B that end before the
-    next op of A begins.
+    Each stream A has a vector clock. The clock's entry for a stream B is the number of ops of B
+    that end before the next op of A begins.
     """
     before: dict[int, dict[int, int]] = {}
     recorded: dict[int, dict[int, int]] = {}

@@ -1,17 +1,19 @@
-"""Finds the overhead of the two events around a call. The device time is the time between the events, minus the
-overhead.
+"""Works out the overhead of two events, one before and one after a call. The device time of the
+call is the time between the events, minus this overhead.
 
-The simple estimate is a sum: the overhead for one short kernel, plus one gap between short kernels for each op after
-the first. But gaps depend on the kernels (on an H200 1.06 µs in one chain, 0.74 µs in other chains), and a long kernel
-hides a part of the overhead. If these errors could matter, the call itself is measured in CUDA graphs of many calls. In
-a graph, gaps are short and nearly equal. One more call makes the graph longer by the call's time and the call's gaps.
-The overhead is then the call's time by events on the stream, minus the call's time without gaps. Both times are
-measured with warm caches.
+The simple estimate of the overhead is a sum: the overhead for one short kernel, plus one gap
+between short kernels for each op after the first. But gaps depend on the kernels (on an H200 1.06
+µs in one chain, 0.74 µs in other chains), and a long kernel hides a part of the overhead. If these
+errors could matter, the call itself is measured in CUDA graphs of many calls. In a graph, gaps are
+short and nearly equal. One more call makes the graph longer by the call's time and the call's gaps.
+The overhead is then the call's time by events on the stream, minus the call's time without gaps.
+Both times are measured with warm caches.
 
-With cold caches, the same overhead is subtracted. But the difference then contains delays that the overhead does not
-cover. On an H200, there are about 0.4 µs for each distinct kernel: the kernel's code must be fetched again, and CUPTI
-would record a later start. Gaps are up to 0.3 µs longer. Events cannot distinguish these delays from the time of the
-ops, so nothing is subtracted for the delays.
+With cold caches, the same overhead is subtracted. But the difference then contains delays that the
+overhead does not cover. On an H200, there are about 0.4 µs for each distinct kernel: the kernel's
+code must be fetched again, and CUPTI would record a later start. Gaps are up to 0.3 µs longer.
+Events cannot distinguish these delays from the time of the ops, so nothing is subtracted for the
+delays.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ _GAPS = 3  # at most so many simple gaps per op are subtracted
 
 @dataclass(frozen=True, slots=True)
 class EventOverhead:
-    """The overhead of timed events for one call, in ns. `note` says how the overhead was found. `note` is None if no
-    note is needed.
+    """What two events, one before and one after a call, add to the call's time. `ns` is this time
+    in ns. `note` is a sentence for the report on how it was found, or None if none is needed.
     """
 
     ns: float

@@ -1,4 +1,4 @@
-"""Chooses a method that can measure device time here, and takes samples by this method."""
+"""Chooses a method that can measure device time on this device, and takes samples by this method."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ADDED = 0.5  # of the time, for what events add to a call
 
 
 class DeviceObserver(Protocol):
-    """Observes every device op of every call."""
+    """An object that finds every op that the device runs for every call of a function."""
 
     @property
     def method(self) -> Method: ...
@@ -43,10 +43,11 @@ class DeviceTime:
     Attributes:
         method: How the device time was measured.
         device: The time that the device is busy for one call. None if it could not be measured.
-        span: The time from the start of a call's first op to the end of its last op. None if it could not be measured.
+        span: The time from the start of a call's first op to the end of its last op. None if it
+            could not be measured.
         anatomy: The device ops of a few calls, or None if they could not be observed.
-        notes: Sentences that qualify the times.
-        floor_ns: The shortest time that this method can measure.
+        notes: Sentences for the report on how far the times can be trusted.
+        floor_ns: The shortest time in ns that this method can measure.
         waits_inside: Whether each call waits for the device. If so, calls cannot be queued.
     """
 
@@ -60,13 +61,15 @@ class DeviceTime:
 
 
 def observer_for(adapter: Adapter, method: str) -> tuple[DeviceObserver | None, str | None]:
-    """Returns (observer, None), or (None, reason) if there is no observer.
+    """Returns `(observer, reason)`: an object that finds the ops of calls, or None and the reason
+    why there is none.
 
-    The reason is None if `method` needs no observer, or if this kind of device has no observer.
+    Both are None if `method` needs no observer, or if this kind of device has no observer. `method`
+    is "auto", "cupti", "events", "model" or "host".
 
     Raises:
         UsageError: `method` is for another kind of device, or is not the name of a method.
-        UnstallError: `method` is "cupti", but CUPTI does not work here.
+        UnstallError: `method` is "cupti", but CUPTI does not work on this machine.
     """
     if method not in ("auto", "cupti", "events", "model", "host"):
         raise UsageError(f'method={method!r} is none of "auto", "cupti", "events", "model" and "host"')
@@ -93,9 +96,17 @@ def observer_for(adapter: Adapter, method: str) -> tuple[DeviceObserver | None, 
 
 
 def device_time(caching: Caching, adapter: Adapter, method: str, each_ns: float, until: Until) -> DeviceTime:
-    """Measures the device time of a function. `each_ns` is the approximate time of one call in ns.
+    """Measures the device time of a function.
 
-    Raises UsageError if `method` does not work on this device or with this framework.
+    Args:
+        caching: Makes the calls, with a defined state of the caches.
+        adapter: The adapter for the framework and the device of the function.
+        method: How to measure: "auto", "cupti", "events", "model" or "host".
+        each_ns: The approximate time of one call in ns.
+        until: When to stop sampling.
+
+    Raises:
+        UsageError: `method` does not work on this device or with this framework.
     """
     observer, why = observer_for(adapter, method)
     if observer is not None:
@@ -184,7 +195,9 @@ def _by_events(caching: Caching, adapter: Adapter, each_ns: float, notes: tuple[
 
 
 def _one_by_one(events: ByEvents, caching: Caching, adapter: Adapter, count: int) -> list[float]:
-    """Takes samples of single calls, by one event before and one event after each call. No calls are queued."""
+    """Takes `count` samples of single calls, by one event before and one event after each call. The
+    host waits for each call, so no calls are queued.
+    """
     offset, samples = events.offset_ns, []
     for _ in range(count):
         caching.before()

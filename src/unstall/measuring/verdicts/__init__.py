@@ -1,4 +1,6 @@
-"""Verdicts: warnings about the measured figures. Each rule is one function. A rule depends only on the evidence."""
+"""Verdicts: sentences that warn how a measured figure could be misread. Each kind of verdict has
+one function. It looks only at the `Evidence` of one measurement.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ _RULES: tuple[Callable[[Evidence], Iterable[Verdict]], ...] = (
 
 
 def verdicts_of(evidence: Evidence) -> tuple[Verdict, ...]:
-    """Returns all verdicts that follow from the evidence, serious ones first."""
+    """Returns all verdicts that follow from `evidence`, serious ones first."""
     found = [
         *(verdict for rule in _RULES for verdict in rule(evidence)),
         *of_inspection.of_inspection(evidence.inspection, virtual=evidence.virtual),

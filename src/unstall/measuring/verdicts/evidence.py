@@ -15,7 +15,9 @@ from unstall.measuring.statistics import Spread
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """Everything that one call of `bench` measured and observed. All verdicts follow from this. Times are in ns."""
+    """Everything that one call of `bench` measured and observed. All verdicts follow from it alone.
+    Times are in ns.
+    """
 
     asynchronous: bool  # whether calls return before their work is done
     virtual: bool = False
@@ -51,7 +53,9 @@ class Evidence:
 
     @property
     def main(self) -> Spread:
-        """The samples of the device time, or of the wall time if no device time is known."""
+        """The time that the verdicts are about, with its samples: the device time, or the wall time
+        if no device time is known.
+        """
         return self.device.device.spread if self.device and self.device.device else self.wall
 
     @property
@@ -65,5 +69,5 @@ class Evidence:
 
 
 def ns_text(ns: float) -> str:
-    """Formats a duration for a sentence."""
+    """Returns a duration as text, for a sentence."""
     return duration(round(ns))

@@ -1,4 +1,6 @@
-"""Verdicts on one inspected call: what the call changes, what it returns, and what work still runs after it."""
+"""Verdicts on what one call of the measured function does: what it changes, what it returns, and
+what work still goes on after it.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from unstall.measuring.wording import names_of
 
 
 def of_inspection(seen: Inspection, *, virtual: bool = False) -> list[Verdict]:
-    """Returns the verdicts that follow from inspecting one call. `virtual` says whether times come from the virtual
-    GPU's model.
+    """Returns the verdicts that follow from the inspection of one call of the measured function.
+    `virtual` says whether times come from the model of the virtual GPU.
     """
     rules = (*_RULES, values_of_model if virtual else values)
     return [verdict for rule in rules for verdict in rule(seen)]

@@ -1,4 +1,6 @@
-"""Verdicts on the times: what bounds them, whether they are stable, and how short they are."""
+"""Verdicts on the times of a measurement: what bounds them, whether they are stable, and whether
+they are too short.
+"""
 
 from __future__ import annotations
 
@@ -117,8 +119,8 @@ def other_threads(seen: Evidence) -> Iterable[Verdict]:
 
 
 def _drift(seen: Evidence) -> float | None:
-    """Returns the relative change of the median from the first third of the samples to the last third. Returns None if
-    noise can explain the change.
+    """Returns by how much the median changed from the first third of the samples to the last third,
+    as a fraction. Returns None if noise can explain the change.
     """
     spread = seen.main
     third = spread.n // 3
@@ -131,7 +133,9 @@ def _drift(seen: Evidence) -> float | None:
 
 
 def _rare(spread: Spread, *, on_device: bool) -> float | None:
-    """Returns the time that one in 20 calls exceeds. Returns None if this time is not much above the median."""
+    """Returns the time in ns that one in 20 calls exceeds. Returns None if this time is not much
+    above the median.
+    """
     if spread.n < 2 * _ONE_IN:
         return None
     slow = float(np.quantile(spread.samples, 1 - 1 / _ONE_IN))
