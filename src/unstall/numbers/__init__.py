@@ -1,1 +1,3 @@
-"""Finds where two ways of running a function give different numbers, apart from rounding."""
+"""Finds where two ways of running a function (for example on two devices) give numbers that differ
+by more than rounding.
+"""

@@ -23,20 +23,23 @@ _MOST_ADDED = 3  # operators that are shown
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The result of one comparison: a function runs in one way, and this run is compared with a run of the unchanged
-    function.
+    """The result of running a function in one way, such as on another device: this run, compared
+    with a run of the unchanged function.
 
     Attributes:
         way: The name of the way.
         found: The comparison of the two runs; None if the function could not run in this way.
-        kind: "equal" (the same bits), "rounding", "nondeterministic" (rounding that varies from run to run), "batch"
-            (rounding that depends on the size of the batch), "failed", or "unknown" (the size of rounding errors is not
-            known). The kinds of all other differences are "race", "random", "state", "type", "shape", "TF32", "reduced
-            precision", "factor", and "different".
+        kind: "equal" (the same bits), "rounding", "nondeterministic" (rounding that varies from run
+            to run), "batch" (rounding that depends on the size of the batch), "failed", or
+            "unknown" (the size of rounding errors is not known). The kinds of all other differences
+            are "race", "random", "state", "type", "shape", "TF32", "reduced precision", "factor",
+            and "different".
         sentence: What `kind` means for these runs.
-        race: The two operations that race. None if there is no race, or if the operations are not known.
+        race: The two operations that race. None if there is no race, or if the operations are not
+            known.
         why: An explanation of the rounding; "" if there is none.
-        pattern: How elements differ; None if this is not known.
+        pattern: The pattern by which the elements of a tensor differ, such as a factor; None if no
+            pattern is known.
     """
 
     way: str
@@ -49,17 +52,19 @@ class Row:
 
     @property
     def agrees(self) -> bool:
-        """Whether rounding explains all differences of this way."""
+        """Whether rounding explains all differences between the two runs."""
         return self.kind in _FINE
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Numbers(Shown):
-    """The result of `compare_numbers`: a row for each way of running a function.
+    """The result of `compare_numbers`: a row for each way of running a function, such as on another
+    device.
 
     Attributes:
         rows: The rows.
-        tensors: The number of tensors in the reference run. All ways are compared with the reference run.
+        tensors: The number of tensors in the reference run. The reference run is the one with which
+            all ways are compared.
         subject: A phrase for the reference run, such as "the function as it is".
     """
 
@@ -71,7 +76,11 @@ class Numbers(Shown):
         return iter(self.rows)
 
     def __getitem__(self, way: str) -> Row:
-        """Returns the row of a way, given by its name. Raises KeyError if there is no such row."""
+        """Returns the row of the way with the name `way`.
+
+        Raises:
+            KeyError: There is no such row.
+        """
         for row in self.rows:
             if row.way == way:
                 return row
@@ -79,11 +88,13 @@ class Numbers(Shown):
 
     @property
     def agrees(self) -> bool:
-        """Whether rounding explains all differences of all ways."""
+        """Whether rounding explains all differences, for each way of running the function."""
         return all(row.agrees for row in self.rows)
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the report: a verdict for each way, and the first tensor at which the way differs."""
+        """Returns the report: for each way of running the function, a verdict and the first tensor
+        that differs.
+        """
         entries = tuple(_entry(row, scrub_paths=scrub_paths) for row in self.rows)
         charts = [
             chart(row.way, row.found, scrub_paths=scrub_paths)
@@ -232,7 +243,8 @@ def _differs(pair: Pair, limit: float) -> Words:
 def _sizes(pair: Pair) -> str:
     """Returns a phrase that says how much elements of similar size differ.
 
-    If `pair.count` is 0, the phrase says instead how much the sum of all elements, with random signs, differs.
+    If `pair.count` is 0, the difference is that of the sum of all elements, each with a random
+    sign. The phrase then says so.
     """
     size, difference = _figure(pair.size), _figure(pair.difference)
     if not pair.count:

@@ -1,4 +1,6 @@
-"""Code that `unstall numbers` runs in a program's process, to record the program's numbers."""
+"""Code that runs in the process of a program that `unstall numbers` started. It records the
+program's numbers.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,15 @@ _PATIENCE_S = 10.0  # until a program that was ended has ended
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How the program runs, and what is recorded.
+    """How `unstall numbers` runs a program, and what it records of it.
 
     Attributes:
         path: The file to write.
         program: The program's name.
-        most: The largest number of operators to record. After these operators, the program is ended.
-        errors: The seed of the random errors that are added to each operator's result. If None, no errors are added.
+        most: The largest number of operators to record. After these operators, the program is
+            ended.
+        errors: The seed of the random errors that are added to each operator's result. If None, no
+            errors are added.
         float64: Whether float64 is the default type.
         deterministic: Whether torch is to use deterministic kernels only.
     """
@@ -41,7 +45,9 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def arm(settings: str | None) -> None:
-    """Records this process, from the moment when it imports torch. `settings` is a `Settings` as JSON."""
+    """Makes this process record its numbers, from the moment when it imports torch. `settings` is a
+    `Settings` as JSON.
+    """
     wanted = from_json(settings or "", Settings)
     random.seed(SEED)
     when_imported("numpy", lambda: sys.modules["numpy"].random.seed(SEED))
@@ -80,7 +86,8 @@ def _start(wanted: Settings) -> None:
 
 
 def _end() -> None:
-    """Ends the program by SystemExit. If threads keep the process alive for another 10 s, ends it by `os._exit`.
+    """Ends the program by SystemExit. If other threads keep the process alive for another 10 s,
+    ends it by `os._exit`.
 
     Does nothing if it is called in a background thread or in a backward pass.
     """

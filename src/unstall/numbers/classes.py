@@ -1,4 +1,4 @@
-"""Finds the kind of a difference between two runs, and writes a sentence about the difference."""
+"""Finds the kind of a difference between two runs of a function, and writes a sentence about it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ DIFFERENT = "No rounding explains that: it computes something else."
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Two ways of running a function, which are compared with each other. The first way is the unchanged function.
+    """Two ways of running a function that are compared with each other. In the first, the function
+    is unchanged.
 
     Attributes:
-        base: Prepares the unchanged function, anew for each run.
-        way: Prepares the other way, anew for each run.
-        base_streams: The streams on which operators of `base` ran.
-        way_streams: The streams on which operators of `way` ran.
+        base: Returns the first way. It is called anew for each run, because a run may change the
+            arguments.
+        way: Returns the second way. It is called anew for each run, too.
+        base_streams: The streams on which operators ran in the first way.
+        way_streams: The streams on which operators ran in the second way.
     """
 
     base: Callable[[], Way]
@@ -43,15 +45,16 @@ class Sides:
 
 
 def class_of(found: Compared, taken: Way, judge: Judge, sides: Sides) -> tuple[str, str]:
-    """Returns (kind, sentence): the kind of a difference, as in `answer.Row`, and a sentence about the difference.
+    """Returns `(kind, sentence)`: the kind of the difference between two runs, as in `answer.Row`,
+    and a sentence about the difference.
 
     May run the function again to find the cause of the difference.
 
     Args:
         found: The comparison of the two runs.
-        taken: The way of the second run.
-        judge: Compares more runs with the run of the unchanged function.
-        sides: Both ways. They can be run again.
+        taken: The way in which the second run ran the function.
+        judge: Compares further runs with the first run, in which the function was unchanged.
+        sides: Both ways. The function can be run in them again.
     """
     is_repeat = taken.name in ("repeat", "serial")
     kind, sentence = class_of_runs(found, judge.before, is_repeat=is_repeat, operators=taken.operators)
@@ -63,7 +66,8 @@ def class_of(found: Compared, taken: Way, judge: Judge, sides: Sides) -> tuple[s
 
 
 def class_of_runs(found: Compared, before: Ran, *, is_repeat: bool, operators: bool = True) -> tuple[str, str]:
-    """Returns (kind, sentence): the kind of a difference, and a sentence about the difference.
+    """Returns `(kind, sentence)`: the kind of the difference between two runs, as in `answer.Row`,
+    and a sentence about the difference.
 
     Uses only what the two runs show. Runs nothing again.
 
@@ -71,8 +75,8 @@ def class_of_runs(found: Compared, before: Ran, *, is_repeat: bool, operators: b
         found: The comparison of the two runs.
         before: The first run.
         is_repeat: Whether the second run repeats the first run in the same way.
-        operators: Whether the second run calls the function's own operators. Graphs and compiled functions call other
-            operators.
+        operators: Whether the second run calls the function's own operators. Graphs and compiled
+            functions call other operators.
     """
     first = found.first
     if is_repeat and not found.equal:
@@ -120,8 +124,8 @@ def _of_repeat(found: Compared) -> tuple[str, str]:
 
 
 def _about_kernel(found: Compared, judge: Judge, sides: Sides) -> str:
-    """Returns sentences that name the kernels of the operator whose rounding varies, and that say whether deterministic
-    algorithms help.
+    """Returns sentences about an operator whose rounding varies from run to run: the names of its
+    kernels, and whether deterministic algorithms help.
     """
     other = found.other_bits
     at = next((at for at, seen in enumerate(judge.before.operators) if other and seen is other.before), None)
@@ -137,9 +141,9 @@ def _shapes(before: tuple[int, ...] | None, after: tuple[int, ...] | None) -> st
 
 
 def _of_precision(found: Compared, judge: Judge, sides: Sides) -> tuple[str, str] | None:
-    """Finds whether a difference goes away when settings for less exact products on a GPU are turned off.
-
-    Returns (kind, sentence) of the difference, or None if no such setting explains the difference.
+    """Returns `(kind, sentence)` of a difference that goes away when settings for less exact
+    products on a GPU, such as TF32, are turned off. Returns None if no such setting explains the
+    difference.
     """
     if not (sides.base_streams.any or sides.way_streams.any):
         return None

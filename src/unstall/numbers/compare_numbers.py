@@ -1,4 +1,6 @@
-"""`compare_numbers`: finds whether two ways of running a function give the same results, apart from rounding."""
+"""`compare_numbers`: finds whether two ways of running a function (for example on two devices) give
+the same results, apart from rounding.
+"""
 
 from __future__ import annotations
 
@@ -32,45 +34,49 @@ _turn = threading.RLock()
 def compare_numbers(
     fn: Function, *inputs: object, across: Sequence[str | Callable[..., object]] = ("repeat", "float64")
 ) -> Numbers:
-    """Runs a function in several ways, and finds the first operator whose result differs by more than rounding.
+    """Runs a function in several ways, and finds for each way the first operator whose result
+    differs by more than rounding.
 
-    All ways start with copies of the same arguments, and with the same random state. All ways also run the backward
-    pass if a result needs gradients. The comparison covers the results, the gradients, the arguments after the run, and
-    the results of the operators that the function calls.
+    All ways start with copies of the same arguments, and with the same random state. All ways also
+    run the backward pass if a result needs gradients. The comparison covers the results, the
+    gradients, the arguments after the run, and the results of the operators that the function
+    calls.
 
-    The effect of rounding is measured. The function runs 8 more times, with random errors in each operator's result.
-    These random errors are as large as the operator's rounding errors (Monte Carlo arithmetic, see `noise.py`). A
-    difference is more than rounding if it exceeds the effect of the random errors by Student's factor. The confidence
-    is 99.9 % for all tensors of a way together.
+    The effect of rounding is measured. The function runs 8 more times, with random errors in each
+    operator's result. These random errors are as large as the operator's rounding errors (Monte
+    Carlo arithmetic, see `noise.py`). A difference is more than rounding if it exceeds the effect
+    of the random errors by Student's factor. The confidence is 99.9 % for all tensors of a way
+    together.
 
     Several threads may call it at the same time. One thread waits for the other, because random
     states belong to the process.
 
     Args:
-        fn: A function, a module, or a method of a module. Modules that the function uses must be among `inputs`,
-            because a way copies or moves only the arguments.
+        fn: A function, a module, or a method of a module. Modules that the function uses must be
+            among `inputs`, because only the arguments are copied or moved to another device.
         inputs: The arguments of `fn`: modules, tensors, and containers of both.
         across: The ways in which `fn` runs:
-            - "repeat": once more.
-            - "serial": each operator waits for the device, so that streams do not overlap. If the function uses several
-              streams and has a race that no other way shows, the result has a row "serial" even if `across` does not
-              name it.
+            - "repeat": once more, unchanged.
+            - "serial": each operator waits for the device, so that streams do not overlap. If the
+              function uses several streams and has a race that no other way shows, the result has a
+              row "serial" even if `across` does not name it.
             - "cpu", "cuda": on this device.
             - "float64": in this type. Random numbers are drawn as in float32.
-            - "batch": once for each half of the batch. A tensor has a batch dimension if its first dimension is as long
-              as that of the first tensor in `inputs`. All results must have a batch dimension. Only the operators of
-              the first half are compared.
+            - "batch": once for each half of the batch. A tensor has a batch dimension if its first
+              dimension is as long as that of the first tensor in `inputs`. All results must have a
+              batch dimension. Only the operators of the first half are compared.
             - "graph": by `unstall.graphed`. Operators are not compared.
             - "compiled": by `torch.compile`. Operators are not compared.
-            - another function or module: called instead of `fn`, with the same arguments. A module runs on its own
-              device.
+            - another function or module: called instead of `fn`, with the same arguments. A module
+              runs on its own device.
 
     Returns:
-        A row for each way. `str()` of the result is a report for a terminal. `save()` writes the report to a file.
+        A row for each way. `str()` of the result is a report for a terminal. `save()` writes the
+        report to a file.
 
     Raises:
-        UsageError: A way is unknown, the function uses a module that is not among its arguments, or the function has
-            nothing to compare.
+        UsageError: A way is unknown, the function uses a module that is not among its arguments, or
+            the function has nothing to compare.
     """
     if isinstance(across, str) or callable(across):
         raise UsageError('`across` is a list of ways, such as across=["float64"]')
@@ -90,11 +96,12 @@ def compare_numbers(
 
 
 class _Rows:
-    """Compares ways of running a function with the unchanged function, and makes a row for each way.
+    """Runs a function in several ways, compares each with the unchanged function, and makes a row
+    for each way.
 
-    `judge` has a run of the unchanged function, with which each way is compared. If the function uses several streams,
-    operators ran one at a time in this run, so it has no races. In the run `as_it_is`, operators of several streams may
-    overlap, so it may have races.
+    `judge` has the run of the unchanged function with which each way is compared. If the function
+    uses several streams, operators ran one at a time in this run, so it has no races. In the run
+    `as_it_is`, operators of several streams may overlap, so it may have races.
     """
 
     def __init__(self, fn: Function, inputs: Sequence[object], judge: Judge, streams: Streams, as_it_is: Ran) -> None:
@@ -169,9 +176,8 @@ class _Rows:
         return Row("batch", found, kind, sentence, why=self._why(found, kind))
 
     def _of_half(self) -> Row:
-        """Returns the row for the way "batch", for a function that changes its arguments.
-
-        Runs only the first half of the batch.
+        """Returns the row for the way "batch" of a function that changes its arguments. Runs only
+        the first half of the batch.
         """
         halves = compare_halves(self._fn, self._inputs)
         if halves is not None and halves.found.first is not None:

@@ -1,4 +1,6 @@
-"""Finds what `torch.use_deterministic_algorithms` changes for a function."""
+"""Finds what torch's deterministic mode (`torch.use_deterministic_algorithms`) changes for a
+function.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,15 @@ _CALL = "torch.use_deterministic_algorithms(True)"
 
 
 def about_determinism(way: Callable[[], Way], *, one_at_a_time: bool) -> str:
-    """Runs a function in torch's deterministic mode. Returns sentences about the effect of the mode.
+    """Runs a function in torch's deterministic mode. Returns sentences about the effect of this
+    mode.
 
-    The sentences say whether all runs give the same bits, and how much longer the function takes. If torch raises an
-    error in this mode, the sentence quotes the error.
+    The sentences say whether all runs give the same bits, and how much longer the function takes.
+    If torch raises an error in this mode, the sentence quotes the error.
+
+    Args:
+        way: Prepares the function and its arguments. It is called anew for each run.
+        one_at_a_time: Whether each operator waits for the device, so that streams do not overlap.
     """
     once = partial(run, one_at_a_time=one_at_a_time)
     try:
@@ -35,7 +42,7 @@ def about_determinism(way: Callable[[], Way], *, one_at_a_time: bool) -> str:
 
 @contextmanager
 def _deterministic() -> Iterator[None]:
-    """Turns torch's deterministic mode on in a `with` block.
+    """Returns a context manager that turns torch's deterministic mode on within its block.
 
     Unlike `torch.use_deterministic_algorithms`, this does not change the settings of torch.compile.
     """

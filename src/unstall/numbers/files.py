@@ -1,7 +1,8 @@
-"""Files with the tensors of a run (`.numbers`): lines of JSON, one line per tensor. Nothing in a file is executed.
+"""Reads and writes files with the tensors of a run (`.numbers`). Such a file has lines of JSON, one
+line per tensor. Nothing in a file is executed.
 
-The first line is a `Header`. Then comes a `Line` for each tensor, in order. The last line is an `Ending`. If the
-program was killed, the file ends early.
+The first line is a `Header`. Then comes a `Line` for each tensor, in order. The last line is an
+`Ending`. If the program was killed, the file ends early.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ _LARGEST = 1 << 32  # bytes of a file
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The first line of a file: the file's schema, the versions of unstall and torch, and the program's name."""
+    """The first line of a `.numbers` file: the file's schema, the versions of unstall and torch,
+    and the program's name.
+    """
 
     schema: str
     unstall: str
@@ -49,22 +52,26 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One line of a `.numbers` file: it describes a tensor.
+    """The line of a `.numbers` file that describes one tensor of a run.
 
     Attributes:
-        kind: "operator" (the result of an operator), "value" (a value that the program read, for example by `item()`),
-            "weight" (a weight that the program wrote), or "result" (the result of the program).
+        kind: "operator" (the result of an operator), "value" (a value that the program read, for
+            example by `item()`), "weight" (a weight that the program wrote), or "result" (the
+            result of the program).
         name: The name of the operator, the value, the weight or the result.
         file: The source file with the call of the operator.
-        line: The line number of the call.
+        line: The number of the source line with the call.
         function: The function with the call.
-        backward: Whether the operator belongs to the backward pass of the call.
+        backward: Whether the operator belongs to the backward pass of what was called there.
         shape: The tensor's shape.
         dtype: The tensor's type, such as "float32".
-        values: Some of the tensor's elements, then the sum of all elements with random signs, as float64.
-        text: The text of the line that called the operator.
-        terms: The number of terms that each element of the operator's result sums up. 0 if the operator has no sums.
-        errors: How much rounding changes each number in `values`, as float64. None if this was not measured.
+        values: Some of the tensor's elements, then the sum of all elements with random signs, as
+            float64.
+        text: The text of the source line.
+        terms: The number of terms that each element of the operator's result sums up. 0 if the
+            operator has no sums.
+        errors: How much rounding changes each number in `values`, as float64. None if this was not
+            measured.
     """
 
     kind: Literal["operator", "value", "weight", "result"]
@@ -82,12 +89,13 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """The last line of a file.
+    """The last line of a `.numbers` file.
 
     Attributes:
         complete: Whether the program was recorded to its end.
         device: The name of the GPU that the program used; "" if it used none.
-        vary: Whether a run with random errors had a different set of values or weights than the run without errors.
+        vary: Whether a run with random errors had a different set of values or weights than the run
+            without errors.
     """
 
     complete: bool
@@ -97,13 +105,14 @@ class Ending(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The content of a file.
+    """The content of a `.numbers` file.
 
     Attributes:
-        header: The first line.
-        ending: The last line.
-        ran: The tensors.
-        errors: How much rounding changes the tensors. None if the program was not run with random errors.
+        header: The first line of the file.
+        ending: The last line of the file.
+        ran: The tensors of the run.
+        errors: How much rounding changes the tensors. None if the program was not run with random
+            errors.
     """
 
     header: Header
@@ -113,10 +122,10 @@ class Recorded:
 
 
 class Writer:
-    """Writes tensors to a file, one line each.
+    """Writes the tensors of a run to a `.numbers` file, one line each.
 
     Raises:
-        UsageError: A file of another kind has this path.
+        UsageError: The path already has a file of another kind.
         OSError: The file cannot be written.
     """
 
@@ -168,7 +177,9 @@ def _is_recording(path: Path) -> bool:
 
 
 def write(path: Path, recorded: Recorded) -> None:
-    """Writes a recorded run to a file. If the run's rounding errors are known, writes them too."""
+    """Writes a recorded run to the `.numbers` file `path`. If the run's rounding errors are known,
+    writes them too.
+    """
     ran, errors = recorded.ran, recorded.errors
     writer = Writer(path, recorded.header.program)
     of_ends: Mapping[tuple[str, str], Floats | None] = errors.ends if errors else {}
@@ -178,10 +189,10 @@ def write(path: Path, recorded: Recorded) -> None:
 
 
 def read(path: Path) -> Recorded:
-    """Reads a file that `write` or `Writer` wrote.
+    """Reads a `.numbers` file, which `write` or `Writer` wrote.
 
     Raises:
-        TraceError: The path is not a file of this kind, or the file is too large or inconsistent.
+        TraceError: The file is not of this kind, is too large, or is inconsistent.
         OSError: The file cannot be read.
     """
     if not path.is_file():

@@ -1,6 +1,7 @@
 """Finds where half of a batch gives other numbers than the whole batch.
 
-The cause is a different kernel, or a function that mixes the samples of a batch.
+The cause may be that another kernel runs for the half, or that the function mixes the samples of a
+batch.
 """
 
 from __future__ import annotations
@@ -26,15 +27,16 @@ _SAMPLES = 1024  # elements that are kept of an operator's result
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """The result of comparing two runs: a run of half a batch, and the same rows in a run of the whole batch.
+    """The comparison of two runs of a function: one on half of a batch, and the same rows of one on
+    the whole batch.
 
     Attributes:
         found: The comparison. It omits gradients and arguments, which depend on the whole batch.
-        bits: The first operator whose result has different bits in the two runs, if rounding explains all differences
-            between the runs. None if there is no such operator. Also None if the bits of this operator's result
-            vary between two runs of the whole batch.
-        kernels: (whole, half): the operator's kernels for the whole batch, and the operator's kernels for half of the
-            batch. Both tuples are empty if the kernels are not known.
+        bits: The first operator whose result has different bits in the two runs, if rounding
+            explains all differences between the runs. None if there is no such operator. Also None
+            if the bits of this operator's result vary between two runs of the whole batch.
+        kernels: (whole, half): the names of the operator's kernels for the whole batch, and for
+            half of the batch. Both tuples are empty if the kernels are not known.
     """
 
     found: Compared
@@ -42,10 +44,8 @@ class Halves:
     kernels: tuple[tuple[str, ...], tuple[str, ...]]
 
     def verdict(self) -> tuple[str, str] | None:
-        """Returns (kind, sentence): the kind of the difference, as in `answer.Row`, and a sentence about the
-        difference.
-
-        Returns None if the kind is unclear.
+        """Returns `(kind, sentence)`: the kind of the difference between the two runs, as in
+        `answer.Row`, and a sentence about it. Returns None if the kind is unclear.
         """
         if self.found.first is not None:
             seen = self.found.first.seen
@@ -71,7 +71,8 @@ class Halves:
 
 
 def compare_halves(fn: Function, inputs: Sequence[object]) -> Halves | None:
-    """Runs the first half of a batch alone, and compares this run with the same rows of the whole batch.
+    """Runs a function on the first half of a batch alone, and compares this run with the same rows
+    of a run of the whole batch.
 
     Returns None if the function draws random numbers, or if a result has no batch dimension.
     """
@@ -128,7 +129,9 @@ class _Rows:
         self.results_have_batch = True
 
     def of(self, kind: str, name: str, number: int, tensor: Tensor) -> Tensor:
-        """Returns the first half of a tensor's batch. Returns the whole tensor if it has no batch dimension."""
+        """Returns the first half of the batch in `tensor`. Returns the whole tensor if it has no
+        batch dimension. `kind`, `name` and `number` identify the tensor in the run.
+        """
         seen: Seen | None = None
         if kind == "operator":
             seen = self._half.operators[number] if number < len(self._half.operators) else None
@@ -149,8 +152,8 @@ class _Rows:
         return inner if self._inner[key] else outer
 
     def _dimension(self, whole: tuple[int, ...], half: tuple[int, ...]) -> int | None:
-        """Returns the dimension of the batch, if the shapes `whole` and `half` differ only in this dimension. Otherwise
-        returns None.
+        """Returns the dimension of the batch, if the shapes `whole` and `half` differ only in this
+        dimension. Returns None if they differ in another way.
         """
         if len(whole) != len(half):
             return None

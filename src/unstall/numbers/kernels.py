@@ -28,15 +28,16 @@ _NO_KERNEL = ("Memcpy", "Memset", _MARK)  # torch shows a mark on the device, to
 
 
 def kernels_of(taken: Way, at: int) -> tuple[str, ...]:
-    """Runs a function once more under torch.profiler, and returns the names of the kernels of one operator.
+    """Runs a function once more under torch.profiler, and returns the names of the kernels that one
+    of its operators launches.
 
     Args:
-        taken: The function.
-        at: The index of the operator's result among the results that `run` stores.
+        taken: The function and its arguments.
+        at: Which operator: the index of its result among the results that `run` stores.
 
     Returns:
-        Names without template parameters and arguments. Empty if there is no GPU, or if the program is already profiled
-        or recorded.
+        Names without template parameters and arguments. Empty if there is no GPU, or if the program
+        is already profiled or recorded.
     """
     if not torch.cuda.is_initialized() or device.profiler_is_on() or active.current() is not None:
         return ()

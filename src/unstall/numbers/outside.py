@@ -1,7 +1,8 @@
-"""Refuses a function that uses weights from outside, or that changes tensors from outside. A tensor is from outside if
-it is not among the function's arguments, and the function did not make it.
+"""Refuses a function that uses weights from outside, or that changes tensors from outside. A tensor
+is from outside if it is not among the function's arguments, and the function did not make it.
 
-Only the arguments are copied before a run.
+Such a function cannot be run several times from the same state, because only its arguments are
+copied before a run.
 """
 
 from __future__ import annotations
@@ -18,19 +19,20 @@ from unstall.rounding.operators import Call
 
 
 class Outside:
-    """Knows the memory of a function's arguments, and the memory of the tensors that the function makes.
-
-    All other memory is outside of the function.
+    """Knows the memory of a function's arguments, and the memory of the tensors that the function
+    makes. All other memory is outside of the function.
     """
 
     def __init__(self) -> None:
         self._known: set[int] = set()
 
     def refusing(self, call: Call) -> Call:
-        """Wraps `call`, which calls an operator, in a function that first checks what the operator uses.
+        """Returns a function that calls an operator by `call`, after it has checked what the
+        operator uses.
 
-        The returned function raises UsageError if the operator would use weights from outside of the compared function.
-        It also raises UsageError if the operator would change a tensor from outside of the function.
+        The returned function raises UsageError if the operator would use weights from outside of
+        the compared function. It also raises UsageError if the operator would change a tensor from
+        outside of the function.
         """
 
         def refuses(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -1,4 +1,6 @@
-"""If only some elements of a tensor differ, finds which ones: rows, columns, a block, or scattered elements."""
+"""Finds which elements of a tensor differ, if only some of them do: rows, columns, a block, or
+scattered elements.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,14 @@ _NAMED = 4  # indexes that are named one by one
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The elements of a tensor that differ between two runs, if the other elements agree.
+    """The elements of a tensor that differ between two runs, if all other elements agree.
 
     Attributes:
-        indexes: If the elements form a block, its indexes in each dimension; otherwise None.
-        mask: The elements that differ.
+        indexes: If the elements that differ form a block: the block's indexes in each dimension.
+            None if they do not.
+        mask: A mask of the elements that differ.
         sentence: A sentence that says which elements differ.
-        data: The facts of `sentence`, as numbers.
+        data: What `sentence` says, as numbers by name.
     """
 
     indexes: tuple[Tensor, ...] | None
@@ -35,12 +38,14 @@ class Part:
 
     @property
     def is_told(self) -> bool:
-        """Whether the part is worth reporting even if its values show no pattern, because it is small enough."""
+        """Whether the part is so small that it is worth reporting even if its values show no
+        pattern.
+        """
         return bool(self.data["share"] <= (_MOST if self.indexes is not None else _SPARSE))
 
     def of(self, tensor: Tensor) -> Tensor:
-        """Returns the elements of a tensor that are in the block. If there is no block, returns the elements that
-        differ, as a tensor of one dimension.
+        """Returns the elements of `tensor` that are in the block. If the elements that differ form
+        no block, returns these elements, as a tensor of one dimension.
         """
         if self.indexes is None:
             return tensor[self.mask]
@@ -50,7 +55,8 @@ class Part:
 
 
 def parts_of(one: Tensor, other: Tensor, near: Tensor) -> Part | None:
-    """Returns the elements that differ by more than `near`, if all other elements agree.
+    """Returns the elements in which the tensors `one` and `other` differ by more than `near`, if
+    all other elements agree. `near` has, for each element, how much rounding may change it.
 
     Returns None if all elements differ, or if the other elements do not agree well enough.
     """
@@ -70,9 +76,8 @@ def parts_of(one: Tensor, other: Tensor, near: Tensor) -> Part | None:
 
 
 def _agrees(difference: Tensor, near: Tensor, inside: Tensor, mask: Tensor) -> bool:
-    """Returns whether the elements outside of a part clearly agree.
-
-    It is not enough that these elements differ a bit less than the elements in the part.
+    """Returns whether the elements outside of a part clearly agree. It is not enough that they
+    differ a bit less than the elements in the part.
     """
     sizes = difference[mask]
     usual = sizes[sizes.isfinite()]
@@ -107,7 +112,9 @@ def _scattered(mask: Tensor, share: float) -> Part:
 
 
 def _named(at: list[int], size: int, dim: int, dims: int) -> str:
-    """Returns a phrase for indexes of a dimension: "rows 96 to 127 of dimension 0", "every 4th column"."""
+    """Returns a phrase for the indexes `at` of the dimension `dim`: "rows 96 to 127 of dimension
+    0", "every 4th column".
+    """
     one = "element" if dims == 1 else ("row", "column")[dim] if dims == 2 else "index"
     many = "indexes" if one == "index" else f"{one}s"
     of = f" of dimension {dim}" if one in ("index", "row") else ""

@@ -19,7 +19,7 @@ from torch import Tensor
 from unstall.numbers.parts import Part, parts_of
 
 LEAST = 8
-"""The smallest number of elements for which a factor, an offset or a shift can be found."""
+"""A factor, an offset or a shift is looked for only among at least this number of elements."""
 _LEFT = 0.01  # of a difference, what may be left of it once it is explained, apart from rounding
 _MOST_LEFT = 0.1  # the same, if what is left is rounding
 _OFF = 0.05  # of an element's own difference, what may be left of it
@@ -34,14 +34,16 @@ _COARSER = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """How the elements of a tensor differ between two runs.
+    """A pattern by which the elements of a tensor differ between two runs.
 
     Attributes:
-        kind: "not finite", "zero", "constant", "missing" (0 in the first run only), "sign", "factor", "offset", "type",
-            "shift", "transposed", "order", "part" (only some elements differ), or "varies" (from run to run).
+        kind: "not finite", "zero", "constant", "missing" (0 in the first run only), "sign",
+            "factor", "offset", "type", "shift", "transposed", "order", "part" (only some elements
+            differ), or "varies" (from run to run).
         sentence: A sentence that says how the elements differ.
-        left: How much of the difference the pattern does not explain, as a ratio of root mean squares.
-        data: Numbers, such as the factor or the dimension.
+        left: How much of the difference the pattern does not explain, as a ratio of root mean
+            squares.
+        data: Numbers of the pattern by name, such as the factor or the dimension.
     """
 
     kind: str
@@ -118,9 +120,8 @@ def _told(one: Tensor, other: Tensor, near: Tensor) -> tuple[_Guess, float] | No
 
 
 def left_of(residual: Tensor, difference: Tensor, near: Tensor) -> float | None:
-    """Returns the share of a difference that remains unexplained, as a ratio of root mean squares.
-
-    Returns None if the share is too large.
+    """Returns the share of a difference that a pattern leaves unexplained, as a ratio of root mean
+    squares. Returns None if the share is too large for an explanation.
 
     Args:
         residual: The unexplained difference of each element.
@@ -141,7 +142,9 @@ def rms(values: Tensor) -> float:
 
 
 def _by_value(one: Tensor, other: Tensor, near: Tensor) -> Iterator[tuple[_Guess, Tensor]]:
-    """Yields (guess, predicted values). Each guess derives every element from the element's own value."""
+    """Yields `(guess, predicted)`: a guess of how the tensor `other` follows from `one`, and the
+    tensor that it predicts. Each guess derives an element from the element at the same position.
+    """
     first = float(other.flatten()[0])
     if one.numel() > 1 and one.any() and bool((other == first).all()):
         yield (
@@ -165,7 +168,9 @@ def _by_value(one: Tensor, other: Tensor, near: Tensor) -> Iterator[tuple[_Guess
 
 
 def _by_place(one: Tensor, other: Tensor, near: Tensor) -> Iterator[tuple[_Guess, Tensor]]:
-    """Yields (guess, predicted values). Each guess moves elements to other positions."""
+    """Yields `(guess, predicted)`: a guess of how the tensor `other` follows from `one`, and the
+    tensor that it predicts. Each guess moves elements to other positions.
+    """
     if one.numel() < LEAST:
         return
     picked = _Picked(one, other, near)
@@ -184,7 +189,9 @@ def _shift(one: Tensor, dim: int | None, by: int, end: str) -> _Guess:
 
 
 def _shifts(one: Tensor, other: Tensor) -> Iterator[tuple[int | None, int]]:
-    """Yields (dimension, shift) for shifts worth trying. The dimension is None for a shift in the order of memory."""
+    """Yields `(dimension, shift)` for each shift by which the tensor `other` may follow from `one`.
+    The dimension is None for a shift in the order of memory.
+    """
     for dim in (*range(one.dim()), *([None] if one.dim() > 1 else [])):
         size = one.shape[dim] if dim is not None else one.numel()
         if size > 1:
@@ -210,7 +217,9 @@ def _peaks(one: Tensor, other: Tensor, dim: int | None) -> list[int]:
 
 
 class _Picked:
-    """A sample of the elements. A guess is tried on the sample before it is tried on all elements."""
+    """A sample of a tensor's elements. A guess of how two tensors differ is tried on the sample
+    before it is tried on all elements.
+    """
 
     def __init__(self, one: Tensor, other: Tensor, near: Tensor) -> None:
         chance = torch.Generator().manual_seed(0)
@@ -268,8 +277,8 @@ def _transposed(one: Tensor, picked: _Picked) -> Iterator[tuple[_Guess, Tensor]]
 
 
 def _reordered(one: Tensor, other: Tensor, dim: int) -> Iterator[tuple[_Guess, Tensor]]:
-    """Yields (guess, predicted values) if rows may be in another order. Rows are recognized by their product with a
-    random vector.
+    """Yields `(guess, predicted)` if the rows of the tensor `other` may be those of `one` in
+    another order. Rows are recognised by their product with a random vector.
     """
     size = one.shape[dim]
     rows, others = (each.movedim(dim, 0).reshape(size, -1) for each in (one, other))
@@ -291,11 +300,12 @@ def _reordered(one: Tensor, other: Tensor, dim: int) -> Iterator[tuple[_Guess, T
 
 
 def _shifted_without_wrap(one: Tensor, other: Tensor, near: Tensor) -> tuple[_Guess, float] | None:
-    """Returns (guess, share). The guess is that elements are shifted without wrapping around. `share` is the share of
-    the difference that the guess does not explain.
+    """Returns `(guess, share)`. The guess is that elements are shifted, and that those shifted out
+    at one end do not come back at the other. `share` is the share of the difference that the guess
+    does not explain.
 
-    Compares only elements that come from a position within the tensor. Returns None if no shift explains how these
-    elements differ.
+    Compares only elements that come from a position within the tensor. Returns None if no shift
+    explains how these elements differ.
     """
     if one.numel() < LEAST:
         return None

@@ -1,4 +1,6 @@
-"""Shows how much each tensor differs between two runs, as a chart and as data. Tensors are in the order of the run."""
+"""Shows how much each tensor of a run differs from the same tensor of another run, as a chart and
+as data. Tensors are in the order of the run.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,15 @@ _MOST_DATA = 2000  # tensors in the JSON form of a way
 
 
 def chart(way: str, found: Compared, *, scrub_paths: bool = False) -> Chart | None:
-    """Returns the chart for one way of running a function. The chart omits arguments that are equal.
+    """Returns the chart of a comparison of two runs: how much each tensor differs. Arguments that
+    are equal are left out.
 
     Returns None if no operators were compared, or if all tensors are equal bit for bit.
+
+    Args:
+        way: The name of the way in which the second run ran the function.
+        found: The comparison of the two runs.
+        scrub_paths: Whether to remove folders of this machine from paths.
     """
     if found.equal or not any(pair.seen.kind == "operator" for pair in found.pairs):
         return None
@@ -47,10 +55,11 @@ def chart(way: str, found: Compared, *, scrub_paths: bool = False) -> Chart | No
 
 
 def run_data(found: Compared | None) -> list[dict[str, Any]]:
-    """Returns the data of the chart, one row for each tensor.
+    """Returns what the chart of a comparison shows, as one dict for each tensor. Returns [] if
+    `found` is None.
 
-    If there are more than 2,000 tensors, divides the run into 2,000 stretches. The data then has one row for each
-    stretch. The row describes the tensor that differs most in the stretch.
+    If there are more than 2,000 tensors, divides the run into 2,000 stretches. The list then has
+    one dict for each stretch: it describes the tensor that differs most in the stretch.
     """
     if found is None:
         return []
@@ -59,14 +68,16 @@ def run_data(found: Compared | None) -> list[dict[str, Any]]:
 
 
 def name_of(seen: Seen) -> str:
-    """Returns a tensor's name in reports: the operator that returned the tensor, or the kind and name of a tensor that
-    no operator returned.
+    """Returns the name that reports give a tensor: the operator that returned the tensor, or the
+    kind and name of a tensor that no operator returned.
     """
     return seen.name if seen.kind == "operator" else f"{seen.kind} {seen.name}"
 
 
 def line_of(place: Place, *, scrub_paths: bool) -> str:
-    """Returns FILE:LINE of a place; "" if the file is not known."""
+    """Returns the text "FILE:LINE" for a place in the source; "" if the file is not known.
+    `scrub_paths` removes folders of this machine from the path.
+    """
     if not place.file:
         return ""
     file = Path(place.file).name if scrub_paths else Shortened(str(Path.cwd()))[place.file]
@@ -74,12 +85,12 @@ def line_of(place: Place, *, scrub_paths: bool) -> str:
 
 
 def place_data(place: Place) -> dict[str, Any]:
-    """Returns the JSON form of a place."""
+    """Returns a place in the source as a dict for JSON."""
     return {"file": place.file, "line": place.line, "function": place.function, "backward": place.backward}
 
 
 def finite(figure: float) -> float | None:
-    """Returns a number for JSON. Returns None if the number is not finite."""
+    """Returns `figure`, or None if it is infinite or NaN, which JSON does not have."""
     return figure if math.isfinite(figure) else None
 
 
@@ -88,9 +99,10 @@ def _is_argument(pair: Pair) -> bool:
 
 
 def _relative(pair: Pair, limit: float) -> tuple[float, float]:
-    """Returns (difference, bound) of a tensor, both relative to the size of the tensor's elements.
+    """Returns `(difference, bound)`: how much a tensor differs between two runs, and the largest
+    difference that rounding explains. Both are relative to the size of the tensor's elements.
 
-    If all elements are 0, both are relative to the larger of the difference and the bound.
+    If all elements are 0, both are relative to the larger of the two.
     """
     bound = limit * pair.rounding
     size = pair.size or max(pair.difference, bound)

@@ -1,6 +1,5 @@
-"""Settings of torch that make a GPU compute products with fewer digits than the products' type has.
-
-Also finds whether such settings explain a difference.
+"""The settings of torch by which a GPU computes products with fewer digits than the products' type
+has, such as TF32. Finds whether such settings explain a difference between two runs.
 """
 
 from __future__ import annotations
@@ -30,9 +29,10 @@ class Switch:
         kind: The kind of the differences that the setting causes, as in `answer.Row`.
         what: A phrase that says what the setting does.
         types: The types whose products the setting makes less exact.
-        is_on: Returns whether the setting is on.
-        how: Returns the code that turns the setting off.
-        off: Turns the setting off in a `with` block. After the block, all settings of the program are restored.
+        is_on: A function that returns whether the setting is on.
+        how: A function that returns the code that turns the setting off.
+        off: A function that returns a context manager. The setting is off within its block. After
+            the block, all settings of the program are as before.
     """
 
     kind: str
@@ -44,11 +44,11 @@ class Switch:
 
 
 class Explained(NamedTuple):
-    """Switches that explain a difference.
+    """The settings (switches) that explain a difference between two runs.
 
     Attributes:
         on: All switches that are on. If all of them are turned off, the difference goes away.
-        matter: The switches of `on` that cause the difference.
+        matter: Those switches of `on` that cause the difference.
     """
 
     on: tuple[Switch, ...]
@@ -58,14 +58,14 @@ class Explained(NamedTuple):
 def explained(
     base: Callable[[], Way], way: Callable[[], Way], types: frozenset[torch.dtype], *, one_at_a_time: bool
 ) -> Explained | None:
-    """Returns the switches that explain the difference between two ways of running a function.
-
-    Returns None if no switches explain the difference.
+    """Returns the settings (switches) that explain the difference between two ways of running a
+    function. Returns None if these settings do not explain the difference.
 
     Args:
-        base: Prepares the first way, anew for each run.
-        way: Prepares the second way, anew for each run.
-        types: The types of the tensors in both runs. Only the switches for these types are turned off.
+        base: Prepares the first way. It is called anew for each run.
+        way: Prepares the second way. It is called anew for each run.
+        types: The types of the tensors in both runs. Only the switches for these types are turned
+            off.
         one_at_a_time: Whether operators must not overlap, because the function has races.
     """
     on = tuple(each for each in SWITCHES if each.types & types and each.is_on())
@@ -88,7 +88,7 @@ def explained(
 
 @contextmanager
 def off(switches: Sequence[Switch]) -> Iterator[None]:
-    """Turns the given switches off in a `with` block."""
+    """Returns a context manager that turns the given switches off within its block."""
     with ExitStack() as stack:
         for each in switches:
             stack.enter_context(each.off())
@@ -101,8 +101,8 @@ def off(switches: Sequence[Switch]) -> Iterator[None]:
 _PARENTS: dict[str, _Key] = {"cuda": ("cuda", "all"), "mkldnn": ("mkldnn", "all")}
 _GENERIC: _Key = ("generic", "all")
 _WITH_DEFAULT = ("conv", "rnn")
-"""Operators that have their own default while no value is set for them. Once a value is set, the default cannot be
-restored.
+"""Operators for which torch has a default of its own while no value is set for them. Once a value
+is set, the default cannot be restored.
 """
 _torch_c: Any = torch._C
 _HAS_NEWER = hasattr(_torch_c, "_get_fp32_precision_getter")
@@ -117,9 +117,10 @@ def _set(key: _Key, value: str) -> None:
 
 
 def _own(key: _Key) -> str:
-    """Returns the value that is set for a key itself. Returns "none" if the key inherits its value.
+    """Returns the value that is set for `key` itself. Returns "none" if the key inherits its value
+    from its parent.
 
-    To find this out, sets another value for the key's parent, and restores the parent's value afterwards.
+    To find this out, sets another value for the parent, and then restores the parent's value.
     """
     value = _get(key)
     if key == _GENERIC:
@@ -136,7 +137,7 @@ def _own(key: _Key) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Api:
-    """The settings of TF32 for one operator.
+    """The settings of TF32 for one kind of operator, in torch's older and newer API.
 
     Attributes:
         get: Gets the setting by torch's older API.
@@ -192,9 +193,9 @@ class _Api:
 
 @contextmanager
 def _off_by_parent(keys: Sequence[_Key]) -> Iterator[None]:
-    """Turns TF32 off for the given keys, and for the CUDA operators that inherit their setting from the CUDA backend.
-
-    Does not change the setting of matrix products.
+    """Returns a context manager that turns TF32 off, within its block, for the given keys, and for
+    the CUDA operators that inherit their setting from the CUDA backend. The setting of matrix
+    products is not changed.
     """
     parent, matmul = _PARENTS["cuda"], _MATMUL.keys[0]
     before = {key: _own(key) for key in (parent, matmul, *keys)}

@@ -1,4 +1,6 @@
-"""Compares ways to run a program. Each run is a separate process, which records its numbers."""
+"""Runs a program in several ways, and compares the numbers of the runs. Each run is a separate
+process, which records its numbers.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,11 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class ProgramWay:
-    """A way to run a program.
+    """A way to run a program, such as without a GPU.
 
     Attributes:
         name: The name of the way.
-        variables: Environment variables of the program.
+        variables: Environment variables that the program gets, as pairs (name, value).
         float64: Whether float64 is the default type.
         deterministic: Whether torch is to use deterministic kernels only.
     """
@@ -61,14 +63,15 @@ WAYS = {
         ProgramWay("serial", (_SERIAL,)),
     )
 }
-"""Maps names to ways to run a program."""
+"""The ways to run a program, by their names."""
 
 
 def check_ways(names: Sequence[str]) -> list[ProgramWay]:
-    """Returns the ways that have the given names.
+    """Returns the ways to run a program that have the given names.
 
     Raises:
-        UsageError: One of the names is not the name of a way, or a way needs a CUDA device and there is none.
+        UsageError: One of the names is not the name of a way, or a way needs a CUDA device and
+            there is none.
     """
     for name in names:
         if name not in WAYS:
@@ -79,12 +82,12 @@ def check_ways(names: Sequence[str]) -> list[ProgramWay]:
 
 
 class Program:
-    """A program whose numbers are recorded.
+    """A program that can be run in several ways while its numbers are recorded.
 
     Args:
         command: The command line after `python`.
         most: The largest number of operators to record in each run.
-        tell: Is called before each run, with words that say which run it is.
+        tell: A function that is called before each run, with words that say which run it is.
     """
 
     def __init__(self, command: Sequence[str], most: int, tell: Tell) -> None:
@@ -120,7 +123,7 @@ class Program:
         return replace(first, errors=known)
 
     def compare(self, recorded: Recorded, way: ProgramWay) -> Row:
-        """Runs the program in a given way, and compares this run with the recorded run."""
+        """Runs the program in the given way, and compares this run with the recorded run."""
         assert recorded.errors is not None
         judge = Judge(recorded.ran, recorded.errors)
         self._tell(way.name)
@@ -135,11 +138,12 @@ class Program:
         return Row(way.name, found, kind, sentence + about_cut(recorded.ran, after))
 
     def _class_by_running(self, way: ProgramWay, errors: Errors) -> tuple[str, str] | None:
-        """Runs the program without TF32, once unchanged and once in the given way. If these two runs still differ, runs
-        the program without overlap of kernels, again once unchanged and once in the given way.
+        """Runs the program without TF32, once unchanged and once in the given way. If these two
+        runs still differ, runs the program without overlap of kernels, again once unchanged and
+        once in the given way.
 
-        Returns (kind, sentence) if the difference goes away without TF32 or without overlap. Returns None if the
-        difference remains.
+        Returns `(kind, sentence)` if the difference goes away without TF32 or without overlap.
+        Returns None if the difference remains.
         """
         if self._agree(way, errors, "without TF32", _NO_TF32):
             return "TF32", "One of them rounds factors to TF32: with NVIDIA_TF32_OVERRIDE=0 in both, all is rounding."

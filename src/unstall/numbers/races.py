@@ -1,7 +1,9 @@
-"""The races of a function: pairs of lines that use the same memory, while nothing orders the two lines.
+"""Finds the races of a function: pairs of source lines that use the same memory, while nothing
+orders the two uses.
 
-Races are found from the order that the program asks for (`blaming/races/`). So a race is found even if the results do
-not show it. A race is also found on the virtual GPU, which computes everything in order.
+Races are found from the order that the program asks for (`blaming/races/`). So a race is found even
+if the results do not show it. A race is also found on the virtual GPU, which computes everything in
+order.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from unstall.rounding.judge import Pair
 def races_of(taken: Way) -> tuple[Race, ...]:
     """Runs a function and its backward pass, and returns the races in them.
 
-    Returns () if this version of torch does not allow the search. Before the run, waits until all work on the arguments
-    is done. Reads the results after the run, on the current stream.
+    Before the run, waits until all work on the arguments is done. After the run, reads the results
+    on the current stream. Returns () if this version of torch does not allow the search.
     """
     wait_for_device()
     try:
@@ -37,8 +39,8 @@ def races_of(taken: Way) -> tuple[Race, ...]:
 
 
 def race_at(races: Sequence[Race], first: Pair | None) -> Race | None:
-    """Returns the race at the line whose result differs first. If this line has no race, returns the race that was
-    found first.
+    """Returns the race to report. It is the race at the source line of `first`, the tensor that
+    differs first. If this line has no race, it is the race that was found first.
 
     Returns None if there are no races.
     """
@@ -58,7 +60,7 @@ def about_race(race: Race | None, *, others: int, shows: bool) -> str:
     """Returns a sentence about a race.
 
     Args:
-        race: The race. None if the lines of the race are not known.
+        race: The race. None if the source lines of the race are not known.
         others: The number of other races.
         shows: Whether results differ because of the race.
     """

@@ -1,6 +1,5 @@
-"""Sentences that say why rounding explains a difference.
-
-They say which operators round, how many terms these operators add up, and how large the errors in the results become.
+"""Sentences that say why rounding explains the difference between two runs: which operators round,
+how many terms these operators add up, and how large the errors in the results become.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _MOST = 3  # kinds of sums that are named
 
 
 def named(seen: Seen) -> str:
-    """Returns the name of an operator and its line: "mm at train.py:12, backward"."""
+    """Returns the name of an operator and its source line: "mm at train.py:12, backward"."""
     place = seen.place
     if not place.file:
         return seen.name
@@ -27,7 +26,9 @@ def named(seen: Seen) -> str:
 
 
 def same_ends(found: Compared) -> str:
-    """Returns a sentence about two runs that give equal results, although the results of operators differ."""
+    """Returns a sentence about two runs whose results are equal, although operators on the way gave
+    different results.
+    """
     on_the_way = found.other_bits
     if on_the_way is None:
         return "Results have the same bits. Other operators are called on the way."
@@ -35,7 +36,8 @@ def same_ends(found: Compared) -> str:
 
 
 def first_bits(found: Compared, operators: Sequence[Seen]) -> str:
-    """Returns a sentence about the first operator whose bits differ. Call it only if rounding explains all differences.
+    """Returns a sentence about the first operator whose bits differ between two runs. Call it only
+    if rounding explains all differences.
 
     Args:
         found: The comparison of the two runs.
@@ -61,7 +63,7 @@ def first_bits(found: Compared, operators: Sequence[Seen]) -> str:
 
 
 def composed(found: Compared, operators: Sequence[Seen]) -> str:
-    """Returns sentences on how rounding errors of the function's sums add up in the function's results.
+    """Returns sentences on how the rounding errors of all sums in a function add up in its results.
 
     Returns "" if the function has no sums, or if no result differs.
 
@@ -97,7 +99,9 @@ def _sizes(end: Pair, limit: float) -> str:
 
 
 def about_cut(before: Ran, after: Ran) -> str:
-    """Returns a sentence on how many operators were compared. Returns "" if both runs were recorded to their ends."""
+    """Returns a sentence on how many operators were compared, if recording stopped before the end
+    of a run. Returns "" if both runs were recorded to their ends.
+    """
     if before.complete and after.complete:
         return ""
     count = min(len(before.operators), len(after.operators))

@@ -1,4 +1,4 @@
-"""Compares two recorded runs."""
+"""Compares the recorded numbers of two runs."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def _row(name: str, one: Recorded, other: Recorded) -> Row:
 
 
 def with_names_of(before: Ran, after: Ran) -> Ran:
-    """Returns a copy of `after` in which values have the same names as in `before`.
+    """Returns a copy of the run `after` in which values have the same names as in the run `before`.
+    A value's name contains the text of a source line, which may have changed between the runs.
 
-    Returns `after` itself if the runs have different numbers of values. A value's name contains the text of a line,
-    which may have changed between the runs.
+    Returns `after` itself if the runs have different numbers of values.
     """
     names = [[key for key in ran.ends if key[0] == "value"] for ran in (before, after)]
     if len(names[0]) != len(names[1]):

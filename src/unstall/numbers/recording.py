@@ -1,4 +1,6 @@
-"""`recording_numbers`: writes the results of operators to a file, for a comparison with another run."""
+"""`recording_numbers`: writes the results of operators to a file, so that they can be compared with
+those of another run.
+"""
 
 from __future__ import annotations
 
@@ -28,19 +30,22 @@ _LONGEST = 60  # characters of a line by which a value is called
 
 @contextmanager
 def recording_numbers(path: str | os.PathLike[str], most: int = MOST) -> Iterator[None]:
-    """Writes the results of this thread's operators to a file during a `with` block. Includes backward passes.
+    """Returns a context manager that writes the results of operators to a file. It writes those
+    that the current thread calls within the block, and those of backward passes.
 
-    The file gets 64 elements and a sum of each result. It gets 1,024 elements of each value that the block reads (for
-    example by `loss.item()`), and of each weight that the block writes. `unstall numbers A B` compares two such files.
-    One of the two files must come from `unstall numbers --record`, which also measures the effect of rounding. If
-    the program has `recording_numbers` blocks, this command records only these blocks, and does not write `path`.
+    The file gets 64 elements and a sum of each result. It gets 1,024 elements of each value that
+    the block reads (for example by `loss.item()`), and of each weight that the block writes.
+    `unstall numbers A B` compares two such files. One of the two files must come from `unstall
+    numbers --record`, which also measures the effect of rounding. If the program has
+    `recording_numbers` blocks, this command records only these blocks, and does not write `path`.
 
     Several threads may record at the same time, each to a file of its own.
 
     Args:
-        path: The file. Its name ends in `.numbers`. An earlier recording is replaced. On every rank except rank 0, the
-            rank's number is added to the name.
-        most: The largest number of operators to record. The remaining operators of the block run without recording.
+        path: The file. Its name ends in `.numbers`. An earlier recording is replaced. On every rank
+            except rank 0, the rank's number is added to the name.
+        most: The largest number of operators to record. The remaining operators of the block run
+            without recording.
 
     Raises:
         UsageError: The file cannot be written, or it would replace a file of another kind.
@@ -60,11 +65,14 @@ def recording_numbers(path: str | os.PathLike[str], most: int = MOST) -> Iterato
 
 
 _of_process: list[Recorder] = []
-"""The recorder of the whole process, under `unstall numbers`."""
+"""The recorder of the whole process, as a list of one element, if `unstall numbers` runs the
+program. An empty list if it does not.
+"""
 
 
 def record_process(recorder: Recorder) -> None:
-    """Makes `recorder` record what runs in the program's `recording_numbers` blocks.
+    """Makes `recorder` record the program's `recording_numbers` blocks, in place of the files that
+    these blocks name.
 
     The caller must have entered the context manager `recorder.watch`.
     """
@@ -72,7 +80,8 @@ def record_process(recorder: Recorder) -> None:
 
 
 def target(path: Path) -> Path:
-    """Returns the file of this rank. It is `path` on rank 0. On another rank, the file's name contains the rank.
+    """Returns the file that this rank writes: `path` on rank 0. On another rank, the name of the
+    file contains the rank.
 
     Raises:
         UsageError: The name of `path` does not end in `.numbers`.
@@ -84,14 +93,15 @@ def target(path: Path) -> Path:
 
 
 class Recorder:
-    """Writes the results of operators to a file while `watch` is entered.
+    """Writes the results of operators to a file, within the block of its context manager `watch`.
 
     Args:
         path: The file.
         most: The largest number of operators to record.
-        call: Calls each operator. None for a plain call.
+        call: A function that calls each operator. None for a plain call.
         program: The program's name, for the file.
-        when_full: Is called for each operator that is not recorded because `most` operators are recorded already.
+        when_full: A function that is called for each operator that is not recorded because `most`
+            operators are recorded already.
 
     Raises:
         UsageError: The file cannot be written.
@@ -132,10 +142,11 @@ class Recorder:
 
     @contextmanager
     def only_here(self) -> Iterator[None]:
-        """Records a `with` block. May be entered several times.
+        """Returns a context manager for a block of the program that is to be recorded. There may be
+        several such blocks.
 
-        The first block discards everything that was recorded before it. From then on, operators outside of these blocks
-        are not recorded.
+        When the first block is entered, everything that was recorded before is discarded. From then
+        on, operators outside of these blocks are not recorded.
         """
         if not self._only_blocks:
             self._only_blocks = True
@@ -151,7 +162,8 @@ class Recorder:
         return self._operators >= self._most
 
     def close(self, *, complete: bool) -> None:
-        """Completes the file. `complete` says whether the program was recorded to its end.
+        """Completes the file, and closes it. `complete` says whether the program was recorded to
+        its end.
 
         Raises:
             UsageError: The file could not be written.

@@ -1,5 +1,5 @@
-"""Runs a function in a given way. Stores elements of the function's arguments, of the results of its operators, and of
-the function's results.
+"""Runs a function in a given way (for example on another device). Stores some elements of the
+function's arguments, of the results of its operators, and of the function's results.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ def run(
     outside: Outside | None = None,
     one_at_a_time: bool = False,
 ) -> Ran:
-    """Runs a function once, and stores elements of its tensors.
+    """Runs a function once. Returns some elements of each of its tensors.
 
-    If a result needs gradients and the function has not run the backward pass itself, also runs the backward pass. The
-    gradients of the arguments are stored in both cases.
+    If a result needs gradients and the function has not run the backward pass itself, also runs the
+    backward pass. The gradients of the arguments are stored in both cases.
 
     Args:
         taken: The function, its arguments, and how the function runs.
         noise: Adds random errors to the results of operators. If None, no errors are added.
-        new: Makes a store of elements. Is called three times: for the arguments, the operators and the results.
+        new: Makes a store of elements. Is called three times: for the arguments, the operators and
+            the results.
         streams: Notes the streams on which operators run.
-        outside: Refuses two kinds of operators: those that use weights from outside of the arguments, and those that
-            change tensors from outside of the arguments.
+        outside: Refuses two kinds of operators: those that use weights from outside of the
+            arguments, and those that change tensors from outside of the arguments.
         one_at_a_time: Whether each operator waits for the device, so that streams do not overlap.
     """
     given = list(_given_of(taken))
@@ -98,8 +99,8 @@ def called(
 
 
 def _given_of(taken: Way) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields (name, tensor) for each tensor in a function's arguments, in its modules, and in the values that the
-    function holds.
+    """Yields `(name, tensor)` for each tensor in a function's arguments, in its modules, and in the
+    values that the function holds.
     """
     if taken.module is not None:
         yield from _tensors_of(taken.module, "")
@@ -121,9 +122,11 @@ def _tensors_of(module: torch.nn.Module, before: str) -> Iterator[tuple[str, tor
 
 
 def _gradient(of: torch.Tensor, part: tuple[int, int] | None) -> torch.Tensor:
-    """Returns a random gradient that depends only on the result's shape, not on its type and device.
+    """Returns a random gradient for the result `of`. It depends only on the result's shape, not on
+    its type and device.
 
-    If the function runs only a part of a batch, makes the gradient of the whole batch, and returns this part's rows.
+    If the function runs only a part of a batch, makes the gradient of the whole batch, and returns
+    the rows of this part.
     """
     chance = torch.Generator("cpu").manual_seed(_SEED)
     shape = tuple(of.shape)

@@ -1,4 +1,6 @@
-"""Finds the streams on which operators run. Can make each operator wait for the device."""
+"""Finds the streams on which the operators of a function run. Can make each operator wait for the
+device.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ _COPIES = ("aten::copy_", "aten::_to_copy", "aten::_foreach_copy_")
 
 
 class Streams:
-    """The streams on which operators of CUDA tensors ran. The host counts as a stream if a copy ran asynchronously to
-    the host.
+    """The streams on which operators on CUDA tensors ran. The host counts as one of these streams
+    if a copy ran asynchronously to the host.
     """
 
     def __init__(self) -> None:
@@ -24,12 +26,12 @@ class Streams:
 
     @property
     def several(self) -> bool:
-        """Whether some work could overlap with other work. If so, there may be races."""
+        """Whether some work could overlap with other work. If it could, there may be races."""
         return len(self._seen) > 1
 
     @property
     def any(self) -> bool:
-        """Whether a CUDA tensor was seen."""
+        """Whether an operator had a CUDA tensor."""
         return bool(self._seen)
 
     def noting(self, call: Call) -> Call:
@@ -50,7 +52,9 @@ class Streams:
 
 
 def one_by_one(call: Call) -> Call:
-    """Returns a function that calls operators by `call`, and waits for the device before and after each operator."""
+    """Returns a function that calls an operator by `call`, and that waits for the device before and
+    after the call.
+    """
 
     def waits(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         wait_for_device()
@@ -62,7 +66,9 @@ def one_by_one(call: Call) -> Call:
 
 
 def wait_for_device() -> None:
-    """Waits for all devices that the program uses. Does nothing during the capture of a CUDA graph."""
+    """Waits until all devices that the program uses have done their work. Does nothing during the
+    capture of a CUDA graph.
+    """
     if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
         count = torch.cuda.device_count()
         for device in range(count):

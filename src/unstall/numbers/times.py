@@ -1,4 +1,6 @@
-"""Measures how long a function takes in two settings of torch, in alternating runs."""
+"""Measures how much longer a function takes in one setting of torch than in another. Runs in the
+two settings alternate.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,14 @@ Setting: TypeAlias = Callable[[], AbstractContextManager[None]]
 def cost_of(takes: str, way: Callable[[], Way], usual: Setting, other: Setting) -> str:
     """Measures a function in two settings of torch, and returns a sentence about the times.
 
-    An example of the sentence is "Turning it off takes 1.8 times as long: 2.1 → 3.8 ms (median of 7)." Returns "" if
-    the measurement would take more than about two seconds.
+    An example of the sentence is "Turning it off takes 1.8 times as long: 2.1 → 3.8 ms (median of
+    7)." Returns "" if the measurement would take more than about two seconds.
 
     Args:
         takes: The beginning of the sentence, such as "Turning it off takes".
-        way: Prepares the function, anew for each setting.
-        usual: Enters the usual setting.
-        other: Enters the other setting.
+        way: Prepares the function. It is called anew for each setting.
+        usual: Returns a context manager. The usual setting is in force within its block.
+        other: Returns a context manager. The other setting is in force within its block.
     """
     times = _in_turn([(usual, way()), (other, way())])
     if times is None:
@@ -39,7 +41,9 @@ def cost_of(takes: str, way: Callable[[], Way], usual: Setting, other: Setting) 
 
 
 def _in_turn(cases: Sequence[tuple[Setting, Way]]) -> list[list[float]] | None:
-    """Returns the times of all rounds in ms, one list per setting. Returns None if three rounds would take too long."""
+    """Runs the function in each setting in turn, for several rounds. Returns the times in ms, one
+    list per setting. Returns None if three rounds would take too long.
+    """
     began = time.perf_counter()
     for setting, taken in cases:  # warm-up
         with setting():
@@ -60,7 +64,9 @@ def _in_turn(cases: Sequence[tuple[Setting, Way]]) -> list[list[float]] | None:
 
 
 def _ms(taken: Way) -> float:
-    """Returns the time in ms of a call and its backward pass, up to the end of their work on the device."""
+    """Returns the time in ms of a call of the function and its backward pass, up to the end of
+    their work on the device.
+    """
     wait_for_device()
     if not torch.cuda.is_initialized():
         began = time.perf_counter()

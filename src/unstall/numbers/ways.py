@@ -1,4 +1,6 @@
-"""The ways in which a function can be run: on another device, in another type, in parts, as a graph, compiled."""
+"""The ways in which a function can be run: on another device, in another type, in parts, as a CUDA
+graph, or compiled.
+"""
 
 from __future__ import annotations
 
@@ -28,18 +30,20 @@ _WIDER = {torch.float64: torch.complex128}
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to run a function.
+    """A way to run a function, such as on another device.
 
     Attributes:
         name: The name of the way, as the user writes it.
         fn: The function to call. If it holds modules or tensors, these are copies.
         inputs: Copies of the arguments. The user's arguments keep their values and gradients.
-        module: The module, if `fn` is a module or a method of a module. Otherwise None.
-        operators: Whether the function's own operators run. Graphs and compiled functions call other operators.
+        module: The module, if `fn` is a module or a method of a module; None if it is not.
+        operators: Whether the function's own operators run. Graphs and compiled functions call
+            other operators.
         dtype: The default type during the run. If None, the default type is not changed.
-        call: Calls each operator. None for a plain call.
+        call: A function that calls each operator. None for a plain call.
         one_at_a_time: Whether each operator waits for the device.
-        part: (number of samples that run, number of samples in the batch). None if the whole batch runs.
+        part: (number of samples that run, number of samples in the batch). None if the whole batch
+            runs.
     """
 
     name: str
@@ -54,7 +58,9 @@ class Way:
 
     @property
     def held(self) -> tuple[object, ...]:
-        """The values that a partial function or a callable object holds, as copies."""
+        """The values that `fn` holds, if it is a partial function or a callable object. They are
+        copies.
+        """
         fn = self.fn
         if isinstance(fn, partial):
             return (*fn.args, *fn.keywords.values())
@@ -64,7 +70,9 @@ class Way:
 
     @staticmethod
     def modules_in(value: object) -> list[torch.nn.Module]:
-        """Returns the modules in an argument: the argument itself, or the modules in a container."""
+        """Returns the modules in `value`, an argument: the argument itself if it is a module, or
+        the modules in it if it is a container.
+        """
         if isinstance(value, torch.nn.Module):
             return [value]
         values = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
@@ -72,10 +80,10 @@ class Way:
 
     @contextmanager
     def around(self, watch: Operators | None) -> Iterator[None]:
-        """Returns a context manager. To run in this way, the function must be called in a `with` block of this context
-        manager.
+        """Returns a context manager. To run the function in this way, call it within the block of
+        this context manager.
 
-        `watch` observes the operators in the block.
+        `watch` observes the operators in the block. None if no one needs to observe them.
         """
         usual = torch.get_default_dtype()
         torch.set_default_dtype(self.dtype or usual)
@@ -91,8 +99,10 @@ class Way:
 
 
 def check(which: str | Function) -> None:
-    """Raises UsageError if no way to run a function has the name `which`, or if the way is not possible on this
-    machine.
+    """Checks that a function can be run in the way with the name `which`.
+
+    Raises:
+        UsageError: There is no way with this name, or the way is not possible on this machine.
     """
     if callable(which):
         return
@@ -105,7 +115,8 @@ def check(which: str | Function) -> None:
 
 
 def way(which: str | Function, fn: Function, inputs: Sequence[object]) -> Way:
-    """Returns the way with the name `which`. If `which` is a function, returns a way that runs `which` instead of `fn`.
+    """Returns the way with the name `which` to run `fn`. If `which` is a function, returns a way
+    that runs `which` instead of `fn`.
 
     Raises:
         UsageError: There is no such way, or the way is not possible on this machine.
@@ -142,7 +153,8 @@ def as_given(fn: Function, inputs: Sequence[object]) -> Way:
     """Returns the way in which the user runs the function, but without torch.compile.
 
     Raises:
-        UsageError: The function uses modules or weights that are not among its arguments. They cannot be copied.
+        UsageError: The function uses modules or weights that are not among its arguments. They
+            cannot be copied.
     """
     fn = _eager(fn)
     for name, value in _used_by(fn):
@@ -154,8 +166,8 @@ def as_given(fn: Function, inputs: Sequence[object]) -> Way:
 
 
 def _used_by(fn: Function) -> Iterator[tuple[str, object]]:
-    """A function may use variables from outside: global variables, and variables of enclosing functions. Yields
-    (name, value) for each of these variables.
+    """Yields `(name, value)` for each variable from outside that `fn` uses: global variables, and
+    variables of enclosing functions.
     """
     if isinstance(fn, FunctionType):
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
@@ -172,11 +184,19 @@ def _copies(
 ) -> tuple[Function, tuple[object, ...], torch.nn.Module | None]:
     """Returns copies of a function and its arguments.
 
-    The function and its arguments are copied in one step. So an object that several of them share is copied only once.
+    The function and its arguments are copied in one step. So an object that several of them share
+    is copied only once.
+
+    Args:
+        fn: The function.
+        inputs: The arguments.
+        device: The device to which tensors are moved; None if they stay on their devices.
+        dtype: The type to which floating-point tensors are converted; None if they keep their
+            types.
 
     Returns:
-        (function, arguments, module). `module` is the copied module if the function is a module or a method of a
-        module, otherwise None.
+        `(function, arguments, module)`. `module` is the copied module if the function is a module
+        or a method of a module, and None if it is not.
     """
     is_plain = isinstance(fn, FunctionType | BuiltinFunctionType)
     owner: Any = fn.__self__ if isinstance(fn, MethodType) else None if is_plain else fn
@@ -228,7 +248,9 @@ def _batch_of(inputs: Sequence[object]) -> int:
 
 
 def _part(value: object, batch: int, of: slice) -> object:
-    """Takes a slice of the batch in an argument. Returns the argument unchanged if it has no batch."""
+    """Returns the slice `of` of the argument `value` along the batch dimension. Returns the
+    argument unchanged if it has no batch of the size `batch`.
+    """
     if isinstance(value, torch.nn.Module):
         return value
     return map_tensors(value, lambda each: each[of] if each.dim() and len(each) == batch else each)
@@ -256,7 +278,7 @@ def _in_halves(fn: Function, inputs: Sequence[object]) -> Function:
 
 
 def numbers_in(value: object) -> list[torch.Tensor]:
-    """Returns the Python numbers in nested containers, as tensors."""
+    """Returns the Python numbers in `value`, also those in nested containers, as tensors."""
     numbers = (each for each in tree_leaves(value) if isinstance(each, int | float))
     return [torch.tensor(float(each), dtype=torch.float64, device="cpu") for each in numbers]
 

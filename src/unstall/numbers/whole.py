@@ -1,6 +1,7 @@
-"""Runs a function again in two ways, and finds the pattern of the first tensor that differs between them.
+"""Runs a function again in two ways (for example on two devices), and finds the pattern by which
+the first tensor that differs does so.
 
-These runs store whole tensors.
+These runs store whole tensors, and not only some of their elements.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ _ADDED = 3  # operators of one way only that are looked at
 _SAME = 0.01  # by the difference between the ways, how much a run may differ from the one before
 
 Key: TypeAlias = tuple[str, str | int]
-"""Identifies a tensor of a run: (kind, name), or ("operator", number) for an operator's result."""
+"""Identifies a tensor of a run: (kind, name), or ("operator", number) for the result of the
+operator with this number.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Two runs, and their comparison."""
+    """Two runs of a function, and their comparison."""
 
     before: Ran
     after: Ran
@@ -40,18 +43,19 @@ class Runs:
 
 
 def pattern_at(runs: Runs, base: Callable[[], Way], other: Callable[[], Way]) -> Pattern | None:
-    """Returns the pattern of the first tensor that differs between two ways. Returns None if no pattern explains the
-    difference.
+    """Returns the pattern by which the first tensor that differs between two ways of running a
+    function does so. Returns None if no pattern explains the difference.
 
-    Both ways run again to get the whole tensor. If the tensor has no pattern, the cause may be an earlier operator that
-    `other` calls and `base` does not call. The operator's result is compared with the last tensors on which both ways
-    still agree. If there is a pattern between the result and one of these tensors, the pattern is checked: `base` runs
-    once more, with the operator's result in place of this tensor. The pattern is returned only if the check succeeds.
+    Both ways run again to get the whole tensor. If the tensor has no pattern, the cause may be an
+    earlier operator that only the second way calls. Its result is then compared with the last
+    tensors on which both ways still agree. If there is a pattern between the result and one of
+    these tensors, the pattern is checked: the first way runs once more, with this result in place
+    of that tensor. The pattern is returned only if the run then gives what the second way gives.
 
     Args:
         runs: The two runs, and their comparison.
-        base: Prepares the first way, anew for each run.
-        other: Prepares the second way, anew for each run.
+        base: Prepares the first way. It is called anew for each run.
+        other: Prepares the second way. It is called anew for each run.
     """
     first = runs.found.first
     if first is None or first.before is None or first.after is None or first.before.shape != first.after.shape:
@@ -91,7 +95,9 @@ def _agreeing(runs: Runs) -> list[Key]:
 
 
 def _cause(seen: Seen, one: Tensor | None, other: Tensor | None) -> Pattern | None:
-    """Returns the pattern by which an operator's result `other` differs from the tensor `one`, or None."""
+    """Returns the pattern by which an operator's result `other` differs from the tensor `one`.
+    Returns None if there is none, or if a tensor is None.
+    """
     if one is None or other is None or _is_cut(seen) or one.numel() != other.numel():
         return None
     return pattern_of(one.reshape(other.shape), other, torch.zeros(()).expand(other.shape))
@@ -104,10 +110,11 @@ def _key(ran: Ran, seen: Seen) -> Key:
 
 
 def tells_factor(found: Compared) -> bool:
-    """Returns whether `pattern_at` can see that one tensor is a multiple of the other. For example, one may be twice as
-    large as the other.
+    """Returns whether `pattern_at` can see that a tensor of one run is a multiple of the same
+    tensor of the other run, such as twice as large.
 
-    `pattern_at` can see it if the tensors have enough elements, and are small enough to be stored whole.
+    `pattern_at` can see it if the tensors have enough elements, and are small enough to be stored
+    whole.
     """
     first = (found.first.before, found.first.after) if found.first is not None else ()
     at = [each for each in (*first, *found.added) if each is not None]
@@ -119,10 +126,10 @@ def _is_cut(seen: Seen) -> bool:
 
 
 def _near(values: Tensor, pair: Pair, limit: float) -> Tensor:
-    """Returns how much rounding may change each element.
+    """Returns how much rounding may change each element of `values`.
 
-    The amount is proportional to the element's size. An element below the usual size gets the amount for the usual
-    size.
+    The amount is proportional to the element's size. An element below the usual size gets the
+    amount for the usual size.
     """
     sizes = values.abs().double() / pair.size if pair.size else torch.zeros(values.shape, dtype=torch.float64)
     return torch.where(sizes.isfinite(), sizes, 1.0).clamp(min=1.0) * (limit * pair.rounding)
