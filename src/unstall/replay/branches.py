@@ -1,8 +1,10 @@
-"""Infers the edges between the branches of a CUDA graph whose ops run on several streams.
+"""Infers which ops of a CUDA graph waited for each other, if the graph's ops run on several streams
+(its branches).
 
-A trace has the streams and times of a graph's ops, but not the graph's edges. Usually an op starts a typical gap after
-the previous op on its stream. If an op started later, it is assumed to have waited for an op of another branch. Of all
-ops of other branches, this is the op that ended last before the waiting op started.
+A trace has the streams and times of a graph's ops, but not the graph's edges. Usually an op starts
+a typical gap after the previous op on its stream. If an op started later, it is assumed to have
+waited for an op of another branch. Of all ops of other branches, this is the op that ended last
+before the waiting op started.
 """
 
 from __future__ import annotations
@@ -21,12 +23,20 @@ _MOST = 0.9  # of gaps; larger ones had another cause
 
 
 def launched_on(launch: I64, thread: I64, stream: I32) -> I32:
-    """Returns, for each op, the stream argument of its launch call, as a row of `Streams`.
+    """Returns, for each op, the stream on which its call launched it, as a row of
+    `timeline.streams`.
 
-    The ops are in launch order. A trace does not have the stream argument of a graph launch, and a CUDA graph may run
-    its ops on additional streams. So the argument is inferred. Of the streams on which the graph ran, the argument is
-    the stream that most ops of other calls use. If no other call uses one of these streams, the argument is the stream
-    of the thread's previous call. If there is no previous call, the argument is the stream of the thread's next call.
+    A CUDA graph may run its ops on more streams than the one on which it was launched, and a trace
+    does not say which one that was. So it is inferred. It is one of the streams on which the graph
+    ran: the one that most ops of other calls use. If no other call uses one of these streams, it is
+    the stream of the thread's previous call. If there is no previous call, it is the stream of the
+    thread's next call.
+
+    Args:
+        launch: The call that launched each op, as a row of `timeline.host`; -1 if it is not known.
+            Ops are in launch order.
+        thread: The thread of each op's call.
+        stream: The stream on which each op ran, as a row of `timeline.streams`.
     """
     several = _on_several_streams(launch, stream)
     result = stream.copy()
@@ -49,10 +59,12 @@ def launched_on(launch: I64, thread: I64, stream: I32) -> I32:
 
 
 def by_stream(stream: I32, on: I32) -> Iterator[tuple[int, I64]]:
-    """Yields (stream, ops in launch order) for each stream.
+    """Yields `(stream, ops)` for each stream. `ops` are the indices of ops in launch order: those
+    that ran on this stream, and all ops of the CUDA graphs that were launched on this stream.
 
-    The ops of a stream are the ops that ran on this stream, and all ops of the graphs that were launched on this
-    stream.
+    Args:
+        stream: The stream on which each op ran.
+        on: The stream on which each op was launched.
     """
     away = np.flatnonzero(on != stream)
     rows = np.concatenate((np.arange(len(stream)), away))
@@ -61,20 +73,38 @@ def by_stream(stream: I32, on: I32) -> Iterator[tuple[int, I64]]:
 
 
 def roots(launch: I64, previous: I64, beside: I64, follows: Bool) -> Bool:
-    """Returns a mask of the ops that begin a branch of their graph. These ops wait for no other op of the graph."""
+    """Returns a mask of the ops that begin a branch of their CUDA graph. These ops wait for no
+    other op of the graph.
+
+    Args:
+        launch: The call that launched each op; -1 if it is not known. Ops are in launch order.
+        previous: The op before each op on its stream, or -1.
+        beside: For each op, the op on another stream of the graph that ended last before it began,
+            or -1.
+        follows: Whether an op is not the first op of its launch.
+    """
     chosen: Bool = follows & (beside < 0) & ((previous < 0) | (launch[previous] != launch))
     return chosen
 
 
 def first_of(follows: Bool) -> I64:
-    """Returns, for each op, the index of the first op of its launch."""
+    """Returns, for each op, the index of the first op of its launch. `follows` says for each op, in
+    launch order, whether it is another op of the same launch as the op before it.
+    """
     return np.maximum.accumulate(np.where(follows, 0, np.arange(len(follows))))
 
 
 def ended_last(launch: I64, stream: I32, start: I64, end: I64) -> I64:
-    """Returns, for each op A, an op B. B is on another stream, is of A's launch, and ended last before A began.
+    """Returns, for each op A, the op B of the same launch that ran on another stream and ended last
+    before A began.
 
-    The result is -1 if there is no such op B. The result is also -1 if A has no launch (`launch` is -1).
+    The result is -1 if there is no such op B, or if the launch of A is not known.
+
+    Args:
+        launch: The call that launched each op; -1 if it is not known.
+        stream: The stream on which each op ran.
+        start: The start of each op, in ns.
+        end: The end of each op, in ns.
     """
     found = np.full(len(launch), -1, dtype=np.int64)
     rows = np.flatnonzero(_on_several_streams(launch, stream))
@@ -112,7 +142,8 @@ def _on_several_streams(launch: I64, stream: I32) -> Bool:
 
 
 def spread(off: I64) -> int:
-    """Returns by how many ns a gap may differ from its usual length and still count as usual.
+    """Returns by how many ns the gap between two ops may differ from its usual length and still
+    count as usual.
 
     `off` has the measured differences between gaps and their usual length, in ns.
     """
@@ -120,15 +151,24 @@ def spread(off: I64) -> int:
 
 
 def joins(launch: I64, previous: I64, after: I32, start: I64, end: I64) -> tuple[I64, I64]:
-    """Returns joins of graph branches that caused no visible delay.
+    """Returns the joins of branches of CUDA graphs that caused no visible delay.
 
-    A branch that ended early delays no op, so its join is not visible in the times. The join is inferred in one case:
-    the op after the branch, on the same stream, waited for an op X of another stream, and X began after the branch had
-    ended. X is then assumed to have waited for the end of the branch. If several branches join at X, only the branch
-    that ended last is returned.
+    At a join, an op waits for the end of another branch. A branch that ended early delays no op, so
+    its join is not visible in the times. The join is inferred in one case: the op after the branch,
+    on the same stream, waited for an op X of another stream, and X began after the branch had
+    ended. X is then assumed to have waited for the end of the branch. If several branches join at
+    X, only the branch that ended last is returned.
+
+    Args:
+        launch: The call that launched each op; -1 if it is not known.
+        previous: The op before each op on its stream, or -1.
+        after: For each op, the op of another stream for which it waited, or -1.
+        start: The start of each op, in ns.
+        end: The end of each op, in ns.
 
     Returns:
-        (ops, ends of branches), two columns of indices: an op X, and the last op of the branch for which X waited.
+        `(ops, ends)`, two columns of indices: an op X, and the last op of the branch for which X
+        waited.
     """
     opens = np.flatnonzero((after >= 0) & (previous >= 0) & (launch >= 0))
     fork, branch = after[opens].astype(np.int64), previous[opens]

@@ -1,9 +1,9 @@
-"""Builds a `Program` from a `Timeline`. The program has instructions for every call, and dependencies for every device
-op.
+"""Builds a `Program` from a `Timeline`: instructions for the calls of the host, and dependencies
+for the ops of the device.
 
-A program has no recorded start times of the device. It has typical delays for each kind of call and each stream. The
-delays are learned from ops and waits whose delay has a single cause. So if a replay reproduces the recorded times, the
-model is right.
+A program has no recorded start times of the device. It has typical delays for each kind of call and
+each stream. The delays are learned from ops and waits whose delay has a single cause. So if a
+replay reproduces the recorded times, the model is right.
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ _MOST_NS = 1 << 57  # four years: it can be replayed many times before a time ov
 
 
 def build(timeline: Timeline, step_starts: I64, step_ends: I64) -> Program:
-    """Builds the program of a run. A program has instructions with dependencies, and can be replayed.
+    """Returns the program of a run: instructions with dependencies, which can be replayed.
 
-    `step_starts` and `step_ends` are host times in ns, ascending.
+    Args:
+        timeline: The run.
+        step_starts: The time at which the host begins each step, in ns, ascending.
+        step_ends: The time at which the host ends each step, in ns, ascending.
     """
     timeline = _with_a_host(timeline)
     host = timeline.host
@@ -49,7 +52,9 @@ def build(timeline: Timeline, step_starts: I64, step_ends: I64) -> Program:
 
 
 def _with_a_host(timeline: Timeline) -> Timeline:
-    """Adds a dummy host event if the timeline has no host event, so that indexing by host rows works."""
+    """Adds a dummy host event if the timeline has no host event, so that `timeline.host` has a row
+    to index.
+    """
     if len(timeline.host):
         return timeline
     columns = {column.name: getattr(timeline.host, column.name).dtype for column in fields(timeline.host)}
@@ -163,7 +168,9 @@ def _assemble(
 
 
 def _notes(timeline: Timeline, queue: Queued, across: Order, part_of: I32, joins: int) -> tuple[str, ...]:
-    """Returns notes for the report. Each note says what the trace lacks and what the replay assumes instead."""
+    """Returns notes for the report. Each says something that the trace lacks, and what the replay
+    assumes instead.
+    """
     follows, orphans = int((across.after >= 0).sum()), int((queue.orphan & (queue.launch >= 0)).sum())
     waits = timeline.waits
     events = (waits.kind == WaitKind.EVENT) | (waits.kind == WaitKind.STREAM_EVENT)
@@ -200,7 +207,9 @@ def _bounded(program: Program) -> Program:
 
 
 def _main_thread(timeline: Timeline, starts: I64, rows: I64) -> int:
-    """Returns the thread that runs the steps. It is the thread with the most instructions."""
+    """Returns the thread that runs the steps. It is the thread with the most instructions within
+    the steps.
+    """
     known = rows[rows >= 0]
     parts = [
         (-len(mine), int(timeline.host.start[known[mine]].min()), thread)

@@ -1,6 +1,5 @@
-"""Instructions for calls that launch ops, and for calls that free device memory.
-
-Calls that free memory wait for the whole device.
+"""Makes the instructions of calls that launch ops, and of calls that free device memory. Calls that
+free memory wait for the whole device.
 """
 
 from __future__ import annotations
@@ -17,15 +16,17 @@ from unstall.timeline.columns import Bool, HostKind, Timeline
 from unstall.timeline.grouping import groups
 
 LAUNCH_NS = 5_000
-"""Length in ns of a recorded launch call that does not wait for room in the launch queue (H200, CUDA 13)."""
+"""Length in ns of a launch call in a recording, if the call does not wait for room in the launch
+queue (H200, CUDA 13).
+"""
 
 _SURELY_ROOM = 256  # launches outstanding
 _LONG_CALL = 5  # times the usual length: such a call waited for room in the launch queue
 
 
 def find_capacity(timeline: Timeline, queue: Queued) -> tuple[int, Bool]:
-    """Returns the capacity of a stream's launch queue, and a mask of the ops whose launch waited for room in this
-    queue.
+    """Returns `(capacity, full)`: how many launches a stream's launch queue can hold, and a mask of
+    the ops whose launch waited for room in this queue.
     """
     host = timeline.host
     full = np.zeros(len(queue), dtype=np.bool_)
@@ -54,8 +55,8 @@ def find_capacity(timeline: Timeline, queue: Queued) -> tuple[int, Bool]:
 def launches(timeline: Timeline, queue: Queued, full: Bool) -> list[InstructionRows]:
     """Returns the instructions of every launch.
 
-    A launch that blocks the host has a second instruction for the wait. If the ops of a launch may begin before the
-    call returns, the launch has a second instruction for the rest of the call.
+    A launch that blocks the host has a second instruction for the wait. If the ops of a launch may
+    begin before the call returns, the launch has a second instruction for the rest of the call.
 
     Args:
         timeline: The run.

@@ -1,4 +1,4 @@
-"""Learns typical delays of a device from a run."""
+"""Learns typical delays of a device from a recorded run."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ _TRIMMED = 10  # one in this many values is dropped at either end
 
 
 def learn(keys: Sequence[I64 | I32], known: Bool, values: I64, default: int) -> I64:
-    """Returns a typical value for every row. It is learned from similar rows whose value is known.
+    """Returns a typical value for every row of a table. It is learned from similar rows whose value
+    is known.
 
-    Two rows are similar if they have the same key: the same number in a column of `keys`. The typical value is the mean
-    of the middle 80 % of the known values of similar rows. So sums of many typical values are accurate, and outliers
-    are ignored.
+    Two rows are similar if they have the same key: the same number in a column of `keys`. The
+    typical value is the mean of the middle 80 % of the known values of similar rows. So sums of
+    many typical values are accurate, and outliers are ignored.
 
     Args:
-        keys: Columns of keys, the most specific first. A row uses the first column in which at least 3 known rows have
-            the row's key. If no column has 3 such rows, the row gets the median of all known values.
+        keys: Columns of keys, the most specific first. A row uses the first column in which at
+            least 3 known rows have the row's key. If no column has 3 such rows, the row gets the
+            median of all known values.
         known: A mask of the rows whose value is known.
-        values: The values.
+        values: The value of each row. Only the known ones are used.
         default: The typical value of every row if no row is known.
     """
     whole = int(np.median(values[known])) if known.any() else default

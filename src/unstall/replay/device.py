@@ -1,4 +1,4 @@
-"""Device ops in launch order, each with its typical delays."""
+"""Sorts the ops of the device into launch order, and finds the typical delays of each op."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from unstall.timeline.grouping import groups, union
 LATENCY_NS = 2_000
 """Time in ns from the end of a launch call to the start of its op on an idle stream (H200, CUDA 13)."""
 GAP_NS = 1_000
-"""Time in ns between two ops of one stream if the second op was launched long before its start (H200, CUDA 13)."""
+"""Time in ns between two ops that follow each other on a stream, if the second was launched long
+before it started (H200, CUDA 13).
+"""
 
 _STAGED_AT_ONCE_BYTES = 64 << 10  # the launch queue takes smaller uploads: CUDA, "API synchronization behavior"
 _STAGED_NS = 50_000  # a call that staged a copy may return this long before the copy's recorded end
@@ -34,7 +36,9 @@ _ENGINES = {CopyDirection.HOST_TO_DEVICE: 0, CopyDirection.DEVICE_TO_HOST: 1}
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Queued:
-    """Device ops in launch order, one row for each op. Times are in ns. An index of an op is a row of this table."""
+    """The ops of the device in launch order, one row for each op. Times are in ns. The index of an
+    op is its row in this table.
+    """
 
     row: I64
     launch: I64  # host row of its call, else of the last known call of its stream, else -1
@@ -66,8 +70,8 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
 
     Args:
         timeline: The run.
-        held: A mask of the rows of `Host` that make a stream wait for an event. Delays are not learned from the first
-            launch on the stream after the wait.
+        held: A mask of the rows of `timeline.host` that make a stream wait for an event. Delays are
+            not learned from the first launch on the stream after such a wait.
     """
     host, device = timeline.host, timeline.device
     skew_ns = max(_SKEW_NS, clock_skew(timeline))
@@ -188,9 +192,11 @@ def _take_turns(timeline: Timeline, row: I64) -> Bool:
 
 
 def _in_order(engine: I32, start: I64) -> I32:
-    """Sets the engine to -1 for each op A that started later than an op B, although B was launched after A.
+    """Sets the engine to -1 for each op A that started later than an op B, although B was launched
+    after A.
 
-    Such an op A did not use an engine: an engine, such as a copy engine, would have run A before B.
+    Such an op A did not use an engine: an engine (a part of the device that runs one op at a time,
+    such as a copy engine) would have run A before B.
     """
     result = engine.copy()
     for number, mine in groups(engine):
@@ -220,9 +226,11 @@ def _blocks(timeline: Timeline, launch: I64, row: I64, skew_ns: int) -> Bool:
 
 
 def engines(timeline: Timeline) -> int:
-    """Returns the number of engines of all devices.
+    """Returns the number of engines of all devices. An engine is a part of a device that runs its
+    ops in the order in which they were launched.
 
-    A device has one engine for each of two copy directions, and one engine for kernels that must not overlap.
+    A device has one engine for each of two copy directions, and one engine for kernels that must
+    not overlap.
     """
     return (len(_ENGINES) + 1) * len(np.unique(timeline.streams.device))
 
@@ -257,9 +265,8 @@ def _begun(timeline: Timeline, launch: I64) -> I64:
 
 
 def _sort(timeline: Timeline) -> I64:
-    """Returns a number below 63 for each device op.
-
-    The number encodes the op's kind, the copy direction, and the kind of host memory.
+    """Returns a number below 63 for each device op. It stands for the op's kind, the copy
+    direction, and the kind of host memory.
     """
     device = timeline.device
     sort: I64 = (device.kind.astype(np.int64) * 6 + device.direction) * 3 + device.host_memory

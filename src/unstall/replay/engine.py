@@ -1,4 +1,6 @@
-"""Replays programs with the C engine if it was built, otherwise with the reference implementation in Python."""
+"""Replays a program with the engine in C if it was built, and with the reference implementation in
+Python if it was not.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,20 @@ except ImportError:
 
 
 def replay(program: Program) -> Replayed:
-    """Returns the start and end of every instruction and every op of a program; see `interpreter.replay`.
+    """Replays a program: returns the start and end of every instruction and every op; see
+    `interpreter.replay`.
 
     Raises:
         ValueError: The program is invalid.
-        UsageError: UNSTALL_ENGINE names an engine that is not available.
+        UsageError: The environment variable UNSTALL_ENGINE names an engine that is not available.
     """
     return ENGINES[name()](program)
 
 
 def name() -> str:
-    """Returns the engine in use: "c" or "python". The environment variable UNSTALL_ENGINE can force one of the two."""
+    """Returns the name of the engine that replays programs: "c" or "python". The environment
+    variable UNSTALL_ENGINE can force one of the two.
+    """
     asked = os.environ.get("UNSTALL_ENGINE", "")
     if asked == "c" and asked not in ENGINES:
         raise UsageError(
@@ -43,17 +48,22 @@ def name() -> str:
 
 
 def begin(capacity: int, *, fills_gaps: bool = False) -> Resumable:
-    """Begins a replay that receives a program part by part; see `interpreter.Replay`.
+    """Begins a replay that gets its program part by part; see `interpreter.Replay`.
+
+    Args:
+        capacity: How many launches a stream's launch queue can hold.
+        fills_gaps: Whether a part of the device runs a later op while an earlier one cannot begin
+            yet.
 
     Raises:
         ValueError: `capacity` is invalid.
-        UsageError: UNSTALL_ENGINE names an engine that is not available.
+        UsageError: The environment variable UNSTALL_ENGINE names an engine that is not available.
     """
     return RESUMABLE[name()](capacity, fills_gaps)
 
 
 class Resumable(Protocol):
-    """The methods of `interpreter.Replay`, which replays a program part by part."""
+    """A replay that gets its program part by part. It has the methods of `interpreter.Replay`."""
 
     def feed(self, program: Program) -> Replayed: ...
     def clock(self, thread: int) -> int: ...
@@ -115,10 +125,14 @@ ENGINES: dict[str, Callable[[Program], Replayed]] = {
     **({"c": _replay_in_c} if _engine else {}),
     "python": interpreter.replay,
 }
-"""The available engines, the preferred one first."""
+"""The engines that are available in this process, by name, the preferred one first. Each is a
+function that replays a program.
+"""
 
 RESUMABLE: dict[str, Callable[[int, bool], Resumable]] = {
     **({"c": _ReplayInC} if _engine else {}),
     "python": interpreter.Replay,
 }
-"""The available engines that replay a program part by part, the preferred one first."""
+"""The engines, by name, that can replay a program part by part, the preferred one first. Each is a
+function that begins such a replay.
+"""

@@ -1,4 +1,8 @@
-"""The replay engine in Python: the reference implementation of `_engine.c`."""
+"""Replays programs in Python: the reference implementation of the engine in `_engine.c`.
+
+In this module, an engine of a device is a part of it that ops use, such as the multiprocessors or a
+copy engine.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +16,18 @@ from unstall.replay.program import WHOLE, Code, Program, Replayed
 from unstall.replay.validate import MOST_NS, Before, check
 
 SPANS = 128
-"""Largest number of time spans for which a replay with `fills_gaps` stores the use of an engine."""
+"""The largest number of spans of time for which a replay with `fills_gaps` remembers how much of an
+engine is in use.
+"""
 
 
 def replay(program: Program) -> Replayed:
-    """Returns the start and end of every instruction and every op of a program.
+    """Replays a program: returns the start and end of every instruction and every op.
 
-    An op starts as soon as five conditions are met. The op's launch has arrived. The previous op on the op's stream has
-    ended, and then `gap` has passed. The events for which the op's stream waits have completed. The op `after` has
-    ended, and then `lag` has passed. The op's engine is free. (`gap`, `after` and `lag` are columns of `program.Ops`.)
+    An op starts as soon as five conditions are met. The op's launch has arrived. The previous op on
+    the op's stream has ended, and then `gap` has passed. The events for which the op's stream waits
+    have completed. The op `after` has ended, and then `lag` has passed. The op's engine (the part
+    of the device that it uses) is free. `gap`, `after` and `lag` are columns of `program.Ops`.
     Streams, engines and threads work in program order.
 
     Raises:
@@ -30,22 +37,25 @@ def replay(program: Program) -> Replayed:
 
 
 class Replay:
-    """Replays a program part by part. The times are the same as in one replay of the whole program.
+    """A replay that gets its program part by part. The times are the same as in one replay of the
+    whole program.
 
-    In each part, the indices in `target` and `after` count from the beginning of the first part. The indices in the
-    column `ops` of `Instructions` count from the beginning of the current part. A part has all streams, threads and
-    engines of the earlier parts, and may add new ones.
+    In each part, the indices in the columns `target` and `after` count from the beginning of the
+    first part. The indices in the column `ops` of `Instructions` count from the beginning of the
+    current part. A part has all streams, threads and engines (parts of a device that ops use) of
+    the earlier parts, and may add new ones.
     """
 
     def __init__(self, capacity: int, fills_gaps: bool = False) -> None:
         """Begins a replay.
 
         Args:
-            capacity: How many launches a stream can have outstanding.
-            fills_gaps: Whether an engine runs an op as soon as the engine has room, even if an op that was launched
-                earlier still waits. With this option, if one op takes longer, another op may begin sooner. An op with a
-                `share` runs at the same time as other ops, and more slowly than alone; see `Needs`. Ops of one launch
-                run by arrival.
+            capacity: How many launches a stream's launch queue can hold.
+            fills_gaps: Whether an engine (a part of the device that ops use) runs an op as soon as
+                it has room, even if an op that was launched earlier still waits. With this option,
+                if one op takes longer, another op may begin sooner. An op with a `share` runs at
+                the same time as other ops, and more slowly than alone; see `Needs`. Ops of one
+                launch run in the order in which they arrive.
         """
         self._capacity = capacity
         self._before = Before()
@@ -61,7 +71,11 @@ class Replay:
         self._op_end: list[int] = []
 
     def feed(self, program: Program) -> Replayed:
-        """Replays the next part. If the part is invalid, raises ValueError and leaves the replay unchanged."""
+        """Replays `program`, the next part of the whole program. Returns the times of this part.
+
+        Raises:
+            ValueError: The part is invalid. The replay is as it was before the call.
+        """
         after = check(program, self._before)
         self._make_room(program)
         start, end, op_start, op_end = self._run(program)
@@ -69,15 +83,22 @@ class Replay:
         return Replayed(*(np.array(times, dtype=np.int64) for times in (start, end, op_start, op_end)))
 
     def clock(self, thread: int) -> int:
-        """Returns the time in ns at which a thread has finished all its instructions so far."""
+        """Returns the time in ns at which the thread `thread` has finished all instructions that it
+        got so far.
+        """
         return _at(self._clock, thread, "thread")
 
     def done(self, stream: int) -> int:
-        """Returns the time in ns at which a stream has finished all its ops and event waits so far."""
+        """Returns the time in ns at which the stream `stream` has finished all ops and waits for
+        events that it got so far.
+        """
         return max(_at(self._ready, stream, "stream"), self._held[stream])
 
     def marked(self, instruction: int) -> int:
-        """Returns the time in ns at which the work before a RECORD instruction is done; 0 for other instructions."""
+        """Returns the time in ns at which the work that the RECORD instruction `instruction` marks
+        is done: the work launched on its stream before. Returns 0 if the instruction is not a
+        RECORD.
+        """
         return _at(self._marked, instruction, "instruction")
 
     def _make_room(self, program: Program) -> None:
@@ -210,12 +231,13 @@ class Replay:
 
 
 class Use(NamedTuple):
-    """How much of an engine is in use, in thousandths.
+    """How much of an engine (a part of a device that ops use) is in use. All figures are in
+    thousandths.
 
     Attributes:
-        rate: Of its rate.
-        filled: Of the room for thread blocks on all its multiprocessors.
-        touched: Of its multiprocessors: those that have blocks.
+        rate: The part of the engine's rate that is in use.
+        filled: The part of the room for thread blocks, on all its multiprocessors, that is in use.
+        touched: The part of its multiprocessors that have thread blocks.
     """
 
     rate: int = 0
@@ -224,14 +246,16 @@ class Use(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """What an op needs of an engine. Figures are in thousandths if they are not said to be in ns.
+    """What an op needs of its engine (the part of a device that it uses). Figures are in
+    thousandths if they are not said to be in ns.
 
     Attributes:
-        share: The part of the engine's rate that the op uses if it runs alone. 0 for an op that needs the whole engine,
-            without interruption.
+        share: The part of the engine's rate that the op uses if it runs alone. 0 for an op that
+            needs the whole engine, without interruption.
         blocks: The number of its thread blocks for each multiprocessor, or 0 if it is unknown.
-        size: The part of a multiprocessor's room that a block fills.
-        tail: How long before its end the op leaves the engine to others, in ns: then its last blocks end.
+        size: The part of a multiprocessor's room that a thread block fills.
+        tail: How long before its end the op leaves the engine to other ops, in ns: in this time,
+            its last thread blocks end.
     """
 
     share: int
@@ -241,18 +265,19 @@ class Needs(NamedTuple):
 
     @property
     def use(self) -> Use:
-        """What the op uses alone."""
+        """How much of the engine the op uses if it runs alone."""
         most = WHOLE // self.size
         full = self.blocks >= most * WHOLE
         filled = WHOLE if full else min(self.blocks * self.size // WHOLE, WHOLE)
         return Use(self.share, filled, min(self.blocks, WHOLE))
 
     def waves(self, use: Use) -> int:
-        """Returns how many times the multiprocessors must be filled with the op's blocks, beside ops that use `use`.
+        """Returns how many times the multiprocessors must be filled with the op's thread blocks,
+        beside other ops that use `use`. Returns 0 if there is no room.
 
-        The hardware gives blocks to the emptiest multiprocessors, and never takes a block back. So blocks find room on
-        multiprocessors without blocks, and as far as whole blocks fit, beside the blocks of others. Returns 0 if there
-        is no room.
+        The hardware gives a thread block to the multiprocessor with the most room, and never takes
+        a block back. So the op's blocks find room on multiprocessors without blocks, and beside the
+        blocks of other ops as far as whole blocks fit.
         """
         most = WHOLE // self.size
         left = WHOLE - use.filled * WHOLE // use.touched if use.touched else WHOLE
@@ -260,13 +285,15 @@ class Needs(NamedTuple):
         return -(-self.blocks // room) if room else 0
 
     def pace(self, use: Use) -> int:
-        """Returns the op's rate beside ops that use `use`, in thousandths of its rate alone. It is the least of three.
+        """Returns the op's rate beside other ops that use `use`, in thousandths of its rate alone.
+        It is the least of three rates:
 
-        First, a kernel uses the device unevenly: it waits for memory, and then it moves bytes at the full rate. So an
-        op with a share of 30 % is modelled as an op that needs the whole engine for 30 % of the time. If other ops need
-        the engine for 50 % of the time, the op and the others need it at once for 15 % of the time, and the op waits.
-        Second, the op gets no more than the others leave. Third, if its blocks find room only in more waves than alone,
-        it takes as much longer.
+        - A kernel uses the device unevenly: it waits for memory, and then it moves bytes at the
+          full rate. So an op with a share of 30 % is modelled as an op that needs the whole engine
+          for 30 % of the time. If other ops need the engine for 50 % of the time, the op and the
+          others need it at once for 15 % of the time, and the op waits.
+        - The op gets no more than the other ops leave.
+        - If its thread blocks need more waves than alone, the op takes as much longer.
         """
         pace = min(WHOLE - self.share * use.rate // WHOLE, (WHOLE - use.rate) * WHOLE // self.share)
         if not self.blocks or not use.touched:
@@ -276,13 +303,12 @@ class Needs(NamedTuple):
 
 
 class _Load:
-    """The use of an engine over time, as time spans.
+    """How much of an engine is in use over time, as spans of time. From `start[i]` to `start[i +
+    1]`, ops use `used[i]`.
 
-    From `start[i]` to `start[i + 1]`, the ops use `used[i]`.
-
-    The first span begins at 0. The last span never ends, and nothing is in use. If there are too many spans, the first
-    two are merged, and the merged span gets the larger of the two uses. So a merged span never has more free room than
-    the engine really had.
+    The first span begins at 0. In the last span, which never ends, nothing is in use. If there are
+    too many spans, the first two are merged, and the merged span gets the larger of the two uses.
+    So a merged span never has more free room than the engine really had.
     """
 
     def __init__(self) -> None:
@@ -290,9 +316,8 @@ class _Load:
         self.used = [Use()]
 
     def run_alone(self, time: int, duration: int) -> tuple[int, int]:
-        """Reserves the whole engine for the first idle interval of length `duration` from `time` on.
-
-        Returns (begin, end).
+        """Reserves the whole engine for the first idle interval of length `duration` from `time`
+        on. Returns the interval as `(begin, end)`.
         """
         for span in range(self._at(time), len(self.start) - 1):
             if self.used[span].rate or self.used[span].filled:
@@ -303,7 +328,7 @@ class _Load:
         return time, time + duration
 
     def when_room(self, time: int, needs: Needs) -> int:
-        """Returns when an op with a share can begin."""
+        """Returns the first time, from `time` on, at which an op with these needs can begin."""
         span = self._at(time)
         while not needs.pace(self.used[span]):
             span += 1
@@ -311,9 +336,8 @@ class _Load:
         return time
 
     def run_beside(self, time: int, duration: int, needs: Needs) -> tuple[int, int]:
-        """Reserves what the op needs from `time` on, as far as it is free, until the work of the op is done.
-
-        Returns (begin, end).
+        """Reserves what the op needs from `time` on, as far as it is free, until the work of the op
+        is done. Returns `(begin, end)`: when the op runs.
         """
         begun = -1
         parts = []

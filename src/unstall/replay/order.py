@@ -1,7 +1,7 @@
-"""Infers dependencies between ops. A trace does not record these dependencies.
+"""Infers dependencies between ops that a trace does not record.
 
-For example, op B is assumed to depend on op A of another stream if A ended just when B began, and nothing else explains
-why B began so late.
+For example, op B is assumed to depend on op A of another stream if A ended just when B began, and
+nothing else explains why B began so late.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _IN_GRAPH = 3  # number for "found in a graph", after the numbers of the passes 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Order:
-    """Dependencies of ops on ops of other streams. Times are in ns."""
+    """For each op, the op of another stream for which it waited, as inferred. Times are in ns."""
 
     after: I32  # by op: the earlier op of another stream that it waited for, or -1
     lag: I64  # by op: the usual time from the end of that op to its start
@@ -37,9 +37,10 @@ class Order:
 def find_order(timeline: Timeline, queue: Queued, held_until: I64) -> Order:
     """Infers, for each op that started late, the op of another stream for which the late op waited.
 
-    There are two possible reasons. The stream of the late op waited for an event that is not in the trace, or both ops
-    needed the same part of the device. Only ops whose late start has no known cause are considered. The wait for the
-    inferred op must explain most of the delay.
+    There are two possible reasons for such a wait. The stream of the late op waited for an event
+    that is not in the trace, or both ops needed the same part of the device. Only ops whose late
+    start has no known cause are considered. The wait for the inferred op must explain most of the
+    delay.
 
     Args:
         timeline: The run.

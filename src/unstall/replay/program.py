@@ -17,7 +17,7 @@ from unstall.timeline.columns import I8, I32, I64, Bool
 
 
 class Code(IntEnum):
-    """What an instruction does after its call."""
+    """What an instruction does when its call on the host is over."""
 
     CALL = 0  # nothing more
     LAUNCH = 1  # its ops arrive on their streams; waits while the stream's launch queue is full
@@ -40,9 +40,13 @@ class Recorded(IntEnum):
 
 
 WHOLE = 1000
-"""The share of a whole engine. Shares are counted in thousandths."""
+"""The number that stands for the whole of an engine (a part of a device that ops use). Shares of an
+engine are counted in thousandths.
+"""
 QUEUE_CAPACITY = 1022
-"""Capacity of a stream's launch queue. If so many launches are outstanding, the next one blocks (H200, CUDA 13)."""
+"""How many launches a stream's launch queue can hold. If it is full, the next launch blocks the
+host (H200, CUDA 13).
+"""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -65,10 +69,10 @@ class Instructions:
 
     @property
     def goes_on(self) -> Bool:
-        """A mask of the instructions that continue the host call of the previous instruction.
+        """A mask of the instructions that belong to the same host call as the instruction before.
 
-        If a call is split into two instructions, the second instruction is the wait of the call, or the rest of its
-        time.
+        If a call is split into two instructions, the second instruction is the wait of the call, or
+        the rest of its time.
         """
         same: Bool = np.append(False, (self.host[1:] == self.host[:-1]) & (self.host[1:] >= 0))
         return same[: len(self)]
@@ -78,7 +82,7 @@ class Instructions:
 class Ops:
     """The device ops of a program, one row each, in launch order. Times are in ns.
 
-    Ops of the same launch are in the order in which they ran.
+    Ops of one launch are in the order in which they ran.
     """
 
     stream: I32
@@ -102,7 +106,9 @@ class Ops:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Program:
-    """A program that can be replayed. The docstring of this module explains programs."""
+    """A run as instructions that depend on one another, so that it can be replayed with other
+    times. The docstring of this module says more.
+    """
 
     instructions: Instructions
     ops: Ops
@@ -117,12 +123,14 @@ class Program:
 
     @property
     def launcher(self) -> I64:
-        """For each op, the instruction that launched it."""
+        """For each op, the index of the instruction that launched it."""
         ends = self.instructions.ops
         return np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
 
     def step_of(self, instructions: I64) -> I64:
-        """Returns the step that each of these instructions belongs to, or -1."""
+        """Returns, for each index in `instructions`, the step to which this instruction belongs, or
+        -1.
+        """
         step = np.searchsorted(self.step_starts, instructions, side="right") - 1
         inside = (step >= 0) & (instructions <= self.step_ends[np.maximum(step, 0)])
         return np.where(inside, step, -1)
@@ -145,10 +153,11 @@ class Replayed:
     op_end: I64
 
     def window(self, program: Program) -> tuple[int, int]:
-        """Returns (start, end) of the steps in ns, like `locate.steps.Steps.window`.
+        """Returns `(start, end)`: the window of time that the steps fill, in ns. It is the same
+        window as in `locate.steps.Steps.window`.
 
-        This window excludes device work that was launched before the first step. It includes all device work of the
-        steps, even work that still runs after the last step ended on the host.
+        This window excludes device work that was launched before the first step. It includes all
+        device work of the steps, even work that still runs after the last step ended on the host.
         """
         start, end = int(self.end[program.step_starts[0]]), int(self.end[program.step_ends[-1]])
         launcher = program.launcher
@@ -159,6 +168,6 @@ class Replayed:
         return begins, max(end, int(self.op_end[program.ops_inside].max(initial=start)))
 
     def mean_step_ns(self, program: Program) -> float:
-        """Returns the length of the window, divided by the number of steps."""
+        """Returns the mean step time in ns: the length of `window`, divided by the number of steps."""
         start, end = self.window(program)
         return (end - start) / len(program.step_starts)

@@ -1,4 +1,6 @@
-"""Converts a replayed program into a `Timeline`, which has the same events at their new times."""
+"""Makes a `Timeline` of a replayed program: the events of the recorded timeline at their replayed
+times.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,19 @@ def retime(
     gone: Bool,
     graphs: I32,
 ) -> Timeline:
-    """Moves all events to their replayed times.
+    """Returns the timeline `timeline` with all events moved to their replayed times.
 
-    Times between two instructions are interpolated between the instructions' new times.
+    An event between two instructions is moved in proportion to how the instructions around it
+    moved.
 
     Args:
-        timeline: The run.
-        program: The program, after edits.
+        timeline: The recorded run.
+        program: The program of the run, after edits.
         replayed: The replayed times of the program.
         recorded: (starts, ends) of the instructions as recorded, in ns.
         gone: A mask of the program's ops that an edit removed.
-        graphs: Host rows of the kernel launches that an edit turned into graph launches.
+        graphs: The kernel launches that an edit turned into graph launches, as rows of
+            `timeline.host`.
     """
     host = timeline.host
     part = program.thread_of[host.thread]
@@ -88,7 +92,8 @@ def retime(
 
 
 def _collectives(told: Collectives, order: I64, ops: int) -> Collectives:
-    """Returns the collectives whose op is not removed. Their column `op` has the new rows of the ops.
+    """Returns the collectives whose op was not removed. Their column `op` has the new rows of the
+    ops.
 
     Args:
         told: The collectives.
@@ -117,9 +122,8 @@ def _moved(times: I64, then: I64, now: I64) -> I64:
 
 
 def _streams(timeline: Timeline, program: Program) -> Streams:
-    """Returns the timeline's streams and the streams that an edit added.
-
-    The added streams get the next free numbers.
+    """Returns the timeline's streams together with those that an edit added. The added streams get
+    the next free numbers.
     """
     streams = timeline.streams
     more = len(program.device_of_stream) - len(streams)

@@ -1,4 +1,6 @@
-"""Computes a program's step time after warm-up. For this, the steps are replayed repeatedly, in rounds."""
+"""Works out a program's step time after warm-up. For this, the steps of the program are replayed
+many times, in rounds.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ _SETTLING, _LOOKED_AT = 8, 4  # minimum number of warm-up steps, and of measured
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Means per step after warm-up, in ns."""
+    """What a program's step takes after warm-up: means per step, in ns."""
 
     step_ns: float
     busy_ns: float  # time in which some op runs
@@ -45,16 +47,19 @@ class _Round:
 
 
 def steady_step_ns(program: Program) -> float:
-    """Returns the mean step time after warm-up, in ns.
+    """Returns the mean step time of a program after warm-up, in ns.
 
-    A recording has few steps. Its duration includes a phase in which the host gets ahead of the device, and a phase in
-    which the device catches up. A user sees the mean over many steps, in which these phases hardly count.
+    A recording has few steps. Its duration includes a phase in which the host gets ahead of the
+    device, and a phase in which the device catches up. A user sees the mean over many steps, in
+    which these phases hardly count.
     """
     return _step_ns(*_replayed(program))
 
 
 def settle(program: Program) -> Settled:
-    """Replays the steps repeatedly, and measures the steps of the last rounds."""
+    """Replays the steps of a program many times, and returns the means per step of the last rounds.
+    A round is one replay of all steps.
+    """
     rounds, measured = _replayed(program)
     low, high = rounds[-1 - measured].done, rounds[-1].done
     starts = np.concatenate([each.times.op_start for each in rounds])
@@ -73,10 +78,10 @@ def _step_ns(rounds: list[_Round], measured: int) -> float:
 
 
 def _replayed(program: Program) -> tuple[list[_Round], int]:
-    """Replays the steps repeatedly.
+    """Replays the steps in rounds.
 
     Returns:
-        (the rounds, how many rounds at the end are measured).
+        `(rounds, count)`: the rounds, and how many of them, at the end, are measured.
     """
     steps = len(program.step_starts)
     settling, measured = (-(-least // steps) for least in (_SETTLING, _LOOKED_AT))
@@ -90,11 +95,12 @@ def _replayed(program: Program) -> tuple[list[_Round], int]:
 
 
 def _goes_on_by(rounds: list[_Round]) -> int | None:
-    """Returns the time in ns from one round to the next, if this time is the same for all later rounds; otherwise None.
+    """Returns the time in ns from one round to the next, if this time is the same for all later
+    rounds, and None if not.
 
-    The time is the same if three conditions hold. The last two rounds are equal apart from a shift in time. No stream
-    waits for an event. The device is at most one round behind the host. Under these conditions, no launch is held up
-    because work of earlier rounds fills its launch queue.
+    The time is the same if three conditions hold. The last two rounds are equal apart from a shift
+    in time. No stream waits for an event. The device is at most one round behind the host. Under
+    these conditions, no launch is held up because work of earlier rounds fills its launch queue.
     """
     if len(rounds) < 4 or rounds[-1].streams_wait:
         return None
@@ -146,7 +152,9 @@ def _rows(table: _Table, first: int, last: int) -> _Table:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Carried:
-    """The steps' indices in a column such as `target`, and how much each index grows from round to round."""
+    """The indices that the steps have in a column such as `target`, and how much each index grows
+    from round to round.
+    """
 
     index: I64  # in the round after the first
     moves: I64
@@ -176,11 +184,17 @@ class _Carried:
 
 
 def likes_of_targets(do: Instructions, first: int, last: int) -> I64:
-    """Returns, for each instruction in [first, last), the counterpart of its target, or -1; see the function `likes`.
+    """Returns, for each instruction in [first, last), the counterpart of its target, or -1; see the
+    function `likes`.
 
-    The target of an instruction is the instruction for which it waits (`Instructions.target`). The target of a JOIN has
-    a counterpart on the same thread. The target of any other instruction is a RECORD, and its counterpart is a RECORD
-    of the same stream.
+    The target of an instruction is the instruction for which it waits (`Instructions.target`). The
+    target of a JOIN has a counterpart on the same thread. The target of any other instruction is a
+    RECORD, and its counterpart is a RECORD of the same stream.
+
+    Args:
+        do: The instructions of a program.
+        first: The first instruction of the steps.
+        last: The instruction after the steps.
     """
     by_thread = likes(do.thread, do.target, first, last)
     records = np.where(do.code == Code.RECORD, do.stream, -1)

@@ -1,7 +1,8 @@
 """Finds the host threads that affect the device, and merges threads that take turns.
 
-Autograd runs the backward pass on a separate thread while the calling thread waits. A trace does not have this wait.
-But if two threads never work at the same time, a replay can treat them as one thread.
+Autograd runs the backward pass on a separate thread while the calling thread waits. A trace does
+not have this wait. But if two threads never work at the same time, a replay can treat them as one
+thread.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ _ALONE_SHARE = 0.02  # share of a thread's working time that may overlap another
 
 
 def merge_threads(timeline: Timeline, rows: I64, main: int) -> I32:
-    """Returns each thread's number in the program; -1 for a thread that has none of the `rows`.
+    """Returns, for each thread of the timeline, its number in the program; -1 for a thread that has
+    none of the events `rows`.
 
-    The result has a row for each thread of the timeline. Thread 0 runs the steps. Threads that take turns get the same
-    number.
+    Thread 0 of the program runs the steps. Threads that take turns get the same number.
 
     Args:
         timeline: The run.
-        rows: The host events that become instructions.
-        main: The thread that runs the steps, as a row of the timeline's threads.
+        rows: The events that become instructions, as rows of `timeline.host`.
+        main: The thread that runs the steps, as a row of `timeline.threads`.
     """
     host = timeline.host
     working = np.flatnonzero((host.kind < HostKind.ANNOTATION) & (host.parent < 0) | _top_level(timeline))
@@ -52,10 +53,11 @@ def merge_threads(timeline: Timeline, rows: I64, main: int) -> I32:
 
 
 def find_joins(time: I64, end: I64, thread: I32, threads: int) -> tuple[I64, I64]:
-    """Finds threads that continued after a pause because thread 0 woke them. Thread 0 runs the steps.
+    """Finds threads that continued after a pause because thread 0 woke them. Thread 0 runs the
+    steps.
 
-    If thread 0 finished instructions during the pause, the thread is assumed to have waited for the last of these
-    instructions.
+    If thread 0 finished instructions during the pause, the thread is assumed to have waited for the
+    last of these instructions.
 
     Args:
         time: When each instruction began, as recorded, in ns.
@@ -64,8 +66,8 @@ def find_joins(time: I64, end: I64, thread: I32, threads: int) -> tuple[I64, I64
         threads: Number of threads.
 
     Returns:
-        (woken, waking), two columns of instructions. `woken` has the first instruction of a thread after its pause.
-        `waking` has the instruction of thread 0 that woke the thread.
+        `(woken, waking)`, two columns of indices of instructions. `woken` has the first instruction
+        of a thread after its pause. `waking` has the instruction of thread 0 that woke the thread.
     """
     waking, woken = [], []
     main = np.flatnonzero(thread == 0)

@@ -1,4 +1,4 @@
-"""Instructions before they are sorted into program order."""
+"""Collects instructions of a program that are not yet sorted into program order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from unstall.timeline.columns import I8, I32, I64, Timeline
 
 @dataclass(eq=False, slots=True)
 class InstructionRows:
-    """Instructions that are not sorted yet, one row each; see `program.Instructions`. Times are in ns."""
+    """Instructions that are not sorted yet, one row each. The columns are those of
+    `program.Instructions`. Times are in ns.
+    """
 
     time: I64  # start of the call
     code: I8
@@ -24,14 +26,15 @@ class InstructionRows:
 
 
 def rows_of(timeline: Timeline, host: I64, code: int | I8, **columns: int | I64 | I32) -> InstructionRows:
-    """Returns one instruction for each of the given host rows.
+    """Returns one instruction for each of the given host events.
 
     Args:
         timeline: The run.
-        host: The host row of each instruction; -1 for an instruction without a host row.
+        host: The host event of each instruction, as a row of `timeline.host`; -1 for an instruction
+            without one.
         code: The code of each instruction as a column, or one code for all instructions.
-        columns: Other columns of the instructions. Missing columns get default values. `time` is required if `host`
-            contains -1.
+        columns: Other columns of the instructions. Missing columns get default values. `time` is
+            required if `host` contains -1.
     """
     count = len(host)
 

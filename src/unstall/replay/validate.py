@@ -1,4 +1,6 @@
-"""Checks that a `Program` can be replayed. `_engine.c` makes the same checks, with the same messages."""
+"""Checks that a `Program` can be replayed. `_engine.c` makes the same checks, and its messages are
+the same.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ _Column = I8 | I32 | I64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Before:
-    """Totals of those parts of a program that were already checked."""
+    """Totals of the parts of a program that were already checked."""
 
     code: I8 = field(default_factory=lambda: np.zeros(0, np.int8))
     thread: I32 = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -50,14 +52,15 @@ class Before:
 
 
 def check(program: Program, before: Before | None = None) -> Before:
-    """Checks a program, or the next part of a program. Returns the totals including this part.
+    """Checks a whole program, or the next part of a program that is replayed part by part. Returns
+    the totals of all parts so far.
 
-    `latency` and `lag` may be negative, because a wait can end early. If an instruction's code does not use a column,
-    any value is valid in this column.
+    `latency` and `lag` may be negative, because a wait can end early. If an instruction's code does
+    not use a column, any value is valid in this column.
 
     Args:
-        program: The program or part.
-        before: Totals of the earlier parts; None for the first part.
+        program: The program, or the part.
+        before: The totals of the earlier parts; None for the first part or a whole program.
 
     Raises:
         ValueError: The program is invalid. The message describes the first error.
@@ -204,7 +207,7 @@ def _outside(numbers: I32, count: int) -> Bool:
 
 
 def _refuse(what: str, first: int, *faults: tuple[Bool, str, *tuple[_Column | int, ...]]) -> None:
-    """Raises ValueError for the first faulty row.
+    """Raises ValueError for the first row with a fault. Does nothing if there is none.
 
     Args:
         what: The word for a row in messages, such as "op".

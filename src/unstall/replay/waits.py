@@ -1,6 +1,7 @@
-"""Instructions for waits of the host and of streams.
+"""Makes the instructions of waits: those of the host for the device, and those of streams for
+events.
 
-Each instruction has the awaited work, and the latency after the work's end.
+Each instruction says which work is awaited, and how long after the end of this work the wait ends.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from unstall.timeline.columns import I32, I64, Timeline, WaitKind
 from unstall.timeline.grouping import groups
 
 SYNC_NS = 3_000
-"""Length in ns of a wait call if the awaited work is already done (H200, CUDA 13)."""
+"""Length in ns of a host's call that waits, if the awaited work is already done (H200, CUDA 13)."""
 RETURN_NS = 6_000
-"""Time in ns from the end of the awaited work to the return of the wait call (H200, CUDA 13)."""
+"""Time in ns from the end of the awaited work to the return of the host's call that waits (H200,
+CUDA 13).
+"""
 
 _PROMPT_NS = 50_000  # from the end of the awaited work to the return
 _WORTH_NS = 20_000  # shorter waits are not worth explaining
@@ -30,7 +33,14 @@ _LONG_AGO = np.iinfo(np.int64).min // 2
 
 
 def waits(timeline: Timeline, queue: Queued, order: Order) -> list[InstructionRows]:
-    """Returns the instructions of host waits and stream waits, and of the event records that these waits need."""
+    """Returns the instructions of the host's waits and of streams' waits, and those of the event
+    records that these waits need.
+
+    Args:
+        timeline: The run.
+        queue: The device ops, in launch order.
+        order: For each op, the op of another stream for which it waited, as inferred.
+    """
     host, known = timeline.host, timeline.waits
     record = np.maximum(known.record, 0)
     calls = known.host.astype(np.int64)
@@ -104,9 +114,13 @@ def waits(timeline: Timeline, queue: Queued, order: Order) -> list[InstructionRo
 
 
 def _ended_then(queue: Queued, start: I64, end: I64) -> I64:
-    """Returns, for each wait, the op that ended just before the wait returned; -1 if there is none.
+    """Returns, for each wait of the host, the op that ended just before the wait returned; -1 if
+    there is none. Only ops that were launched before the wait are considered.
 
-    Only ops that were launched before the wait are considered.
+    Args:
+        queue: The device ops, in launch order.
+        start: The start of each wait, in ns.
+        end: The end of each wait, in ns.
     """
     by_end = np.argsort(queue.end, kind="stable")
     last = np.searchsorted(queue.end[by_end], end, side="right") - 1
@@ -132,14 +146,19 @@ def held_until(timeline: Timeline, queue: Queued) -> I64:
 
 
 def drained(timeline: Timeline, queue: Queued, start: I64, end: I64) -> tuple[I64, I32]:
-    """Returns, for each call that waited for a device, which device the call waited for, and when this device was done.
+    """Returns `(times, devices)` for each call that waits for a whole device: when this device was
+    done with its work, in ns, and the index of the device. The index -1 stands for all devices.
 
-    A call waits for the current device of its thread. The trace does not say which device is current. If a device was
-    still working when the call returned, this device was not the current device. If a device's work ended after the
-    call returned, but by no more than the clock skew, the work counts as ended before the return.
+    A call waits for the current device of its thread. The trace does not say which device is
+    current. If a device was still working when the call returned, this device was not the current
+    device. If a device's work ended after the call returned, but by no more than the clocks of host
+    and device may be apart, the work counts as ended before.
 
-    Returns:
-        (times in ns, indices of devices). The index -1 stands for all devices.
+    Args:
+        timeline: The run.
+        queue: The device ops, in launch order.
+        start: The start of each call, in ns.
+        end: The end of each call, in ns.
     """
     done, which = _all_done_before(queue, start), np.full(len(start), -1, dtype=np.int32)
     others = done > end + queue.skew_ns
@@ -156,17 +175,19 @@ def drained(timeline: Timeline, queue: Queued, start: I64, end: I64) -> tuple[I6
 
 
 def _done_before(holds: _Holds, queue: Queued, stream: I32, time: I64) -> I64:
-    """Returns, for each stream and time T, when the stream finished all work that it received before T, in ns.
-
-    The work of a stream is its ops, and the events for which it must wait.
+    """Returns, for each pair of `stream` and `time`, when the stream finished all work that it
+    received before this time, in ns. The work of a stream is its ops, and the events for which it
+    must wait.
     """
     return np.maximum(_ops_done_before(queue, stream, time), _held_before(holds, stream, time))
 
 
 _Holds: TypeAlias = dict[int, tuple[I64, I64]]
-"""By stream: (times at which the host made the stream wait for an event, times at which these waits ended), in ns.
+"""For each stream: (times at which the host made the stream wait for an event, times at which these
+waits ended), in ns.
 
-The first times are ascending. The end of a wait is at least the end of all earlier waits of the stream.
+The first times are ascending. The end of a wait is at least the end of all earlier waits of the
+stream.
 """
 
 
@@ -193,10 +214,12 @@ def _holds(timeline: Timeline, queue: Queued) -> _Holds:
 
 
 def _one_after_the_other(done: I64, held_by: I64, before: I64) -> I64:
-    """Returns, for each wait, the time in ns at which this wait and all earlier waits of the same stream are done.
+    """Returns, for each wait of a stream, the time in ns at which this wait and all earlier waits
+    of the same stream are done.
 
-    The event of a wait may depend on an earlier wait of another stream. That wait's event may depend on a still earlier
-    wait. This chain may be as long as the run. So the waits are computed one by one in a loop.
+    The event of a wait may depend on an earlier wait of another stream, whose event may depend on a
+    still earlier wait. This chain may be as long as the run. So the waits are worked out one by
+    one.
 
     Args:
         done: For each wait, when its event was done if earlier waits are ignored, in ns.
@@ -211,10 +234,9 @@ def _one_after_the_other(done: I64, held_by: I64, before: I64) -> I64:
 
 
 def _held_before(holds: _Holds, stream: I32, time: I64) -> I64:
-    """Returns, for each stream and time T, the time in ns at which the stream's waits before T were done.
-
-    Only waits for events count, and only if the stream received them before T. If there were no such waits, the result
-    is a time long before the run.
+    """Returns, for each pair of `stream` and `time`, the time in ns at which the waits that the
+    stream received before `time` were done. Only waits for events count. If there were none, the
+    result is a time long before the run.
     """
     result = np.full(len(stream), _LONG_AGO, dtype=np.int64)
     for number, rows in groups(stream):
@@ -226,10 +248,9 @@ def _held_before(holds: _Holds, stream: I32, time: I64) -> I64:
 
 
 def _ops_done_before(queue: Queued, stream: I32, time: I64) -> I64:
-    """Returns, for each stream and time T, the time in ns at which all ops were done that were launched on the stream
-    before T.
-
-    If no op was launched on the stream before T, the result is a time long before the run.
+    """Returns, for each pair of `stream` and `time`, the time in ns at which all ops were done that
+    were launched on the stream before `time`. If there were none, the result is a time long before
+    the run.
     """
     result = np.full(len(stream), _LONG_AGO, dtype=np.int64)
     asked = dict(groups(stream))
