@@ -1,1 +1,1 @@
-"""Records a running program as a trace. The overhead is low enough that recording can stay on."""
+"""Records a running program as a trace, with little overhead."""

@@ -1,4 +1,6 @@
-"""Records a window by time, for programs without step boundaries. A separate thread starts and ends the window."""
+"""Starts and ends a recording by time, for programs without step boundaries. A thread of its own
+does this.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,10 @@ _FOR_S = 2.0
 
 
 class ByTime:
-    """A timer that begins and ends a recording, on a separate thread.
+    """A timer that begins and ends a recording, on a thread of its own.
 
-    The timer calls `begin` after `after_s` seconds, and calls `end` `for_s` seconds after `begin`. If `is_wanted`
-    returns False when the timer starts, the timer calls neither function.
+    It calls the function `begin` after `after_s` seconds, and the function `end` `for_s` seconds
+    after `begin`. If `is_wanted` returns False when the timer starts, it calls neither function.
     """
 
     def __init__(
@@ -31,14 +33,15 @@ class ByTime:
         begin: Callable[[], bool],
         end: Callable[[], None],
     ) -> None:
-        """Takes the times and the functions to call.
+        """Makes a timer, which does not run yet.
 
         Args:
-            after_s: The time at which to begin, in s. If None, begins as soon as the device seems to be in use.
+            after_s: The time at which to begin, in s. If None, begins as soon as the device seems
+                to be in use.
             for_s: How long to record, in s. If None, records for 2 s.
             passed_s: Returns how many seconds of `after_s` have passed.
             is_wanted: Returns whether a recording by time is still wanted.
-            may_begin: Returns whether the recording may begin now.
+            may_begin: Returns whether the recording may begin at this moment.
             begin: Begins the recording. Returns whether the recording has begun.
             end: Ends the recording.
         """
@@ -50,23 +53,27 @@ class ByTime:
 
     @property
     def is_due(self) -> bool:
-        """Whether `after_s` seconds have passed and the recording may begin now. False if `after_s` is None."""
+        """Whether `after_s` seconds have passed and the recording may begin now. False if `after_s`
+        is None.
+        """
         after_s = self._after_s
         return after_s is not None and self._passed_s() >= after_s and self._is_wanted() and self._may_begin()
 
     def start(self, *, begun: bool = False) -> None:
-        """Starts the timer's thread. Call it only after CUDA was initialised.
-
-        Before CUDA is initialised, a program may fork its workers. No thread of unstall may run during a fork.
+        """Starts the timer's thread. Call it only after CUDA was initialised: before that, a
+        program may fork its workers, and no thread of unstall may run during a fork.
 
         Args:
-            begun: Whether the recording has already begun. If so, only the recording's end is timed.
+            begun: Whether the recording has already begun. If so, only the recording's end is
+                timed.
         """
         if begun or self._is_wanted():
             start_thread(lambda: self._watch(begun))
 
     def stop(self) -> None:
-        """Stops waiting. If the recording has begun, it ends now. Otherwise it never begins."""
+        """Stops the timer. A recording that it has begun ends now. If it has not begun one, it
+        never will.
+        """
         self._over.set()
 
     def _watch(self, begun: bool) -> None:
@@ -86,10 +93,11 @@ class ByTime:
         return self._begin()
 
     def _wait_for_work(self) -> None:
-        """Waits until two checks in a row have found that device memory was allocated.
+        """Waits until two checks in a row have found that the program has allocated device memory.
+        The wait has a limit.
 
-        A program may prepare its data for a long time before it uses the device. The wait is limited, because a program
-        that replays CUDA graphs allocates no memory.
+        A program may prepare its data for a long time before it uses the device. But a program that
+        replays CUDA graphs allocates no memory.
         """
         used, before = 0, device.allocations()
         for _ in range(_MOST_LOOKS):

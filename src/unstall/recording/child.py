@@ -1,4 +1,4 @@
-"""Code that runs in the program's process before the program's first line."""
+"""Code that runs in a recorded program's process before the program's first line."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from unstall.recording.window import MakeLineClock, MakeRecorder
 
 
 def arm(settings: str | None) -> None:
-    """Prepares to record this process. If the preparation fails, the recording's journal says why.
+    """Prepares to record this process. If this fails, the recording's journal (its file of events)
+    says why.
 
     Args:
-        settings: The settings, as JSON.
+        settings: A `Settings` of the recording, as JSON. None if there is none.
 
     Raises:
         ValueError: `settings` are invalid.
@@ -33,12 +34,15 @@ def arm(settings: str | None) -> None:
 def begin(
     settings: Settings, make_recorder: MakeRecorder | None = None, make_line_clock: MakeLineClock | None = None
 ) -> None:
-    """Opens the journal, and starts a session that waits for the program's steps.
+    """Opens the journal (the file with the events of the recording), and starts a session: it waits
+    for the program's steps, and then records some of them.
 
     Args:
         settings: The settings of the recording.
-        make_recorder: Makes the recorder when the recording begins. If None, `settings` choose the recorder.
-        make_line_clock: Makes the line clock when the recording begins. If None, `settings` choose the line clock.
+        make_recorder: Makes the recorder when the recording begins. If None, `settings` choose the
+            recorder.
+        make_line_clock: Makes the line clock, which records which source lines run, when the
+            recording begins. If None, `settings` choose the line clock.
     """
     journal = open_journal(settings)
     if settings.keep_arguments:
@@ -50,7 +54,9 @@ def begin(
 
 
 def first_steps_for(settings: Settings) -> FirstSteps:
-    """Returns an object that will record the program's first steps. It uses the recorder that `settings` choose."""
+    """Returns an object that can record the program's first steps, with the recorder that
+    `settings` choose.
+    """
     stand_in = _first_steps(stand_in_settings_of(settings)) if settings.by_torch else None
     return _first_steps(settings_of(settings), stand_in)
 
@@ -61,7 +67,9 @@ def _first_steps(settings: Settings, stand_in: FirstSteps | None = None) -> Firs
 
 
 def open_journal(settings: Settings) -> Journal:
-    """Opens the journal of a new recording. Its first entries describe the process and the settings."""
+    """Opens the journal of a new recording: the file with its events. The first events describe the
+    process and the settings.
+    """
     journal = Journal(settings.folder)
     folder = os.getcwd()  # noqa: PTH109 - as text
     journal.write("armed", pid=os.getpid(), folder=folder, program=_program(), began_s=time.time())
@@ -70,7 +78,7 @@ def open_journal(settings: Settings) -> Journal:
 
 
 def _program() -> str:
-    """Returns the script or the module (as -m and its name) that this process runs.
+    """Returns the script that this process runs, or its module as "-m NAME".
 
     Omits the arguments, which may hold secrets.
     """
@@ -80,9 +88,8 @@ def _program() -> str:
 
 
 class Chosen:
-    """Makes the recorder and the line clock that the settings choose. Both are imported only when they are made.
-
-    A line clock records which line runs.
+    """Makes the recorder that the settings choose, and the line clock, which records which source
+    lines run. Both are imported only when they are made.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -90,12 +97,18 @@ class Chosen:
         self._lines: Recorder | None = None
 
     def recorder(self) -> Recorder:
-        """Returns a recorder. Raises UnstallError if no recorder works here."""
+        """Returns the recorder that the settings choose.
+
+        Raises:
+            UnstallError: No recorder works in this process.
+        """
         from unstall.recording.choose import choose
 
         recorder, self._lines = choose(self._settings)
         return recorder
 
     def line_clock(self) -> Recorder | None:
-        """Returns the line clock for the recorder from `recorder()`. Returns None if this recorder needs none."""
+        """Returns the line clock that goes with the recorder that `recorder()` returned. Returns
+        None if this recorder needs none. A line clock records which source lines run.
+        """
         return self._lines

@@ -1,4 +1,6 @@
-"""Chooses the recorder and the line clock. They are the settings' choice, or the cheapest ones that work here."""
+"""Chooses the recorder of a recording, and its line clock, which records which source lines run. If
+the settings leave the choice open, takes the cheapest that works in this process.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,14 @@ from unstall.recording.torch_profiler import TorchProfiler
 
 
 def choose(settings: Settings) -> tuple[Recorder, Recorder | None]:
-    """Returns the recorder and the line clock for `settings`. A line clock records which Python line runs.
+    """Returns `(recorder, line_clock)` for a recording. A line clock records which source lines
+    run. It is None if no lines are wanted, or if the recorder itself finds them.
 
-    `check_choices` must have accepted the settings before.
-
-    Returns:
-        (recorder, line clock). The line clock is None if no lines are wanted, or if the recorder itself finds lines.
+    The settings must be possible: `check_choices` checks this.
 
     Raises:
-        UnstallError: The settings ask for a recorder or a line clock that does not work here.
+        UnstallError: The settings ask for a recorder or a line clock that does not work in this
+            process.
     """
     folder = Path(settings.folder)
     if settings.by_torch:
@@ -41,7 +42,8 @@ def choose(settings: Settings) -> tuple[Recorder, Recorder | None]:
 
 
 def _lines_with_cupti(settings: Settings, folder: Path) -> Recorder | None:
-    """Returns the recorder of source lines that works beside the CUPTI recorder. Returns None if no lines are wanted.
+    """Returns the object that records source lines beside the recorder `cupti`. Returns None if no
+    lines are wanted.
 
     Prefers `CallStacks` to a line clock, because `CallStacks` costs almost nothing.
     """
@@ -53,10 +55,12 @@ def _lines_with_cupti(settings: Settings, folder: Path) -> Recorder | None:
 
 
 def _torch(settings: Settings, folder: Path, instead: str | None) -> tuple[Recorder, Recorder | None]:
-    """Returns torch's recorder and its line clock.
+    """Returns the recorder `torch` and its line clock. `instead` says why it replaces the recorder
+    `cupti`, or is None.
 
-    Without sys.monitoring, stacks by torch.profiler cost less than sys.settrace. But stacks by torch.profiler would
-    replace a profiler that the program runs, such as cProfile. And sys.settrace would replace a debugger.
+    Without sys.monitoring, stacks by torch.profiler cost less than sys.settrace. But stacks by
+    torch.profiler would replace a profiler that the program runs, such as cProfile. And
+    sys.settrace would replace a debugger.
     """
     auto = settings.lines == "auto" and available() == "settrace"
     stacks = auto and not _is_profiled()
@@ -66,7 +70,9 @@ def _torch(settings: Settings, folder: Path, instead: str | None) -> tuple[Recor
 
 
 def _is_profiled() -> bool:
-    """Returns whether the program runs a Python profiler, on this thread or on threads that it starts."""
+    """Returns whether the program runs a Python profiler, on the current thread or on threads that
+    it starts.
+    """
     return sys.getprofile() is not None or threading.getprofile() is not None
 
 

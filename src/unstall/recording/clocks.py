@@ -1,7 +1,9 @@
-"""Reads the GPUs' clocks by NVML, to show whether the device kept its speed while it was recorded.
+"""Reads the clock frequencies of the GPUs by NVML, to show whether a device kept its speed while it
+was recorded.
 
-NVML comes with the driver. Its functions are called with ctypes because its ABI is stable: a function keeps its
-signature, and a changed function gets a suffix (`_v2`). https://docs.nvidia.com/deploy/nvml-api/
+NVML comes with the driver. Its functions are called with ctypes because its ABI is stable: a
+function keeps its signature, and a changed function gets a suffix (`_v2`).
+https://docs.nvidia.com/deploy/nvml-api/
 """
 
 from __future__ import annotations
@@ -36,9 +38,8 @@ _CHANGED = 0.05  # of the SM clock; an undisturbed GPU varies by 15 MHz, under 1
 
 
 class GpuClocks(TypedDict, total=False):
-    """The state of one device at one moment. Values that the driver does not know are missing.
-
-    Only `index`, NVML's index of the device, is always present.
+    """The clock frequencies of one GPU at one moment, and what limits them. Keys whose values the
+    driver does not know are missing. Only `index`, NVML's index of the GPU, is always present.
     """
 
     index: Required[int]
@@ -69,11 +70,12 @@ class _PciInfo(ctypes.Structure):
 
 
 def read_clocks(library: str | Path = _LIBRARY) -> list[GpuClocks]:
-    """Returns the clocks of every device that the driver shows, whether or not this process uses it. Never raises.
+    """Returns the clock frequencies of every GPU that the driver shows, whether or not this process
+    uses it. Returns an empty list without NVML. Never raises.
 
-    The list is empty without NVML. `reasons` of a device say, in the driver's words, why the device's clocks are not
-    higher. A device that is not throttled may also have `reasons`. NVML is started and shut down in this call, so do
-    not call it within a timed step.
+    The key `reasons` of a GPU says, in the driver's words, why its clocks are not higher. A GPU
+    that is not throttled may also have `reasons`. Do not call this function within a timed step: it
+    starts NVML and shuts it down.
     """
     try:
         nvml = ctypes.CDLL(str(library))
@@ -92,9 +94,13 @@ def read_clocks(library: str | Path = _LIBRARY) -> list[GpuClocks]:
 
 
 def throttled(before: Sequence[GpuClocks], after: Sequence[GpuClocks]) -> list[str]:
-    """Returns a sentence for each device that was throttled, or whose SM clock changed by more than 5 %.
+    """Returns a sentence for each GPU that was throttled, or whose SM clock changed by more than 5
+    %.
 
-    An idle device lowers its clock. So the change does not count if the device was idle in `before` or in `after`.
+    Args:
+        before: The clocks before the recording.
+        after: The clocks after the recording. An idle GPU lowers its clock. So a change does not
+            count if the GPU was idle in `before` or in `after`.
     """
     earlier = {_identity(device): device for device in before}
     pairs = ((earlier[_identity(device)], device) for device in after if _identity(device) in earlier)
@@ -103,14 +109,16 @@ def throttled(before: Sequence[GpuClocks], after: Sequence[GpuClocks]) -> list[s
 
 
 def _call(nvml: ctypes.CDLL, name: str, *arguments: Any) -> bool:
-    """Calls a function of NVML. Returns whether NVML has this function and the call succeeded."""
+    """Calls the function `name` of NVML. Returns whether NVML has this function and the call
+    succeeded.
+    """
     function = getattr(nvml, name, None)
     return function is not None and function(*arguments) == _SUCCESS
 
 
 def _read_device(nvml: ctypes.CDLL, index: int) -> GpuClocks | None:
-    """Returns the state of a device. Returns None if this user may not see the device, or if the device fell off the
-    bus.
+    """Returns the clocks of the GPU with this index. Returns None if this user may not see the GPU,
+    or if the GPU fell off the bus.
     """
     device = ctypes.c_void_p()
     if not _call(nvml, "nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(device)):
@@ -164,7 +172,7 @@ def _identity(device: GpuClocks) -> str | int:
 
 
 def _sentence(before: GpuClocks, after: GpuClocks) -> str | None:
-    """Returns a sentence on one device. Returns None if the device was not throttled and kept its speed."""
+    """Returns a sentence on one GPU. Returns None if the GPU was not throttled and kept its speed."""
     reasons = list(dict.fromkeys((*before.get("reasons", ()), *after.get("reasons", ()))))
     causes = [reason for reason in reasons if reason not in _NO_THROTTLING]
     if causes:
@@ -187,5 +195,7 @@ def _speeds(before: GpuClocks, after: GpuClocks) -> str:
 
 
 def _title(device: GpuClocks) -> str:
-    """Returns the name of a device for sentences, such as `GPU 0 (NVIDIA H200)`. nvidia-smi uses the same index."""
+    """Returns the name of a GPU for sentences, such as `GPU 0 (NVIDIA H200)`. nvidia-smi uses the
+    same index.
+    """
     return f"GPU {device['index']} ({device['name']})" if "name" in device else f"GPU {device['index']}"

@@ -1,12 +1,13 @@
-"""A recording of a program's first steps. The report uses this recording if the program ends before the main recording
-begins.
+"""Records a program's first steps. The report uses this recording if the program ends before the
+main recording begins.
 
-This recording begins when CUDA is initialised. It has as many steps as the main recording, and a few more for warm-up.
-When it has ended, the session continues. This recording has its own folder, within the session's folder. The modules
-`session` and `window` describe its journal entries.
+This recording begins when CUDA is initialised. It has as many steps as the main recording, and a
+few more for warm-up. When it has ended, the session (the main recording) continues. This recording
+has its own folder, within the session's folder. The modules `session` and `window` describe its
+journal (its file of events).
 
-The recorder `torch` can begin only at a step boundary. Until the first step boundary, the recorder `cupti` records
-instead. The recording by `cupti` is called the stand-in, and has its own folder.
+The recorder `torch` can begin only at a step boundary. Until the first step boundary, the recorder
+`cupti` records instead. What it records is called the stand-in, and has its own folder.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ _LONG_NS = 60_000_000_000  # ns; few steps of a program with such long ones are 
 
 
 class FirstSteps:
-    """Records the first steps of a program, from `begin` to `end` or until `goes_on` has seen enough steps.
+    """Records the first steps of a program, from the call of `begin` to the call of `end`, or until
+    it has recorded enough steps.
 
     Its methods never raise.
     """
@@ -53,11 +55,12 @@ class FirstSteps:
 
         Args:
             settings: The settings, from `settings_of`.
-            open_journal: Opens the journal of the recording.
+            open_journal: Opens the journal of the recording: its file of events.
             make_recorder: Makes the recorder for `settings`.
-            make_line_clock: Makes the line clock for `settings`. Returns None if no line clock is needed.
-            stand_in: Records until the first step boundary, if the recorder itself can begin only at a step boundary.
-                None if the recorder can begin anywhere.
+            make_line_clock: Makes the line clock for `settings`, which records which source lines
+                run. Returns None if none is needed.
+            stand_in: Records until the first step boundary, if the recorder itself can begin only
+                at a step boundary. None if the recorder can begin anywhere.
             now: Returns the time in ns.
         """
         self._settings = settings
@@ -78,8 +81,8 @@ class FirstSteps:
         """Begins to record. Does nothing if a recording has begun before, or has failed to begin.
 
         Args:
-            at_a_step: Whether the call comes at a step boundary. If not, and if the recorder can begin only at a step
-                boundary, the stand-in begins instead.
+            at_a_step: Whether the call comes at a step boundary. If not, and if the recorder can
+                begin only at a step boundary, `stand_in` begins to record instead.
         """
         if self._tried:
             return
@@ -103,18 +106,21 @@ class FirstSteps:
 
     @property
     def may_stop_here(self) -> bool:
-        """Whether this thread may call `end`."""
+        """Whether the calling thread may call `end`."""
         return self._window is None or self._window.may_stop_here
 
     def goes_on(self, source: StepSource, at_ns: int, *, may_train: bool, asked_to_end: str | None = None) -> bool:
-        """Notes a step boundary. Returns whether this recording is still active. If it is, the session must wait.
+        """Notes a step boundary. Returns whether this recording is still active. While it is, the
+        main recording must wait.
 
         Args:
-            source: The source of the boundary, such as an optimizer.
+            source: What set the boundary, such as an optimizer.
             at_ns: The time of the boundary.
-            may_train: Whether the source is a loader or a model, and gradients are enabled. The boundary may then
-                belong to training. In training, the optimizer's steps count instead.
-            asked_to_end: Why another thread waits for the end of the recording. None if no thread waits.
+            may_train: Whether the source is a loader or a model, and gradients are enabled. The
+                boundary may then belong to training. In training, the optimizer's steps count
+                instead.
+            asked_to_end: Why another thread waits for the end of the recording. None if no thread
+                waits.
         """
         if self._stand_in is not None:
             self._stand_in.end("done")
@@ -134,11 +140,11 @@ class FirstSteps:
         return True
 
     def end(self, why: str, wait: Callable[[], None] | None = None) -> None:
-        """Stops the recording if it has begun.
+        """Stops the recording, if it has begun.
 
         Args:
-            why: Why the recording ends, for the journal.
-            wait: Waits for the device. If None, a default that depends on `why` is used.
+            why: Why the recording ends, for the journal (the recording's file of events).
+            wait: Waits for the device. If None, how to wait depends on `why`.
         """
         if self._stand_in is not None:
             self._stand_in.end(why, wait)
@@ -169,8 +175,8 @@ class FirstSteps:
             self._journal.close()
 
     def _tell(self, ended_ns: int | None) -> None:
-        """Writes the step boundaries to the journal. `ended_ns` is the time when the program ended, or None if the
-        program continues.
+        """Writes the step boundaries to the journal (the recording's file of events). `ended_ns` is
+        the time when the program ended, or None if the program continues.
         """
         assert self._journal is not None
         leader = self._sources.leader() or self._leader_without_optimizer()
@@ -185,7 +191,9 @@ class FirstSteps:
         self._journal.write("recorded", by=leader.kind, steps=len(boundaries) - 1 - settling, settling=settling)
 
     def _leader_without_optimizer(self) -> StepSource | None:
-        """Returns the loader or the model whose boundaries count as steps when no optimizer has stepped."""
+        """Returns the loader or the model whose boundaries count as steps as long as no optimizer
+        has stepped. Returns None if there is none.
+        """
         sources = StepSources()
         for source, _, _ in self._marks:
             sources.add(source)
@@ -197,9 +205,8 @@ def _warmup_of(settings: Settings) -> int:
 
 
 def boundaries_of_first_steps(settings: Settings) -> int:
-    """Returns the number of step boundaries after which the recording of the first steps ends.
-
-    If steps are very long, the recording ends earlier.
+    """Returns the number of step boundaries after which the recording of the first steps ends. If
+    steps are very long, it ends earlier.
     """
     return _warmup_of(settings) + settings.steps + 1
 
@@ -209,20 +216,20 @@ def steps_among(
 ) -> tuple[list[int], int]:
     """Returns the boundaries of the first steps, and how many of these steps are for warm-up.
 
-    The time before the first end of a step also contains the program's setup. The time after the last start of a step
-    also contains its cleanup. Each of these two times counts as a step only if there are no other steps. If
-    there would be no steps besides those for warm-up, no step is for warm-up.
+    If `times_ns` are ends of steps, the time before the first end also contains the program's
+    setup. If they are starts, the time after the last start also contains its cleanup. Such a time
+    counts as a step only if there are no other steps. If all steps would be for warm-up, none is.
 
     Args:
-        kind: The kind of source that set the boundaries, such as an optimizer. It determines whether `times_ns` are
-            ends or starts of steps.
+        kind: The kind of source that set the boundaries, such as an optimizer. It determines
+            whether `times_ns` are ends or starts of steps.
         times_ns: Times of the boundaries.
         begun_ns: The time when the recording began.
         ended_ns: The time when the program ended. None if the program continues.
         warmup: The wanted number of warm-up steps.
 
     Returns:
-        (times of the step boundaries in ns, number of warm-up steps).
+        `(times, count)`: the times of the step boundaries in ns, and the number of warm-up steps.
     """
     if kind in AT_THE_END:
         before = 1 if len(times_ns) > 1 else 0
@@ -235,20 +242,23 @@ def steps_among(
 
 
 def settings_of(settings: Settings) -> Settings:
-    """Returns the settings for recording the first steps, in a folder within the folder of `settings`."""
+    """Returns the settings for recording a program's first steps, in a folder within the folder of
+    `settings`.
+    """
     return replace(settings, folder=str(Path(settings.folder) / FIRST_STEPS))
 
 
 def stand_in_settings_of(settings: Settings) -> Settings:
-    """Returns the settings of the stand-in. It uses `cupti` to record what the program does before its first step."""
+    """Returns the settings for recording, by `cupti`, what the program does before its first step
+    boundary. It is recorded in a folder within the folder of `settings`.
+    """
     folder = Path(settings.folder) / BEFORE_STEPS
     return replace(settings, folder=str(folder), recorder="cupti", shapes=False)
 
 
 def recorded_beginnings(folder: Path) -> list[Path]:
-    """Returns the subfolders of a recording's folder that contain a recording of the program's beginning.
-
-    Such a recording covers the program's first steps, or the time before the first step.
+    """Returns the subfolders of a recording's folder that contain a recording of the program's
+    beginning: of its first steps, or of the time before the first step.
     """
     folders = (folder / FIRST_STEPS, folder / BEFORE_STEPS)
     return [each for each in folders if any(event["event"] == "window" for event in read(each))]

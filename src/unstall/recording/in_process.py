@@ -85,7 +85,9 @@ class Recording:
         self._ended = False
         self._timeline: Timeline | None = None
         self.close = weakref.finalize(self, shutil.rmtree, settings.folder, ignore_errors=True)
-        """Removes the temporary files. This also happens when the recording is garbage-collected."""
+        """Removes the temporary files of this recording. This also happens when the recording is
+        garbage-collected.
+        """
 
     def __enter__(self) -> Self:
         """Begins to record.
@@ -139,10 +141,8 @@ class Recording:
         write_trace(Path(self._settings.folder), Path(path), missing=missing, of="block")
 
     def timeline(self) -> Timeline:
-        """Converts the recording to a timeline.
-
-        Returns:
-            The timeline, as `unstall.load` returns it for a trace file. Its times are in ns.
+        """Returns the recording as a timeline, as `unstall.load` returns it for a trace file. Its
+        times are in ns.
 
         Raises:
             UsageError: The block has not ended, or nothing was recorded.
@@ -163,7 +163,7 @@ class Recording:
         return self._timeline
 
     def explain(self) -> Report:
-        """Explains where the time went, on which line, and why.
+        """Explains where the time of the block went, on which line, and why.
 
         Returns:
             The report, as `unstall.explain` returns it for a trace file.
@@ -176,10 +176,12 @@ class Recording:
         return explain(self.timeline())
 
     def _missing(self) -> str | None:
-        """Returns why only the first steps of the block were recorded. Returns None if the wanted steps were recorded.
+        """Returns a clause that says why only the first steps of the block were recorded. Returns
+        None if the wanted steps were recorded.
 
         Raises:
-            UsageError: The block has not ended, nothing was recorded, or the recording's files are gone.
+            UsageError: The block has not ended, nothing was recorded, or the recording's files are
+                gone.
         """
         if not self._ended:
             raise UsageError("the recording has not ended: ask for it after its `with` block")

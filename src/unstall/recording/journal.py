@@ -1,4 +1,6 @@
-"""The journal of a recording: timed events, one JSON object per line, readable at any moment."""
+"""Writes and reads the journal of a recording: a file of events with their times, one JSON object
+per line. It can be read while it is written.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,12 @@ NAME = "journal.jsonl"
 
 
 class Journal:
-    """Appends events to a recording's journal, which is a file of JSON lines. Events survive if the program is killed.
+    """Appends events to a recording's journal, which is a file of JSON lines. The events written so
+    far are kept if the program is killed.
 
-    Each event is written by one `write` system call. No file is held open, because a program that becomes a daemon
-    closes all files that it does not know. If the daemon closed the journal's file, events would go to the next file
-    that the program opens.
+    Each event is written by one `write` system call. No file is held open, because a program that
+    becomes a daemon closes all files that it does not know. If it closed the journal's file, events
+    would go to the next file that the program opens.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -27,9 +30,16 @@ class Journal:
         self._closed = False
 
     def write(self, event: str, *, at: int | None = None, **fields: object) -> None:
-        """Appends one event. `at` is the event's time in ns of perf_counter. If `at` is None, the current time is used.
+        """Appends one event to the journal.
 
-        Raises OSError if the disk is full.
+        Args:
+            event: The name of the event.
+            at: The time of the event, in ns of `time.perf_counter_ns`. If it is None, the current
+                time is used.
+            fields: Further facts about the event, as values that JSON can have.
+
+        Raises:
+            OSError: The disk is full.
         """
         if self._closed:
             return
@@ -41,16 +51,17 @@ class Journal:
 
 
 class Follower:
-    """Reads a journal while a program writes it. A journal that does not exist yet has no events."""
+    """Reads the journal of a recording while a program writes it. A journal that does not exist yet
+    has no events.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self._path = Path(folder) / NAME
         self._read_bytes = 0
 
     def events(self) -> list[Event]:
-        """Returns the events written since the previous call, in order.
-
-        An incomplete line is returned by a later call, when the line is complete.
+        """Returns the events that were written since the previous call, in order. An event whose
+        line is incomplete is returned by a later call, when the line is complete.
         """
         try:
             with self._path.open("rb") as file:
@@ -63,13 +74,15 @@ class Follower:
 
 
 def read(folder: str | Path) -> list[Event]:
-    """Returns all events in the journal of a folder, in order. Omits the last line if it was cut short."""
+    """Returns all events in the journal in `folder`, in order. Omits the last line if it was cut
+    short.
+    """
     return Follower(folder).events()
 
 
 def _parse(line: bytes) -> Event | None:
-    """Returns the event of one line. Returns None if the line is no event, or if it is incomplete because the program
-    was killed while it wrote.
+    """Returns the event in one line of a journal. Returns None if the line is no event, or if it is
+    incomplete because the program was killed while it wrote.
     """
     try:
         event = json.loads(line)

@@ -1,6 +1,8 @@
-"""Folders of recordings that `unstall run` left behind: whether unstall may read them, and whether their programs run.
+"""Checks folders of recordings that an earlier `unstall run` left behind: whether unstall may read
+such a folder, and whether its program still runs.
 
-The folder for temporary files is shared with other users and programs, so such a folder may hold anything.
+The folder for temporary files is shared with other users and programs, so such a folder may hold
+anything.
 """
 
 from __future__ import annotations
@@ -18,8 +20,12 @@ _ENDED = ("Z", "X")
 
 
 def check_folder(folder: Path) -> None:
-    """Raises TraceError unless the folder holds only folders and regular files of this user, without links, of bounded
-    size and number. Raises OSError if the folder cannot be read.
+    """Checks that a folder which an earlier recording left behind may be read.
+
+    Raises:
+        TraceError: The folder holds something else than folders and regular files of this user, or
+            a link, or too much: too many files, or too large ones.
+        OSError: The folder cannot be read.
     """
     about = folder.lstat()
     if not stat.S_ISDIR(about.st_mode):
@@ -58,12 +64,14 @@ def _check(name: str, about: os.stat_result, level: int) -> None:
 
 
 def is_running(pid: object, began_s: object) -> bool:
-    """Returns whether a process still runs. A process that has ended and was not waited for does not run.
+    """Returns whether a process still runs. A process that has ended, and whose parent has not
+    waited for it, does not run.
 
     Args:
         pid: The number of the process.
-        began_s: A time after the start of the process, as a value of `time.time()`. A process that started later has
-            the same number by chance. Without a number, the process may have started at any time.
+        began_s: A time after the start of the process, as a value of `time.time()`. A process with
+            this number that started later is another process. If `began_s` is no number, the
+            process may have started at any time.
     """
     if not isinstance(pid, int):
         return False

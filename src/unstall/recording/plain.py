@@ -1,9 +1,11 @@
-"""Plain steps: stretches of steps that are timed before and after the recording, while nothing is recorded.
+"""Times plain steps: steps before and after the recording, while nothing is recorded. A stretch is
+a number of plain steps in a row.
 
-Plain steps make predictions more exact (medians of six recordings by `python -m benchmarks.recorder_mechanisms`). With
-plain steps, predicted gains are wrong by 1.8 % of a step. Without plain steps, predicted gains are wrong by 5.3 %, and
-the step time itself is wrong by 4.6 %. Without plain steps and with the recorder `torch`, the step time would be wrong
-by 21 % (`benchmarks/results/recording_undistorted_h200.json`).
+Plain steps make predictions more exact (medians of six recordings by `python -m
+benchmarks.recorder_mechanisms`). With plain steps, predicted gains are wrong by 1.8 % of a step.
+Without plain steps, predicted gains are wrong by 5.3 %, and the step time itself is wrong by 4.6 %.
+Without plain steps and with the recorder `torch`, the step time would be wrong by 21 %
+(`benchmarks/results/recording_undistorted_h200.json`).
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ _LOOK_AGAIN_S = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """The measured time of a stretch of steps without recording.
+    """The measured time of a number of steps in a row without recording.
 
     Attributes:
         which: "before" or "after" the recording.
@@ -47,8 +49,8 @@ class Plain:
 
 @dataclass(slots=True)
 class _Timed:
-    """The times of step boundaries, and two device events. One event is at the first boundary, and one event is at the
-    latest possible end.
+    """The times of step boundaries, and two events of the device: one at the first boundary, and
+    one at the last boundary at which the timing may end so far.
     """
 
     marks_ns: list[int]
@@ -58,19 +60,20 @@ class _Timed:
 
 
 class Stretch:
-    """A stretch of consecutive steps that are timed while nothing is recorded.
+    """A number of steps in a row that are timed while nothing is recorded.
 
-    The host's clock is read at every step boundary. The device's clock is read at the first and at the last boundary.
+    The host's clock is read at every step boundary. The device's clock is read at the first and at
+    the last boundary.
     """
 
     def __init__(self, which: str, at_ns: int, *, by_count: bool = False) -> None:
-        """Starts the stretch at a step boundary.
+        """Starts to time steps, at a step boundary.
 
         Args:
             which: "before" or "after" the recording.
             at_ns: The time of the boundary.
-            by_count: Whether only the number of steps decides when the stretch ends. If false, the stretch must also
-                last long enough.
+            by_count: Whether only the number of steps decides when the timing ends. If false, the
+                steps must also last long enough.
         """
         self._which = which
         self._by_count = by_count
@@ -79,9 +82,8 @@ class Stretch:
         self.finished = False
 
     def add(self, at_ns: int, least_steps: int) -> bool:
-        """Adds a step that ends at `at_ns`. Returns whether the stretch is finished.
-
-        A stretch is finished when it has enough steps and has lasted long enough.
+        """Adds a step that ends at `at_ns`. Returns whether the timing is finished: there are at
+        least `least_steps` steps, and they last long enough.
         """
         timed = self._timed
         timed.marks_ns.append(at_ns)
@@ -103,13 +105,17 @@ class Stretch:
         return enough
 
     def cut(self) -> None:
-        """Ends the stretch early. Keeps the steps up to the last boundary at which the device's clock was read."""
+        """Ends the timing early. Keeps the steps up to the last boundary at which the device's
+        clock was read.
+        """
         if not self.finished:
             self._timed = self._timed if self._timed.steps or self._settling is None else self._settling
             self.finished = self._timed.steps > 0
 
     def read(self) -> Plain | None:
-        """Returns the measured times. Returns None if the device has not reached the end of the last step yet."""
+        """Returns the measured times. Returns None if the device has not reached the end of the
+        last step yet.
+        """
         timed = self._timed
         if not self.finished or (timed.last is not None and not timed.last.query()):
             return None
@@ -119,8 +125,8 @@ class Stretch:
         return Plain(self._which, timed.steps, (marks_ns[-1] - marks_ns[0]) / timed.steps, device_ns, tuple(marks_ns))
 
     def read_within(self, wait_s: float) -> Plain | None:
-        """Returns the measured times. Returns None if the device has not finished the last step after `wait_s`
-        seconds.
+        """Returns the measured times, as soon as the device has finished the last step. Returns
+        None if it has not done so after `wait_s` seconds.
         """
         until = time.monotonic() + wait_s
         while (plain := self.read()) is None and time.monotonic() < until:
@@ -129,8 +135,8 @@ class Stretch:
 
 
 class PlainSteps:
-    """Times a stretch of steps before a recording, and a stretch of steps after the recording. Writes both stretches to
-    the journal.
+    """Times a stretch (a number of steps in a row) before a recording, and a stretch after it.
+    Writes the times of both to the journal, the recording's file of events.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -139,55 +145,62 @@ class PlainSteps:
         self._spoilt = False
 
     def begin(self, which: str, at_ns: int, *, by_count: bool) -> None:
-        """Starts a stretch at a step boundary.
+        """Starts to time a stretch (a number of steps in a row), at a step boundary.
 
         Args:
             which: "before" or "after" the recording.
             at_ns: The time of the boundary.
-            by_count: Whether only the number of steps decides when the stretch ends. If false, the stretch must also
-                last long enough.
+            by_count: Whether only the number of steps decides when the stretch ends. If false, the
+                stretch must also last long enough.
         """
         self._stretch, self._spoilt = Stretch(which, at_ns, by_count=by_count), False
 
     def spoil(self) -> None:
-        """Marks the current stretch as disturbed by other work. The stretch is timed to its end, but it is not written
-        to the journal.
+        """Notes that other work disturbed the steps that are being timed. They are timed to their
+        end, but their times are not written to the journal (the recording's file of events).
         """
         self._spoilt = True
 
     def drop(self) -> None:
-        """Discards the stretch without writing it to the journal."""
+        """Stops timing, and discards the steps timed since `begin`."""
         self._stretch = None
 
     @property
     def begun(self) -> bool:
-        """Whether a stretch has begun. It may already be finished."""
+        """Whether `begin` was called and its steps were neither kept nor discarded yet. The host
+        may already have finished them.
+        """
         return self._stretch is not None
 
     @property
     def finished(self) -> bool:
-        """Whether the host has finished all steps of the stretch."""
+        """Whether the host has finished all steps that are to be timed."""
         return self._stretch is not None and self._stretch.finished
 
     @property
     def arrived(self) -> bool:
-        """Whether the device has also finished all steps of the stretch."""
+        """Whether the device, too, has finished all steps that are to be timed."""
         return self._stretch is not None and self._stretch.finished and self._stretch.read() is not None
 
     def add(self, at_ns: int, least_steps: int = LEAST_STEPS) -> bool:
-        """Adds a step to the stretch. Returns whether the stretch is finished."""
+        """Adds a step that ends at `at_ns`. Returns whether the timing is finished: there are at
+        least `least_steps` steps, and they last long enough.
+        """
         return self._stretch is not None and self._stretch.add(at_ns, least_steps)
 
     def cut(self) -> None:
-        """Ends the stretch early, because the program ends. The stretch is kept if enough steps were timed."""
+        """Ends the timing early, because the program ends. The times are kept if enough steps were
+        timed.
+        """
         if self._stretch is not None:
             self._stretch.cut()
 
     def keep(self, wait_s: float = 0.0) -> None:
-        """Ends the stretch, and writes it to the journal if it is complete.
+        """Ends the timing, and writes the times of the steps to the journal (the recording's file
+        of events) if they are complete.
 
-        A stretch is complete if all its steps are finished, nothing disturbed it, and the device finishes the last step
-        within `wait_s` seconds.
+        They are complete if all steps are finished, nothing disturbed them, and the device finishes
+        the last step within `wait_s` seconds.
         """
         if self._stretch is not None and self._stretch.finished and not self._spoilt:
             plain = self._stretch.read_within(wait_s)
@@ -197,10 +210,10 @@ class PlainSteps:
 
 
 def _doublings(steps: int, least_steps: int) -> bool:
-    """Returns whether the number of steps is `least_steps` times a power of two.
+    """Returns whether `steps` is `least_steps` times a power of two.
 
-    Clocks are read only at these numbers of steps. So all ranks of a distributed program nearly always make the same
-    decision at the same step. If one rank began to record one step later than the other ranks, it would also record the
-    effects of the other ranks' recorders.
+    Clocks are read only at these numbers of steps. So all ranks of a distributed program nearly
+    always make the same decision at the same step. If one rank began to record one step later than
+    the other ranks, it would also record the effects of the other ranks' recorders.
     """
     return steps % least_steps == 0 and (steps // least_steps).bit_count() == 1

@@ -6,20 +6,30 @@ from typing import Protocol
 
 
 class Recorder(Protocol):
-    """A recorder of the device's activity, or of the lines that run. It starts once and stops once."""
+    """A recorder of the device's activity, or of the source lines that run. It is started once and
+    stopped once.
+    """
 
     name: str
     any_thread: bool
     """Whether any thread may start and stop the recorder. If false, only a thread of the program may do so."""
 
     def start(self) -> None:
-        """Starts to record. If this fails, raises UnstallError and leaves the program as it was."""
+        """Starts to record.
+
+        Raises:
+            UnstallError: The recorder cannot start. The program is as it was before the call.
+        """
 
     def stop(self) -> None:
-        """Stops recording. All records are then in the folder, and the program is as it was before `start`."""
+        """Stops recording. After this, all records are in the recorder's folder, and the program is
+        as it was before `start`.
+        """
 
     def flush(self) -> None:
-        """Writes the records to the folder without waiting for the device, because the process is about to end."""
+        """Writes the records to the recorder's folder, without waiting for the device. It is called
+        because the process is about to end.
+        """
 
     def forked(self) -> None:
         """Stops recording in a child process that was forked during the recording. Touches neither files nor the
@@ -27,7 +37,7 @@ class Recorder(Protocol):
         """
 
     def facts(self) -> dict[str, object]:
-        """Returns facts for the journal: versions, limits, and the number of dropped records. The values of the facts
-        are JSON types.
+        """Returns facts for the journal, the recording's file of events: versions, limits, and the
+        number of dropped records, by name. The values can be written as JSON.
         """
         ...

@@ -1,9 +1,12 @@
-"""A recording of a running program's steady state. Its phases are: warm up, time steps, record steps, time steps again.
+"""Records a running program in its steady state. A session has four phases: it warms up, times
+steps, records steps, and times steps again.
 
-The program's step boundaries drive the session. The session changes its phase only at boundaries of one source. The
-session never raises an exception into the program. If the recording fails, the session ends, and the program continues.
+The program's step boundaries drive the session. The session changes its phase only at boundaries of
+one source, such as one optimizer. The session never raises an exception into the program. If the
+recording fails, the session ends, and the program continues.
 
-The session's journal entries, in addition to those of `RecordedWindow` (times in nanoseconds of perf_counter, as `at`):
+The session writes these entries to the journal (the recording's file of events), in addition to
+those of `RecordedWindow`. `at` is the time of an entry in ns of perf_counter:
 
     phase         phase: warmup, plain_before, recording, plain_after; by: the kind of the boundaries, None
                   while unknown
@@ -48,7 +51,7 @@ _NO_STEP = "recorder {} begins only at a step, and none has come: call unstall.s
 
 
 class Phase(enum.Enum):
-    """The phases of a session, in order."""
+    """The phases of a recording of a program's steady state, in order."""
 
     WARMUP = "warmup"
     PLAIN_BEFORE = "plain_before"
@@ -60,8 +63,8 @@ class Phase(enum.Enum):
 class Session:
     """Records a few steps of a program, after the program has warmed up.
 
-    `begin` prepares the recording. Calls of `step_boundary` from any thread advance the recording. `end` ends the
-    recording.
+    `begin` prepares the recording. Calls of `step_boundary` from any thread advance the recording.
+    `end` ends the recording.
     """
 
     under_way = active.RECORDING
@@ -107,7 +110,8 @@ class Session:
         """Whether the program has made any step boundary."""
 
     def begin(self) -> None:
-        """Makes this the active recording of the process, and looks for step boundaries as soon as torch is imported.
+        """Makes this the only active recording of the process. Begins to look for step boundaries
+        when torch is imported.
 
         Raises:
             UsageError: Another recording is active.
@@ -120,13 +124,14 @@ class Session:
             self._fail(error)
 
     def step_boundary(self, kind: str, who: int = 0) -> None:
-        """Notes that a step begins or ends. A source of steps (an optimizer, a loader, a model) calls this method.
+        """Notes that a step begins or ends. What sets step boundaries (an optimizer, a loader, a
+        model) calls this method.
 
         Never raises, except SystemExit if the program is to end after the recording (`--stop`).
 
         Args:
-            kind: The kind of the source.
-            who: A number that distinguishes the source from other sources of the same kind.
+            kind: The kind of the caller, such as an optimizer.
+            who: A number that distinguishes the caller from others of the same kind.
         """
         if self.phase is Phase.OVER and not self._stopping.pending:
             return
@@ -139,7 +144,9 @@ class Session:
             self._stopping.end_here()
 
     def end(self, why: str) -> None:
-        """Ends the recording in any phase, and keeps the recorded part. Writes `why` to the journal. Never raises."""
+        """Ends the recording, whatever its phase, and keeps what was recorded. `why` is the reason,
+        for the journal (the recording's file of events). Never raises.
+        """
         with self._turn.to_end(why):
             try:
                 self._end(why)
@@ -147,7 +154,9 @@ class Session:
                 self._fail(error)
 
     def forked(self) -> None:
-        """Stops the session in a forked child process. Leaves the parent's files alone."""
+        """Stops the recording in a forked child process. Does not touch files of the parent
+        process.
+        """
         self.phase = Phase.OVER
         self._stopping.cancel()
         if self._first_steps is not None:
@@ -159,9 +168,10 @@ class Session:
         self._journal.close()
 
     def start_by_time(self) -> bool:
-        """Starts to record if no step boundary has come. The timer's thread (`ByTime`) calls this method.
+        """Starts to record if no step boundary has come. The thread of a timer (`ByTime`) calls
+        this method.
 
-        Returns whether a recording has begun. If so, the timer must call `stop_by_time` later.
+        Returns whether a recording has begun. If it has, the timer must call `stop_by_time` later.
         """
         if not self._waits_for_a_boundary():  # asked before, too: during our turn a boundary is lost
             return False
@@ -169,8 +179,8 @@ class Session:
             return self._waits_for_a_boundary() and self._begin_by_time()
 
     def stop_by_time(self) -> None:
-        """Ends the recording that `start_by_time` began. This recording may be the stand-in that records before the
-        first step.
+        """Ends the recording that `start_by_time` began, or the recording of what comes before the
+        first step, if that is the one that runs.
         """
         if self.phase is Phase.RECORDING and self._chosen is None:
             self.end("done")
@@ -406,7 +416,9 @@ class Session:
             self._journal.write("waiting", why=why)
 
     def _fail(self, error: Exception) -> None:
-        """Ends the session, undoes all changes to the program, and journals the error. The program continues."""
+        """Ends the recording because of `error`, undoes all changes to the program, and writes the
+        error to the journal. The program continues.
+        """
         if self.phase is Phase.OVER:
             return
         window, self._window = self._window, None
@@ -437,6 +449,6 @@ class Session:
             self._journal.close()
 
     def _leave(self) -> None:
-        """Undoes what `begin` did, because the session needs no more step boundaries."""
+        """Undoes what `begin` did, because the recording needs no more step boundaries."""
         active.deactivate(self)
         self._watching.end()

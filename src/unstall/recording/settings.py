@@ -1,4 +1,4 @@
-"""Settings of a recording. They reach the program's process as text in an environment variable."""
+"""The settings of a recording. They reach the program's process as text in an environment variable."""
 
 from __future__ import annotations
 
@@ -14,26 +14,29 @@ LineClockName: TypeAlias = Literal["auto", "calls", "monitoring", "settrace", "n
 RECORDERS: tuple[RecorderName, ...] = get_args(RecorderName)
 LINE_CLOCKS: tuple[LineClockName, ...] = get_args(LineClockName)
 FOLDER_PREFIX = "unstall-"
-"""Prefix of the name of a recording's temporary folder."""
+"""The beginning of the name of a recording's temporary folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of one recording.
+    """The settings of one recording.
 
     Attributes:
         folder: The folder to which the program's process writes the recording.
-        recorder: The recorder, or "auto".
+        recorder: The name of the recorder, or "auto".
         warmup: Number of steps before anything is timed or recorded.
         steps: Number of steps to record.
-        after_s: When to begin, in seconds. If it is not None, `warmup` is not used.
+        after_s: When to begin, in seconds after the start of the program. If it is not None,
+            `warmup` is not used.
         for_s: How long to record, in seconds. If it is not None, `steps` is not used.
         lines: How source lines are found: one of `LINE_CLOCKS`.
         shapes: Whether to record the shapes of operators' inputs.
-        keep_arguments: Whether to store the program's arguments and environment. They may contain secrets.
+        keep_arguments: Whether to store the program's arguments and environment. They may contain
+            secrets.
         stop: Whether to end the program after the recording.
-        step: For `explain`: the name of the annotation around each step; None if steps have no annotation.
-        user: For `explain`: glob patterns of the user's files.
+        step: The name of the annotation that the program puts around each step, for `explain`; None
+            if it puts none.
+        user: Glob patterns of the user's files, for `explain`.
     """
 
     folder: str
@@ -55,7 +58,7 @@ class Settings:
         return self.recorder == "torch" or (self.recorder == "auto" and self.shapes)
 
     def metadata(self) -> dict[str, object]:
-        """Returns the settings that a trace file stores. These are all settings except the folder."""
+        """Returns those settings that a trace file stores, by name: all except the folder."""
         return {name: value for name, value in asdict(self).items() if name != "folder"}
 
     def to_json(self) -> str:
@@ -64,15 +67,27 @@ class Settings:
 
     @classmethod
     def from_json(cls, text: str) -> Settings:
-        """Parses the output of `to_json`. Raises ValueError or TypeError for text of another form."""
+        """Returns the settings that `text` has, which `to_json` returned.
+
+        Raises:
+            ValueError: The text has another form.
+            TypeError: The text has another form.
+        """
         settings = cls(**json.loads(text))
         return replace(settings, user=tuple(settings.user))
 
 
 def check_choices(recorder: str, lines: str, *, shapes: bool) -> None:
-    """Raises UsageError for choices that are unknown, exclude each other, or do not work with this version of Python.
+    """Checks choices for a recording before the program starts.
 
-    Called before the program starts.
+    Args:
+        recorder: The name of the recorder, or "auto".
+        lines: How source lines are to be found.
+        shapes: Whether to record the shapes of operators' inputs.
+
+    Raises:
+        UsageError: A choice is unknown, two choices exclude each other, or a choice does not work
+            with this version of Python.
     """
     for name, value, known in (("recorder", recorder, RECORDERS), ("lines", lines, LINE_CLOCKS)):
         if value not in known:

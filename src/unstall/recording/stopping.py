@@ -1,7 +1,7 @@
-"""Ends the program at a step boundary when its recording is done (`unstall run --stop`).
+"""Ends the program at a step boundary after it was recorded (`unstall run --stop`).
 
-All ranks of a distributed program end after the same number of steps, even if a rank's recording fails. If one rank
-ended earlier, the remaining ranks would wait for it forever.
+All ranks of a distributed program end after the same number of steps, even if a rank's recording
+fails. If one rank ended earlier, the remaining ranks would wait for it forever.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from unstall.recording.settings import Settings
 
 
 class Stopping:
-    """Decides when the program is to end, and ends the program. Does nothing unless `settings.stop` is set."""
+    """Decides when a recorded program is to end, and ends it. Does nothing unless `settings.stop`
+    is set.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._asked = settings.stop
@@ -31,7 +33,7 @@ class Stopping:
 
     @property
     def pending(self) -> bool:
-        """Whether the program is to be ended, at this step boundary or at a later one."""
+        """Whether the program is to be ended, at the current step boundary or at a later one."""
         return self._due or (self.by_count and not self._by_time)
 
     def recorded(self) -> None:
@@ -39,29 +41,35 @@ class Stopping:
         self._due = self._due or (self._asked and not self.by_count)
 
     def count(self, steps: CountedSteps, source: StepSource) -> None:
-        """Checks whether the program has made enough steps. Called after `steps` has counted a boundary of `source`."""
+        """Checks whether the program has made enough steps, so that it is to end. Call it after
+        `steps` has counted a boundary of `source`.
+        """
         if self.pending and source == steps.leader(source) and steps.since_proof(source) >= self._boundaries:
             self._due = True
 
     @property
     def may_end_here(self) -> bool:
-        """Whether the program is to be ended now, and this thread can end it."""
+        """Whether the program is to be ended now, and the calling thread can end it."""
         return self._due and may_end_here()
 
     def end_here(self) -> None:
-        """Ends the program by SystemExit. If the program catches this SystemExit, no second SystemExit is raised."""
+        """Ends the program by SystemExit. If the program catches it, SystemExit is not raised a
+        second time.
+        """
         self.cancel()
         end_here()
 
     def cancel(self) -> None:
-        """Cancels the planned end. The program then ends by itself, as it does without `--stop`."""
+        """Cancels the end that was planned. The program then ends by itself, as it does without
+        `--stop`.
+        """
         self._asked = self._due = False
 
 
 def boundaries_until_recorded(settings: Settings) -> int:
     """Returns the number of step boundaries from the program's start to the end of the recording.
 
-    The number is valid for a recording that counts steps, not for a recording that is limited by time.
+    This is right only for a recording that counts steps, not for one that is limited by time.
     """
     warm = max(settings.warmup, boundaries_of_first_steps(settings)) + 1
     window = 1 + settings.steps  # a step for warm-up

@@ -1,4 +1,5 @@
-"""The recorder `torch`, which uses `torch.profiler`. It also records waits, operators and shapes.
+"""The recorder `torch`, which uses `torch.profiler`. Besides the device's work, it records waits,
+operators and shapes.
 
 It works on every machine on which torch works.
 """
@@ -22,28 +23,32 @@ from unstall.guest import device, steps
 
 FILE = "profile.json"
 CLOCK = "unstall.clock#"
-"""Prefix of the names of annotations. After it, the name has a time of unstall's clock."""
+"""The beginning of the names of annotations that carry a time. Such a name goes on with a time of
+unstall's clock.
+"""
 _CLOCKS = 10
 
 
 class TorchProfiler:
-    """Records into `folder`, from `start` to `stop` or until the thread that called `start` ends.
+    """Records, by `torch.profiler`, into `folder`: from the call of `start` to the call of `stop`,
+    or until the thread that called `start` ends.
 
-    `start` and `stop` must be called on the same thread of the program: torch ties a profile to the thread that started
-    it, and crashes if another thread stops the profile.
+    `start` and `stop` must be called on the same thread of the program: torch ties a profile to the
+    thread that started it, and crashes if another thread stops the profile.
     """
 
     name = "torch"
     any_thread = False
 
     def __init__(self, folder: Path, *, shapes: bool = False, stacks: bool = False, instead: str | None = None) -> None:
-        """Prepares a profile.
+        """Prepares to record by `torch.profiler`.
 
         Args:
             folder: The folder to which the profile is written.
             shapes: Whether to record the shapes of operators' inputs.
             stacks: Whether to record Python stacks.
-            instead: Why this recorder replaces the recorder `cupti`; None if it does not replace `cupti`.
+            instead: Why this recorder replaces the recorder `cupti`; None if it does not replace
+                `cupti`.
 
         Raises:
             UnstallError: The program has not imported torch.
@@ -70,7 +75,11 @@ class TorchProfiler:
         )
 
     def start(self) -> None:
-        """Starts to record. Raises UnstallError if torch's profiler is already in use."""
+        """Starts to record.
+
+        Raises:
+            UnstallError: torch's profiler is already in use.
+        """
         if device.profiler_is_on():  # torch would not refuse, but end the other profile
             raise UnstallError(device.PROFILER_IS_ON)
         _let_forks_exit()
@@ -106,7 +115,9 @@ class TorchProfiler:
         self._profile.export_chrome_trace(str(self._path))
 
     def flush(self) -> None:
-        """Stops recording, because torch's profiler writes its data only after it has stopped."""
+        """Stops recording, and writes the profile. torch's profiler writes its data only after it
+        has stopped.
+        """
         self.stop()
 
     def forked(self) -> None:
@@ -127,16 +138,17 @@ class TorchProfiler:
         return {}
 
     def _tell_time(self) -> None:
-        """Makes annotations whose names contain a time of unstall's clock. They align the trace with this clock."""
+        """Makes a few annotations whose names contain a time of unstall's clock. By these, times of
+        the profile can be converted to times of this clock.
+        """
         for _ in range(_CLOCKS):
             with self._torch.profiler.record_function(f"{CLOCK}{time.perf_counter_ns()}"):
                 pass
 
 
 class _AtTheEnd:
-    """Calls a function when the current thread ends.
-
-    The object must be stored in a `threading.local` of this thread.
+    """Calls a function when the thread that made this object ends. For this, the object must be
+    stored in a `threading.local` of this thread.
     """
 
     def __init__(self, act: Callable[[], None]) -> None:
@@ -149,11 +161,12 @@ class _AtTheEnd:
 
 @functools.cache
 def _let_forks_exit() -> None:
-    """Lets child processes that are forked from now on exit without C++ exit handlers.
+    """Makes child processes that are forked from now on end without running exit handlers of C++.
 
-    Kineto's `ConfigLoader` has an exit handler that waits for a thread. A forked process does not have this thread, so
-    a child that ends by `sys.exit` would hang forever. This also happens with torch.profiler alone (torch 2.13).
-    Children of multiprocessing end by `os._exit`, and are not affected.
+    Kineto's `ConfigLoader` has an exit handler that waits for a thread. A forked process does not
+    have this thread, so a child that ends by `sys.exit` would hang forever. This also happens with
+    torch.profiler alone (torch 2.13). Children of multiprocessing end by `os._exit`, and are not
+    affected.
     """
     if sys.platform != "linux" or not hasattr(libc := ctypes.CDLL(None), "on_exit"):  # a function of glibc
         return
@@ -166,9 +179,8 @@ def _let_forks_exit() -> None:
 
 
 def _go_on(profiler: Any) -> None:
-    """Resumes a Python profiler that the program started during the recording.
-
-    It must be resumed because torch has removed it.
+    """Resumes a Python profiler that the program started during the recording. When torch's
+    profiler stopped, it removed this profiler.
     """
     of_cprofile: Any = getattr(sys.modules.get("_lsprof"), "Profiler", ())
     if isinstance(profiler, of_cprofile):

@@ -1,4 +1,6 @@
-"""A lock on a recording. One thread at a time may change the recording, and only certain threads may stop it."""
+"""A lock on a recording. One thread at a time may change the recording, and only certain threads
+may stop it.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,15 @@ _WRITING_WAITS_S = 60.0  # wait for that thread to write the recording
 
 
 class Turn:
-    """A lock on a recording. The thread that holds the lock may change the recording.
+    """A lock on a recording. Only the thread that holds the lock may change the recording.
 
     At the program's end, a thread waits for the lock only for a limited time.
     """
 
     def __init__(self, may_stop_here: Callable[[], bool]) -> None:
-        """Takes a function that returns whether the calling thread may stop the recording."""
+        """Makes a lock that no thread holds. `may_stop_here` returns whether the calling thread may
+        stop the recording.
+        """
         self._may_stop_here = may_stop_here
         self._lock = threading.Lock()
         self.asked_to_end: str | None = None
@@ -27,9 +31,8 @@ class Turn:
 
     @contextmanager
     def if_free(self) -> Iterator[bool]:
-        """Tries to acquire the lock without waiting.
-
-        Yields False if a thread already holds the lock, otherwise True.
+        """Returns a context manager. It takes the lock for its block if no thread holds the lock,
+        and yields whether it took the lock. It never waits.
         """
         got = self._lock.acquire(blocking=False)
         try:
@@ -40,16 +43,20 @@ class Turn:
 
     @contextmanager
     def waited_for(self) -> Iterator[None]:
-        """Waits for the lock, and holds it during the block. Only threads that unstall started may call this method."""
+        """Returns a context manager that waits for the lock, and holds it during its block. Only
+        threads that unstall started may use it.
+        """
         with self._lock:
             yield
 
     @contextmanager
     def to_end(self, why: str) -> Iterator[None]:
-        """Waits for the lock, and holds it during the block. The block ends the recording, and `why` is the reason.
+        """Returns a context manager that waits for the lock, and holds it during its block. The
+        block ends the recording, and `why` is the reason.
 
-        If only another thread may stop the recording, first waits until that other thread has reached its next step
-        boundary. If a wait takes too long, runs the block without the lock.
+        If another thread is the only one that may stop the recording, first waits until that thread
+        has reached its next step boundary. If a wait takes too long, the block runs without the
+        lock.
         """
         self.asked_to_end = why
         got = self._lock.acquire(timeout=_END_WAITS_S)

@@ -1,4 +1,6 @@
-"""Watches the program for a recording. The watching begins when the program imports torch."""
+"""Watches a program while it is recorded: its step boundaries, its profilers, and its first use of
+CUDA. Watching begins when the program imports torch.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from unstall.guest.step_source import StepSource
 
 
 class Watching:
-    """Watches for step boundaries, for a torch.profiler that the program starts, and for CUDA's initialisation.
+    """Watches for step boundaries, for a torch.profiler that the program starts, and for CUDA's
+    initialisation.
 
     It watches from the call of `begin` to the call of `end`.
     """
@@ -24,7 +27,7 @@ class Watching:
         *,
         failed: Callable[[Exception], None],
     ) -> None:
-        """Takes the functions to call.
+        """Prepares to watch the program.
 
         Args:
             on_boundary: Is called at each step boundary.
@@ -41,7 +44,7 @@ class Watching:
         self._forget_cuda: Callable[[], None] = lambda: None
 
     def begin(self) -> None:
-        """Starts to watch as soon as torch is imported."""
+        """Starts to watch the program, when torch is imported: now, if it is imported already."""
         self._forget_import = when_imported("torch", self._watch)
 
     @property
@@ -50,15 +53,14 @@ class Watching:
         return self._own_profiler.is_on or device.profiler_is_on()
 
     def follow(self, source: StepSource | None) -> None:
-        """Watches only the step boundaries of `source`, as cheaply as possible.
-
-        If `source` is None, watches all sources.
+        """From now on, watches only the step boundaries that `source` sets, as cheaply as possible.
+        If `source` is None, watches those of all sources, such as optimizers and loaders.
         """
         if self._hooks is not None:
             self._hooks.follow(source)
 
     def end(self) -> None:
-        """Undoes all changes to torch."""
+        """Stops watching, and undoes all changes to torch."""
         self._forget_import()
         self._forget_cuda()
         self._own_profiler.remove()

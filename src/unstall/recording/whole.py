@@ -1,4 +1,6 @@
-"""Records one whole block of code. The module `session` describes its journal entries."""
+"""Records one whole block of code. The module `session` describes the entries of its journal (its
+file of events).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ BLOCK = "block"
 
 
 class Whole:
-    """Records a whole block of code, from `begin` to `end`. `end` decides which step boundaries separate the steps."""
+    """Records a whole block of code, from the call of `begin` to the call of `end`. `end` decides
+    which step boundaries separate the steps.
+    """
 
     under_way = active.RECORDING
 
@@ -44,7 +48,8 @@ class Whole:
         self._over = False
 
     def begin(self) -> None:
-        """Starts to record. If the start fails, the journal says why, and the block runs without a recording.
+        """Starts to record. If this fails, the journal (the recording's file of events) says why,
+        and the block runs without a recording.
 
         Raises:
             UsageError: Another recording is active.
@@ -63,12 +68,20 @@ class Whole:
             self._fail(error)
 
     def step_boundary(self, kind: str, who: int = 0) -> None:
-        """Notes that a step begins or ends. Called by a source of steps. Never raises."""
+        """Notes that a step begins or ends. What sets step boundaries (an optimizer, a loader, a
+        model) calls this method. Never raises.
+
+        Args:
+            kind: The kind of the caller, such as an optimizer.
+            who: A number that distinguishes the caller from others of the same kind.
+        """
         if not self._over and len(self._marks) < _MOST_MARKS:
             self._marks.append((StepSource(kind, who), self._now(), threading.get_native_id()))
 
     def end(self, why: str) -> None:
-        """Stops recording. Never raises."""
+        """Stops recording. `why` is the reason, for the journal (the recording's file of events).
+        Never raises.
+        """
         if self._over:
             return
         try:
@@ -127,7 +140,12 @@ class Whole:
 def step_boundaries(kind: str, times_ns: Sequence[int], begun_ns: int, ended_ns: int) -> list[int]:
     """Returns the times in ns of all step boundaries of a block.
 
-    `kind` is the kind of step source, which decides whether `times_ns` are ends or starts of steps. If they are ends,
-    the first step begins at `begun_ns`. If they are starts, the last step ends at `ended_ns`.
+    Args:
+        kind: The kind of what set the boundaries, such as an optimizer. It decides whether
+            `times_ns` are ends or starts of steps. If they are ends, the first step begins at
+            `begun_ns`. If they are starts, the last step ends at `ended_ns`.
+        times_ns: Times of boundaries, in ns.
+        begun_ns: The time when the block began.
+        ended_ns: The time when the block ended.
     """
     return [begun_ns, *times_ns] if kind in AT_THE_END else [*times_ns, ended_ns]

@@ -1,5 +1,5 @@
-"""Starts and stops the recorders of the recorded window. Also writes to the journal which machine and software the
-program uses.
+"""Starts and stops the recorders for the few steps that are recorded (the recording window). Also
+writes to the journal (the recording's file of events) which machine and software the program uses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ MakeLineClock = Callable[[], Recorder | None]
 
 
 class RecordedWindow:
-    """Starts and stops a recorder, together with a line clock if there is one."""
+    """Starts and stops a recorder, together with a line clock (which records which source lines
+    run) if there is one.
+    """
 
     def __init__(self, journal: Journal, recorder: Recorder, lines: Recorder | None) -> None:
         self._journal = journal
@@ -32,22 +34,21 @@ class RecordedWindow:
 
     @property
     def name(self) -> str:
-        """The recorder's name."""
+        """The name of the recorder."""
         return self._recorder.name
 
     @property
     def may_stop_here(self) -> bool:
         """Whether the calling thread may stop the recording.
 
-        If the recorder is bound to the thread that started it, no other thread may stop the recording while this thread
-        lives.
+        If the recorder is bound to the thread that started it, no other thread may stop the
+        recording while that thread lives.
         """
         return self.any_thread or threading.current_thread() is self._thread or not self._thread.is_alive()
 
     def start(self) -> None:
-        """Starts the line clock and the recorder.
-
-        If one of them fails to start, stops the other and raises the error.
+        """Starts the line clock and the recorder. If one of them fails to start, stops the other
+        and raises the error.
         """
         self._thread = threading.current_thread()
         self._journal.write("machine", facts=device.machine())
@@ -70,17 +71,17 @@ class RecordedWindow:
             self._undo = undo.pop_all()
 
     def warmed_up(self) -> None:
-        """Writes descriptions of the lines that the warm-up step ran. Call it after the warm-up step.
+        """Writes descriptions of the source lines that ran so far. Call it after the warm-up step.
 
-        Without this call, the descriptions would be written half a second later, and lengthen a recorded step by
-        milliseconds.
+        Without this call, the descriptions would be written half a second later, and lengthen a
+        recorded step by milliseconds.
         """
         if self._lines is not None:
             with suppress(OSError):  # the disk may be full now but not at the end
                 self._lines.flush()
 
     def stop(self, wait: Callable[[], None] = device.synchronize) -> None:
-        """Calls `wait()` to wait for the device, then stops recording.
+        """Calls `wait()` to wait for the device, then stops the recorder and the line clock.
 
         If one of these actions fails, the remaining actions are still done.
         """
@@ -115,7 +116,9 @@ class RecordedWindow:
 
 
 def give_up(window: RecordedWindow | None, journal: Journal, error: Exception) -> None:
-    """Stops the recording if it has begun, and journals `error` as the reason. Never raises."""
+    """Stops the recording if it has begun, and writes `error` to the journal as the reason. Never
+    raises.
+    """
     if window is not None:
         with suppress(Exception):
             window.stop(lambda: None)

@@ -1,6 +1,5 @@
-"""Writes the events of a recording as a Chrome trace in Kineto's format.
-
-Perfetto opens this format, and `unstall.read` reads it.
+"""Writes the events of a recording as a Chrome trace in Kineto's format. Perfetto opens this
+format, and `unstall.read` reads it.
 """
 
 from __future__ import annotations
@@ -85,7 +84,8 @@ def device_events(activity: Activity, text: Text) -> Iterator[str]:
 
 
 def wait_events(activity: Activity, text: Text) -> Iterator[str]:
-    """Yields an event for each wait and each query, in the form that CUPTI's synchronization records have in a trace.
+    """Yields an event for each wait and each query, as JSON text. It has the form of the events
+    that Kineto writes for CUPTI's synchronization records.
 
     The event names the stream, CUDA event or context that the call waited for or queried.
     """
@@ -113,7 +113,7 @@ def wait_events(activity: Activity, text: Text) -> Iterator[str]:
 
 
 def _sync_of(call: str) -> str | None:
-    """Returns CUPTI's name for the kind of wait or query of the driver function `call`.
+    """Returns CUPTI's name for the kind of wait or query that the driver function `call` makes.
 
     Returns None if the function neither waits nor queries.
     """
@@ -121,9 +121,10 @@ def _sync_of(call: str) -> str | None:
 
 
 def _records_waited_for(waits: np.ndarray, records: np.ndarray) -> I64:
-    """Returns, for each wait, the row of the event record that the wait waits for, or -1 if there is no such record.
+    """Returns, for each wait for a CUDA event, the row in `records` of the call that recorded this
+    event, or -1 if there is none.
 
-    This row is the last row of `records` that has the wait's event and began before the wait.
+    This is the last row that has the wait's event and began before the wait.
     """
     found = np.full(len(waits), -1, np.int64)
     events = np.unique(records["event"])
@@ -150,7 +151,7 @@ def slice_events(slices: Slices, process: int, text: Text) -> Iterator[str]:
 
 
 def _rows(table: np.ndarray) -> Iterator[dict[str, int]]:
-    """Yields rows as dictionaries of Python ints."""
+    """Yields the rows of a table as dicts of Python ints, by the names of its columns."""
     names = table.dtype.names or ()
     columns = [table[name].tolist() for name in names]
     for row in zip(*columns, strict=True):

@@ -11,7 +11,7 @@ from unstall.timeline.columns import I64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DeviceWork:
-    """Times of device ops, as int64 ns.
+    """The times of the ops of a recording, as int64 ns.
 
     Attributes:
         start: When each op began.
@@ -25,12 +25,12 @@ class DeviceWork:
 
     @property
     def own_time_ns(self) -> int:
-        """The time in ns that the device alone needs for the ops.
+        """The time in ns that the device alone needs for the ops. It does not depend on how early
+        the host launches them.
 
-        It does not depend on how early the host launches them.
-
-        It includes the time for which the device was busy. It also includes the time for which the device was idle
-        although the next op was already launched. This happens, for example, if streams wait for each other.
+        It includes the time for which the device was busy. It also includes the time for which the
+        device was idle although the next op was already launched. This happens, for example, if
+        streams wait for each other.
         """
         if not len(self.start):
             return 0

@@ -1,14 +1,15 @@
-"""The plain step time, which is the duration of a step without recording. It is computed from the stretches of steps
-that a session timed.
+"""Works out the plain step time: how long a step takes without recording. It comes from stretches
+(a number of steps in a row) that were timed before and after the recording.
 
-The timed steps should be like the recorded steps. So pauses, such as an evaluation or a new epoch, are subtracted if no
-recorded step had a pause.
+The timed steps should be like the recorded steps. So pauses, such as an evaluation or a new epoch,
+are subtracted if no recorded step had a pause.
 
-Benefit (`python -m benchmarks.recorder_mechanisms`): an up-to-date plain step time reduces the error of gains from 5.3
-to 1.8 percentage points of a step (median of six recordings). Subtracting pauses reduces the error from 250 % to at
-most 2 % in simulated loops with pauses (medians). A long step may also be a wait for queued work of the device. To tell
-such waits from pauses, the subtracted time is limited to the time for which the device was idle. Computing the length
-of the queue at each step (Lindley's recursion) instead would gain at most 0.2 %.
+Benefit (`python -m benchmarks.recorder_mechanisms`): a plain step time that was just measured
+reduces the error of gains from 5.3 to 1.8 percentage points of a step (median of six recordings).
+Subtracting pauses reduces the error from 250 % to at most 2 % in simulated loops with pauses
+(medians). A long step may also be a wait for queued work of the device. To tell such waits from
+pauses, the subtracted time is limited to the time for which the device was idle. Computing the
+length of the queue at each step (Lindley's recursion) instead would gain at most 0.2 %.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ _NOTABLE = 0.03  # of the time
 
 @dataclass(frozen=True)
 class PlainStep:
-    """The plain step time, which is the time of a step without recording. It is measured in one or two stretches of
-    steps.
+    """The time of a step without recording, as measured in one or two stretches. A stretch is a
+    number of steps in a row, before or after the recording.
 
     Attributes:
-        stretches: The stretches of steps, before the recording or after it. Their times exclude pauses.
-        with_pauses: The same stretches. Their times include pauses.
+        stretches: The stretches, with times that exclude pauses.
+        with_pauses: The same stretches, with times that include pauses.
         paused: Number of steps with a pause.
     """
 
@@ -47,15 +48,16 @@ class PlainStep:
 
     @cached_property
     def ns(self) -> float:
-        """The mean time of a step in ns.
+        """The mean time of a step without recording, in ns.
 
-        It is measured by the device's clock if this clock timed all `stretches`, otherwise by the host's clock.
+        It is measured by the device's clock if this clock timed all `stretches`, and by the host's
+        clock if not.
         """
         return float(np.mean(_times(self.stretches)))
 
     @property
     def notes(self) -> list[str]:
-        """Sentences about the plain step time, for the report."""
+        """Sentences for the report about the time of a step without recording."""
         notes = []
         if self.paused:
             steps = sum(each.steps for each in self.with_pauses)
@@ -76,13 +78,15 @@ class PlainStep:
 
 
 def plain_step(measured: Sequence[Plain], recorded_ns: I64, own_ns: float) -> PlainStep:
-    """Returns the plain step time from stretches of steps that were timed without recording.
+    """Returns the time of a step without recording, from steps that were timed before and after the
+    recording.
 
-    Subtracts pauses from these steps, except in two cases. The first case: a recorded step had a pause, which the
-    replay then contains. The second case: many of the timed steps had a pause, so pauses are part of the normal work.
+    Subtracts pauses from these steps, except in two cases. The first case: a recorded step had a
+    pause, which the replay then contains. The second case: many of the timed steps had a pause, so
+    pauses are part of the normal work.
 
     Args:
-        measured: The stretches, at least one.
+        measured: The measured times of steps in a row, before or after the recording. At least one.
         recorded_ns: The length of each recorded step, int64.
         own_ns: The time that the device alone needs for a step (`DeviceWork.own_time_ns`).
     """
@@ -96,23 +100,25 @@ def plain_step(measured: Sequence[Plain], recorded_ns: I64, own_ns: float) -> Pl
 
 
 def _times(measured: Sequence[Plain]) -> list[float]:
-    """Returns the time per step of each stretch, in ns.
+    """Returns the mean time per step in ns, for each of `measured`.
 
-    The times are measured by the device's clock if this clock timed all stretches, otherwise by the host's clock.
+    The times are those of the device's clock if this clock timed all of them, and those of the
+    host's clock if not.
     """
     on_device = [plain.device_ns for plain in measured if plain.device_ns is not None]
     return on_device if len(on_device) == len(measured) else [plain.host_ns for plain in measured]
 
 
 def _without(plain: Plain, pauses: NDArray[np.float64], own_ns: float) -> tuple[Plain, int]:
-    """Returns (a stretch of timed steps without the time of its pauses, the number of its steps that had a pause).
+    """Returns `(plain, count)`: the given times of steps in a row without their pauses, and the
+    number of steps that had a pause.
 
-    The subtracted time is at most the time for which the device was idle. This idle time is the number of steps times
-    (`device_ns` - `own_ns`).
+    The subtracted time is at most the time for which the device was idle. This idle time is the
+    number of steps times (`device_ns` - `own_ns`).
 
     Args:
-        plain: The stretch.
-        pauses: For each step of the stretch, the length of its pause in ns; 0 if it had none.
+        plain: The measured time of steps in a row.
+        pauses: For each of the steps, the length of its pause in ns; 0 if it had none.
         own_ns: The time that the device alone needs for a step.
     """
     out_ns = float(pauses.sum())
@@ -126,10 +132,14 @@ def _without(plain: Plain, pauses: NDArray[np.float64], own_ns: float) -> tuple[
 
 
 def _pauses(took_ns: I64, own_ns: float) -> NDArray[np.float64]:
-    """Returns, for each step, the length of the step's pause in ns; 0 if the step had no pause.
+    """Returns, for each step, the length of its pause in ns; 0 if it had none.
 
-    A step with a pause took the host far longer than other steps. The length of the pause is the step's length minus
-    the usual length.
+    A step with a pause took the host far longer than other steps. The length of the pause is the
+    step's length minus the usual length.
+
+    Args:
+        took_ns: The length of each step on the host.
+        own_ns: The time that the device alone needs for a step.
     """
     if not len(took_ns):
         return np.zeros(0)

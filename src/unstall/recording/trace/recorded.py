@@ -1,4 +1,4 @@
-"""Reads the folder of a recording, so that the recording can be written as a trace file."""
+"""Reads the folder of a recording, and writes what it contains as a trace file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ _BEGINS = ("threading.py", "_bootstrap")  # outermost frame of a thread
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A recording, read from its folder. Call `write` at most once, because it consumes `events`."""
+    """A recording that was read from its folder. Call `write` at most once, because it consumes
+    `events`.
+    """
 
     recorder: str
     device_ops: int
@@ -49,12 +51,12 @@ class Recorded:
     events: Iterator[str]
 
     def write(self, path: Path, shortfall: str | None = None) -> None:
-        """Writes the trace file (.json or .json.gz).
+        """Writes the recording as a trace file.
 
         Args:
-            path: The file.
-            shortfall: A clause that says what is missing from the recording, to be stored in the trace; None if
-                everything was recorded.
+            path: The file. Its name ends in `.json` or `.json.gz`.
+            shortfall: A clause that says what is missing from the recording. The trace stores it.
+                None if everything was recorded.
 
         Raises:
             UsageError: `path` cannot be written.
@@ -68,8 +70,9 @@ def read_recorded(folder: Path, session: Path | None = None) -> Recorded:
 
     Args:
         folder: The folder.
-        session: The folder of the session, if `folder` has only the first steps of the session. If both folders count
-            the same kind of steps, the session's plain step times are used.
+        session: If `folder` has only a recording of the program's first steps: the folder of the
+            main recording. If both count the same kind of steps, the steps that the main recording
+            timed without recording are used. None if `folder` has the main recording.
 
     Raises:
         TraceError: Nothing was recorded.
@@ -130,7 +133,7 @@ def _cupti_events(folder: Path, story: _Story, activity: Activity, places: LineP
 
 
 def _plain_step(story: _Story, on_device: DeviceWork) -> PlainStep | None:
-    """Returns the step time without recording; None if no step was timed.
+    """Returns the step time without recording. Returns None if no step was timed without recording.
 
     `on_device` has the times of the recorded ops.
     """
@@ -157,10 +160,9 @@ def _backward_spans(places: LinePlaces) -> list[int]:
 
 
 def _with_backward(activity: Activity, places: LinePlaces) -> I32:
-    """Returns the stack of each call. Calls on autograd's threads get the stack of the running `backward()`.
-
-    Python knows autograd's threads, because they may run Python code. Without the stack of `backward()`,
-    the calls on these threads would look like calls from unknown code.
+    """Returns the number of the stack of each call. Calls without a stack, on threads that Python's
+    `threading` does not know, such as autograd's, get the stack of the `backward()` that was
+    running at the time. Without it, they would look as if unknown code had made them.
     """
     calls, spans = activity.calls, activity.spans
     stack = calls["stack"].astype(np.int32)
@@ -178,9 +180,10 @@ def _with_backward(activity: Activity, places: LinePlaces) -> I32:
 
 
 def _ended(calls: np.ndarray, places: LinePlaces) -> dict[int, str]:
-    """Returns a name for each thread that ended before its name was read.
+    """Returns a name for each thread that ended before its name was read, by thread id.
 
-    Only threads that `threading` started are returned. They are recognized by the outermost frame of their stacks.
+    Only threads that `threading` started are returned. They are recognised by the outermost frame
+    of their stacks.
     """
     begun = [number for number, frames in places.stacks.items() if frames[-1:] and frames[-1][::2] == _BEGINS]
     threads = np.unique(calls["thread"][np.isin(calls["stack"], begun)]).tolist()
@@ -197,10 +200,8 @@ def _thread_names(calls: np.ndarray, places: LinePlaces, process: int) -> dict[i
 
 
 def _moments(story: _Story, activity: Activity) -> tuple[I64, I64]:
-    """Returns the times at which steps and calls of watched functions began or ended.
-
-    Returns:
-        (threads, times in ns): two columns with one row per time.
+    """Returns `(threads, times)`, two columns: a time in ns at which a step, or a call of a watched
+    function, began or ended, and its thread.
     """
     spans, boundaries = activity.spans, np.array(story.boundaries, np.int64)
     threads = np.concatenate([spans["thread"], spans["thread"], np.full(len(boundaries), story.driver)])
@@ -214,7 +215,9 @@ def _steps(story: _Story, text: Text) -> Iterator[str]:
 
 
 def _loading(activity: Activity, places: LinePlaces, process: int, text: Text) -> Iterator[str]:
-    """Yields an event for each wait for the next batch of a DataLoader or of `unstall.prefetch`."""
+    """Yields an event, as JSON text, for each wait for the next batch of a DataLoader or of
+    `unstall.prefetch`.
+    """
     for name in (LOADING, PREFETCH_WAIT):
         loading = [number for number, each in places.spans.items() if each == name]
         for span in activity.spans[np.isin(activity.spans["what"], loading)].tolist():
@@ -223,7 +226,7 @@ def _loading(activity: Activity, places: LinePlaces, process: int, text: Text) -
 
 
 def _head(story: _Story, activity: Activity) -> dict[str, object]:
-    """Returns the fields that precede the events in a trace of Kineto's form."""
+    """Returns the fields that stand before the events in a trace of Kineto's form, by name."""
     cuda = str(story.machine.get("cuda") or "").split(".")
     devices: list[dict[str, object]] = story.machine.get("devices") or []
     head: dict[str, object] = {
@@ -251,14 +254,15 @@ def _head(story: _Story, activity: Activity) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class _Story:
-    """The events in the journal of a recording, and the facts in these events."""
+    """What the journal of a recording (its file of events) tells."""
 
     events: list[Event]
 
     def with_plain_steps(self, session: list[Event]) -> _Story:
-        """Adds the plain steps of the journal `session`, if both journals count the same kind of steps.
+        """Adds the steps that were timed without recording, from the journal `session` of the main
+        recording, if both journals count the same kind of steps.
 
-        Returns a new object if steps are added, otherwise `self`.
+        Returns a new object if steps are added, and `self` if not.
         """
         timed = _Story(session)
         begun = [event.get("by") for event in timed.all("phase") if event["phase"] == "plain_before"]
@@ -286,7 +290,7 @@ class _Story:
 
     @property
     def driver(self) -> int:
-        """The thread that runs the steps. It is the thread with the most step boundaries."""
+        """The thread that runs the steps: the thread with the most step boundaries."""
         threads = Counter(event["thread"] for event in self.all("mark") if event.get("thread"))
         return int(next((thread for thread, _ in threads.most_common(1)), self.process))
 
@@ -296,9 +300,8 @@ class _Story:
 
     @property
     def began_s(self) -> float:
-        """When the program started, as the value of `time.time()`.
-
-        It is 0 in recordings that older versions of unstall made.
+        """When the program started, as a value of `time.time()`. It is 0 in recordings that older
+        versions of unstall made.
         """
         return float(self._last("armed").get("began_s", 0))
 
@@ -313,13 +316,15 @@ class _Story:
 
     @property
     def boundaries(self) -> list[int]:
-        """Times of the step boundaries in ns, without warm-up steps."""
+        """The times of the step boundaries in ns, without those of warm-up steps."""
         marks = [event["at"] for event in self.events if event["event"] == "mark"]
         recorded = self._last("recorded")
         return marks[recorded.get("settling", 0 if len(marks) < 3 else _WARMUP) :]
 
     def metadata(self, plain: PlainStep | None) -> dict[str, object]:
-        """Returns the "unstall" field of the trace."""
+        """Returns the value of the field "unstall" of the trace. `plain` is the step time without
+        recording, or None.
+        """
         by = self._last("recorded").get("by") or next(
             (event.get("kind") for event in self.events if event["event"] == "mark"), None
         )
@@ -372,7 +377,9 @@ def _of_plain(plain: PlainStep) -> dict[str, object]:
 
 
 def _uuids(ours: Iterable[object]) -> set[str]:
-    """Returns two forms of each UUID: torch's form, and the driver's form with the prefix "GPU-"."""
+    """Returns each UUID of a GPU in two forms: torch's form, and the driver's form with the prefix
+    "GPU-".
+    """
     return {text for uuid in ours for text in (str(uuid), f"GPU-{uuid}")}
 
 

@@ -1,4 +1,6 @@
-"""Time slices of the source lines that threads were running. A slice is the time that one frame spends on one line."""
+"""Finds out how long threads spent on source lines. A slice is the time that one call of a function
+spends on one line.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,11 @@ _ENTERED_NS = 200_000
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Slices:
-    """Slices of time that threads spent on source lines, sorted by thread.
+    """Slices, sorted by thread. A slice is the time that one call of a function (a frame) spends on
+    one source line.
 
-    A caller's slice contains the callees' slices in time, and precedes the callees' slices in the table.
+    The slices of the functions that a line calls are within the line's slice in time, and come
+    after it in the table.
     """
 
     thread: I64
@@ -48,21 +52,23 @@ NONE = Slices(_NO_TIMES, _NO_TIMES, _NO_TIMES, np.zeros(0, np.int32), [])
 def of_calls(
     calls: np.ndarray, stack: I32, places: LinePlaces, moments: tuple[I64, I64] = (_NO_TIMES, _NO_TIMES)
 ) -> Slices:
-    """Makes slices from the stacks of calls.
+    """Makes slices from the call stacks of a program's driver calls. A slice is the time that one
+    frame spends on one source line.
 
-    Three kinds of frames become slices: frames of the user's code, frames of frameworks that the innermost user frame
-    called, and torch's outermost call of a module. The call of a module distinguishes the model from its submodules.
+    Three kinds of frames become slices: frames of the user's code, frames of frameworks that the
+    innermost user frame called, and torch's outermost call of a module. The call of a module
+    distinguishes the model from its submodules.
 
-    A frame of a call is new if the stack of the thread's previous call does not contain the frame. New frames begin at
-    the latest of three times: 200 µs before the call, the end of the thread's previous call, and the last of the
-    thread's `moments` before the call.
+    A frame of a call is new if the stack of the thread's previous call does not contain the frame.
+    New frames begin at the latest of three times: 200 µs before the call, the end of the thread's
+    previous call, and the last of the thread's `moments` before the call.
 
     Args:
-        calls: The calls, sorted by thread and start.
-        stack: The stack of each call; -1 if the call has no stack.
+        calls: The driver calls, sorted by thread and start.
+        stack: The number of the stack of each call; -1 if the call has no stack.
         places: The frames of each stack.
-        moments: (threads, times in ns), two columns: times at which a step or a watched function began or ended on a
-            thread.
+        moments: (threads, times in ns), two columns: times at which a step or a watched function
+            began or ended on a thread.
     """
     frames: dict[Frame, int] = {}
     known = sorted(places.stacks)
@@ -105,8 +111,7 @@ def _entered(thread: I64, start: I64, end: I64, moments: tuple[I64, I64]) -> I64
 
 
 def _chain(stack: tuple[Frame, ...], frames: dict[Frame, int]) -> list[int]:
-    """Returns the frames of a stack that become slices, outermost first, as indices in `frames`.
-
+    """Returns those frames of a stack that become slices, outermost first, as indices in `frames`.
     Adds a frame to `frames` if it is not there yet.
     """
     users = [not is_framework(file) for file, _, _ in stack]
@@ -122,17 +127,19 @@ def _calls_a_module(frame: Frame) -> bool:
 
 
 def of_clock(folder: Path, places: LinePlaces, calls: np.ndarray, off_ns: int = 0) -> Slices:
-    """Makes slices from the entries of the line clock, which records each change of line.
+    """Makes slices from the entries of the line clock, which records each change of the line that a
+    thread runs. A slice is the time that one frame spends on one source line.
 
-    Slices shorter than 20 µs are dropped unless one of the `calls` starts in them. The slice of a thread's last line
-    lasts until the end of the thread's last call.
+    Slices shorter than 20 µs are dropped unless one of the `calls` starts in them. The slice of a
+    thread's last line lasts until the end of the thread's last call.
 
     Args:
         folder: The recording's folder.
-        places: The lines of the entries.
-        calls: The calls.
-        off_ns: Largest offset between the clock of the calls and the line clock, in ns. If a change of line is inside a
-            call, and nearer than `off_ns` to the call's start or end, the change is moved to this start or end.
+        places: The lines to which the entries refer.
+        calls: The driver calls of the program.
+        off_ns: Largest offset between the clock of the calls and the line clock, in ns. If a change
+            of line is inside a call, and nearer than `off_ns` to the call's start or end, the
+            change is moved to this start or end.
     """
     log = _entries(folder)
     # The disk may have been full, so that a line or a thread has no description.
@@ -171,10 +178,8 @@ def of_clock(folder: Path, places: LinePlaces, calls: np.ndarray, off_ns: int = 
 
 
 def _beside(time: I64, calls: np.ndarray, off_ns: int) -> I64:
-    """Moves times that are inside a call and near its start or end.
-
-    A time that is less than `off_ns` from the start or end of its call becomes this start or end. Returns the times in
-    the order in which they were given.
+    """Moves times that are inside a call, and less than `off_ns` from its start or end, to this
+    start or end. Returns all times in the order in which they were given.
     """
     calls = outermost(calls)
     start, end = calls["start"].astype(np.int64), calls["end"].astype(np.int64)
@@ -187,7 +192,9 @@ def _beside(time: I64, calls: np.ndarray, off_ns: int) -> I64:
 
 
 def _entries(folder: Path) -> np.ndarray:
-    """Returns the entries in the line clock's ring buffer, oldest first."""
+    """Returns the entries that the line clock wrote to its file, oldest first. The file is a ring
+    buffer.
+    """
     with (folder / FILE).open("rb") as file:
         try:
             magic, capacity, written = HEADER.unpack(file.read(HEADER.size))

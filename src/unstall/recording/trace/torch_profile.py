@@ -1,4 +1,6 @@
-"""Reads the output of the recorder `torch`. The events are read as text. The calls get times of unstall's clock."""
+"""Reads what the recorder `torch` wrote. Events are kept as text. The times of calls are converted
+to unstall's clock.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ from unstall.recording.torch_profiler import CLOCK, FILE
 from unstall.recording.trace.on_device import DeviceWork, on_device
 
 CLOCK_OFF_NS = 3_000
-"""Largest offset between unstall's clock and the profile's clock, in ns.
+"""The largest offset between unstall's clock and the clock of the profile, in ns.
 
 Part of the offset is the time that Python needs to read unstall's clock.
 """
 _OF_HOST = frozenset({"cpu_op", "cuda_runtime", "cuda_driver"})
 _OF_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 CALL = np.dtype([("start", "<u8"), ("end", "<u8"), ("thread", "<u4")])
-"""The row of a call: start and end in ns of unstall's clock, and the thread."""
+"""The columns of a table of calls: start and end in ns of unstall's clock, and the thread."""
 
 
 class _Arguments(msgspec.Struct):
@@ -32,7 +34,7 @@ class _Arguments(msgspec.Struct):
 
 
 class _Event(msgspec.Struct):
-    """The fields of a trace event that unstall uses."""
+    """The fields of an event in a profile of torch that unstall uses."""
 
     name: str = ""
     cat: str = ""
@@ -54,7 +56,11 @@ class TorchProfile:
 
 
 def read_profile(folder: Path) -> TorchProfile:
-    """Reads the profile in a recording's folder. Raises TraceError if the profile is missing or incomplete."""
+    """Reads the profile that torch's profiler wrote to a recording's folder.
+
+    Raises:
+        TraceError: The profile is missing or incomplete.
+    """
     try:
         head = from_json((folder / FILE).read_bytes(), dict[str, msgspec.Raw])
         raw = head.pop("traceEvents")
@@ -87,15 +93,16 @@ def _times(event: _Event, zero_ns: int) -> tuple[int, int]:
 
 
 def _zero_ns(clocks: list[tuple[int, int, int]]) -> int:
-    """Returns the time of unstall's clock at the profile's time 0.
+    """Returns the time of unstall's clock at time 0 of the profile's clock.
 
-    Each annotation begins after the time in its name, and ends before the time in the next annotation's name. So each
-    annotation gives a lower and an upper bound of the result. The highest lower bound and the lowest upper bound are
-    about 2 µs apart. The result is the middle between these two bounds.
+    Annotations in the profile have times of unstall's clock in their names. Each annotation begins
+    after the time in its name, and ends before the time in the next annotation's name. So each
+    gives a lower and an upper bound of the result. The highest lower bound and the lowest upper
+    bound are about 2 µs apart. The result is the middle between the two.
 
     Args:
-        clocks: For each annotation, (the time in its name, its start, its end), in ns. Start and end are in the
-            profile's clock.
+        clocks: For each annotation, (the time in its name, its start, its end), in ns. Start and
+            end are in the profile's clock.
     """
     clocks = sorted(clocks)
     least = max((ours - start for ours, start, _ in clocks), default=0)

@@ -1,6 +1,5 @@
-"""Writes the trace file of a run.
-
-If the recording has no device work, the trace has the program's first steps instead.
+"""Writes the trace file of a recorded program. If the main recording has no device work, the file
+gets the recording of the program's first steps instead.
 """
 
 from __future__ import annotations
@@ -20,19 +19,20 @@ _NO_WORK = "nothing ran on the device later, during the recording"
 
 
 def write_trace(folder: Path, path: Path, *, missing: str | None = None, of: str = "program") -> str | None:
-    """Writes the recording in `folder` as a trace file (.json or .json.gz), even if the recording was cut short.
+    """Writes the recording in `folder` as a trace file, even if the recording was cut short.
 
     If the recording has no device work, writes the recording of the program's first steps instead.
 
     Args:
         folder: The recording's folder.
-        path: The trace file.
-        missing: Why the recording never began; None if it began. The program's first steps may still have been
-            recorded.
+        path: The trace file. Its name ends in `.json` or `.json.gz`.
+        missing: Why the recording never began; None if it began. The program's first steps may
+            still have been recorded.
         of: A word for what was recorded, such as "program".
 
     Returns:
-        None if the trace file has the recording. If it has the program's first steps instead, a clause that says why.
+        None if the trace file has the recording. If it has the program's first steps instead, a
+        clause that says why.
 
     Raises:
         TraceError: Nothing was recorded.
