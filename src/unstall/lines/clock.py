@@ -85,7 +85,7 @@ class LineClock:
         self._undo: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Starts the clock.
+        """Starts to record which lines run.
 
         Raises:
             UnstallError: sys.monitoring has no free tool id, or another tracer is active.

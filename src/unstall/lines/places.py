@@ -20,15 +20,15 @@ Frame = tuple[str, int, str]
 
 @dataclass(slots=True)
 class LinePlaces:
-    """The stacks, annotated spans, lines and threads of a recording, by their numbers. Other files
-    of the recording name each of these by its number.
+    """The stacks, annotated spans, lines and threads that a recording met. Each has a number, by
+    which other files of the recording name it.
 
     Paths of files are as short as `Shortened` makes them.
 
     Attributes:
         stacks: Maps the number of a stack to the frames of the stack, innermost frame first.
         spans: Maps the number of an annotated span to the name of the span. An annotated span is a
-            stretch of the run that the program has given a name, as `torch.cuda.nvtx.range` does.
+            stretch of the run that has a name, such as a call of `backward()`.
         lines: Maps the number of an executed line to (path of the file, line number, name of the
             function).
         clocked: Maps the number that the line clock gave to a thread to the native id of the

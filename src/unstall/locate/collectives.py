@@ -134,8 +134,8 @@ _LENGTH = re.compile(r"\d{1,4}")
 def kind_of_kernel(name: str) -> Kind | None:
     """Returns the kind of collective that the kernel with the name `name` runs.
 
-    Returns LOCAL if the kernel is known not to communicate. Returns None if no row of the module's
-    table matches the name.
+    Returns LOCAL if the kernel is known not to communicate. Returns None if the kernel's name is
+    not in the table of names in this module.
     """
     text = _UNNAMED.sub("", name[:_LONGEST])
     function = _function(text)

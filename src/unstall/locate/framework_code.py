@@ -48,8 +48,8 @@ class FrameworkCode:
         user's code. Launches in a model belong to the framework even if the user wrote the model,
         because the framework's loop calls the model.
 
-        If the model already runs as a CUDA graph, and the option captures the model as a CUDA
-        graph, then `AROUND_A_GRAPHED_MODEL` is returned in its place, with other advice.
+        If the option would capture the model as a CUDA graph, but the model already runs as one,
+        the option `AROUND_A_GRAPHED_MODEL` is returned in its place. It has other advice.
 
         Args:
             rule: The name of the finding's rule.

@@ -94,8 +94,8 @@ AROUND_A_GRAPHED_MODEL = Option(
     "—",
     shortens=False,
 )
-"""The option that is given, with other advice, in place of an option with `of_model` if the model
-already runs as a CUDA graph.
+"""An option with other advice. It is given if the model already runs as a CUDA graph, in place of
+an option that advises to capture the model as one (`of_model`).
 """
 
 FRAMEWORKS = (

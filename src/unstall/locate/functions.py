@@ -21,7 +21,8 @@ _LONGEST = 4096  # characters of a file and a function that are looked at
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Functions:
-    """Says which frames of call stacks (rows of `timeline.stacks`) are frames of the same function.
+    """Says which frames of call stacks (rows of `timeline.stacks`) are frames of the same function,
+    called by the same function.
 
     If the recorder stored only the `def` line of each function, every row counts as a function of
     its own.

@@ -110,8 +110,8 @@ def is_asleep(timeline: Timeline) -> Bool:
     """Returns a mask of the host events that sleep, or that wait for another process, a connection
     or a file. Faster code does not shorten these events.
 
-    They are known only if the run is one of the virtual GPU, or if the recorder recorded the frames
-    of built-in functions.
+    A trace shows such events only if it comes from the virtual GPU, or if the recorder recorded the
+    frames of built-in functions.
     """
     frames: Bool = timeline.host.kind == HostKind.PYTHON
     return frames & named(timeline, _ASLEEP, timeline.host.name)

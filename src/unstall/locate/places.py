@@ -94,13 +94,12 @@ class Places:
         return _most_common(np.repeat(_at(self.outside, own), counts))
 
     def around(self, place: int, frame: int) -> int:
-        """Searches a call stack from `frame` outward for a frame of the place's function. Returns
-        the first such frame, or -1.
+        """Searches a call stack, from one frame outward, for a frame of the function to which a
+        place belongs. Returns the first such frame, as a row of `timeline.stacks`, or -1.
 
         Args:
             place: The place, as a row of `timeline.lines`.
-            frame: The frame to begin with, as a row of `timeline.stacks`. The result is such a row,
-                too.
+            frame: The frame to begin with, as a row of `timeline.stacks`.
         """
         stacks, lines = self.timeline.stacks, self.timeline.lines
         while frame >= 0:

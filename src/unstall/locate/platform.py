@@ -52,8 +52,8 @@ _COUNTERPARTS = {
 
 
 def platform(timeline: Timeline) -> Platform:
-    """Returns the platform ("cuda" or another) to whose API the calls of a run belong. Returns
-    "cuda" if no call belongs to another platform.
+    """Returns to which platform's API the calls of a run belong, such as "cuda". Returns "cuda" if
+    no call belongs to another platform.
     """
     host = timeline.host
     calls = (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL)

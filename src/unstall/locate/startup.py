@@ -27,8 +27,8 @@ _FIRST_FACTOR = 20
 
 
 def startup_rows(timeline: Timeline, ours: Bool, second_step: int | None) -> I64:
-    """Returns the rows of `timeline.host` that are first uses: imports, compilation, module
-    loading, context creation and first launches.
+    """Returns the rows of `timeline.host` that are first uses, which a program does only once:
+    imports, compilation, module loading, context creation and first launches.
 
     The first launch of a kernel counts if it takes long, because such a launch loads the kernel.
     Work that the recorder does once, such as the allocation of buffers for events, counts, too.

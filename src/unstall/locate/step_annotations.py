@@ -159,9 +159,9 @@ def in_agreement(timeline: Timeline, found: Steps) -> Steps:
     launches; if no annotation does, returns `found` unchanged.
 
     If this annotation occurs as often as the steps in `found`, or once more, returns its
-    occurrences as steps. If it occurs more or less often, or if `found` is the whole run, it may be
-    an annotation around a layer or an epoch. Then returns `found`, with the name of the annotation
-    as `hint`.
+    occurrences as steps. If it occurs more or less often than that, it may be an annotation around
+    a layer or an epoch. Then returns `found`, with the name of the annotation as `hint`. So it does
+    if `found` is the whole run.
     """
     launched = launch_times(timeline)
     best, most = None, 0.0

@@ -233,13 +233,13 @@ def _named(timeline: Timeline, kinds: tuple[HostKind, ...], pattern: re.Pattern[
 
 
 def stands_out(timeline: Timeline, calls: I64, tokens: I64, starts: I64, period: int) -> bool:
-    """Returns whether a run has kernels of its own before, after or between the repetitions of a
+    """Returns whether a run has other kernels before, after or between the repetitions of a
     sequence of launches. If so, the repetitions are probably layers of a model, and the other
-    kernels are those of an embedding or a head.
+    kernels are those of an embedding or a head. Copies do not count.
 
-    Copies do not count. The result is usually False if all the other kernels run before the first
-    repetition: they may be preparation. The result is also False if all of them run at one point
-    between two repetitions: this may be a coincidence.
+    If the other kernels all run before the first repetition, within at most `period` launches, they
+    may be preparation, and the result is False. If they all run at one point between two
+    repetitions, this may be a coincidence, and the result is False, too.
 
     Args:
         timeline: A recorded run.

@@ -41,9 +41,10 @@ def by_period(timeline: Timeline) -> tuple[Steps | None, tuple[int, int] | None]
     are layers.
 
     Returns:
-        (steps, None) if steps were found. (None, (launches in one repetition, number of
-        repetitions)) if it is not clear whether the repetitions are steps or layers. (None, None)
-        if no period was found.
+        - (steps, None) if steps were found.
+        - (None, (launches in one repetition, number of repetitions)) if it is not clear whether the
+          repetitions are steps or layers.
+        - (None, None) if no period was found.
     """
     calls, tokens = launch_sequence(timeline)
     if len(tokens) < 2 * LEAST_PERIODS:

@@ -26,11 +26,13 @@ class Candidate:
         name: The function's name.
         time: The function's time per call, in ns.
         ratio: The function's time, divided by the reference's time.
-        answer: FAST, SLOW, SAME or UNCLEAR, compared with the reference. None for the reference itself.
-        best: Whether the function is one of the best. These are the fastest function and each function that is not SLOW
-            compared with the fastest. A function does not count if its results do not agree with the reference's.
-        agreement: How the function's results agree with the reference's results. None for the reference itself. Also
-            None if results were not checked.
+        answer: FAST, SLOW, SAME or UNCLEAR, compared with the reference. None for the reference
+            itself.
+        best: Whether the function is one of the best. These are the fastest function and each
+            function that is not SLOW compared with the fastest. A function does not count if its
+            results do not agree with the reference's.
+        agreement: How the function's results agree with the reference's results. None for the
+            reference itself. Also None if results were not checked.
     """
 
     name: str

@@ -137,8 +137,8 @@ def by_itself(
 
 
 def empty_call_ns(adapter: Adapter) -> float:
-    """Returns the time in ns that is measured for an empty function. Shorter times cannot be distinguished from this
-    time.
+    """Returns the time in ns that a measurement gives for a function that does nothing. A shorter
+    time cannot be distinguished from it.
     """
     loops = 1_000
     return min(_timed(_nothing, loops, adapter.clock) / loops for _ in range(5))

@@ -92,13 +92,13 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The device's clock in MHz.
+    """The device's clock frequency in MHz.
 
     Attributes:
-        before: The clock before the samples.
-        after: The clock after the samples.
-        highest: The highest clock of the device.
-        held_down_by: The reasons why the driver lowered the clock, such as "heat".
+        before: The frequency before the function was measured.
+        after: The frequency after the function was measured.
+        highest: The highest frequency of the device.
+        held_down_by: The reasons why the driver lowered the frequency, such as "heat".
     """
 
     before: int

@@ -68,8 +68,8 @@ class Until:
         return calls if self.each_s * calls <= self.seconds else max(least, int(self.seconds / self.each_s))
 
     def least(self, there: int) -> int:
-        """Returns how many more samples are needed even if time is up. `there` is the number of samples taken so
-        far.
+        """Returns how many more samples must be taken even if time is up. `there` is the number of
+        samples taken so far.
         """
         return max(0, (1 if self.brief and not self.alike else 2) - there)
 

@@ -88,7 +88,9 @@ class Spread:
 
 @dataclass(frozen=True)
 class Interval:
-    """A ratio of two times. `median` is the ratio; `low` and `high` bound it with 95 % confidence."""
+    """The ratio of two times, as estimated from samples. `median` is the estimate; `low` and `high`
+    bound the ratio with 95 % confidence.
+    """
 
     median: float
     low: float

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 
 class Shell(Protocol):
-    """The members of `IPython.core.interactiveshell.InteractiveShell` that unstall uses."""
+    """Stands for IPython's `InteractiveShell`, and has those members of it that unstall uses."""
 
     compile: Any
     execution_count: int

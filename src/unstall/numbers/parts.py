@@ -44,8 +44,8 @@ class Part:
         return bool(self.data["share"] <= (_MOST if self.indexes is not None else _SPARSE))
 
     def of(self, tensor: Tensor) -> Tensor:
-        """Returns the elements of `tensor` that are in the block. If the elements that differ form
-        no block, returns these elements, as a tensor of one dimension.
+        """Returns the part's elements in `tensor`. If they form a block, the result has the block's
+        shape. If not, it has one dimension.
         """
         if self.indexes is None:
             return tensor[self.mask]

@@ -67,8 +67,8 @@ class _Guess:
 
 
 def pattern_of(before: Tensor, after: Tensor, near: Tensor) -> Pattern | None:
-    """Returns the pattern by which a tensor differs between two runs. Returns None if no pattern explains the
-    difference.
+    """Returns the pattern by which a tensor differs between two runs. Returns None if no pattern
+    explains the difference.
 
     Args:
         before: The tensor in the first run.

@@ -30,7 +30,7 @@ class Switch:
         what: A phrase that says what the setting does.
         types: The types whose products the setting makes less exact.
         is_on: A function that returns whether the setting is on.
-        how: A function that returns the code that turns the setting off.
+        how: A function that returns the code by which a user turns the setting off.
         off: A function that returns a context manager. The setting is off within its block. After
             the block, all settings of the program are as before.
     """

@@ -39,8 +39,8 @@ def races_of(taken: Way) -> tuple[Race, ...]:
 
 
 def race_at(races: Sequence[Race], first: Pair | None) -> Race | None:
-    """Returns the race to report. It is the race at the source line of `first`, the tensor that
-    differs first. If this line has no race, it is the race that was found first.
+    """Returns the race to report. It is the race at the source line whose result differs first
+    (`first`). If this line has no race, it is the race that was found before all others.
 
     Returns None if there are no races.
     """

@@ -43,8 +43,8 @@ class Runs:
 
 
 def pattern_at(runs: Runs, base: Callable[[], Way], other: Callable[[], Way]) -> Pattern | None:
-    """Returns the pattern by which the first tensor that differs between two ways of running a
-    function does so. Returns None if no pattern explains the difference.
+    """Finds the first tensor that differs between two ways of running a function, and returns the
+    pattern by which it differs. Returns None if no pattern explains the difference.
 
     Both ways run again to get the whole tensor. If the tensor has no pattern, the cause may be an
     earlier operator that only the second way calls. Its result is then compared with the last

@@ -18,7 +18,7 @@ _CLOCKS = (
 
 def without_empty_cache(module: Module, line: int) -> tuple[list[Edit], str] | str:
     """Returns `(edits, note)`. The edits remove the statement `torch.cuda.empty_cache()` from line
-    number `line` of a file. The note is "".
+    number `line` of the file `module`. The note is "".
 
     If the statement cannot be removed, returns a phrase that says why.
     """

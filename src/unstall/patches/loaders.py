@@ -17,9 +17,9 @@ def loaders_around(module: Module, moves: list[ast.Call]) -> list[ast.Call]:
     """Returns the calls `DataLoader(…)` that make the DataLoader of the innermost loop around
     `moves`.
 
-    There are several such calls if a parameter of the loop's function passes the DataLoader, and
-    the calls of the function pass different ones. Returns [] if one of the DataLoaders is not
-    known. Also returns [] if a call in `moves` copies something that is not a batch of the loop.
+    There are several such calls if the loop's function gets its DataLoader by a parameter, and is
+    called with different ones. Returns [] if one of the DataLoaders is not known. Also returns []
+    if a call in `moves` copies something that is not a batch of the loop.
 
     Args:
         module: The file.

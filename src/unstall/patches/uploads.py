@@ -32,20 +32,25 @@ _UNKNOWN_SOURCE = (
 
 
 def uploaded(module: Module, line: int) -> tuple[list[Edit], str] | str:
-    """Returns `(edits, note)` for a line that copies tensors to the device. `note` is text for the
-    user of the edits, or "". If no edit is known, returns a phrase that says why.
+    """Returns `(edits, note)` for a source line that copies tensors to the device. `note` is text
+    for the user of the edits, or "". If no edit is known, returns a phrase that says why.
 
     If possible, the edited line makes the tensors on the device. If not, the line copies the
-    tensors with `non_blocking=True`, and the edits also pin the tensors: by the loop's DataLoader,
-    or in the lines that make them.
+    tensors with `non_blocking=True`, and the edits also pin the tensors: by the DataLoader of the
+    loop around the line, or in the lines that make the tensors.
+
+    Args:
+        module: The file with the line.
+        line: The number of the line.
     """
     return _uploaded(module, line, _pinned)
 
 
 def perhaps_pinned(module: Module, line: int) -> tuple[list[Edit], str] | str:
-    """Does what `uploaded` does, for tensors that may be pinned already. If no edit is known that
-    pins the tensors, the line copies them with `non_blocking=True`, and the note says that this
-    helps only if they are pinned.
+    """Returns `(edits, note)` for a source line that copies tensors to the device, as `uploaded`
+    does. The tensors may be pinned already. So if no edit is known that pins them, the edited line
+    copies them with `non_blocking=True`, and the note says that this helps only if they are pinned.
+    If no edit is known at all, returns a phrase that says why.
     """
 
     def pin(module: Module, moves: list[ast.Call]) -> tuple[list[Edit], str]:
@@ -84,8 +89,8 @@ def _uploaded(
 
 
 def made_on_device(module: Module, line: int) -> tuple[list[Edit], str] | str:
-    """Returns `(edits, note)` for a line that makes constants by `torch.tensor(0.5, device=…)`. The
-    note is "".
+    """Returns `(edits, note)` for a source line that makes constants by `torch.tensor(0.5,
+    device=…)`. The note is "".
 
     The edited line calls `torch.full`, which makes the same tensor on the device without a copy. If
     the line cannot be edited, returns a phrase that says why.

@@ -45,8 +45,9 @@ _NOTHING = -1
 
 
 def assemble(events: Events) -> Timeline:
-    """Returns the `Timeline` of the events of a file. Connects host events, ops of the device and
-    waits with each other. `Timeline.meta.notes` tells which events were dropped.
+    """Returns the `Timeline` of the events of a trace file. Connects the events of the host, the
+    ops of the device and the waits with each other. `Timeline.meta.notes` tells which events were
+    dropped.
     """
     intern = Interner.of(events.strings)
     host_kind, device_kind = _kinds(events)

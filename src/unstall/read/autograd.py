@@ -24,12 +24,14 @@ def forward_operators(
     """Returns, for each row of `timeline.host` that is a backward operator, the row of the forward
     operator whose gradient it computes. Returns -1 for all other rows.
 
-    Autograd gives a forward operator the same sequence number as the backward operator that
-    computes its gradient. If several forward operators have this number, the one that starts last
-    made the node of autograd's graph, because each new node increments the number.
+    If the trace has arrows from forward to backward operators, the arrows tell this. If it has
+    none, autograd's sequence numbers tell it: a backward operator has the same number as its
+    forward operator. Several forward operators may have the same number, because only one that
+    makes a node of autograd's graph increases it. The one that starts last is then the one that
+    made the node.
 
     Args:
-        events: The events of the file.
+        events: The events of the trace file.
         rows: The row in `events` of each row of `timeline.host`.
         kind: The HostKind of each row of `timeline.host`.
         thread: The thread of each row, as a row of `threads`.

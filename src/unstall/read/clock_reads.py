@@ -24,11 +24,12 @@ _Row: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=MOST_READS)]
 
 
 class DescribedReads(Struct):
-    """The program's reads of the clock, as the trace's metadata tells them.
+    """When and where the program read the clock, as a trace file of a virtual GPU tells it.
 
     Attributes:
         places: The places at which the program reads the clock, as (file, line, function).
-        reads: Each read as (time, index in `places`). The time is in ns on the clock of the file.
+        reads: Each read as (time, index in `places`). The time is in ns on the clock of the trace
+            file.
     """
 
     places: list[tuple[str, _Line, str]] = []
@@ -36,8 +37,8 @@ class DescribedReads(Struct):
 
 
 class DescribesReads(Struct):
-    """The part of the entry "unstall" in a trace's metadata that tells the program's reads of the
-    clock.
+    """The field of a trace file, under its key "unstall", that tells when and where the program
+    read the clock.
     """
 
     clock_reads: DescribedReads = msgspec.field(default_factory=DescribedReads)
@@ -50,9 +51,8 @@ def clock_reads_of(
     clock, and the table of the reads.
 
     Args:
-        told: The reads as the trace's metadata tells them. A read whose place is unknown is left
-            out.
-        zero_ns: Time 0 of the timeline, in ns on the clock of the file.
+        told: The reads, as the trace file tells them. A read whose place is unknown is left out.
+        zero_ns: Time 0 of the timeline, in ns on the clock of the trace file.
         lines: The source lines of the timeline.
         text: Returns the index of a text in the timeline's strings.
     """

@@ -37,10 +37,11 @@ _NO_DESCRIPTION = ("", "undefined")  # c10d's description of a group that was gi
 
 @dataclass(slots=True)
 class Described:
-    """A table with one row per event that has the field "Collective name".
+    """What a trace file tells of collectives: a table with one row per event that has the field
+    "Collective name".
 
     The column `row` has the event's row in `Events`. All other columns have indices of texts. A
-    text is the field's JSON as in the file, or "" if the event lacks the field.
+    text is the field's JSON as in the trace file, or "" if the event lacks the field.
     """
 
     row: I64  # index into the columns of `Events`
@@ -65,14 +66,14 @@ class Described:
 def collectives_of(
     told: Described, host: Host, device: Device, host_rows: I64, device_rows: I64, intern: Interner
 ) -> Collectives:
-    """Returns the table of collectives: for each op of the device that is part of a collective,
-    what the file tells of the collective.
+    """Returns the table of collectives of a timeline: for each op that is part of a collective,
+    what the trace file tells of the collective.
 
-    If the file tells nothing for the op itself, the op gets what the file tells for the operator
-    that launched it.
+    If the trace file tells nothing for the op itself, the op gets what it tells for the operator
+    that launched the op.
 
     Args:
-        told: What the file tells.
+        told: What the trace file tells.
         host: The host events of the timeline.
         device: The ops of the timeline.
         host_rows: The row in `Events` of each row of `host`.

@@ -50,11 +50,11 @@ def _carried(category: str) -> int:
 
 
 class Strings(dict[Any, int]):
-    """A dict from texts to indices. `texts[strings[text]]` is the text. Looking up a new text
-    appends it to `texts`.
+    """A dict from texts to indices: `strings.texts[strings[text]]` is `text`. Looking up a new text
+    appends it to `strings.texts`.
 
-    A number may be looked up too, and stands for the text of its digits. So may bytes of JSON: they
-    stand for the JSON without white space.
+    A number may be looked up too: it stands for the text of its digits. So may bytes of JSON: they
+    stand for the text of the JSON without white space.
     """
 
     def __init__(self) -> None:
@@ -213,7 +213,7 @@ class _Sparse:
 
 
 class EventTable:
-    """Collects the decoded events of a whole file. `finish` returns them as `Events`."""
+    """Collects the decoded events of a whole trace file. `finish` returns them as `Events`."""
 
     def __init__(self) -> None:
         self.strings = text = Strings()
@@ -308,7 +308,9 @@ class EventTable:
             self._shapes.extend(rows, args, shaped)
 
     def add_scanned(self, found: Scanned) -> None:
-        """Adds the events with a start and a duration that the C scan found in a part of the file."""
+        """Adds events with a start and a duration that `scan.scanned` found in a piece of the trace
+        file.
+        """
         text, lanes, first = self.strings, self._lanes, len(self._start)
         texts = Numbers(len(found.texts), lambda number: text[found.texts[number]])
         jsons = Numbers(len(found.jsons), lambda number: text[found.jsons[number] if number >= 0 else b""])
@@ -364,11 +366,11 @@ class EventTable:
         self._address.extend([a.address for a in args], len(args))
 
     def finish(self, meta: Meta) -> Events:
-        """Returns all collected events as `Events`. Their times are relative to the start of the
-        first event.
+        """Returns all collected events. Their times are in ns since the start of the first event.
 
-        `meta` gives the `Meta` of the result. Its `zero_ns` is increased by the start of the first
-        event: `zero_ns` is the time on the file's clock that counts as 0.
+        `meta` has facts about the trace file, and becomes a part of the result. Before the call,
+        `meta.zero_ns` is the time on the file's clock from which times were counted so far. In the
+        result, it is the start of the first event on this clock.
         """
         count = len(self._start)
         start = self._start.array()

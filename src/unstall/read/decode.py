@@ -37,8 +37,8 @@ _ABSENT, _BEYOND = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 @dataclass(slots=True)
 class DecodedEvents:
-    """The events in one part of a file, without those that unstall does not use. Times are in ns of
-    the file's clock.
+    """The events in one part of a trace file, without those that unstall does not use. Times are in
+    ns of the file's clock.
 
     Attributes:
         complete: Events with a start and a duration (phase "X").
@@ -62,7 +62,7 @@ class DecodedEvents:
 
 
 class Decoder:
-    """Decodes events from JSON, and counts how many were malformed."""
+    """Decodes the events of a trace file from JSON, and counts how many were malformed."""
 
     def __init__(self) -> None:
         self.events = 0
@@ -91,8 +91,8 @@ class Decoder:
         return None
 
     def event(self, text: bytes) -> Event | None:
-        """Decodes `text`, the JSON of one event. Its times become decimals. If the event is
-        malformed, repairs it. Returns None if this fails.
+        """Returns the event that `text`, the JSON of one event, has. Its times are decimals. A
+        malformed event is repaired first. Returns None if it cannot be repaired.
         """
         event, new_text, new_values = repair(text)
         if event is not None:
@@ -101,7 +101,9 @@ class Decoder:
         return event
 
     def exact(self, events: Sequence[Event]) -> DecodedEvents:
-        """Converts events whose times are decimals, as `event` returns them."""
+        """Returns `events`, whose times are decimals as `event` returns them, with their times in
+        ns.
+        """
         rows = self._rows(events, _from_decimals)
         assert rows is not None
         return rows

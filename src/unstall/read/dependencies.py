@@ -26,8 +26,9 @@ _SHORT = msgspec.Meta(max_length=MOST_DEPENDENCIES)
 
 
 class DescribedDependencies(Struct, frozen=True):
-    """The lists `back`, `bytes` and `later` in a trace's metadata: one element for each dependency.
-    In a dependency, a later call or operator needs bytes that an earlier one used.
+    """The dependencies that a trace file tells, as three lists with one element for each
+    dependency. In a dependency, a later call or operator needs bytes that an earlier one used. The
+    docstring of this module says what the lists contain.
     """
 
     later: Annotated[list[_Number], _SHORT] = []
@@ -36,20 +37,23 @@ class DescribedDependencies(Struct, frozen=True):
 
 
 class DescribesDependencies(Struct):
-    """The part of the entry "unstall" in a trace's metadata that tells the dependencies."""
+    """The field of a trace file, under its key "unstall", that tells the dependencies between calls
+    and operators.
+    """
 
     dependencies: DescribedDependencies = DescribedDependencies()
 
 
 def described(table: Dependencies, number: I64) -> dict[str, list[int]]:
-    """Returns the lists that tell the dependencies of `table` in a trace's metadata, by name. This
-    is the opposite of `dependencies_of`.
+    """Returns three lists, by name, that tell the dependencies of `table` in a trace file.
+    `dependencies_of` makes the table of them again. In a dependency, a later call or operator needs
+    bytes that an earlier one used.
 
     Returns {} if `table` has more than `MOST_DEPENDENCIES` rows.
 
     Args:
         table: The dependencies.
-        number: For each row of `timeline.host`, the id of the call or operator in the trace.
+        number: For each row of `timeline.host`, the id of the call or operator in the trace file.
     """
     if not 0 < len(table) <= MOST_DEPENDENCIES:
         return {}
@@ -62,14 +66,15 @@ def described(table: Dependencies, number: I64) -> dict[str, list[int]]:
 
 
 def dependencies_of(told: DescribedDependencies, kind: I8, correlation: I64, external: I64) -> Dependencies:
-    """Returns a table of the dependencies that a trace's metadata tells. Leaves out dependencies of
-    calls and operators that the trace lacks.
+    """Returns a table of the dependencies that a trace file tells. Leaves out dependencies of calls
+    and operators that the trace file lacks. In a dependency, a later call or operator needs bytes
+    that an earlier one used.
 
     Args:
-        told: The lists in the metadata.
+        told: The lists that tell the dependencies.
         kind: The HostKind of each row of `timeline.host`.
-        correlation: The correlation id of each row.
-        external: The external id of each row.
+        correlation: The correlation id of each row of `timeline.host`.
+        external: The external id of each row of `timeline.host`.
     """
     if not told.later or not len(told.later) == len(told.back) == len(told.bytes):
         return Dependencies.none()

@@ -20,7 +20,7 @@ from unstall.timeline.columns import I32, I64, Meta
 
 @dataclass(slots=True)
 class Events:
-    """The events of a file as columns, one row per event. Columns of texts hold indices into
+    """The events of a trace file as columns, one row per event. Columns of texts hold indices into
     `strings`.
 
     Columns have equal length, unless a comment says otherwise.

@@ -26,8 +26,8 @@ _KINDS = {kind.name.lower(): kind for kind in FaultKind}
 
 
 class DescribedFault(Struct, frozen=True):
-    """One row of the table `Faults` as a trace's metadata has it. Calls, operators and streams are
-    given by their ids in the trace. -1 means that an id is unknown.
+    """One row of the table `Faults` (work that failed on the device) as a trace file has it. Calls,
+    operators and streams are given by their ids in the file. -1 means that an id is unknown.
     """
 
     kind: Literal["index", "class", "probability", "weight", "assertion", "memory", "other"]
@@ -42,8 +42,8 @@ class DescribedFault(Struct, frozen=True):
 
 
 class DescribedMemory(Struct, frozen=True):
-    """One row of the table `Held` as a trace's metadata has it: how much memory one call or
-    operator held when the memory of a GPU was full.
+    """One row of the table `Held` as a trace file has it: how much memory one call or operator held
+    when the memory of a GPU was full.
     """
 
     call: _Number
@@ -52,7 +52,8 @@ class DescribedMemory(Struct, frozen=True):
 
 
 class DescribesFaults(Struct):
-    """The part of the entry "unstall" in a trace's metadata that tells the faults.
+    """The fields of a trace file, under its key "unstall", that tell which work failed on the
+    device.
 
     If the memory of a GPU was full, `held` tells which calls and operators held it.
     """
@@ -69,11 +70,11 @@ def faults_of(
     streams: Streams,
     text: Callable[[str], int],
 ) -> tuple[Faults, Held]:
-    """Returns tables of the faults that a trace's metadata tells. Replaces ids of calls, operators
-    and streams by rows of the timeline.
+    """Returns tables of the faults (work that failed on the device) that a trace file tells.
+    Replaces ids of calls, operators and streams by rows of the timeline.
 
     Args:
-        told: The faults as the metadata tells them.
+        told: The faults as the trace file tells them.
         kind: The HostKind of each row of `timeline.host`.
         correlation: The correlation id of each row of `timeline.host`.
         external: The external id of each row of `timeline.host`.

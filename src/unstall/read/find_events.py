@@ -22,8 +22,8 @@ _EXPORT = "give the file that export_chrome_trace() wrote"
 
 
 def go_to_events(window: TextWindow, path: Path) -> bytes | None:
-    """Removes the text before the list of events from the window, so that the window begins with
-    the "[" of this list.
+    """Removes the text before a trace's list of events from the window, so that the window begins
+    with the "[" of this list.
 
     Returns the removed text: the JSON members before the list. Returns None if the whole file is
     only a list.
@@ -55,8 +55,10 @@ def go_to_events(window: TextWindow, path: Path) -> bytes | None:
 
 
 def rest(window: TextWindow) -> bytes | None:
-    """Returns the text after the list of events, up to the end of the file. Returns None if this
-    text is longer than 16 MiB, which is too long for a trace's metadata.
+    """Returns the text of a trace file after its list of events, up to the end of the file.
+    `window` begins after this list.
+
+    Returns None if this text is longer than 16 MiB: that is too long for a trace's metadata.
     """
     while len(window) <= MOST_EVENT_BYTES:
         if not window.more():

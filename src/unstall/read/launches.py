@@ -20,9 +20,9 @@ class Joined:
     """The result of `join_launches`.
 
     Attributes:
-        device: The ops of the device, with their `launch` column filled in.
-        damage: A note for each inconsistency of the file.
-        note: A note if some ops were launched before the recording began, otherwise None. This is
+        device: The ops of the device. Their column `launch` says which host call launched each op.
+        damage: A note for each inconsistency of the trace file.
+        note: A note if some ops were launched before the recording began, and None if not. This is
             not an inconsistency.
     """
 
@@ -37,7 +37,7 @@ def join_launches(host: Host, device: Device, recorded: Bool, *, complete: bool)
     Args:
         host: The host events.
         device: The ops, whose `launch` is not known yet.
-        recorded: For each op, whether the file has the operator that launched the op.
+        recorded: For each op, whether the trace file has the operator that launched the op.
         complete: Whether every op that was launched during the recording has a correlation id, and
             no other op has one.
     """

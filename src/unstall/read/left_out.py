@@ -16,15 +16,15 @@ _LONGEST = 40  # characters of a kind
 
 
 def left_out(events: Events, host_kind: I8, device_kind: I8) -> tuple[list[str], bool]:
-    """Returns `(notes, lost)`: notes on device events that the timeline leaves out, and whether one
-    of these events may be work of an unknown kind.
+    """Returns `(notes, lost)`: notes on those device events of a trace file that the timeline
+    leaves out, and whether one of these events may be work of an unknown kind.
 
     An event counts as a device event if it names a device or a stream, or if the file labels its
     process as a GPU. In a container, the number of the program's process may equal the number of a
     GPU. So a process with host events never counts as a GPU.
 
     Args:
-        events: The events of the file.
+        events: The events of the trace file.
         host_kind: The HostKind of each event, or -1.
         device_kind: The DeviceKind of each event, or -1.
     """

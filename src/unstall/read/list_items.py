@@ -24,8 +24,8 @@ class Items:
 
     Attributes:
         starts: The byte offset at which each item starts.
-        ends: The byte offset after each item. The last item has no end yet if its text was not fed
-            to its end.
+        ends: The byte offset after each item. While the text of the last item has not ended yet,
+            `ends` is shorter than `starts`.
         close: The byte offset of the "]" that ends the list, or -1. Text after it is ignored.
     """
 
@@ -45,8 +45,8 @@ class Items:
 
     @property
     def between(self) -> bool:
-        """Whether the next byte is directly in the list: it is neither inside an item nor after the
-        end of the list.
+        """Whether the byte that `feed` will get next is directly in the list: neither inside an
+        item nor after the end of the list.
         """
         return self._depth == 0 and not self._in_text and self.close < 0
 

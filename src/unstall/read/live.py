@@ -19,7 +19,7 @@ _NAME = "torch.profiler.profile"
 
 @runtime_checkable
 class Profile(Protocol):
-    """The only method of `torch.profiler.profile` that unstall calls."""
+    """Stands for `torch.profiler.profile`, and has the only method of it that unstall calls."""
 
     def export_chrome_trace(self, path: str) -> object: ...
 

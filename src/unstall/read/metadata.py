@@ -160,8 +160,8 @@ class _Noted(Struct):
 
 
 def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
-    """Returns the `Meta` of a trace, read from the JSON members before and after its list of
-    events.
+    """Returns facts about a trace (`Timeline.meta`), read from the JSON members before and after
+    its list of events.
 
     Args:
         before: The text before the list.
@@ -233,8 +233,7 @@ def _both(steps: _PlainSteps) -> tuple[int, int]:
 
 
 def described_races(before: bytes, after: bytes | None) -> list[DescribedRace]:
-    """Returns all races that a trace's metadata tells, or an empty list if one of them is
-    malformed.
+    """Returns all races that a trace file tells, or an empty list if one of them is malformed.
 
     Args:
         before: The text of the JSON members before the trace's list of events.
@@ -246,8 +245,8 @@ def described_races(before: bytes, after: bytes | None) -> list[DescribedRace]:
 
 
 def described_dependencies(before: bytes, after: bytes | None) -> DescribedDependencies:
-    """Returns the dependencies that a trace's metadata tells, or no dependencies if they are
-    malformed. In a dependency, a later call or operator needs bytes that an earlier one used.
+    """Returns the dependencies that a trace file tells, or no dependencies if they are malformed.
+    In a dependency, a later call or operator needs bytes that an earlier one used.
 
     Args:
         before: The text of the JSON members before the trace's list of events.
@@ -259,8 +258,8 @@ def described_dependencies(before: bytes, after: bytes | None) -> DescribedDepen
 
 
 def described_uploads(before: bytes, after: bytes | None) -> list[DescribedUpload]:
-    """Returns the uploads (copies to the device) that a trace's metadata tells, or an empty list if
-    one of them is malformed.
+    """Returns the uploads (copies to the device) that a trace file tells, or an empty list if one
+    of them is malformed.
 
     Args:
         before: The text of the JSON members before the trace's list of events.
@@ -272,8 +271,8 @@ def described_uploads(before: bytes, after: bytes | None) -> list[DescribedUploa
 
 
 def described_clock_reads(before: bytes, after: bytes | None) -> DescribedReads:
-    """Returns the program's reads of the clock that a trace's metadata tells, or no reads if one of
-    them is malformed.
+    """Returns when and where the program read the clock, as a trace file tells it. Returns no reads
+    if one is malformed.
 
     Args:
         before: The text of the JSON members before the trace's list of events.
@@ -284,8 +283,8 @@ def described_clock_reads(before: bytes, after: bytes | None) -> DescribedReads:
 
 
 def described_faults(before: bytes, after: bytes | None) -> DescribesFaults:
-    """Returns the faults (work that failed on the device) that a trace's metadata tells, or no
-    faults if one is malformed.
+    """Returns the faults (work that failed on the device) that a trace file tells, or no faults if
+    one is malformed.
 
     Args:
         before: The text of the JSON members before the trace's list of events.
@@ -296,7 +295,7 @@ def described_faults(before: bytes, after: bytes | None) -> DescribesFaults:
 
 
 def line_digests(before: bytes, after: bytes | None) -> dict[str, dict[int, int]]:
-    """Returns the digests of source lines in a trace's metadata, as {file: {line number: digest}}.
+    """Returns the digests of source lines that a trace file has, as {file: {line number: digest}}.
 
     Args:
         before: The text of the JSON members before the trace's list of events.

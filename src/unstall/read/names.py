@@ -50,7 +50,8 @@ LONGEST = 4096
 
 
 def host_kind(category: str) -> int:
-    """Returns the HostKind of the events of `category`. Returns -1 if these are not host events.
+    """Returns the HostKind of the events with this category in a trace file. Returns -1 if these
+    are not host events.
 
     The result for every API call is HostKind.CALL. `call_kind` returns the more precise kind of a
     call, given its name.
@@ -60,15 +61,15 @@ def host_kind(category: str) -> int:
 
 
 def device_kind(category: str) -> int:
-    """Returns the DeviceKind of the events of `category`. Returns -1 if these are not work of the
-    device.
+    """Returns the DeviceKind of the events with this category in a trace file. Returns -1 if these
+    are not work of the device.
     """
     return _DEVICE_KINDS.get(category.lower().replace(" ", "_"), -1)
 
 
 def is_no_work(category: str) -> bool:
-    """Returns whether it is known that the events of `category` are neither host events nor work of
-    the device.
+    """Returns whether it is known that the events with this category in a trace file are neither
+    host events nor work of the device.
     """
     return category in _NO_WORK
 
@@ -77,8 +78,8 @@ _SPAN = re.compile(r"ProfilerStep|Optimizer\.|enumerate\(DataLoader\)|Distribute
 
 
 def is_span(name: str) -> bool:
-    """Returns whether the operator `name` is in fact an annotation of the program. Before torch
-    1.9, annotations had the category of operators.
+    """Returns whether an event with the category of operators is in fact an annotation of the
+    program, given its name. Before torch 1.9, annotations had the category of operators.
     """
     return bool(_SPAN.match(name, 0, LONGEST))
 

@@ -17,9 +17,9 @@ def find_parents(kind: I8, thread: I32, start: I64, end: I64) -> I32:
     must be sorted by (thread, start, -end).
 
     Operators, calls and Python frames nest. An annotation does not nest with frames: it begins
-    inside the frame of its `__enter__` and ends inside the frame of its `__exit__`. So an
-    annotation is inserted between a row and the row that encloses it if the annotation encloses the
-    first and lies within the second.
+    inside the frame of its `__enter__` and ends inside the frame of its `__exit__`. So annotations
+    are put in last. An annotation becomes the parent of a row if it encloses the row and lies
+    within the row's parent so far.
 
     Args:
         kind: The HostKind of each row.

@@ -46,7 +46,8 @@ class Cutter:
     """Cuts a trace's list of events into pieces of about 1 MiB, and sends each piece to a `Sink`,
     which decodes it.
 
-    Its text window always begins with "[", followed by the events that were not sent yet.
+    The part of the text that is in memory always begins with "[", followed by the events that were
+    not sent yet.
 
     Attributes:
         cut_off: Whether the text of the file ended before the end of the list.

@@ -50,12 +50,12 @@ class TableRow:
     column.
 
     Attributes:
-        name: The name of the operator, kernel or call.
-        calls: How often it was called.
-        self_host_ns: The host's time in it, without what it called, in ns.
+        name: The name of an operator, a kernel or a call.
+        calls: How often it ran.
+        self_host_ns: The host's time in it, without the time in what it called, in ns.
         host_ns: The host's time in it, in ns.
-        self_device_ns: The device's time in it, without what it called, in ns.
-        device_ns: The device's time in it, in ns.
+        self_device_ns: The device's time for it, without the time for what it called, in ns.
+        device_ns: The device's time for it, in ns.
     """
 
     name: str

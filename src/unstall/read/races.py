@@ -22,8 +22,8 @@ _KINDS = {kind.name.lower(): kind for kind in RaceKind}
 
 
 class DescribedRace(Struct, frozen=True):
-    """One row of the table `Races` as a trace's metadata has it. Calls, operators and streams are
-    given by their ids in the trace.
+    """One row of the table `Races` as a trace file has it. Calls, operators and streams are given
+    by their ids in the file.
     """
 
     kind: Literal["read_early", "written_twice", "overwritten_early", "reused", "taken_early"]
@@ -36,17 +36,17 @@ class DescribedRace(Struct, frozen=True):
 
 
 class DescribesRaces(Struct):
-    """The part of the entry "unstall" in a trace's metadata that tells the races."""
+    """The field of a trace file, under its key "unstall", that tells the races."""
 
     races: list[DescribedRace] = []
 
 
 def races_of(told: list[DescribedRace], kind: I8, correlation: I64, external: I64, streams: Streams) -> Races:
-    """Returns a table of the races that a trace's metadata tells. Replaces ids of calls, operators
-    and streams by rows of the timeline. Leaves out races on unknown streams.
+    """Returns a table of the races that a trace file tells. Replaces ids of calls, operators and
+    streams by rows of the timeline. Leaves out races on unknown streams.
 
     Args:
-        told: The races as the metadata tells them.
+        told: The races as the trace file tells them.
         kind: The HostKind of each row of `timeline.host`.
         correlation: The correlation id of each row of `timeline.host`.
         external: The external id of each row of `timeline.host`.

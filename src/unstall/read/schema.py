@@ -21,8 +21,8 @@ NO_JSON = Raw(b"")
 
 
 class Args(Struct, gc=False, frozen=True):
-    """The fields of "args" that unstall uses, in an event with a start and a duration. A field that
-    the event lacks is -1, "" or NO_JSON.
+    """The member "args" of an event in a trace file, for events with a start and a duration. Has
+    only those fields that unstall uses. A field that the event lacks is -1, "" or NO_JSON.
     """
 
     external: Id = field(default=-1, name="External id")
@@ -61,7 +61,7 @@ class Args(Struct, gc=False, frozen=True):
 
 
 class Complete(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", tag="X"):
-    """An event with a start and a duration (phase "X")."""
+    """An event in a trace file with a start and a duration (phase "X")."""
 
     category: str = field(default="", name="cat")
     name: str = ""
@@ -73,7 +73,9 @@ class Complete(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", t
 
 
 class Arrow(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", tag="s"):
-    """The start of a flow arrow (phase "s")."""
+    """The start of a flow arrow (phase "s") in a trace file. A flow arrow leads from one event to
+    another.
+    """
 
     id: Id = -1
     thread: int | str = field(default="", name="tid")
@@ -82,12 +84,14 @@ class Arrow(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", tag=
 
 
 class ArrowEnd(Arrow[Number], Generic[Number], gc=False, frozen=True, tag_field="ph", tag="f"):
-    """The end of a flow arrow (phase "f")."""
+    """The end of a flow arrow (phase "f") in a trace file. A flow arrow leads from one event to
+    another.
+    """
 
 
 class MemoryArgs(Struct, gc=False, frozen=True):
-    """The "args" of a "[memory]" event: how many bytes were allocated or freed, how many bytes are
-    allocated and reserved afterwards, and where the block begins.
+    """The member "args" of a "[memory]" event in a trace file: how many bytes were allocated or
+    freed, how many bytes are allocated and reserved afterwards, and where the block begins.
     """
 
     device_type: Id = field(default=0, name="Device Type")
@@ -99,7 +103,9 @@ class MemoryArgs(Struct, gc=False, frozen=True):
 
 
 class Instant(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", tag="i"):
-    """An event at one moment (phase "i"). Of these, only events with the name "[memory]" are used."""
+    """An event in a trace file at one moment (phase "i"). Of these, only events with the name
+    "[memory]" are used.
+    """
 
     name: str = ""
     ts: Number | None = None
@@ -107,8 +113,8 @@ class Instant(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", ta
 
 
 class LabelArgs(Struct, gc=False, frozen=True):
-    """The "args" of an event that names or describes a process or a thread: its name, or a text
-    about it. A field that the event lacks is "".
+    """The member "args" of an event that names or describes a process or a thread: its name, or a
+    text about it. A field that the event lacks is "".
     """
 
     name: str = ""
@@ -116,7 +122,7 @@ class LabelArgs(Struct, gc=False, frozen=True):
 
 
 class Label(Struct, gc=False, frozen=True, tag_field="ph", tag="M"):
-    """An event that names or describes a process or a thread (phase "M")."""
+    """An event in a trace file that names or describes a process or a thread (phase "M")."""
 
     name: str = ""
     process: int | str = field(default="", name="pid")
@@ -125,7 +131,7 @@ class Label(Struct, gc=False, frozen=True, tag_field="ph", tag="M"):
 
 
 class Other(Struct, gc=False, frozen=True):
-    """An event of a phase that unstall does not use."""
+    """An event in a trace file, of a phase that unstall does not use."""
 
 
 _OTHERS = [
@@ -136,9 +142,9 @@ Event: TypeAlias = Complete[Any] | Arrow[Any] | Instant[Any] | Label | Other
 
 
 def event_type(number: Any) -> Any:
-    """Returns a union of the types of events, one type per phase, for a msgspec decoder. The member
-    "ph" of an event, its phase, tells the decoder which type to use. `number` is the type as which
-    times are decoded.
+    """Returns a union of the types of a trace file's events, one type per phase, for a msgspec
+    decoder. The member "ph" of an event, its phase, tells the decoder which type to use. `number`
+    is the type of times.
     """
     timed: list[Any] = [Complete, Arrow, ArrowEnd, Instant]
     return reduce(operator.or_, [*(phase[number] for phase in timed), Label, *_OTHERS])

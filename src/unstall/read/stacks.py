@@ -36,8 +36,8 @@ class Interner:
 
 
 class StackTree:
-    """Builds the tables `Lines` and `Stacks` of a timeline. A row of `Stacks` is a frame with the
-    row of its caller. Equal frames that were called from the same stack share one row.
+    """Builds the tables `Lines` and `Stacks` of a timeline. A row of `Stacks` is a frame, together
+    with the row of its caller. Equal frames that were called from the same stack share one row.
 
     If `exact` is set, the line of a frame is the line that ran. If not, it is the line where the
     frame's function is defined.

@@ -26,8 +26,8 @@ _MOST_STRAYS = 256  # threads, those with most calls first; a program has a thre
 
 
 def at_home(events: Events, kind: I8, thread: I32, threads: Threads) -> I32:
-    """Returns the thread of each event. Moves an API call to the thread whose operators ran at the
-    time of the call.
+    """Returns the thread of each event of a trace file. Moves an API call to the thread whose
+    operators ran at the time of the call: some recorders put calls on wrong threads.
 
     If calls have the ids of their operators, no call is moved.
 

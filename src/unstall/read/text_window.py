@@ -8,7 +8,7 @@ from unstall.read.unpack import DamagedError
 
 
 class TextWindow:
-    """The part of a file's text that is in memory. Reading blocks makes it longer at its end;
+    """The part of a file's text that is in memory. Reading a block makes it longer at its end;
     skipping text makes it shorter at its front.
 
     Attributes:
@@ -58,7 +58,7 @@ class TextWindow:
 
     def reopen_list(self, start: int) -> None:
         """Removes the text before index `start` of `text`, and puts "[" in front of the remaining
-        text. This then is a JSON list.
+        text, so that this is a JSON list.
         """
         self.skip(start - 1)
         self.text[:1] = b"["

@@ -31,8 +31,8 @@ _ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"7z\xbc\
 
 
 class Decompressor(Protocol):
-    """The only method of the object that `zlib.decompressobj()` returns that unstall calls. zlib
-    does not export the type of this object.
+    """Stands for the object that `zlib.decompressobj()` returns, and has the only method of it that
+    unstall calls. zlib does not export the type of this object.
     """
 
     def decompress(self, data: bytes, max_length: int = 0, /) -> bytes: ...

@@ -21,25 +21,27 @@ _Id: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, lt=2**62)]
 _Row: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, lt=MOST_UPLOADS)]
 _Content: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 DescribedUpload: TypeAlias = tuple[_Id, _Content, _Row, _Id, _Id, _Id, bool]
-"""One row of the table `Uploads` as a trace's metadata has it: the values of its columns, in their
-order. Calls are given by their ids in the trace.
+"""One row of the table `Uploads` (copies to the device) as a trace file has it: the values of its
+columns, in their order. Calls are given by their ids in the file.
 """
 
 
 class DescribesUploads(Struct):
-    """The part of the entry "unstall" in a trace's metadata that tells the uploads."""
+    """The field of a trace file, under its key "unstall", that tells the uploads (copies to the
+    device).
+    """
 
     uploads: list[DescribedUpload] = []
 
 
 def uploads_of(told: list[DescribedUpload], kind: I8, correlation: I64, external: I64) -> Uploads:
-    """Returns a table of the uploads (copies to the device) that a trace's metadata tells. Replaces
-    ids of calls by rows of the timeline.
+    """Returns a table of the uploads (copies to the device) that a trace file tells. Replaces ids
+    of calls by rows of the timeline.
 
-    Leaves out an upload if the trace lacks its call, or a call that used its data.
+    Leaves out an upload if the trace file lacks its call, or a call that used its data.
 
     Args:
-        told: The uploads as the metadata tells them.
+        told: The uploads as the trace file tells them.
         kind: The HostKind of each row of `timeline.host`.
         correlation: The correlation id of each row of `timeline.host`.
         external: The external id of each row of `timeline.host`.

@@ -24,10 +24,11 @@ def find_waits(
         host: The host events.
         device: The ops of the device.
         streams: The streams of the timeline.
-        events: The events of the file.
+        events: The events of the trace file.
         intern: Gives the index of a text.
-        complete: Whether the file names the event of every wait. If it does, an event whose record
-            call is not in the file was never recorded, or was recorded before the trace began.
+        complete: Whether the trace file names the event of every wait. If it does, an event whose
+            record call is not in the file was never recorded, or was recorded before the trace
+            began.
 
     Returns:
         `(waits, notes)`: the table of the waits, and a list with a note if the event of some waits

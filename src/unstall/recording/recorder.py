@@ -32,8 +32,8 @@ class Recorder(Protocol):
         """
 
     def forked(self) -> None:
-        """Stops recording in a child process that was forked during the recording. Touches neither files nor the
-        device.
+        """Stops recording in a child process that was forked during the recording. Uses neither
+        files nor the device.
         """
 
     def facts(self) -> dict[str, object]:

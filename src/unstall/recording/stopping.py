@@ -41,8 +41,8 @@ class Stopping:
         self._due = self._due or (self._asked and not self.by_count)
 
     def count(self, steps: CountedSteps, source: StepSource) -> None:
-        """Checks whether the program has made enough steps, so that it is to end. Call it after
-        `steps` has counted a boundary of `source`.
+        """Checks whether the program has made enough steps. If it has, the program is to end. Call
+        this method after `steps` has counted a boundary of `source`.
         """
         if self.pending and source == steps.leader(source) and steps.since_proof(source) >= self._boundaries:
             self._due = True

@@ -121,10 +121,12 @@ class TorchProfiler:
         self.stop()
 
     def forked(self) -> None:
-        """Removes torch's callbacks from operators in a forked child process. The profile belongs to the parent.
+        """Removes torch's callbacks from operators in a forked child process. The profile itself
+        stays with the parent process.
 
-        With the callbacks, torch would store every operator of the child in memory. The profile cannot be ended in the
-        child: this would call CUPTI, which does not work in a forked process.
+        With the callbacks, torch would store every operator of the child in memory. The profile
+        cannot be ended in the child: this would call CUPTI, which does not work in a forked
+        process.
         """
         self._stopped = True
         clear = getattr(self._torch._C._autograd, "_clear_callbacks", None)

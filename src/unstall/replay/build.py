@@ -26,7 +26,8 @@ _MOST_NS = 1 << 57  # four years: it can be replayed many times before a time ov
 
 
 def build(timeline: Timeline, step_starts: I64, step_ends: I64) -> Program:
-    """Returns the program of a run: instructions with dependencies, which can be replayed.
+    """Returns the `Program` of a run: its events as instructions that depend on one another, so
+    that they can be replayed.
 
     Args:
         timeline: The run.

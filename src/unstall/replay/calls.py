@@ -25,8 +25,8 @@ _LONG_CALL = 5  # times the usual length: such a call waited for room in the lau
 
 
 def find_capacity(timeline: Timeline, queue: Queued) -> tuple[int, Bool]:
-    """Returns `(capacity, full)`: how many launches a stream's launch queue can hold, and a mask of
-    the ops whose launch waited for room in this queue.
+    """Returns `(capacity, full)`: how many launches the launch queue of a stream can hold, and, for
+    each op in `queue`, whether its launch waited for room in this queue.
     """
     host = timeline.host
     full = np.zeros(len(queue), dtype=np.bool_)
@@ -53,7 +53,7 @@ def find_capacity(timeline: Timeline, queue: Queued) -> tuple[int, Bool]:
 
 
 def launches(timeline: Timeline, queue: Queued, full: Bool) -> list[InstructionRows]:
-    """Returns the instructions of every launch.
+    """Returns the instructions of every launch, for the program of a run.
 
     A launch that blocks the host has a second instruction for the wait. If the ops of a launch may
     begin before the call returns, the launch has a second instruction for the rest of the call.
@@ -95,11 +95,12 @@ def launches(timeline: Timeline, queue: Queued, full: Bool) -> list[InstructionR
 
 
 def given_back(timeline: Timeline, queue: Queued) -> list[InstructionRows]:
-    """Returns the instructions of calls that freed device memory and waited for the device.
+    """Returns the instructions, for the program of a run, of those calls that freed device memory
+    and waited for the device.
 
-    A call is assumed to have waited if the device became idle during the call. Calls that allocate memory do not wait:
-    with 18 ms of work in the queue, cudaMalloc of 512 B to 8 GiB took 0.1 to 0.4 ms, but cudaFree took 18 ms (H200,
-    CUDA 13: `benchmarks/driver_waits.py`).
+    A call is assumed to have waited if the device became idle during the call. Calls that allocate
+    memory do not wait: with 18 ms of work in the queue, cudaMalloc of 512 B to 8 GiB took 0.1 to
+    0.4 ms, but cudaFree took 18 ms (H200, CUDA 13: `benchmarks/driver_waits.py`).
     """
     host = timeline.host
     rows = np.flatnonzero(host.kind == HostKind.FREE)

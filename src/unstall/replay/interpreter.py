@@ -40,10 +40,10 @@ class Replay:
     """A replay that gets its program part by part. The times are the same as in one replay of the
     whole program.
 
-    In each part, the indices in the columns `target` and `after` count from the beginning of the
-    first part. The indices in the column `ops` of `Instructions` count from the beginning of the
-    current part. A part has all streams, threads and engines (parts of a device that ops use) of
-    the earlier parts, and may add new ones.
+    In each part, the indices in the columns `Instructions.target` and `Ops.after` count from the
+    beginning of the first part. The indices in the column `Instructions.ops` count from the
+    beginning of the current part. A part has all streams, threads and engines (parts of a device
+    that ops use) of the earlier parts, and may add new ones.
     """
 
     def __init__(self, capacity: int, fills_gaps: bool = False) -> None:
@@ -293,7 +293,8 @@ class Needs(NamedTuple):
           for 30 % of the time. If other ops need the engine for 50 % of the time, the op and the
           others need it at once for 15 % of the time, and the op waits.
         - The op gets no more than the other ops leave.
-        - If its thread blocks need more waves than alone, the op takes as much longer.
+        - If its thread blocks must be run in more turns than alone (see `waves`), the op takes as
+          much longer.
         """
         pace = min(WHOLE - self.share * use.rate // WHOLE, (WHOLE - use.rate) * WHOLE // self.share)
         if not self.blocks or not use.touched:

@@ -17,7 +17,7 @@ from unstall.timeline.columns import I8, I32, I64, Bool
 
 
 class Code(IntEnum):
-    """What an instruction does when its call on the host is over."""
+    """What an instruction of a program does when its call on the host is over."""
 
     CALL = 0  # nothing more
     LAUNCH = 1  # its ops arrive on their streams; waits while the stream's launch queue is full
@@ -128,8 +128,8 @@ class Program:
         return np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
 
     def step_of(self, instructions: I64) -> I64:
-        """Returns, for each index in `instructions`, the step to which this instruction belongs, or
-        -1.
+        """Returns, for each instruction (an index), the number of the step to which it belongs, or
+        -1 if it belongs to none.
         """
         step = np.searchsorted(self.step_starts, instructions, side="right") - 1
         inside = (step >= 0) & (instructions <= self.step_ends[np.maximum(step, 0)])

@@ -161,11 +161,12 @@ class _Carried:
 
     @classmethod
     def of(cls, column: I32, first: int, last: int, likes: I64) -> _Carried:
-        """Returns the indices in column[first:last] for the rounds after the first.
+        """Returns the indices in column[first:last], and how they change in the rounds after the
+        first. A round is one replay of the steps, which are the rows from `first` to `last`.
 
-        An index of a row in the steps grows in each round, by the number of rows in the steps. An index of a row before
-        the steps is replaced by the index of its counterpart in the previous round. If the row has no counterpart, its
-        index stays unchanged.
+        The index of a row within the steps grows in each round, by the number of rows in the steps.
+        The index of a row before the steps is replaced by the index of its counterpart in the round
+        before. If the row has no counterpart, its index stays unchanged.
 
         Args:
             column: Indices of rows.
@@ -184,12 +185,12 @@ class _Carried:
 
 
 def likes_of_targets(do: Instructions, first: int, last: int) -> I64:
-    """Returns, for each instruction in [first, last), the counterpart of its target, or -1; see the
-    function `likes`.
+    """Returns, for each instruction of the steps, the counterpart of its target, or -1. The target
+    of an instruction is the instruction for which it waits (`Instructions.target`). The function
+    `likes` says what a counterpart is.
 
-    The target of an instruction is the instruction for which it waits (`Instructions.target`). The
-    target of a JOIN has a counterpart on the same thread. The target of any other instruction is a
-    RECORD, and its counterpart is a RECORD of the same stream.
+    The target of a `Code.JOIN` has a counterpart on the same thread. The target of any other
+    instruction is a `Code.RECORD`, and its counterpart is a `Code.RECORD` of the same stream.
 
     Args:
         do: The instructions of a program.
@@ -202,19 +203,23 @@ def likes_of_targets(do: Instructions, first: int, last: int) -> I64:
 
 
 def likes(kinds: I32, column: I32, first: int, last: int) -> I64:
-    """Returns, for each index in column[first:last], the counterpart of the row that has this index, or -1.
+    """Finds counterparts within the steps for rows before the steps. The rows [first, last) of a
+    table are the steps.
 
-    The rows [first, last) are the steps. In the first round, a step may refer to a row before the steps. When the steps
-    are repeated, it must refer to a row of the previous round instead: to the counterpart. A row and its counterpart
-    have the same kind. They also have the same position among the rows of this kind, counted from the end. For example,
-    the last row of a kind before the steps has the last row of this kind in the steps as its counterpart. Only rows
-    before the steps have counterparts.
+    A step may refer to a row before the steps. When the steps are replayed once more, it must refer
+    to a row of the round before instead: to the counterpart. A row and its counterpart have the
+    same kind, and the same position among the rows of this kind, counted from the end. For example,
+    the last row of a kind before the steps has the last row of this kind within the steps as its
+    counterpart. Only rows before the steps have counterparts.
 
     Args:
         kinds: The kind of each row.
-        column: Indices of rows.
+        column: Indices of rows, to which the rows refer.
         first: The first row of the steps.
         last: The row after the steps.
+
+    Returns:
+        For each index in column[first:last], the counterpart of the row with this index, or -1.
     """
     counterparts = np.full(first + 1, -1, dtype=np.int64)
     inside = dict(groups(kinds[first:last]))

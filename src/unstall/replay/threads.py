@@ -53,11 +53,10 @@ def merge_threads(timeline: Timeline, rows: I64, main: int) -> I32:
 
 
 def find_joins(time: I64, end: I64, thread: I32, threads: int) -> tuple[I64, I64]:
-    """Finds threads that continued after a pause because thread 0 woke them. Thread 0 runs the
-    steps.
+    """Finds threads that continued after a pause because thread 0, which runs the steps, woke them.
 
-    If thread 0 finished instructions during the pause, the thread is assumed to have waited for the
-    last of these instructions.
+    If thread 0 finished instructions during the pause, the paused thread is assumed to have waited
+    for the last of these instructions.
 
     Args:
         time: When each instruction began, as recorded, in ns.

@@ -26,7 +26,7 @@ class InstructionRows:
 
 
 def rows_of(timeline: Timeline, host: I64, code: int | I8, **columns: int | I64 | I32) -> InstructionRows:
-    """Returns one instruction for each of the given host events.
+    """Returns one instruction of a program for each of the given host events.
 
     Args:
         timeline: The run.

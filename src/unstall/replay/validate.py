@@ -55,8 +55,8 @@ def check(program: Program, before: Before | None = None) -> Before:
     """Checks a whole program, or the next part of a program that is replayed part by part. Returns
     the totals of all parts so far.
 
-    `latency` and `lag` may be negative, because a wait can end early. If an instruction's code does
-    not use a column, any value is valid in this column.
+    The columns `latency` and `lag` may have negative values, because a wait can end early. If the
+    code of an instruction does not use a column, any value is valid in this column.
 
     Args:
         program: The program, or the part.

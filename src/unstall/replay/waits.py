@@ -33,8 +33,8 @@ _LONG_AGO = np.iinfo(np.int64).min // 2
 
 
 def waits(timeline: Timeline, queue: Queued, order: Order) -> list[InstructionRows]:
-    """Returns the instructions of the host's waits and of streams' waits, and those of the event
-    records that these waits need.
+    """Returns the instructions, for the program of a run, of the host's waits and of streams'
+    waits, and of the event records that these waits need.
 
     Args:
         timeline: The run.
@@ -140,7 +140,9 @@ def _ended_then(queue: Queued, start: I64, end: I64) -> I64:
 
 
 def held_until(timeline: Timeline, queue: Queued) -> I64:
-    """Returns, for each op, the time in ns until which the op's stream had to wait for known events."""
+    """Returns, for each op in `queue`, the time in ns until which its stream had to wait for events
+    whose records are in the trace.
+    """
     launched = timeline.host.start[np.maximum(queue.launch, 0)]
     return _held_before(_holds(timeline, queue), queue.on, launched)
 

@@ -45,8 +45,9 @@ class MemoryCounters:
 
 
 class Gradient(NamedTuple):
-    """Tells whether the gradient of an array has changed: compare two of these. `id` is the `id()`
-    of the gradient. `version` is a number that changes when the gradient is written to.
+    """The state of an array's gradient at one moment. If the gradient has changed later, its state
+    is another one. `id` is the `id()` of the gradient. `version` is a number that changes when the
+    gradient is written to.
     """
 
     id: int
@@ -85,7 +86,9 @@ class Adapter:
 
     @property
     def computes(self) -> bool:
-        """Whether calls compute values. False for a virtual GPU that only works out times."""
+        """Whether calls of the framework compute values. False for a virtual GPU that only works
+        out times.
+        """
         machine = simulator() if self.virtual else None
         return machine is None or machine.options.numerics != "skip"
 
@@ -100,10 +103,12 @@ class Adapter:
         return time.monotonic_ns if is_clock_virtual() and not self.virtual else time.perf_counter_ns
 
     def synchronize(self) -> None:
-        """Waits until the device has done all its work."""
+        """Waits until the adapter's device has done all its work."""
 
     def wait(self, result: object) -> None:
-        """Waits for `result`, which a call returned, and for all other work that the call began."""
+        """Waits for `result`, which a call of a function returned, and for all other work that this
+        call began.
+        """
         self.synchronize()
 
     def until_done(self, run: Callable[[], object]) -> Callable[[], object]:
@@ -114,7 +119,7 @@ class Adapter:
         return run
 
     def holds(self, value: object) -> bool:
-        """Returns whether `value` is an array of this framework."""
+        """Returns whether `value` is an array of the adapter's framework."""
         return isinstance(value, np.ndarray)
 
     def array(self, name: str, value: Any) -> Array:
@@ -127,13 +132,13 @@ class Adapter:
 
     def version(self, array: Array) -> int | None:
         """Returns a number that changes whenever `array` is written to. Returns None if the
-        framework has no such number.
+        adapter's framework has no such number.
         """
         return None
 
     def gradient(self, array: Array) -> Gradient | None:
-        """Returns what identifies the gradient of `array` and its version, or None if the array has
-        no gradient.
+        """Returns the state of the gradient of `array`: another state later means that the gradient
+        has changed. Returns None if the array has no gradient.
         """
         return None
 
@@ -156,8 +161,8 @@ class Adapter:
         return flush
 
     def event(self) -> Any | None:
-        """Records an event with timing on the current stream, and returns the event. Returns None if the device has no
-        events with timing.
+        """Records an event with timing on the current stream, and returns the event. Returns None
+        if the adapter's device has no events with timing.
         """
         return None
 
@@ -255,5 +260,5 @@ class Adapter:
         return {name: str(version) for name, version in found.items() if version}
 
     def modules(self) -> tuple[str, ...]:
-        """Returns the names of the modules whose versions a report shows."""
+        """Returns the names of the modules whose versions a report of the measurement shows."""
         return ("numpy",)

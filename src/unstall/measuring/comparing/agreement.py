@@ -28,7 +28,8 @@ _MORE_ERROR = 2.0  # times the reference's own error against float64
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Whether and how closely a function's result agrees with the result of the reference function.
+    """How closely a function's result agrees with the result of the reference function, the first
+    of the compared functions.
 
     Attributes:
         agrees: Whether the results agree.
@@ -58,8 +59,9 @@ class Distance:
 
     Attributes:
         ulp: The largest difference between two values, in units in the last place.
-        relative: The largest difference between two values, divided by the largest magnitude in the second array.
-        within: Whether the difference is within the tolerance.
+        relative: The largest difference between two values, divided by the largest magnitude in the
+            second array.
+        within: Whether the difference is at most the allowed one.
         nan: The number of values that are NaN in both arrays.
     """
 
@@ -92,8 +94,9 @@ class _Leaf:
 
 
 class NoNoise(Exception):  # noqa: N818 - it says why something is not known
-    """Raised if the reference function cannot be called with random rounding errors in its operators. The message says
-    why."""
+    """Raised if the reference function (the first of the compared functions) cannot be called with
+    random rounding errors in its operators. The message says why.
+    """
 
 
 @dataclass(frozen=True, slots=True)

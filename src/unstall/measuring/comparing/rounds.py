@@ -58,12 +58,16 @@ class Rounds:
     noiseless: bool = False  # times from a model
 
     def ratio(self, one: int, other: int) -> Interval:
-        """Returns the time of candidate `one` divided by the time of candidate `other`, with the 95
-        % interval of this ratio.
+        """Returns the time of one candidate divided by the time of another, with the 95 % interval
+        of this ratio. The candidates are the functions to compare.
 
         With one or two rounds, few pairs of times are compared, and they may agree by chance. So if
         the times have noise, the interval is then at least as wide as Student's interval for a
         noise of 1 % or more.
+
+        Args:
+            one: The index of the first candidate.
+            other: The index of the candidate by whose time is divided.
         """
         if one == other:
             return Interval(1.0, 1.0, 1.0)
@@ -75,26 +79,30 @@ class Rounds:
 
     @property
     def exact(self) -> bool:
-        """Whether each candidate took exactly the same time in all its turns, over at least two
-        rounds. If so, the times come from the model of a virtual GPU, and no more rounds are
-        needed.
+        """Whether each candidate (each function to compare) took exactly the same time in all its
+        turns, over at least two rounds. If so, the times come from the model of a virtual GPU, and
+        no more rounds are needed.
         """
         return self.times.shape[1] > 1 and not np.ptp(self.times, axis=(1, 2)).any()
 
     def answer(self, one: int, other: int, margin: float) -> Answer:
-        """Returns how the time of candidate `one` compares with the time of candidate `other`:
-        FAST, SLOW, SAME or UNCLEAR. They are the same if they differ by at most the fraction
-        `margin`.
+        """Returns how the time of one candidate compares with the time of another: FAST, SLOW, SAME
+        or UNCLEAR. The candidates are the functions to compare.
+
+        Args:
+            one: The index of the candidate that is judged.
+            other: The index of the candidate with which it is compared.
+            margin: The times are the same if they differ by at most this fraction.
         """
         return answer(self.ratio(one, other), margin)
 
 
 def answer(ratio: Interval, margin: float) -> Answer:
-    """Returns how a candidate's time compares with the reference's time: FAST, SLOW, SAME or
+    """Returns how the time of a function compares with the reference's time: FAST, SLOW, SAME or
     UNCLEAR.
 
     Args:
-        ratio: The candidate's time, divided by the reference's time.
+        ratio: The function's time, divided by the reference's time.
         margin: The times are the same if they differ by at most this fraction.
     """
     if is_within(ratio, margin):
@@ -111,7 +119,8 @@ def is_within(ratio: Interval, margin: float) -> bool:
 
 def is_answered(ratio: Interval, margin: float) -> bool:
     """Returns whether the interval of `ratio` contains neither 1 + margin nor 1 / (1 + margin). If
-    so, more rounds would not change the answer.
+    it contains neither, more rounds would not change the answer whether two times are the same
+    within `margin`.
     """
     return is_within(ratio, margin) or ratio.high < 1 / (1 + margin) or ratio.low > 1 + margin
 
@@ -126,8 +135,8 @@ def by_turns(
     noiseless: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> Rounds:
-    """Runs candidates in rounds until the answer for every candidate is known, or until
-    `max_seconds` are over.
+    """Runs candidates (the functions to compare) in rounds until the answer for every candidate is
+    known, or until `max_seconds` are over.
 
     Args:
         take: Runs candidates in a given order and returns the candidates' times.

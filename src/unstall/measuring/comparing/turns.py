@@ -42,9 +42,9 @@ _ADDED_S = 0.2  # to find out what events add to a candidate
 def takes(
     candidates: Sequence[Caching], adapter: Adapter, by: By, each_s: Sequence[float] = (), *, brief: bool = False
 ) -> Take:
-    """Returns a function that runs candidates in a given order, and that returns, for each entry of
-    the order, the candidate's time per call in ns. A candidate may occur several times in the
-    order.
+    """Returns a function that runs candidates (the functions to compare) in a given order. For each
+    entry of the order, it returns the candidate's time per call in ns. A candidate may occur
+    several times in the order.
 
     Args:
         candidates: The calls to time.
@@ -151,9 +151,9 @@ def _calls(turn: Callable[[int], int], ns: int) -> int:
 
 
 def device_take(candidates: Sequence[Caching], adapter: Adapter) -> Take:
-    """Returns a function that runs candidates in a given order, and that returns, for each entry of
-    the order, the time in ns that the device worked for the candidate's call. The time is 0 for a
-    call without device work.
+    """Returns a function that runs candidates (the functions to compare) in a given order. For each
+    entry of the order, it returns the time in ns that the device worked for the candidate's call.
+    The time is 0 for a call without device work.
 
     Raises:
         UsageError: Device times cannot be measured on this device.

@@ -40,8 +40,8 @@ class Probe:
 
     Attributes:
         name: The function's name.
-        device_ns: The device's own time for one call, in ns.
-        call_ns: The time per call in ns when calls are made back to back.
+        device_ns: The time in ns that the device works for one call.
+        call_ns: The time per call in ns when many calls directly follow each other.
     """
 
     name: str

@@ -89,7 +89,9 @@ class _Gate:
         self._address, self._wait = device.value, wait
 
     def close(self, stream: int) -> bool:
-        """Makes the stream wait until the word is set to 1. Returns False if the driver refuses."""
+        """Makes the stream wait until the gate's word of memory is set to 1. Returns False if the
+        driver refuses.
+        """
         self.word.value = 0
         failed = self._wait(ctypes.c_void_p(stream), ctypes.c_uint64(self._address), ctypes.c_uint32(1), _GEQ)
         return not failed

@@ -71,13 +71,15 @@ class ByCupti:
 
 
 def ops_by_call(records: CallRecords, times: I64, marked: int) -> DeviceOps:
-    """Assigns recorded device ops to the calls of a function.
+    """Returns the device ops that CUPTI recorded, each with the call of the measured function that
+    launched it.
 
     Args:
         records: The recorded ops and driver calls.
-        times: For each call of the function, three times in ns: when the call began, when the call returned, and when
-            the call's work was done. int64, shape (calls, 3).
-        marked: A time in ns. The first op that is launched after this time shows which stream is the current one.
+        times: For each call of the function, three times in ns: when the call began, when the call
+            returned, and when the call's work was done. int64, shape (calls, 3).
+        marked: A time in ns. The first op that is launched after this time shows which stream is
+            the current one.
     """
     ops, calls = records.ops, records.calls
     if not len(ops.start):

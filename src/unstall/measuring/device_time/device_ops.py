@@ -113,8 +113,8 @@ class DeviceOps:
         return float((self.call >= 0).sum()) / max(1, self.calls)
 
     def escaped_streams(self) -> set[int]:
-        """Returns the streams on which some call of the function leaves work for which, when the
-        call has ended, neither the main stream nor the host has waited.
+        """Returns the streams with work that a call of the function leaves unfinished: when the
+        call has ended, neither its main stream nor the host has waited for this work.
         """
         escaped: set[int] = set()
         for number in {link.call for link in self.links if link.call >= 0}:

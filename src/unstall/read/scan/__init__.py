@@ -66,8 +66,8 @@ class Scanned:
 
 
 def scanned(piece: bytes | memoryview) -> Scanned | None:
-    """Scans `piece`, a JSON list of events. Returns None if it has anything unusual, or if the C
-    scan was not built.
+    """Scans `piece`, a JSON list of events, with the scanner in C. Returns None if the piece has
+    anything unusual, or if the scanner was not built.
     """
     parts = _scan.scan(piece) if _scan is not None else None
     return None if parts is None else Scanned(parts)
@@ -77,7 +77,8 @@ class Numbers:
     """Translates numbers that count within one piece of a trace, such as indices of texts, to
     numbers that count within the whole file. -1 is translated too.
 
-    The translation of a number is asked of the function `meaning` when it is first used, and kept.
+    `meaning` is a function that returns the translation of one number. It is called when the number
+    is first used, and its result is kept.
     """
 
     def __init__(self, count: int, meaning: Callable[[int], int]) -> None:

@@ -41,9 +41,8 @@ class DeviceWork:
 
 
 def on_device(ops: tuple[I64, I64, I64], calls: tuple[I64, I64]) -> DeviceWork:
-    """Matches device ops to the calls that launched them.
-
-    If the call of an op is unknown, the op's start is used as its launch time.
+    """Returns the times of a recording's ops, each with the time of the call that launched it. If
+    this call is unknown, the op's start is used as its launch time.
 
     Args:
         ops: (start, end, correlation) of each op.

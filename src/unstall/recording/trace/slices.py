@@ -28,8 +28,8 @@ _ENTERED_NS = 200_000
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Slices:
-    """Slices, sorted by thread. A slice is the time that one call of a function (a frame) spends on
-    one source line.
+    """How long threads spent on source lines: a table of slices, sorted by thread. A slice is the
+    time that one call of a function (a frame) spends on one source line.
 
     The slices of the functions that a line calls are within the line's slice in time, and come
     after it in the table.
