@@ -167,8 +167,8 @@ class ReferenceLineClock:
         return None
 
     def _go_to(self, code: CodeType, line: int) -> None:
-        """Sets the line of the innermost frame that runs `code`. Removes all frames inside this frame, because these
-        inner frames must have ended.
+        """Sets the line of the innermost frame that runs `code`. Removes all frames that this frame
+        has called: they must have ended.
         """
         native_id = threading.get_native_id()
         stack = self._stack(native_id)

@@ -9,10 +9,12 @@ import numpy as np
 from unstall.timeline.columns import I32, HostKind, Timeline, WaitKind
 
 _AT_ONCE_NS, _IN_ONE_LINE_NS = 20_000, 10_000_000
-"""The longest time in ns from the end of a copy call to the wait for the copy, if the same function of torch makes
-both: if their line is not known, and if they are in one line. Recorded on the hosts of an H200 and an H100, this time
-is 0.2 to 9 us, and up to 2.1 ms under `unstall.no_sync`, which looks at the wait before it begins. Two separate Python
-statements may be as close in time, but they are on different lines."""
+"""The longest time in ns from the end of a copy call to the wait for the copy, if one function of
+torch makes both. The first value is for calls whose line is not known, the second for calls that
+are known to be in one line. On the hosts of an H200 and an H100, this time was 0.2 to 9 µs, and up
+to 2.1 ms under `unstall.no_sync`, which looks at the wait before it begins. Two separate Python
+statements may be as close in time, but they are on different lines.
+"""
 
 
 def has_operators(timeline: Timeline) -> bool:

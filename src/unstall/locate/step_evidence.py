@@ -129,10 +129,11 @@ def _enclose(timeline: Timeline, start: I64, chosen: Bool, most: int | None = No
 
 
 def _called_together(timeline: Timeline, start: I64, end: I64) -> bool:
-    """Returns whether, for most pairs of successive spans, some call of a Python function encloses both spans. A call
-    that encloses all spans does not count.
+    """Returns whether most pairs of successive spans of time have a call of a Python function that
+    encloses both spans. A call that encloses all spans does not count. The spans are [start, end).
 
-    Returns False if nearly all spans launch a CUDA graph, because each span is then a whole pass of the model.
+    Returns False if nearly all spans launch a CUDA graph, because each span is then a whole pass of
+    the model.
     """
     host = timeline.host
     if timeline.meta.frames_at_calls or _in_most(host.start[host.kind == HostKind.GRAPH_LAUNCH], start, end):
@@ -141,9 +142,10 @@ def _called_together(timeline: Timeline, start: I64, end: I64) -> bool:
 
 
 def _waited_for_together(timeline: Timeline, start: I64, end: I64) -> bool:
-    """Returns whether the host waits for the device several times, but only in a minority of the spans.
+    """Returns whether the host waits for the device several times, but only in a minority of the
+    spans of time [start, end).
 
-    Such waits suggest that the host waits at the end of each step, and that each step has several spans.
+    This suggests that the host waits at the end of each step, and that each step has several spans.
     """
     span = _span_of(timeline.host.start[timeline.host.kind == HostKind.SYNC], start, end)
     waited = len(np.unique(span[span >= 0]))
@@ -151,10 +153,11 @@ def _waited_for_together(timeline: Timeline, start: I64, end: I64) -> bool:
 
 
 def _of_modules(timeline: Timeline, start: I64, end: I64) -> Nature | None:
-    """Judges spans by the modules that they call. Returns None if more than a few of the spans call no module.
+    """Judges the spans of time [start, end) by the modules that are called in them. Returns None if
+    more than a few of the spans have no call of a module.
 
-    A step calls the same module instances as the previous step. A layer calls other module instances than the previous
-    layer.
+    A step calls the same module instances as the step before. A layer calls other module instances
+    than the layer before.
     """
     host = timeline.host
     rows = np.flatnonzero(_named(timeline, (HostKind.PYTHON,), _MODULE_CALL))
@@ -171,11 +174,12 @@ def _of_modules(timeline: Timeline, start: I64, end: I64) -> Nature | None:
 
 
 def _of_passes(timeline: Timeline, start: I64, end: I64) -> Nature | None:
-    """Judges spans by forward and backward passes. Returns None if more than a few of the spans have no backward pass.
+    """Judges the spans of time [start, end) by forward and backward passes. Returns None if more
+    than a few of the spans have no backward pass.
 
-    A training step has launches by the autograd engine and launches by other code. If an optimizer steps in some of the
-    spans, but not in nearly all, the spans are micro-batches. If all launches in the spans belong to a backward pass,
-    the spans are parts of a backward pass.
+    A training step has launches by the autograd engine and launches by other code. If an optimizer
+    steps in some of the spans, but not in nearly all, the spans are micro-batches. If all launches
+    in the spans belong to a backward pass, the spans are parts of a backward pass.
     """
     host, device = timeline.host, timeline.device
     backward = _named(timeline, (HostKind.OP,), _BACKWARD)
@@ -192,11 +196,12 @@ def _of_passes(timeline: Timeline, start: I64, end: I64) -> Nature | None:
 
 
 def _of_embeddings(timeline: Timeline, start: I64, end: I64) -> Nature | None:
-    """Returns STEP if nearly all spans look up an embedding, and no embedding is looked up outside of the spans.
+    """Returns STEP if nearly all spans of time [start, end) look up an embedding, and no embedding
+    is looked up outside of the spans. Returns None if not.
 
-    A model looks up its embeddings only once in each step, before its layers. Some models, such as UMT5, also have an
-    embedding in each layer. In UMT5, this embedding is for relative positions. If the spans are layers of such a model,
-    the lookup before the layers is outside of the spans.
+    A model looks up its embeddings only once in each step, before its layers. Some models, such as
+    UMT5, also have an embedding in each layer. In UMT5, this embedding is for relative positions.
+    If the spans are layers of such a model, the lookup before the layers is outside of the spans.
     """
     looked_up = timeline.host.end[_named(timeline, (HostKind.OP,), _EMBEDDING)]
     outside = bool((_span_of(looked_up, start, end) < 0).any())
@@ -204,7 +209,9 @@ def _of_embeddings(timeline: Timeline, start: I64, end: I64) -> Nature | None:
 
 
 def _in_most(times: I64, start: I64, end: I64) -> bool:
-    """Returns whether nearly all spans contain at least one of the times `times`."""
+    """Returns whether nearly all spans of time [start, end) contain at least one of the given
+    times.
+    """
     span = _span_of(np.asarray(times), start, end)
     return _nearly_all(len(np.unique(span[span >= 0])), len(start))
 
@@ -218,7 +225,9 @@ def _nearly_all(count: int, spans: int) -> bool:
 
 
 def _span_of(times: I64, start: I64, end: I64) -> I64:
-    """Returns a number for each time: the index of the span that contains the time, or -1 if no span contains it."""
+    """Returns, for each of the given times, the index of the span [start, end) that contains it, or
+    -1 if no span does.
+    """
     span = np.searchsorted(start, times, side="right") - 1
     inside: I64 = np.where((span >= 0) & (times < end[np.maximum(span, 0)]), span, -1)
     return inside

@@ -79,11 +79,11 @@ def _inside(timeline: Timeline, found: _Repetition) -> float:
 
 
 def _repetitions(timeline: Timeline, calls: I64, tokens: I64) -> Iterator[_Repetition]:
-    """Yields each period of the sequence of launches. A period is a number of launches after which nearly all launches
-    repeat.
+    """Yields each period of the sequence of launches. A period is a number of launches after which
+    nearly all launches repeat.
 
-    The candidates are the median distances between successive launches of the same kernel. Only the kernels with the
-    fewest launches are used.
+    The candidates are the median distances between successive launches of the same kernel. Only the
+    kernels with the fewest launches are looked at.
     """
     distinct, first, counts = np.unique(tokens, return_index=True, return_counts=True)
     often = np.flatnonzero(counts >= LEAST_PERIODS)
@@ -103,8 +103,8 @@ def _repetitions(timeline: Timeline, calls: I64, tokens: I64) -> Iterator[_Repet
 
 
 def _where_it_holds(tokens: I64, period: int) -> tuple[int, int]:
-    """Returns the range (low, high) of launches that repeat with the period `period`. Returns (0, 0) if there is no
-    such range.
+    """Returns the range (low, high) of launches in which the sequence of launches repeats after
+    `period` launches. Returns (0, 0) if there is no such range.
 
     At least half of all launches must repeat, and nearly all launches in the range repeat.
     """

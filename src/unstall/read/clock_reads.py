@@ -1,7 +1,8 @@
-"""Makes a `ClockReads` table of the trace's metadata: it tells when and where the program read the
-clock. A trace of a virtual GPU has these reads under the key "unstall".
+"""Makes a `ClockReads` table of a trace's metadata (the JSON members beside its list of events).
+The metadata of a trace of a virtual GPU tells, under the key "unstall", when and where the program
+read the clock.
 
-Times in the metadata are in ns on the clock of the file.
+Times in the metadata are in ns on the clock of the trace file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Collects decoded events into the columns of `Events`, which grow in place."""
+"""Collects the decoded events of a trace file into the columns of `Events`, which grow while the
+file is read.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,7 @@ def _shortest_json(text: bytes) -> str:
 
 class _Grids(dict[bytes, int]):
     """A dict from the JSON of a kernel's grid, such as [8, 1, 1], to the grid's number of thread
-    blocks. Looking up new JSON adds it. JSON that is not a grid gets -1.
+    blocks. Looking up other JSON adds it to the dict. JSON that is not a grid gets -1.
     """
 
     def __missing__(self, grid: bytes) -> int:

@@ -1,5 +1,5 @@
-"""Makes a `Dependencies` table of the trace's metadata. A trace of a virtual GPU has the
-dependencies under the key "unstall".
+"""Makes a `Dependencies` table of a trace's metadata (the JSON members beside its list of events).
+The metadata of a trace of a virtual GPU has the dependencies under the key "unstall".
 
 In a dependency, a later call or operator needs bytes that an earlier one used. A call is identified
 by its correlation id, an operator by its external id. The metadata has three lists with one element

@@ -1,5 +1,5 @@
-"""Defines the events of a file as columns. Readers of files make these columns. Only `assemble`
-connects the events with each other.
+"""Defines the events of a trace file as columns. The readers of files make these columns. Only
+`assemble` connects the events with each other.
 
 There is one row per event with a start and a duration (phase "X"), in file order. -1 means that a
 value is not in the file.

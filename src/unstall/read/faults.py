@@ -1,5 +1,6 @@
-"""Makes a `Faults` table of the trace's metadata: it tells which work failed on the device. A trace
-of a virtual GPU has the faults under the key "unstall".
+"""Makes a `Faults` table of a trace's metadata (the JSON members beside its list of events). The
+metadata of a trace of a virtual GPU tells, under the key "unstall", which work failed on the
+device.
 
 The metadata identifies a call by its correlation id, an operator by its external id, a stream by
 its device and number.

@@ -1,5 +1,5 @@
-"""Makes a `Races` table of the trace's metadata. A trace of a virtual GPU has the races under the
-key "unstall".
+"""Makes a `Races` table of a trace's metadata (the JSON members beside its list of events). The
+metadata of a trace of a virtual GPU has the races under the key "unstall".
 
 The metadata identifies a call by its correlation id, an operator by its external id, a stream by
 its device and number.

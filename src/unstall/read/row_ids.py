@@ -1,5 +1,6 @@
-"""Finds the rows of `timeline.host` that a trace's metadata names. The metadata names a call by the
-call's correlation id, and an operator by the operator's external id.
+"""Finds the rows of `timeline.host` that a trace's metadata (the JSON members beside its list of
+events) names. The metadata names a call by the call's correlation id, and an operator by the
+operator's external id.
 """
 
 from __future__ import annotations

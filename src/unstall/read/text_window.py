@@ -1,4 +1,4 @@
-"""Keeps the part of a file's text that is being read in memory."""
+"""Keeps in memory the part of a file's text that is being read."""
 
 from __future__ import annotations
 

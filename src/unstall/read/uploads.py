@@ -1,6 +1,6 @@
-"""Makes an `Uploads` table of the trace's metadata: it tells when the program copied data to the
-device, and which calls used the data. A trace of a virtual GPU has the uploads under the key
-"unstall".
+"""Makes an `Uploads` table of a trace's metadata (the JSON members beside its list of events). The
+metadata of a trace of a virtual GPU tells, under the key "unstall", when the program copied data to
+the device, and which calls used the data.
 
 The metadata identifies a call by its correlation id.
 """

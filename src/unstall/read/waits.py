@@ -1,5 +1,5 @@
-"""Finds what each wait waited for: an op, a stream or an event. If the file does not say this, it
-is inferred from the order of calls, and the column `Waits.inferred` says so.
+"""Finds what each wait waited for: an op, a stream or an event. If the trace file does not say
+this, it is inferred from the order of calls, and the column `Waits.inferred` says so.
 """
 
 from __future__ import annotations

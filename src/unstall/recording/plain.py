@@ -18,9 +18,9 @@ from unstall.recording.journal import Journal
 
 LEAST_STEPS, LEAST_NS = 3, 300_000_000
 _SETTLING_STEPS, _SETTLING_NS = 8, 150_000_000
-"""After this many steps and this many ns, the timing starts again if steps take 0.75 to 19 ms.
+"""If steps take 0.75 to 19 ms, the timing starts again once after this many steps and this many ns.
 
-Shorter steps reach _MOST_STEPS before. On an H100, a loop that replays a graph took 1.2 to 1.9 ms per step for the
+With shorter steps, it ends before that, after _MOST_STEPS steps. On an H100, a loop that replays a graph took 1.2 to 1.9 ms per step for the
 first 100 ms after each recording, and 0.76 ms per step later.
 """
 _MOST_STEPS = 200

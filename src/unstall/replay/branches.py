@@ -131,7 +131,7 @@ def ended_last(launch: I64, stream: I32, start: I64, end: I64) -> I64:
 
 
 def _on_several_streams(launch: I64, stream: I32) -> Bool:
-    """Returns a mask of the ops whose launch has ops on several streams."""
+    """Returns a mask of the ops whose launch put ops on several streams."""
     _, which = distinct(launch)
     one = np.zeros(int(which.max(initial=-1)) + 1, dtype=stream.dtype)
     one[which] = stream

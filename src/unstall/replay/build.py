@@ -208,9 +208,7 @@ def _bounded(program: Program) -> Program:
 
 
 def _main_thread(timeline: Timeline, starts: I64, rows: I64) -> int:
-    """Returns the thread that runs the steps. It is the thread with the most instructions within
-    the steps.
-    """
+    """Returns the thread that runs the steps. It is the thread with the most instructions."""
     known = rows[rows >= 0]
     parts = [
         (-len(mine), int(timeline.host.start[known[mine]].min()), thread)

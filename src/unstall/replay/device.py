@@ -195,8 +195,8 @@ def _in_order(engine: I32, start: I64) -> I32:
     """Sets the engine to -1 for each op A that started later than an op B, although B was launched
     after A.
 
-    Such an op A did not use an engine: an engine (a part of the device that runs one op at a time,
-    such as a copy engine) would have run A before B.
+    An engine is a part of the device, such as a copy engine, that runs its ops in the order of
+    their launches. It would have run A before B, so A did not use an engine.
     """
     result = engine.copy()
     for number, mine in groups(engine):

@@ -81,8 +81,8 @@ def find_order(timeline: Timeline, queue: Queued, held_until: I64) -> Order:
 
 
 def _in_branches(queue: Queued, known: I64, after: I32) -> I64:
-    """Sets `after` for each op of a CUDA graph that waited for another branch of the graph. Returns the ops that
-    waited.
+    """Sets `after` for each op of a CUDA graph that waited for an op on another stream of its
+    graph. Returns the ops that waited.
     """
     late = queue.start - np.maximum(known, queue.start[first_of(queue.follows)])
     other = np.maximum(queue.beside, 0)

@@ -111,7 +111,9 @@ def _goes_on_by(rounds: list[_Round]) -> int | None:
 
 
 def _rounds(program: Program, most: int) -> Iterator[_Round]:
-    """Replays a program to the end of its last step, then repeats the steps. Yields at most `most` rounds."""
+    """Replays a program to the end of its last step, then replays the steps again and again. Yields
+    at most `most` rounds: a round is one replay of all steps.
+    """
     do, ops = program.instructions, program.ops
     first, last = int(program.step_starts[0]), int(program.step_ends[-1]) + 1
     first_op = int(do.ops[first - 1]) if first else 0

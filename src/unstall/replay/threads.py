@@ -95,7 +95,9 @@ def _top_level(timeline: Timeline) -> np.ndarray:
 
 
 def _common(start: I64, end: I64, begun: I64, done: I64) -> int:
-    """Returns the length of the intersection of two sets of disjoint intervals, in ns."""
+    """Returns for how long, in ns, two sets of intervals overlap: those from `start` to `end`, and
+    those from `begun` to `done`. The intervals of one set do not overlap each other.
+    """
 
     def covered(times: I64) -> I64:
         total = np.append(0, np.cumsum(done - begun))

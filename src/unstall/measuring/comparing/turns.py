@@ -23,10 +23,9 @@ from unstall.measuring.device_time.methods import DeviceObserver, observer_for
 from unstall.measuring.exact_times import share_of_few, share_of_many
 
 By: TypeAlias = Literal["device", "wall", "throughput"]
-"""The time to compare.
-
-"device" is the time that the device works for a call. "wall" is the time of a call and of the wait for its result.
-"throughput" is the time per call of calls that are made back to back.
+"""The time to compare: "device", the time that the device works for a call; "wall", the time of a
+call and of the wait for its result; or "throughput", the time per call when calls directly follow
+each other.
 """
 
 _TURN_NS = 200_000  # a round is then shorter than the time slice of a neighbour, and mostly all quiet or all disturbed

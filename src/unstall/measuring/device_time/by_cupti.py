@@ -149,10 +149,12 @@ def _calls_inside(
 
 
 def _call_of(moment: I64, times: I64, until: I64) -> I64:
-    """Returns, for each moment, the index of the call that contains the moment, or -1.
+    """Returns, for each moment, the index of the call of the measured function that contains the
+    moment, or -1.
 
-    A call begins at the time in column 0 of `times`. `until` has one column number per moment, which says where the
-    call ends: 1 is the return of the call, 2 is the end of its work.
+    A call begins at the time in column 0 of `times`. `until` says for each moment where calls end
+    for it: it has the number of a column of `times`, 1 for the return of a call, 2 for the end of
+    its work.
     """
     call = np.searchsorted(times[:, 0], moment, side="right") - 1
     within = (call >= 0) & (moment <= times[np.maximum(call, 0), until])
@@ -165,10 +167,10 @@ def _nothing(calls: int) -> DeviceOps:
 
 
 class _PlaceOfStack(dict[int, str | None]):
-    """Maps a recorded stack to the `file:line` of the user's innermost frame.
+    """A dict from the number of a recorded stack to the `file:line` of the user's innermost frame.
 
-    If the stack has no frame of the user, the innermost frame outside of unstall/measuring is used. If there is no such
-    frame either, the value is None.
+    If the stack has no frame of the user, the innermost frame outside of unstall/measuring is used.
+    If there is no such frame either, the value is None.
     """
 
     def __init__(self, records: CallRecords) -> None:

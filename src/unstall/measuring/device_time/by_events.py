@@ -44,14 +44,15 @@ _IN_ROWS = 20, 60  # ops: less than a stream's queue holds
 _TURNS, _LAUNCHES = 3, 5
 
 GRAPH_GAP_NS = 220
-"""The gap in ns between two ops in a row in a CUDA graph.
+"""The gap in ns between two ops that follow each other in a CUDA graph.
 
-On an H200 (torch 2.11, driver 580) the gap was 0.18 to 0.27 µs for five different ops. It was computed for each op from
-graphs of up to 600 ops: the op's period without a recorder, less the time of the same op alone in CUPTI's record.
+On an H200 (torch 2.11, driver 580) the gap was 0.18 to 0.27 µs for five different ops. It was
+computed for each op from graphs of up to 600 ops: the time per op without a recorder, less the time
+of the same op alone in CUPTI's record.
 
-On an H100 it was 0.05 to 0.25 µs for elementwise ops of at least 65,536 elements and for matrix products. It was -0.08
-to 0.1 µs for reductions and for ops of 4,096 elements: such ops overlap in a graph. So the time of a chain of short
-ops is off by up to 0.3 µs for each op.
+On an H100 it was 0.05 to 0.25 µs for elementwise ops of at least 65,536 elements and for matrix
+products. It was -0.08 to 0.1 µs for reductions and for ops of 4,096 elements: such ops overlap in a
+graph. So the time of a chain of short ops is off by up to 0.3 µs for each op.
 """
 
 
@@ -73,7 +74,7 @@ class ByEvents:
         self.adapter = adapter
         self._most = at_once
         self.blocked = True
-        """Whether the stream could be blocked each time."""
+        """Whether the stream could be blocked every time its queue was filled."""
 
     @cached_property
     def nothing_ns(self) -> float:
