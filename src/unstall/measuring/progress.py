@@ -17,8 +17,9 @@ _stage: ContextVar[str] = ContextVar("stage", default="")
 
 @contextmanager
 def heard_by(listener: Tell | None) -> Iterator[None]:
-    """Returns a context manager. Within its block, reports of progress are sent to `listener`, a
-    function of a text. If `listener` is None, no reports are sent.
+    """Returns a context manager. Within its block, reports on the progress of a measurement are
+    sent to `listener`, a function that gets each report as text. If `listener` is None, no reports
+    are sent.
     """
     token = _listener.set(listener)
     try:

@@ -26,7 +26,7 @@ class Settings(msgspec.Struct, frozen=True):
     """How `unstall numbers` runs a program, and what it records of it.
 
     Attributes:
-        path: The file to write.
+        path: The file to which the numbers are written.
         program: The program's name.
         most: The largest number of operators to record. After these operators, the program is
             ended.

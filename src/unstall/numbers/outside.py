@@ -19,8 +19,8 @@ from unstall.rounding.operators import Call
 
 
 class Outside:
-    """Knows the memory of a function's arguments, and the memory of the tensors that the function
-    makes. All other memory is outside of the function.
+    """What is outside of a function: all memory except that of its arguments and of the tensors
+    that it makes. The function must not change memory outside, nor use weights outside.
     """
 
     def __init__(self) -> None:

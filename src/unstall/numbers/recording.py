@@ -80,8 +80,8 @@ def record_process(recorder: Recorder) -> None:
 
 
 def target(path: Path) -> Path:
-    """Returns the file that this rank writes: `path` on rank 0. On another rank, the name of the
-    file contains the rank.
+    """Returns the file to which this process writes, by its rank: `path` on rank 0. On another
+    rank, the name of the file contains the rank.
 
     Raises:
         UsageError: The name of `path` does not end in `.numbers`.

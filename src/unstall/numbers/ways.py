@@ -80,10 +80,9 @@ class Way:
 
     @contextmanager
     def around(self, watch: Operators | None) -> Iterator[None]:
-        """Returns a context manager. To run the function in this way, call it within the block of
-        this context manager.
+        """Returns a context manager. A call of `fn` within its block runs in this way.
 
-        `watch` observes the operators in the block. None if no one needs to observe them.
+        `watch` observes the operators that run within the block. None if they need not be observed.
         """
         usual = torch.get_default_dtype()
         torch.set_default_dtype(self.dtype or usual)

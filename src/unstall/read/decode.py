@@ -74,7 +74,9 @@ class Decoder:
         self._usual = 0
 
     def piece(self, text: bytes | memoryview) -> DecodedEvents | None:
-        """Decodes `text`, a JSON list of events. Returns None if an event is malformed."""
+        """Decodes `text`, a JSON list of events, and returns the events. Returns None if one of
+        them is malformed.
+        """
         for i in (self._usual, *(i for i in range(len(_NUMBERS)) if i != self._usual)):
             decoder, to_ns = _NUMBERS[i]
             try:
@@ -91,7 +93,7 @@ class Decoder:
         return None
 
     def event(self, text: bytes) -> Event | None:
-        """Returns the event that `text`, the JSON of one event, has. Its times are decimals. A
+        """Decodes `text`, the JSON of one event, and returns the event. Its times are decimals. A
         malformed event is repaired first. Returns None if it cannot be repaired.
         """
         event, new_text, new_values = repair(text)

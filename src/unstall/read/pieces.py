@@ -66,7 +66,7 @@ class Cutter:
         self._closed = self._any_taken = False
 
     def run(self) -> None:
-        """Sends all events of the list to the sink.
+        """Sends all events of the trace's list of events to the sink.
 
         Raises:
             TraceError: The text is not a list of events, or an event is too long.

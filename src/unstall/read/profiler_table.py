@@ -99,8 +99,8 @@ class _Column:
 
 
 def is_profiler_table(path: Path) -> bool:
-    """Returns whether the first 4 MiB of a file contain the head of a table of torch's profiler:
-    the line with the titles of its columns.
+    """Returns whether a file has, in its first 4 MiB, a table of torch's profiler. The table is
+    recognised by the titles of its columns.
     """
     try:
         with path.open("rb") as file:

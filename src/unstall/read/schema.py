@@ -113,8 +113,9 @@ class Instant(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", ta
 
 
 class LabelArgs(Struct, gc=False, frozen=True):
-    """The member "args" of an event that names or describes a process or a thread: its name, or a
-    text about it. A field that the event lacks is "".
+    """The member "args" of an event in a trace file that names or describes a process or a thread.
+    It has the name of the process or the thread, or a text about it. A field that the event lacks
+    is "".
     """
 
     name: str = ""

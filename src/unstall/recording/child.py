@@ -34,8 +34,8 @@ def arm(settings: str | None) -> None:
 def begin(
     settings: Settings, make_recorder: MakeRecorder | None = None, make_line_clock: MakeLineClock | None = None
 ) -> None:
-    """Opens the journal (the file with the events of the recording), and starts a session: it waits
-    for the program's steps, and then records some of them.
+    """Opens the journal (the file with the events of the recording), and starts a session, which
+    waits for the program's steps and then records some of them.
 
     Args:
         settings: The settings of the recording.
@@ -67,8 +67,8 @@ def _first_steps(settings: Settings, stand_in: FirstSteps | None = None) -> Firs
 
 
 def open_journal(settings: Settings) -> Journal:
-    """Opens the journal of a new recording: the file with its events. The first events describe the
-    process and the settings.
+    """Opens the journal of a new recording (the file with its events), and returns it. The first
+    events describe the process and the settings.
     """
     journal = Journal(settings.folder)
     folder = os.getcwd()  # noqa: PTH109 - as text

@@ -19,7 +19,7 @@ from unstall.recording.torch_profiler import TorchProfiler
 
 
 def choose(settings: Settings) -> tuple[Recorder, Recorder | None]:
-    """Returns `(recorder, line_clock)` for a recording. A line clock records which source lines
+    """Returns `(recorder, line_clock)` for a recording. `line_clock` records which source lines
     run. It is None if no lines are wanted, or if the recorder itself finds them.
 
     The settings must be possible: `check_choices` checks this.

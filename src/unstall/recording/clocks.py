@@ -75,7 +75,7 @@ def read_clocks(library: str | Path = _LIBRARY) -> list[GpuClocks]:
 
     The key `reasons` of a GPU says, in the driver's words, why its clocks are not higher. A GPU
     that is not throttled may also have `reasons`. Do not call this function within a timed step: it
-    starts NVML and shuts it down.
+    starts NVML and shuts it down, which takes time.
     """
     try:
         nvml = ctypes.CDLL(str(library))

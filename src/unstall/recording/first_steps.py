@@ -81,8 +81,9 @@ class FirstSteps:
         """Begins to record. Does nothing if a recording has begun before, or has failed to begin.
 
         Args:
-            at_a_step: Whether the call comes at a step boundary. If not, and if the recorder can
-                begin only at a step boundary, `stand_in` begins to record instead.
+            at_a_step: Whether the call comes at a step boundary. If it does not, and if the
+                recorder can begin only at a step boundary, the constructor's `stand_in` begins to
+                record instead.
         """
         if self._tried:
             return
@@ -206,7 +207,7 @@ def _warmup_of(settings: Settings) -> int:
 
 def boundaries_of_first_steps(settings: Settings) -> int:
     """Returns the number of step boundaries after which the recording of the first steps ends. If
-    steps are very long, it ends earlier.
+    steps are very long, this recording ends earlier.
     """
     return _warmup_of(settings) + settings.steps + 1
 

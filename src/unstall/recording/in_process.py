@@ -35,17 +35,20 @@ def record(
 
     The block itself never fails because of the recording.
 
-    Only one thread at a time may record. If another recording is active, entering raises UsageError.
+    Only one thread at a time may record. If another recording is active, entering the block raises
+    UsageError.
 
     Args:
-        steps: How many steps to record. Before these steps come `warmup` steps, and then steps that are only timed, for
-            at least 0.3 s, as in `unstall run`. None records the whole block.
-        warmup: Number of steps before anything is timed or recorded. Can be given only with `steps`.
-        recorder: `cupti` costs least. `torch` works wherever torch.profiler does. `auto` takes `cupti` if it works
-            here, otherwise `torch`.
-        lines: How source lines are found: `calls` (only with `cupti`), `monitoring`, `settrace` or `none`. `auto` takes
-            the cheapest method that works.
-        shapes: Whether to record the shapes of operators' inputs too. Only the recorder `torch` can do this.
+        steps: How many steps to record. Before these steps come `warmup` steps, and then steps that
+            are only timed, for at least 0.3 s, as in `unstall run`. None records the whole block.
+        warmup: Number of steps before anything is timed or recorded. Can be given only with
+            `steps`.
+        recorder: What records. `cupti` costs least. `torch` works wherever torch.profiler does.
+            `auto` takes `cupti` if it works in this process, and `torch` if not.
+        lines: How source lines are found: `calls` (only with `cupti`), `monitoring`, `settrace` or
+            `none`. `auto` takes the cheapest method that works.
+        shapes: Whether to record the shapes of operators' inputs too. Only the recorder `torch` can
+            do this.
 
     Returns:
         The recording, a context manager that can be entered once.

@@ -20,8 +20,9 @@ LEAST_STEPS, LEAST_NS = 3, 300_000_000
 _SETTLING_STEPS, _SETTLING_NS = 8, 150_000_000
 """If steps take 0.75 to 19 ms, the timing starts again once after this many steps and this many ns.
 
-With shorter steps, it ends before that, after _MOST_STEPS steps. On an H100, a loop that replays a graph took 1.2 to 1.9 ms per step for the
-first 100 ms after each recording, and 0.76 ms per step later.
+With shorter steps, it ends before that, after _MOST_STEPS steps. On an H100, a loop that replays a
+graph took 1.2 to 1.9 ms per step for the first 100 ms after each recording, and 0.76 ms per step
+later.
 """
 _MOST_STEPS = 200
 _MOST_NS = 5_000_000_000
@@ -113,8 +114,8 @@ class Stretch:
             self.finished = self._timed.steps > 0
 
     def read(self) -> Plain | None:
-        """Returns the measured times. Returns None if the device has not reached the end of the
-        last step yet.
+        """Returns the measured times of the steps. Returns None if the device has not reached the
+        end of the last step yet.
         """
         timed = self._timed
         if not self.finished or (timed.last is not None and not timed.last.query()):
@@ -125,8 +126,8 @@ class Stretch:
         return Plain(self._which, timed.steps, (marks_ns[-1] - marks_ns[0]) / timed.steps, device_ns, tuple(marks_ns))
 
     def read_within(self, wait_s: float) -> Plain | None:
-        """Returns the measured times, as soon as the device has finished the last step. Returns
-        None if it has not done so after `wait_s` seconds.
+        """Returns the measured times of the steps, as soon as the device has finished the last
+        step. Returns None if it has not done so after `wait_s` seconds.
         """
         until = time.monotonic() + wait_s
         while (plain := self.read()) is None and time.monotonic() < until:

@@ -179,8 +179,8 @@ class Session:
             return self._waits_for_a_boundary() and self._begin_by_time()
 
     def stop_by_time(self) -> None:
-        """Ends the recording that `start_by_time` began, or the recording of what comes before the
-        first step, if that is the one that runs.
+        """Ends the running recording: the one that `start_by_time` began, or the one of what the
+        program does before its first step.
         """
         if self.phase is Phase.RECORDING and self._chosen is None:
             self.end("done")

@@ -37,7 +37,7 @@ class Stopping:
         return self._due or (self.by_count and not self._by_time)
 
     def recorded(self) -> None:
-        """Notes that the recording is done. The next step boundary then ends the program."""
+        """Notes that the recording is done. The program is then ended at its next step boundary."""
         self._due = self._due or (self._asked and not self.by_count)
 
     def count(self, steps: CountedSteps, source: StepSource) -> None:
@@ -69,7 +69,7 @@ class Stopping:
 def boundaries_until_recorded(settings: Settings) -> int:
     """Returns the number of step boundaries from the program's start to the end of the recording.
 
-    This is right only for a recording that counts steps, not for one that is limited by time.
+    The number is right only for a recording that counts steps, not for one that is limited by time.
     """
     warm = max(settings.warmup, boundaries_of_first_steps(settings)) + 1
     window = 1 + settings.steps  # a step for warm-up

@@ -31,7 +31,7 @@ class Turn:
 
     @contextmanager
     def if_free(self) -> Iterator[bool]:
-        """Returns a context manager. It takes the lock for its block if no thread holds the lock,
+        """Returns a context manager. It takes this lock for its block if no thread holds the lock,
         and yields whether it took the lock. It never waits.
         """
         got = self._lock.acquire(blocking=False)
@@ -43,7 +43,7 @@ class Turn:
 
     @contextmanager
     def waited_for(self) -> Iterator[None]:
-        """Returns a context manager that waits for the lock, and holds it during its block. Only
+        """Returns a context manager that waits for this lock, and holds it during its block. Only
         threads that unstall started may use it.
         """
         with self._lock:
@@ -51,7 +51,7 @@ class Turn:
 
     @contextmanager
     def to_end(self, why: str) -> Iterator[None]:
-        """Returns a context manager that waits for the lock, and holds it during its block. The
+        """Returns a context manager that waits for this lock, and holds it during its block. The
         block ends the recording, and `why` is the reason.
 
         If another thread is the only one that may stop the recording, first waits until that thread

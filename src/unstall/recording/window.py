@@ -116,8 +116,8 @@ class RecordedWindow:
 
 
 def give_up(window: RecordedWindow | None, journal: Journal, error: Exception) -> None:
-    """Stops the recording if it has begun, and writes `error` to the journal as the reason. Never
-    raises.
+    """Stops the recording if it has begun, and writes `error` to the journal (the recording's file
+    of events) as the reason. Never raises.
     """
     if window is not None:
         with suppress(Exception):

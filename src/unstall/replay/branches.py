@@ -73,8 +73,8 @@ def by_stream(stream: I32, on: I32) -> Iterator[tuple[int, I64]]:
 
 
 def roots(launch: I64, previous: I64, beside: I64, follows: Bool) -> Bool:
-    """Returns a mask of the ops that begin a branch of their CUDA graph. These ops wait for no
-    other op of the graph.
+    """Returns a mask of the ops that wait for no other op of their CUDA graph. With such an op, a
+    branch begins: the part of the graph's ops that runs on one stream.
 
     Args:
         launch: The call that launched each op; -1 if it is not known. Ops are in launch order.
@@ -151,7 +151,8 @@ def spread(off: I64) -> int:
 
 
 def joins(launch: I64, previous: I64, after: I32, start: I64, end: I64) -> tuple[I64, I64]:
-    """Returns the joins of branches of CUDA graphs that caused no visible delay.
+    """Returns the joins of branches of CUDA graphs that caused no visible delay. A branch is the
+    part of a graph's ops that runs on one stream.
 
     At a join, an op waits for the end of another branch. A branch that ended early delays no op, so
     its join is not visible in the times. The join is inferred in one case: the op after the branch,

@@ -113,7 +113,9 @@ def answer(ratio: Interval, margin: float) -> Answer:
 
 
 def is_within(ratio: Interval, margin: float) -> bool:
-    """Returns whether the whole interval of `ratio` lies between 1 / (1 + margin) and 1 + margin."""
+    """Returns whether two times are the same within `margin`: whether the whole interval of their
+    ratio lies between 1 / (1 + margin) and 1 + margin.
+    """
     return ratio.low >= 1 / (1 + margin) and ratio.high <= 1 + margin
 
 

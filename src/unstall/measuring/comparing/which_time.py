@@ -122,7 +122,8 @@ def usual_cache(by: By, adapter: Adapter) -> Cache:
 def probed(
     calls: Mapping[str, FunctionCall], adapter: Adapter, cache: Cache | Literal["auto"], *, brief: bool = False
 ) -> list[Probe]:
-    """Measures each function quickly.
+    """Measures each function quickly. Returns, for each function, the time that the device works
+    for one call, and the time per call if calls directly follow each other.
 
     Args:
         calls: The functions by name.
