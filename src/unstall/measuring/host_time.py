@@ -104,7 +104,7 @@ def synchronised(
 def by_itself(
     caching: Caching, adapter: Adapter, until: Until, *, single: bool = False, there: Sequence[int] = ()
 ) -> Sampled:
-    """Measures calls that return only after their work is done.
+    """Returns samples of the time of calls that return only after their work is done.
 
     If calls are short, a sample is the mean of several calls. But each sample is one call if the
     cache is cold, if `single` is set, or if `there` is not empty.
@@ -145,8 +145,8 @@ def empty_call_ns(adapter: Adapter) -> float:
 
 
 def back_to_back(caching: Caching, adapter: Adapter, each_ns: float, until: Until) -> Sampled:
-    """Samples the time per call when calls directly follow each other. Makes calls in batches, and
-    waits once per batch.
+    """Returns samples of the time per call when calls directly follow each other. Makes calls in
+    batches, and waits once per batch.
 
     The caches are not flushed between calls. `each_ns` is the approximate time of one call in ns.
     """

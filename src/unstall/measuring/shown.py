@@ -21,7 +21,7 @@ class ShownMeasurement(Shown, Measurement):
 
     def document(self, *, scrub_paths: bool = False) -> Document:
         """Returns the report of the measurement: its times, rates, verdicts and notes. The argument
-        `scrub_paths` is accepted, as other reports have it, and has no effect.
+        `scrub_paths` has no effect.
         """
         return document_of(self)
 
@@ -34,9 +34,7 @@ class ShownComparison(Shown, Comparison):
     __slots__ = ()
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the report of the comparison. The argument `scrub_paths` is accepted, as other
-        reports have it, and has no effect.
-        """
+        """Returns the report of the comparison. The argument `scrub_paths` has no effect."""
         return document_of_rows([self])
 
 
@@ -73,6 +71,6 @@ class Comparisons(Shown):
 
     def document(self, *, scrub_paths: bool = False) -> Document:
         """Returns the report: a table with one line per input and one column per function. The
-        argument `scrub_paths` is accepted, as other reports have it, and has no effect.
+        argument `scrub_paths` has no effect.
         """
         return document_of_rows(self.rows, self.label)

@@ -51,8 +51,8 @@ class Stopwatch:
         self._at_once_ns = _AT_ONCE_NS
 
     def wait_for(self, result: _Result) -> _Result:
-        """Makes the stopwatch wait for `result` at the end of the block, and returns `result`. Only
-        frameworks such as JAX need this: for them, the stopwatch can wait only for results.
+        """Makes the stopwatch wait for `result` at the end of the block. Frameworks such as JAX
+        need this, because the stopwatch cannot wait for all their work, but only for results.
 
         Returns:
             The argument `result`, unchanged.

@@ -116,14 +116,14 @@ class ByEvents:
         self, row: Callable[[int], Callable[[], object] | None], counts: tuple[int, int], seconds: float = _WAITS_S
     ) -> float | None:
         """Returns the time in ns that one more op adds to a row of ops. A row is a number of ops
-        that are launched one after the other.
+        that follow each other, on a stream or in a CUDA graph.
 
-        Queues several rows at a time, because a graph that runs alone on an idle device is slower:
-        on an H200, each op of such a graph takes about 0.2 µs longer.
+        Several rows are queued at a time, because a CUDA graph that runs alone on an idle device is
+        slower: on an H200, each op of such a graph takes about 0.2 µs longer.
 
         Args:
-            row: `row(count)` returns a function that launches `count` ops, or None if such a row is
-                not possible.
+            row: `row(count)` returns a function that launches a row of `count` ops, or None if such
+                a row is not possible.
             counts: The number of ops in a short row and in a long row. The times of the two rows
                 are compared.
             seconds: The approximate upper limit of the time to measure, in s.
