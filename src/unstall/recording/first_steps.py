@@ -218,8 +218,9 @@ def steps_among(
     """Returns the boundaries of the first steps, and how many of these steps are for warm-up.
 
     If `times_ns` are ends of steps, the time before the first end also contains the program's
-    setup. If they are starts, the time after the last start also contains its cleanup. Such a time
-    counts as a step only if there are no other steps. If all steps would be for warm-up, none is.
+    setup. If they are starts, the time after the last start also contains the program's cleanup.
+    Such a time counts as a step only if there are no other steps. If all steps would be for
+    warm-up, none is.
 
     Args:
         kind: The kind of source that set the boundaries, such as an optimizer. It determines
