@@ -1,1 +1,3 @@
-"""Builds documents (reports) from results. Each verb of the command line has one module."""
+"""Builds documents (reports) from results. For each verb of the command line that has a report, one
+module builds it.
+"""

@@ -1,4 +1,6 @@
-"""The report of `audit`. It has a table with a row for each entry, then tables of source lines that have findings."""
+"""The report of `unstall audit`: a table with a row for each audited program, and tables of source
+lines with findings.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,10 @@ _LEGEND = "in brackets: how often the line waits if not once, and the share of a
 
 
 def document(audit: Audit, in_repository: Mapping[str, str] | None = None) -> Document:
-    """Returns the report of an audit.
+    """Returns the report of `unstall audit`.
 
-    `in_repository` maps a file name in the audit to the file's name in the repository. Messages for continuous
-    integration use the name in the repository.
+    `in_repository` maps the path of a source file, as `audit` has it, to the file's path relative
+    to the root of the git repository. Annotations for continuous integration show the latter.
     """
     name = _Names(audit.rows)
     audited = [(row, row.figures) for row in audit.rows if row.figures is not None]
@@ -40,7 +42,11 @@ def document(audit: Audit, in_repository: Mapping[str, str] | None = None) -> Do
 
 
 class _Names:
-    """The names of entries. If all entries are in one file, the names do not contain the file."""
+    """The names under which the report shows the audited programs.
+
+    If all programs are functions of one file, `source` is that file, and the names do not contain
+    it. Otherwise `source` is "".
+    """
 
     def __init__(self, rows: Sequence[Row]) -> None:
         sources = {row.entry.partition(":")[0] for row in rows}
@@ -95,9 +101,10 @@ def _entries(audited: Sequence[tuple[Row, Figures]], name: _Names) -> Table | No
 
 
 def _below(figures: Figures) -> Iterator[Words]:
-    """Yields the lines of text below an entry of the table.
+    """Yields the lines of text that the table shows below the row of one audited program.
 
-    The lines of text say where the host waits, how often the host copies, and which caveats apply to the figures.
+    They say at which source lines the host waits, how often the program copies between host and
+    device, and which caveats apply to the figures.
     """
     files: dict[str, dict[str, list[Found]]] = {}
     for wait in sorted(figures.waits, key=lambda wait: wait.where.line or 0):
@@ -113,9 +120,10 @@ def _below(figures: Figures) -> Iterator[Words]:
 
 
 def _often_and_gain(waits: Sequence[Found], step_ns: int) -> str:
-    """Returns a text such as " (2x, 0.7 %)". It says how often a line waits per step, and what fixing the line gains.
+    """Returns a text such as " (2x, 0.7 %)": the number of waits per step at one source line, and
+    the share of a step that fixing them saves.
 
-    The text has no number of waits if the line waits once per step. The text has no gain if the gain is unknown.
+    The number is left out if it is 1, the share if it is unknown. Returns "" if both are left out.
     """
     per_step = sum(wait.per_step for wait in waits)
     gains = [wait.gain_ns for wait in waits if wait.gain_ns]
@@ -138,13 +146,15 @@ def _why(failure: Failure) -> Iterator[Words]:
 
 @dataclass(slots=True)
 class _Line:
-    """A finding at one source line, summed up over all entries.
+    """A finding at one source line, summed up over all audited programs.
 
     Attributes:
-        found: The finding, taken from one of the entries.
-        entries: Number of entries that have the finding.
-        per_step: How often the finding occurs per step, in the entry in which it occurs most often.
-        gains: What fixing the finding gains, as a share of a step, for each entry with a known gain.
+        found: The finding, as one of the programs has it.
+        entries: Number of programs that have the finding.
+        per_step: How often the finding occurs per step, in the program in which it occurs most
+            often.
+        gains: The share of a step that fixing the finding saves: one number for each program in
+            which that share is known.
     """
 
     found: Found
@@ -154,10 +164,10 @@ class _Line:
 
 
 def _lines(title: str, audited: Sequence[tuple[Row, Figures]], chosen: Callable[[Found], bool]) -> Table | None:
-    """Returns a table of the chosen findings of all entries, or None if there are no such findings.
+    """Returns a table of the findings for which `chosen` is true, or None if there are none.
 
-    The table has a row for each source line and kind of finding. Bugs come first. The other rows are sorted by the sum
-    of their gains over all entries.
+    The table has a row for each source line and kind of finding, over all audited programs. Bugs
+    come first. The other rows are sorted by the sum of their gains, the largest first.
     """
     lines: dict[tuple[object, ...], _Line] = {}
     for _, figures in audited:
@@ -213,7 +223,9 @@ def _percent(part: float) -> str:
 
 
 def _annotations(audit: Audit, in_repository: Mapping[str, str]) -> Iterator[Annotation]:
-    """Yields an error for each failed entry and for each bug. Yields a warning for each other finding with a gain."""
+    """Yields an error for each program that could not be audited and for each bug, and a warning
+    for each other finding with a gain.
+    """
     for row in audit.rows:
         if row.failure:
             yield Annotation("error", "unstall audit", f"{row.entry}: {row.failure.reason}")

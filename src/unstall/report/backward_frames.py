@@ -18,10 +18,20 @@ _AUTOGRAD = re.compile(r".{0,200}\bautograd\b|.{0,200}pt_autograd_\d", re.IGNORE
 
 
 def cut_by_step(timeline: Timeline, rows: I64, step_starts: I64) -> tuple[I64, I64, I64]:
-    """Returns the Python frames to draw, as (host rows, starts, ends), with times in ns.
+    """Cuts the Python frames of autograd's threads by step.
 
-    If a frame of an autograd thread lasts several steps, it is cut into one part for each step. A part covers the
-    thread's work in the part's step. All other frames are returned unchanged.
+    A frame that lasts several steps becomes one part for each step. A part lasts from the first to
+    the last work of its thread in that step. Frames of other threads, and frames within one step,
+    stay as they are.
+
+    Args:
+        timeline: The run.
+        rows: The rows of `timeline.host` that are Python frames.
+        step_starts: The start of each step in ns, ascending.
+
+    Returns:
+        `(rows, starts, ends)`: for each frame or part to draw, its row of `timeline.host`, and its
+        start and end in ns.
     """
     host = timeline.host
     start, end = host.start[rows], host.end[rows]

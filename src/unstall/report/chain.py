@@ -18,7 +18,9 @@ _MEANING = (
 
 
 def document(found: Chains) -> Document:
-    """Returns the report on the chains of a line."""
+    """Returns the report of `unstall show --chain`: for one source line, the chains of calls that
+    lead from it to a device.
+    """
     shown = found.chains[:_MOST_CHAINS]
     blocks: list[Block] = [_table(chain) for chain in shown]
     left = len(found.chains) - len(shown)

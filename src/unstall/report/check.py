@@ -1,4 +1,4 @@
-"""The report of `check`."""
+"""The report of `unstall check`."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _ALONE = {
 
 
 def document(result: CheckResult, in_repository: Mapping[str, str] | None = None) -> Document:
-    """Returns the report of a check.
+    """Returns the report of `unstall check`.
 
-    `in_repository` maps a file name in the result to the file's name in the repository. Messages for continuous
-    integration use the name in the repository.
+    `in_repository` maps the path of a source file, as `result` has it, to the file's path relative
+    to the root of the git repository. Annotations for continuous integration show the latter.
     """
     cases = tuple(_case(result, outcome, in_repository or {}) for outcome in result.outcomes)
     unknown = tuple(words(Span(each.text, "warning")) for each in result.outcomes if each.state == "unknown")
@@ -89,10 +89,10 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def _lines(outcomes: Sequence[Outcome]) -> Iterator[Entries]:
-    """Yields a list of source lines for each budget that is exceeded.
+    """Yields, for each exceeded budget, a list of the source lines that count towards it.
 
-    If several source lines have the same advice, only the first one shows the advice. The other lines refer to the
-    first line.
+    If several source lines have the same advice, only the first of these lines shows it. Each other
+    one says to which line it refers.
     """
     given: dict[str, tuple[str, int]] = {}
     for outcome in outcomes:
@@ -141,14 +141,15 @@ def _annotation(
 
 
 def _in_turn(several: Sequence[Sequence[Annotation]]) -> Iterator[Annotation]:
-    """Yields the first message of each case, then the second message of each case, and so on.
+    """Yields the first annotation of each sequence, then the second annotation of each, and so on.
 
-    GitHub shows only the first ten messages. With this order, these ten messages come from as many cases as possible.
+    GitHub shows only the first ten annotations. In this order, they come from as many sequences as
+    possible.
     """
     for number in range(max(map(len, several), default=0)):
         yield from (each[number] for each in several if number < len(each))
 
 
 def files_of_check(result: CheckResult) -> set[str]:
-    """Returns the names of all source files in the result."""
+    """Returns the paths of all source files that `result` names, including those of callers."""
     return files_at(line.where for outcome in result.outcomes for line in outcome.lines)

@@ -1,4 +1,4 @@
-"""The report of `diff`."""
+"""The report of `unstall diff` for two runs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ _ROLES: dict[Status, Role] = {"new": "warning", "gone": "same", "within noise": 
 
 
 def document(result: DiffResult, draw: Draw = no_pictures) -> Document:
-    """Returns the report of a comparison of two runs, A and B. `draw` draws the pictures of both runs."""
+    """Returns the report of `unstall diff`, which compares two runs, A and B. `draw` draws the
+    pictures of both runs for the HTML page.
+    """
     caveats = Bullets(words("Before you compare"), tuple(words(caveat.text) for caveat in result.caveats))
     foot = _foot(result)
     over = result.a.steps.over if result.of_whole_runs else "per step"
@@ -89,7 +91,9 @@ def _side(name: str, side: Side) -> tuple[Words, Words]:
 
 
 def _steps(side: Side) -> str:
-    """Returns a text with the number of a run's steps, their mean length, and their range of lengths."""
+    """Returns a text with the number of steps in a run, their mean duration, and their shortest and
+    longest duration.
+    """
     steps = side.steps
     if steps.found_by == "whole":
         return f"the whole run, {duration(steps.wall_ns)}"
@@ -120,7 +124,9 @@ def _accounts(result: DiffResult) -> Table:
 
 
 def _launches(result: DiffResult, over: str) -> Table:
-    """Returns a table of launch counts. The table has only the counts that differ between the two runs."""
+    """Returns a table with the numbers of launches in both runs. Numbers that are the same in both
+    are left out.
+    """
     launches = result.launches
     counts = (
         ()
@@ -149,9 +155,10 @@ def _unchanged(result: DiffResult) -> str:
 
 
 def became(a: int, b: int, arrow: str = "→") -> str:
-    """Converts two durations in ns to one text, with an arrow between them.
+    """Returns two durations, given in ns, as one text such as "2.00 → 3.00 ms". `arrow` is what
+    stands between them.
 
-    If both durations have the same unit, the unit appears once.
+    If both durations have the same unit, the text names the unit once.
     """
     left, right = duration(a), duration(b)
     number, _, unit = left.partition(" ")
@@ -160,12 +167,14 @@ def became(a: int, b: int, arrow: str = "→") -> str:
 
 
 def signed(ns: int) -> str:
-    """Returns a change in ns as text. The text is a duration with a plus or minus sign."""
+    """Returns a change of a duration, given in ns, as text with a sign, such as "+2.00 ms"."""
     return f"+{duration(ns)}" if ns > 0 else duration(ns)
 
 
 def number(value: float) -> str:
-    """Returns a count per step as text, such as "8", or "0.5" for one event in two steps."""
+    """Returns a mean count per step as text, such as "8", or "0.5" for something that occurs once
+    in two steps.
+    """
     if value and value < 0.1:
         return "<0.1"
     return f"{value:,.1f}".removesuffix(".0")
@@ -181,9 +190,10 @@ def _time(time: Time) -> str:
 
 
 def both_places(a: Where | None, b: Where | None) -> str:
-    """Returns the places of a source line in run A and run B as one text.
+    """Returns the place of one source line in run A and its place in run B as one text.
 
-    If only the line number differs, the text is like `train.py:14 (was 12) in step`.
+    If only the line number differs, the text is like `train.py:14 (was 12) in step`. If the places
+    differ otherwise, an arrow stands between them. A place that is None is left out.
     """
     if a is None or b is None:
         return _named(a or b or Where())
@@ -201,7 +211,9 @@ def _named(where: Where) -> str:
 
 
 def _change(title: Span, status: Status, figures: Sequence[str], *details: str) -> Row:
-    """Returns a table row for one change. The text below the row has the status of the change and the details."""
+    """Returns a table row for one change. The text below the row says the change's status, followed
+    by `details`.
+    """
     said = ", ".join(detail for detail in details if detail)
     label = "noise" if status == "within noise" else status
     below = words(Span(label, _ROLES[status]), Span(f", {said}", "dim") if said else "")
@@ -223,10 +235,10 @@ def _copy(change: CopyChange) -> Row:
 
 
 def _memory(change: CopyChange) -> str:
-    """Returns a text on the memory of the copies, such as "pageable, blocking".
+    """Returns a text such as "pageable, blocking" for copies between host and device.
 
-    The text says whether the host memory is pageable or pinned, and whether copies block. The text has no kind of
-    memory if the copies use both kinds or if the kind is unknown.
+    The first word is the kind of host memory. It is left out if the kind is unknown, or if both
+    kinds occur. The second word is left out if no copy blocked the host.
     """
     pageable, pinned = (bool(kind.a or kind.b) for kind in (change.pageable, change.pinned))
     kind = "" if pageable == pinned else "pageable" if pageable else "pinned"
@@ -234,10 +246,11 @@ def _memory(change: CopyChange) -> str:
 
 
 def _kernels(changes: Sequence[KernelChange]) -> Iterator[Row]:
-    """Yields a table row for each kernel.
+    """Yields a table row for each changed kernel.
 
-    Long names are shortened to 150 characters. If two shortened names are equal, up to 1,000 characters are shown,
-    because the names of two kernels may differ in a single template argument.
+    Names are shortened to 150 characters. If that makes the names of two kernels equal, these two
+    are shortened to 1,000 characters instead: the names of two kernels may differ in a single
+    template argument.
     """
     times = Counter(short(change.name, _LONGEST_KERNEL) for change in changes)
     for change in changes:

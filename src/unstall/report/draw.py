@@ -1,4 +1,6 @@
-"""The report of `draw`: a step as a graph of operators, its critical path, and what could run beside it."""
+"""The report of `unstall draw`: a step as a graph of operators, its critical path, and the
+operators that could run at the same time as the path.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ _MEANING = {
 
 
 def document(graph: OperatorGraph) -> Document:
-    """Returns the report on the graph of a step."""
+    """Returns the report of `unstall draw`: the graph of one step, with tables of the operators on
+    its critical path and of those beside it.
+    """
     shown: list[Block] = [
         _parts("On the critical path, longest first", "of the path", _summed(graph.critical), graph.span_ns),
         *([_parts("Beside it", "of all", graph.beside, graph.work_ns)] if graph.beside else []),
@@ -72,7 +76,9 @@ def _summary(graph: OperatorGraph) -> str:
 
 
 def _summed(path: Sequence[CriticalPart]) -> list[CriticalPart]:
-    """Returns the operators of the path by name and line, the longest first."""
+    """Returns the operators of the critical path, added up by name, source line and direction
+    (forward or backward). The one with the most device time comes first.
+    """
     total: dict[tuple[str, str, bool], CriticalPart] = {}
     for part in path:
         key = part.name, part.where, part.backward
@@ -121,7 +127,11 @@ def _node(node: GraphNode, lanes: dict[int, int]) -> blocks.GraphNode:
 
 
 def _one_of_each_pair(edges: Sequence[GraphEdge]) -> list[GraphEdge]:
-    """Returns one edge for each pair of nodes: one that is on the critical path, else one of data, else any."""
+    """Returns one edge for each pair of connected nodes.
+
+    An edge on the critical path is preferred. If the pair has none, an edge along which data goes
+    is preferred to any other.
+    """
     best: dict[tuple[int, int], GraphEdge] = {}
     for edge in sorted(edges, key=lambda edge: (not edge.critical, edge.kind != "data")):
         best.setdefault((edge.earlier, edge.later), edge)

@@ -1,4 +1,4 @@
-"""Makes the picture of a `Run`. The HTML report shows the picture."""
+"""Makes the picture of a `Run` that the HTML report shows on its timeline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _ALL_DEVICES = -1
 
 
 def draw(run: Run) -> Picture:
-    """Returns the picture of a run. It shows the timeline with steps, idle causes, queue depth and source lines."""
+    """Returns the picture of a run: its events, steps, idle time by cause, depth of the launch
+    queue, and the source line of each event.
+    """
     host_place, names = _places(run)
     return picture_of(
         run.timeline,
@@ -30,7 +32,8 @@ def draw(run: Run) -> Picture:
 def _idle(run: Run) -> IdleIntervals:
     """Returns the idle intervals of each device.
 
-    If there are several devices, the intervals in which all devices are idle come first.
+    If there are several devices, the intervals in which all of them are idle at once come first;
+    their device is -1.
     """
     each: list[tuple[int, Gaps]] = [(accounts.device, gaps) for accounts, gaps in run.by_device]
     if len(each) != 1:
@@ -44,9 +47,10 @@ def _idle(run: Run) -> IdleIntervals:
 
 
 def _places(run: Run) -> tuple[I32, list[str]]:
-    """Returns (index, places).
+    """Returns `(index, places)`.
 
-    `places` has the distinct places as text. `index` has, for each host row, its index in `places`.
+    `places` has each distinct source line of the run once, as text. `index` has, for each row of
+    `timeline.host`, the index of its source line in `places`.
     """
     known, index = np.unique(run.places.place, return_inverse=True)
     names = [place(run.places.where(int(number), -1, None)) for number in known]

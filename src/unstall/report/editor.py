@@ -1,8 +1,9 @@
 """Links from the HTML page to source files in the user's editor.
 
-The files are only on this machine, so the page shows the links only if it is opened from the path where it was written.
-The page should not contain absolute paths. So it contains a digest of the path of the page, and each file's path
-relative to the folder of the page.
+The files exist only on the machine on which the page was written. So the page shows the links only
+if it is opened at the path where it was written. Absolute paths do not belong in a page that may be
+given to others. So the page contains only a digest of its own path, and the path of each file
+relative to the page's folder.
 """
 
 from __future__ import annotations
@@ -19,15 +20,20 @@ from unstall.errors import UsageError
 from unstall.patches.source import path_below
 
 SETTING = "UNSTALL_EDITOR"
-"""The environment variable that names the editor. The default is the first entry of EDITORS."""
+"""The environment variable that names the editor. If it is not set, the first entry of `EDITORS` is
+used.
+"""
 NONE = "none"
+"""The value of the environment variable for a page without links."""
 
 
 class Editor(NamedTuple):
-    """An editor, and the URL that opens a source line in this editor.
+    """An editor, and the form of the URL that opens a source line in it.
 
-    In `address`, `{path}` stands for the file's absolute path without the first slash, and `{line}` for the line
-    number.
+    Attributes:
+        name: The name that people read.
+        address: The URL. `{path}` stands in it for the file's absolute path without the first
+            slash, `{line}` for the line number.
     """
 
     name: str
@@ -46,12 +52,13 @@ EDITORS: Mapping[str, Editor] = {
 
 
 def chosen() -> Editor | None:
-    """Returns the editor that the environment variable UNSTALL_EDITOR names, or None if the variable is "none".
+    """Returns the editor that the environment variable UNSTALL_EDITOR names, or None if its value
+    is "none".
 
-    If the variable is not set, returns the first editor of EDITORS.
+    If the variable is not set, returns the first editor of `EDITORS`.
 
     Raises:
-        UsageError: The variable is neither "none" nor a name in EDITORS.
+        UsageError: The value is neither "none" nor a key of `EDITORS`.
     """
     name = os.environ.get(SETTING) or next(iter(EDITORS))
     if name != NONE and name not in EDITORS:
@@ -60,10 +67,12 @@ def chosen() -> Editor | None:
 
 
 def with_links(document: Document, files: Callable[[], Iterable[str]]) -> Document:
-    """Returns the document with a page that links to source files.
+    """Returns a copy of `document` whose HTML page links to source files. A document without a page
+    is returned as it is.
 
-    `files` returns the names of the source files, as in the run. The page has links only if the page is below the
-    current folder. It links only to files below the current folder.
+    `files` is called when the page is written. It returns the paths of the source files, as the run
+    has them. Only files below the current folder are linked. A page that is written outside of the
+    current folder has no links.
     """
     page = document.page
     if page is None:
@@ -89,9 +98,9 @@ def _fields(page: Path, files: Iterable[str]) -> Mapping[str, object]:
 
 
 def digest(page: Path) -> int:
-    """Returns the 32-bit FNV-1a digest of the page's path.
+    """Returns the 32-bit FNV-1a digest of the path `page`.
 
-    `web/src/editor.ts` computes the same digest from the page's address.
+    `web/src/editor.ts` computes the same digest from the address at which the page is opened.
     """
     value = 0x811C9DC5
     for byte in f"/{page.as_posix().lstrip('/')}".encode(errors="replace"):

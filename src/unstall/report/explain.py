@@ -1,4 +1,4 @@
-"""The report of `explain`."""
+"""The report of `unstall explain`."""
 
 from __future__ import annotations
 
@@ -53,14 +53,15 @@ _UNSOUND = "something is missing or damaged, so figures may be wrong"
 _MUCH = 0.05  # of the step: a plan that ends this far above the floor names the findings without a known gain
 _LARGE = 0.02  # of the step: why so much time costs nothing is said
 BEFORE_BUGS = "b"
-"""Prefix of the numbers of bugs.
-
-Bugs and other findings are numbered separately: "b1" is the first bug, "1" the first other finding.
+"""Stands before the numbers of bugs. "b1" is the first bug; "1" is the first finding that is no
+bug.
 """
 BEFORE_EXPLAINED = "g"
-"""Prefix of the numbers of findings that are good to know."""
+"""Stands before the numbers of findings under "Good to know": "g1" is the first of them."""
 IN_PLAN = "in plan"
-"""Text in the gain column for a finding whose change gains something only after other changes of the plan."""
+"""Text in the column "gain" for a finding that gains something only if earlier changes of the plan
+are made, too.
+"""
 _START = {
     "plain step time": "now, as measured",
     "host-only steps": "now, with the host's times from host-only steps",
@@ -70,7 +71,9 @@ _START = {
 
 
 def document(result: Result, draw: Draw = no_pictures) -> Document:
-    """Returns the report of a run. `draw` draws the pictures of the run."""
+    """Returns the report of `unstall explain` on one run. `draw` draws the pictures of the run for
+    the HTML page.
+    """
     has_work = result.verdict.bound_by != "none"
     sound = result.integrity.ok
     blocks = [
@@ -104,10 +107,11 @@ def _notes(result: Result) -> Bullets | None:
 
 
 def _bars(result: Result) -> Bars:
-    """Returns a bar chart of the times in the accounts of the run.
+    """Returns a bar chart of the account: the step's busy time by kind of work, and its idle time
+    by cause.
 
-    The verdict refers either to the run as recorded, or to the run without the recorder's overhead. The chart shows the
-    accounts of the run to which the verdict refers.
+    The verdict is on the run as recorded, or on the run without the recorder's overhead. The chart
+    shows the account of that run.
     """
     apart = without_recorder(result)
     accounts = result.replay.accounts if apart and result.replay else result.accounts
@@ -151,10 +155,10 @@ def _findings(result: Result) -> list[Block]:
 
 
 def _two_steps(result: Result) -> tuple[Prose, ...]:
-    """Returns a paragraph on the two step times in the report.
+    """Returns a paragraph that gives the two step times of the report.
 
-    Gains refer to a step without the recorder. Exposed times and host waits refer to a step as recorded. If the result
-    has no replay, returns ().
+    Gains refer to a step without the recorder's overhead. Exposed times and waits of the host refer
+    to a step as recorded. Returns () if the result has no replay.
     """
     if result.replay is None:
         return ()
@@ -202,7 +206,9 @@ def _entries(
 
 
 def heading(result: Result, finding: Finding, *, strong: bool = False) -> Words:
-    """Returns the finding's title and how often the finding occurred. Adds the confidence if it is not high."""
+    """Returns the finding's title, followed in brackets by how often it occurred, and by its
+    confidence unless that is high. `strong` sets the title in bold.
+    """
     sure = "" if finding.confidence == "high" else f"{finding.confidence} confidence"
     beside = ", ".join(part for part in (often(result, finding), sure) if part)
     title = Span(finding.title, "strong" if strong else "")
@@ -210,9 +216,11 @@ def heading(result: Result, finding: Finding, *, strong: bool = False) -> Words:
 
 
 def details(finding: Finding, same: str | None) -> Iterator[tuple[str, Words]]:
-    """Yields the finding's details as pairs (label, text).
+    """Yields the details of a finding as pairs `(label, text)`.
 
-    `same` is the number of an earlier finding with the same advice, or None if there is no such finding.
+    The labels are "at" and "from" for the source line and its caller, then "saw", "do" and "safe
+    if". `same` is the number of an earlier finding with the same advice: then "do" refers to that
+    finding. If `same` is None, the advice is given in full.
     """
     at, caller = ("at", place_and_operator(finding.where)), finding.where.called_from
     origin = ("from", words(Span(place(caller), "place"))) if caller else None
@@ -226,9 +234,8 @@ def details(finding: Finding, same: str | None) -> Iterator[tuple[str, Words]]:
 
 
 def _same_advice(findings: Sequence[Finding]) -> list[int | None]:
-    """Returns, for each finding, the number of the first earlier finding with the same advice, or None.
-
-    Findings are numbered from 1.
+    """Returns, for each finding, the number of the first finding with the same advice, or None if
+    the finding is itself the first one. Findings are numbered from 1.
     """
     first: dict[tuple[str, str], int] = {}
     numbers = [first.setdefault((finding.fix, finding.safe_if), i) for i, finding in enumerate(findings, 1)]
@@ -236,9 +243,10 @@ def _same_advice(findings: Sequence[Finding]) -> list[int | None]:
 
 
 def often(result: Result, finding: Finding) -> str:
-    """Returns how often the finding occurred, such as "16x a step", "48x in 1 of 3 steps" or "once in 5 steps".
+    """Returns how often the finding occurred, such as "16x a step", "48x in 1 of 3 steps" or "once
+    in 5 steps".
 
-    Returns "" if the finding occurred only once, and either the finding is a bug or the run has only one step.
+    Returns "" if it occurred at most once, and either it is a bug or the run has only one step.
     """
     count, steps, seen = finding.count, result.steps.count, finding.steps_seen
     if finding.wrong:
@@ -253,15 +261,18 @@ def often(result: Result, finding: Finding) -> str:
 
 
 def over(result: Result) -> str:
-    """Returns the words after a figure: "per step", or "in all" if no steps were found."""
+    """Returns the words that stand after a figure of `result`: "per step", or "in all" if the run
+    has no steps.
+    """
     return result.steps.over
 
 
 def gain_of(result: Result, finding: Finding) -> str:
     """Returns the gain of a finding as text, or "" if the gain is unknown.
 
-    The gain is the time that a step saves if only this finding is fixed. The text is `IN_PLAN` if the change gains
-    something only together with other changes.
+    The gain is the time that a step saves if only this finding is fixed. A gain below the replay's
+    error is shown as a limit, such as "<3.00 µs". If fixing the finding gains something only
+    together with other changes of the plan, the text is `IN_PLAN`.
     """
     if finding.gain_below_ns is not None:
         return f"<{duration(finding.gain_below_ns)}"
@@ -276,16 +287,18 @@ def gain_of(result: Result, finding: Finding) -> str:
 
 
 def _error(result: Result) -> str:
-    """Returns the replay's error as text, such as " ± 12 µs", or "" if the error is 0. All gains have this error."""
+    """Returns the error of the replay, which is the error of every gain, as text such as " ± 12
+    µs". Returns "" if the error is 0 or there is no replay.
+    """
     error_ns = result.replay.error_ns if result.replay else 0
     return f" ± {duration(error_ns)}" if error_ns else ""
 
 
 def _plan(result: Result) -> Table | None:
-    """Returns a table of the plan. It lists the changes in the order in which to make them. Returns None if there is no
-    plan.
+    """Returns a table of the plan: its changes in the order in which to make them. Returns None if
+    there is no plan.
 
-    The first row is the step time without the recorder. The last row is the floor, if the floor is known.
+    The first row is the step time before any change. The last row is the floor, if it is known.
     """
     replay = result.replay
     if not result.plan or replay is None:
@@ -309,10 +322,12 @@ def _plan(result: Result) -> Table | None:
 
 
 def unplanned(result: Result) -> list[int]:
-    """Returns the numbers of findings that may explain why the plan ends far above the floor.
+    """Returns the numbers of the findings that may explain why the step time after the plan stays
+    far above the floor.
 
-    These are costly findings whose gain is unknown and whose exposed time is at least 5 % of a step. Findings are
-    numbered from 1. If the plan ends near the floor, returns [].
+    Such a finding costs something, its gain is unknown, and its exposed time is at least 5 % of a
+    step. Findings are numbered from 1, in the order of `result.costly`. Returns [] if the step time
+    after the plan is less than 5 % of a step above the floor, or if there is no plan or floor.
     """
     if not result.plan or result.replay is None or result.floor_ns is None:
         return []
@@ -335,8 +350,9 @@ def _explained(result: Result) -> Entries | None:
 
 
 def _harmless(result: Result) -> Table | None:
-    """Returns a table of the findings that are not worth a change. If a finding's times are large, its row says why the
-    finding costs nothing."""
+    """Returns a table of the findings that are not worth a change, or None if there are none. If a
+    finding's times are large, the text below its row says why it costs nothing.
+    """
     rows = tuple(
         row(
             words(heading(result, finding), Span(" · ", "dim"), brief_place(finding.where)),
@@ -370,15 +386,16 @@ def _lines(result: Result) -> Table | None:
 
 
 def _rate(result: Result, count: int) -> str:
-    """Returns the mean per step as text. `count` is the sum over the window of all steps.
-
-    Small numbers have more digits, so that they can be distinguished.
+    """Returns the mean count per step as text. `count` is the sum over all steps of the recording
+    window.
     """
     return rate(count / max(result.steps.count, 1))
 
 
 def _annotations(result: Result) -> Iterator[Annotation]:
-    """Yields the verdict, then an error for each bug, then a warning for each finding that costs something."""
+    """Yields the verdict as a notice, then an error for each bug, then a warning for each other
+    finding that costs something.
+    """
     known = [f"{device_of(result.source)}"] if result.source.simulated else []
     yield Annotation(
         "notice", "unstall", f"{result.verdict.text} ({'; '.join([*known, *run_lines(result.source, result.steps)])})"
@@ -391,7 +408,7 @@ def _annotations(result: Result) -> Iterator[Annotation]:
 
 
 def _harm(finding: Finding) -> str:
-    """Returns a text that says what harm a bug does."""
+    """Returns words that say what harm a bug does, such as "results may be wrong"."""
     if finding.fault is None:
         return "results may be wrong"
     return "the device's memory is full" if finding.fault.kind == "memory" else "the device computes nothing after"

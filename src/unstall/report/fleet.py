@@ -1,4 +1,4 @@
-"""The report of a job of many ranks."""
+"""The report of `unstall fleet`, on a job of many ranks."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ USES = {
     "sequence": "sequence parallel",
     "other": "other",
 }
-"""What people call each use of a group."""
+"""Maps each use of a group of ranks, as `GroupUse.use` names it, to the term that reports show."""
 _MOST_NOTES = 20
 _UNEVEN = 1.05  # of the bytes that exchanges bring: less is not worth a line
 
 
 def document(result: FleetResult) -> Document:
-    """Returns the report of a job."""
+    """Returns the report of `unstall fleet` on one job."""
     blocks = (
         _stragglers(result),
         _step(result),
@@ -330,5 +330,7 @@ def _and_step(result: FleetResult) -> str:
 
 
 def names_of(result: FleetResult) -> Sequence[str]:
-    """Returns the paths of this machine that a result has, besides those of source lines."""
+    """Returns the paths that `result` names, except those of source files: where the job's traces
+    lie, the trace of each rank, and each file that was not read.
+    """
     return [result.source, *(each.path for each in result.ranks), *(each.path for each in result.not_read)]

@@ -1,4 +1,4 @@
-"""The report of `diff` for two jobs of many ranks."""
+"""The report of `unstall diff` for two jobs of many ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMES = ("A", "B", "change")
 
 
 def document(result: FleetDifference) -> Document:
-    """Returns the report of what changed between two jobs."""
+    """Returns the report of `unstall diff` for two jobs of many ranks, A and B."""
     text = conclusion(result)
     blocks = (_step(result), _stragglers(result), _uses(result), _lines(result))
     caveats = (Bullets(words("What limits this"), tuple(map(words, result.caveats))),) if result.caveats else ()
@@ -31,7 +31,10 @@ def document(result: FleetDifference) -> Document:
 
 
 def conclusion(result: FleetDifference) -> str:
-    """Returns a sentence on the steps of both jobs, and on what A's report promised."""
+    """Returns sentences that compare the step times of jobs A and B.
+
+    If a straggler of job A is gone, they also say which step time A's report promised without it.
+    """
     before, after = result.a.step_ns, result.b.step_ns
     if not result.beyond_noise:
         said = f"No change beyond noise: a step takes {duration(before)} in A, and {duration(after)} in B."

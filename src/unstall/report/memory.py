@@ -1,4 +1,6 @@
-"""The part of a report about device memory: how much is allocated and reserved over time, and which lines hold it."""
+"""The part of the report of `unstall explain` that is about device memory: the bytes allocated and
+reserved over time, and the source lines whose tensors hold them.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,11 @@ _UNKNOWN = "allocated before the recording, or by no known line"
 
 
 def memory_blocks(result: Result) -> list[Block]:
-    """Returns a picture and a table of the memory of the device with the highest peak of allocated memory.
+    """Returns a picture and a table of the memory of one device: the device with the highest peak
+    of allocated memory.
 
-    A sentence has the peaks of all other devices. Returns [] if allocations were not recorded one by one.
+    A sentence gives the peaks of the other devices. Returns [] if single allocations were not
+    recorded.
     """
     if not result.memory:
         return []

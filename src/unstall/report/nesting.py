@@ -1,4 +1,6 @@
-"""Computes the nesting depth of events. Also computes in which lane of its track each event is drawn."""
+"""Finds out how deeply events are nested, and in which lane of its track each event of a picture is
+drawn.
+"""
 
 from __future__ import annotations
 
@@ -10,28 +12,35 @@ from unstall.timeline.columns import I32, I64, Bool
 
 
 def depth_within(parent: I32, is_counted: Bool) -> I32:
-    """Returns, for each row, the number of its ancestors for which `is_counted` is True.
+    """Returns, for each row, how many of its ancestors are counted.
 
-    `parent` has the parent of each row, or -1 if the row has no parent.
+    `parent` has, for each row, the row of its parent, or -1 if it has none. `is_counted` says, for
+    each row, whether it counts.
     """
     return depths(np.append(nearest(parent, is_counted), np.int32(-1))[parent])
 
 
 def shallowest(depth: I32, room: int) -> Bool:
-    """Returns a mask of the rows with the smallest depths, at most `room` rows.
+    """Returns a mask of at most `room` rows: those with the smallest values in `depth`.
 
-    If not all rows of one depth fit, the mask has no row of this depth.
+    Rows of equal depth are kept together: if they do not all fit, the mask has none of them.
     """
     upto = np.cumsum(np.bincount(depth)) if len(depth) else np.zeros(0, np.int64)
     return np.asarray(depth < np.searchsorted(upto, room, side="right"))
 
 
 def lane_of_overlap(group: NDArray[np.integer], start: I64, end: I64, lanes: int = 8) -> I32:
-    """Returns a lane for each event. Events of the same group do not overlap within a lane, except in the last lane.
+    """Returns a lane for each event, from 0 to `lanes` - 1. Events of one group that overlap in
+    time get different lanes.
 
-    Events must be sorted by start. Usually the ops of a stream do not overlap, but the ops of one graph launch may
-    overlap. There are at most `lanes` lanes. If more than `lanes` events overlap, the additional events overlap in the
-    last lane.
+    Ops of one stream seldom overlap, but ops of one graph launch may. If more than `lanes` events
+    overlap, those that find no free lane share the last one.
+
+    Args:
+        group: A number for each event. Only events with the same number are compared.
+        start: The start of each event, ascending.
+        end: The end of each event.
+        lanes: The largest number of lanes per group.
     """
     lane = np.zeros(len(start), np.int32)
     for number in np.unique(group):

@@ -1,9 +1,12 @@
-"""The binary format of a picture in the HTML page, before compression.
+"""The binary format in which the HTML page holds a picture of a run. The page compresses it
+further.
 
-The format has three parts: the length of the header (uint32, little-endian), the header as JSON, and the columns. A
-column is stored as differences from its smallest value, or as differences between successive values. The bytes of a
-column are stored plane by plane: first the lowest byte of each value, then the next byte of each value, and so on. Most
-planes have few distinct bytes, so they compress well with deflate. `web/src/decode.ts` reads this format.
+The format has three parts: the length of the header (uint32, little-endian), the header as JSON,
+and the columns of the picture. The values of a column are stored as differences from the column's
+smallest value. If a column rises, the differences between successive values take the place of the
+values. The bytes of a column are stored plane by plane: first the lowest byte of each value, then
+the next byte of each value, and so on. Most planes have few distinct bytes, so they compress well
+with deflate. `web/src/decode.ts` reads this format.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ _RISING = {"event.start", "lane.first", "queue.time"}
 
 
 def pack_picture(picture: Picture, scrub: Callable[[str], str] | None = None) -> bytes:
-    """Returns the picture in the binary format of this module. `scrub` is applied to each text of the picture."""
+    """Returns the picture in the binary format of this module. If `scrub` is given, each text of
+    the picture is replaced by what `scrub` returns for it.
+    """
     events, lanes, tracks, frames = picture.events, picture.lanes, picture.tracks, picture.frames
     columns: dict[str, NDArray[np.integer[Any]]] = {
         "track.kind": tracks.kind,
@@ -56,10 +61,12 @@ def pack_picture(picture: Picture, scrub: Callable[[str], str] | None = None) ->
 
 
 def pack_column(column: NDArray[np.integer[Any]], *, rising: bool) -> tuple[tuple[int, int, int, bool], bytes]:
-    """Packs a column of integers. If `rising` is True, packs the differences between successive values instead.
+    """Returns a column of integers in the binary format of this module, as `(fields, planes)`.
 
-    Returns ((length, bytes per value, smallest value, rising), planes). The planes are the bytes of all values: first
-    the lowest byte of each value, then the next byte of each value, and so on.
+    `fields` is `(length, bytes per value, smallest value, rising)`. `planes` has the bytes of all
+    values after the smallest value is subtracted: first the lowest byte of each value, then the
+    next byte of each value, and so on. If `rising` is True, the differences between successive
+    values take the place of the values.
     """
     values = column.astype(np.int64)
     if rising:

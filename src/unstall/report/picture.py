@@ -1,9 +1,10 @@
-"""The picture of one run on the timeline of the HTML report, as numpy columns.
+"""The picture of one run that the HTML report shows on its timeline, as numpy columns.
 
-A picture has tracks, a track has lanes, and a lane has events. A *track* is a horizontal band. It shows a stream, a
-thread's calls, a thread's Python frames, a device's idle time, or the steps. A *lane* is one row of a track. A lane has
-the events of one nesting depth, sorted by start. Events are stored lane by lane. So each lane is a slice, and a binary
-search finds the visible part of a lane.
+A picture has tracks, a track has lanes, and a lane has events. A *track* is a horizontal band: it
+shows a stream, the calls of a thread, the Python frames of a thread, the idle time of a device, or
+the steps. A *lane* is one row of a track: it shows the events of one nesting depth. Events are
+stored lane by lane, and by start within a lane. So each lane is a slice of the columns, and a
+binary search finds the part of a lane that is visible.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ from unstall.result import IDLE_CAUSES
 from unstall.timeline.columns import I8, I32, I64, Bool, HostKind, Timeline
 
 EVENT_LIMIT = 2_000_000
+"""The largest number of events that a picture has unless its maker says otherwise."""
 
 
 class TrackKind(IntEnum):
-    """What a track shows. Within a device, and within the host, tracks are drawn in the order of these numbers."""
+    """What a track shows. The tracks of a device are drawn in the order of these numbers, and so
+    are the tracks of the host.
+    """
 
     STEPS = 0
     QUEUE = 1  # the launch queue's depth; it has no events
@@ -38,9 +42,11 @@ class TrackKind(IntEnum):
 
 
 class EventKind(IntEnum):
-    """Kinds of events that `HostKind` does not have. Their numbers are larger than the numbers of `HostKind`.
+    """The kinds of events that `HostKind` does not have. Their numbers are larger than those of
+    `HostKind`.
 
-    IDLE stands for the first cause in IDLE_CAUSES. The numbers after IDLE stand for the other causes.
+    `IDLE` is idle time by the first cause in `IDLE_CAUSES`. `IDLE + i` is idle time by the cause
+    with index i.
     """
 
     KERNEL = 15
@@ -53,7 +59,14 @@ class EventKind(IntEnum):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tracks:
-    """The tracks of the picture, one row for each track, from top to bottom."""
+    """The tracks of a picture, one row for each track, from top to bottom.
+
+    Attributes:
+        kind: What the track shows, as `TrackKind`.
+        label: Index of the track's label in `Picture.strings`.
+        device: The device's number; -1 for tracks of the host, and for the idle time of all devices
+            together.
+    """
 
     kind: I8  # TrackKind
     label: I32  # text
@@ -65,9 +78,13 @@ class Tracks:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Lanes:
-    """The lanes of all tracks.
+    """The lanes of all tracks, one row for each lane.
 
-    The events of lane i are the rows from `first[i]` to `first[i + 1]` - 1 of `DrawnEvents`.
+    Attributes:
+        track: The lane's row in `Tracks`.
+        depth: The nesting depth of the lane's events, counted from 0.
+        first: The first row of the lane in `DrawnEvents`. Its last row is the one before `first` of
+            the next lane.
     """
 
     track: I32
@@ -80,9 +97,20 @@ class Lanes:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DrawnEvents:
-    """The events of the picture, sorted by (track, depth, start).
+    """The events of a picture, sorted by track, depth and start. Events of one lane do not overlap,
+    unless the recording is faulty or a stream runs very many ops at once.
 
-    Events of the same lane overlap only if the recording is faulty.
+    Attributes:
+        kind: What the event is, as `HostKind` or `EventKind`.
+        start: When the event begins, in ns.
+        end: When the event ends, in ns.
+        name: Index of the event's name in `Picture.strings`.
+        place: Index of the user's source line in `Picture.strings`, or -1.
+        detail: Index in `Picture.strings` of the shapes of an operator's inputs or the description
+            of a copy or wait, or -1.
+        stack: The row in `Frames` of the innermost frame of the event's call stack, or -1.
+        launch: For an op, the row of the call that launched it, among these events. Ops of one
+            graph launch share one. -1 for other events.
     """
 
     kind: I8  # HostKind or EventKind
@@ -100,7 +128,13 @@ class DrawnEvents:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Frames:
-    """Call stacks as a tree of frames. The outermost frames are the roots."""
+    """Call stacks as trees of frames, one row for each frame. The outermost frames are the roots.
+
+    Attributes:
+        parent: The row of the calling frame, which is smaller than the frame's own row; -1 for a
+            root.
+        text: Index of the frame's text in `Picture.strings`.
+    """
 
     parent: I32  # smaller than the row's own number; -1 at the root
     text: I32
@@ -111,7 +145,21 @@ class Frames:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Picture:
-    """A run that is ready to be drawn. Times are in ns since time 0 of the run's timeline."""
+    """A run that is ready to be drawn. Times are in ns, counted from time 0 of the run's timeline.
+
+    Attributes:
+        strings: All texts of the picture. The other columns refer to a text by its index in
+            `strings`.
+        tracks: The tracks, from top to bottom.
+        lanes: The lanes of the tracks.
+        events: The events of the lanes.
+        frames: The call stacks of the events.
+        queue_time: The times at which the depth of the launch queue changes.
+        queue_depth: For each such time, the number of launches that have not begun from then on.
+        window: `(start, end)` of the time that the account explains. The recording may have begun
+            earlier and ended later.
+        notes: One sentence for each kind of event that is not drawn completely.
+    """
 
     strings: tuple[str, ...]
     tracks: Tracks
@@ -126,7 +174,14 @@ class Picture:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class IdleIntervals:
-    """The intervals in which devices were idle. If `device` is -1, all devices were idle."""
+    """The intervals in which devices were idle, one row for each interval.
+
+    Attributes:
+        start: When the interval begins, in ns.
+        end: When the interval ends, in ns.
+        cause: Index of the cause in `IDLE_CAUSES`.
+        device: The device's number, or -1 if all devices were idle at once.
+    """
 
     start: I64
     end: I64
@@ -147,18 +202,20 @@ def picture_of(
 ) -> Picture:
     """Makes the picture of a run.
 
-    If a run has more than `limit` events, the picture does not have all events. First the deepest Python frames are
-    dropped, then the deepest calls, then the shortest device ops.
+    If the run has more than `limit` events, some are left out: first the deepest Python frames,
+    then the deepest calls, then the shortest ops.
 
     Args:
         timeline: The run.
-        window: The interval for which the accounts explain the device's time, as (start, end) in ns.
-        idle: The idle intervals.
-        queue: The depth of the launch queue, as (times in ns, depths).
-        steps: The steps, as (starts, ends) in ns.
-        host_place: For each host row, the index of its source line in `places`.
+        window: `(start, end)` in ns of the time that the account explains.
+        idle: The intervals in which devices were idle.
+        queue: `(times, depths)` of the launch queue: from each time in ns on, the number of
+            launches that have not begun.
+        steps: `(starts, ends)` of the steps in ns.
+        host_place: For each row of `timeline.host`, the index of its source line in `places`. None
+            if source lines are unknown.
         places: The source lines as text.
-        limit: Largest number of events to draw.
+        limit: The largest number of events to draw.
     """
     host, device = timeline.host, timeline.device
     texts = Texts(timeline.strings)
@@ -222,7 +279,9 @@ def _notes(is_drawn: Bool, is_host_drawn: Bool, is_python: Bool, limit: int) -> 
 
 
 class _Layout:
-    """Collects tracks and their events, then sorts all events into lanes."""
+    """Collects the tracks of a picture and their events, and sorts the events into lanes when all
+    are collected.
+    """
 
     def __init__(self, texts: Texts) -> None:
         self._texts = texts
@@ -236,7 +295,8 @@ class _Layout:
     def _add(self, **columns: NDArray[np.integer] | int) -> None:
         """Adds events. A column is an array, or one number for all events.
 
-        If the column `depth` is missing, the depth is 0. If another column is missing, its values are unknown (-1).
+        If the column `depth` is missing, the depth is 0. Of the columns `place`, `detail`, `stack`,
+        `launch` and `host`, those that are missing are filled with -1, for unknown.
         """
         length = next(len(column) for column in columns.values() if isinstance(column, np.ndarray))
         part = {name: np.broadcast_to(np.asarray(column), (length,)) for name, column in columns.items()}
@@ -356,16 +416,18 @@ class _Layout:
 
 
 def _through(column: I32, row: NDArray[np.integer]) -> I32:
-    """Returns the column's value for each row number. For a row number of -1, the value is -1."""
+    """Returns the value of `column` at each row number in `row`, and -1 for a row number of -1. If
+    `column` is empty, returns -1 for all.
+    """
     if not len(column):
         return _none(len(row))
     return np.where(row >= 0, column[row], -1).astype(np.int32)
 
 
 def _threads_in_order(timeline: Timeline) -> I32:
-    """Returns the threads in the order in which they began.
+    """Returns the threads' rows in `timeline.threads`, in the order in which the threads began.
 
-    Threads that launch device work come before all other threads.
+    Threads that launch work on a device come before all other threads.
     """
     host = timeline.host
     is_launch = np.isin(host.kind, (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH, HostKind.COPY))
@@ -389,9 +451,15 @@ def _idle_label(device: int) -> str:
 
 
 def _frames(timeline: Timeline, stack: NDArray[np.integer], texts: Texts) -> tuple[Frames, I32]:
-    """Returns (frames, rows).
+    """Returns `(frames, rows)`.
 
-    `frames` has the frames that the events use. `rows` has each event's row in `frames`, or -1.
+    `frames` has all frames of the given stacks. `rows` has, for each element of `stack`, its
+    innermost frame's row in `frames`, or -1 if the element is -1.
+
+    Args:
+        timeline: The run.
+        stack: For each event, its row in `timeline.stacks`, or -1.
+        texts: The table to which the texts of the frames are added.
     """
     stacks, lines = timeline.stacks, timeline.lines
     is_used = np.zeros(len(stacks), np.bool_)

@@ -1,4 +1,4 @@
-"""The pictures of a report. They are drawn only when an HTML page needs them."""
+"""The pictures of runs in a report. They are drawn only if the report is written as an HTML page."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ from unstall.diagnose.run import Run
 from unstall.report.scrub import Scrub
 
 Draw: TypeAlias = Callable[[], Sequence[bytes]]
-"""A function that draws the pictures of runs, and returns them in the binary format of `payload`."""
+"""A function that draws the pictures of runs. It returns each of them in the binary format of
+`report/payload.py`.
+"""
 
 
 def no_pictures() -> Sequence[bytes]:
-    """Returns (). Used for a result that was read from a file. Such a result has no run to draw."""
+    """Returns no pictures. It is the `Draw` of a result that was read from a file: such a result
+    has no run that could be drawn.
+    """
     return ()
 
 
 def pictures_of(runs: Sequence[Run], scrub: Scrub | None = None) -> Draw:
-    """Returns a function that draws the given runs. `scrub` is applied to each text of a picture."""
+    """Returns a function that draws the given runs, one picture for each. If `scrub` is given, each
+    text of a picture is replaced by what `scrub` returns for it.
+    """
 
     def drawn() -> Sequence[bytes]:
         from unstall.report.drawing import draw

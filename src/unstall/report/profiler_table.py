@@ -1,4 +1,4 @@
-"""The report of `explain` on a profiler's table."""
+"""The report of `unstall explain` on a table that `torch.profiler` printed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unstall.report.wording import row
 
 
 def document(result: TableResult) -> Document:
-    """Returns the report on a profiler's table."""
+    """Returns the report of `unstall explain` on a table that `torch.profiler` printed."""
     blocks: list[Block | None] = [
         _totals(result),
         _entries("What it tells", result, ("cause", "figure")),

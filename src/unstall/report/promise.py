@@ -1,4 +1,6 @@
-"""Compares the promised step time with the measured step time, as a waterfall chart and in one line."""
+"""Compares the step time that a plan promised with the step time that was measured later, as a
+waterfall chart and as sentences.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,18 @@ from unstall.figures import duration
 from unstall.report.wording import saved
 
 _FIRST = {"steps", "device", "devices", "software", "rank", "recorded", "integrity"}
-"""Codes of the caveats that affect a comparison of two step times.
-
-If exactly one of the two runs is simulated, the code "simulated" is added.
+"""Codes of those caveats that matter for a comparison of two step times. The code "simulated"
+matters only if exactly one of the two runs is simulated.
 """
 
 
 def waterfall(result: DiffResult) -> Waterfall | None:
-    """Returns a chart with one bar for each step time: before the plan, after each edit in the plan, the step time that
-    the plan promised, and the step time now.
+    """Returns a chart of step times: before the plan, after each of its edits, as the plan
+    promised, and now.
 
-    If they are known, two more bars show the device's busy time after the plan, and the step time if the limiting
-    resource took no time. Returns None if the older run has no plan.
+    Two more bars may follow: the floor after the plan, and the step time now if the resource that
+    limits it took no time. Each is left out if it is unknown. Returns None if the older run has no
+    plan.
     """
     promise = result.promise
     if promise is None or promise.promised_ns is None:
@@ -56,16 +58,19 @@ def waterfall(result: DiffResult) -> Waterfall | None:
 
 
 def ending(result: DiffResult) -> Prose:
-    """Returns the last lines of a comparison: the edits of the plan that are not made yet, and the conclusion."""
+    """Returns the last sentences of a comparison: which edits of the plan are not made yet, and the
+    conclusion.
+    """
     lines = remainder(result), sentence(result)
     return Prose(tuple(words(line) for line in lines if line))
 
 
 def promised(result: DiffResult, commands: Sequence[str] = ()) -> Document:
-    """Returns the short report of a comparison, without its conclusion.
+    """Returns the short report of a comparison: its caveats, the waterfall chart, and which edits
+    of the plan are not made yet. It does not state the conclusion.
 
-    The short report has the caveats, the waterfall, the `commands` that show all changes, and the edits of the plan
-    that are not made yet.
+    `commands` are shown under "all that changed". They are the commands that print the full
+    comparison.
     """
     codes = _FIRST | ({"simulated"} if result.a.source.simulated != result.b.source.simulated else set())
     caveats = tuple(words(caveat.text) for caveat in result.caveats if caveat.code in codes)

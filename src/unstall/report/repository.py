@@ -1,4 +1,6 @@
-"""Paths of source files relative to their repository. Continuous integration finds files by these paths."""
+"""Paths of source files relative to the root of the git repository. Continuous integration finds
+files by these paths.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,14 @@ from unstall.result import Where
 
 
 def in_repository(files: Iterable[str]) -> dict[str, str]:
-    """Finds the files that are in the repository of the current folder.
+    """Finds those of the given `files` that lie in the git repository around the current folder.
 
-    Returns {file: path relative to the root of the repository}. The result has no files of installed packages. No file
-    is opened.
+    If there is no such repository, the current folder takes its place. Files of installed packages
+    are left out. No file is opened.
+
+    Returns:
+        A dict. A key is an element of `files`, its value the file's path relative to the root of
+        the repository.
     """
     here = Path().resolve()
     root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
@@ -24,9 +30,11 @@ def in_repository(files: Iterable[str]) -> dict[str, str]:
 
 
 def place_in_repository(where: Where, in_repository: Mapping[str, str]) -> tuple[str | None, int | None]:
-    """Returns the (file, line) of a place.
+    """Returns the `(file, line)` that continuous integration should show for the place `where`.
 
-    If the place is outside the repository, and its caller is inside, returns the (file, line) of the caller instead.
+    That is the place itself if its file is a key of `in_repository`. If only the file of its caller
+    is one, that is the caller. In both cases, the file is the path that `in_repository` maps it to.
+    If neither is one, the file and line of `where` are returned as they are; both may be None.
     """
     caller = where.called_from
     if where.file and where.file in in_repository:

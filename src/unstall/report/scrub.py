@@ -1,6 +1,5 @@
-"""Shortens paths.
-
-So a report that is given to other people does not contain the home directory or folders of the machine.
+"""Shortens paths in results, so that a report for other people does not show the user's home
+directory and folders.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from unstall.result import Result, Where
 from unstall.timeline.columns import Timeline
 
 Scrub: TypeAlias = Callable[[str], str]
+"""A function that returns a text with all known paths in it shortened."""
 
 _INSTALLED = re.compile(r"^.*/(?:site-packages|dist-packages|lib/python\d+\.\d+)/", re.DOTALL)
 _HOME = re.compile(r"^(?:/home/[^/]+|/Users/[^/]+|/root|[A-Za-z]:/Users/[^/]+)(?:/|$)", re.DOTALL)
@@ -23,15 +23,20 @@ _ABSOLUTE = re.compile(r"^(?:[A-Za-z]:)?/+")
 
 
 def scrub(result: Result, other_paths: Iterable[str] = ()) -> Result:
-    """Returns `result` with all paths shortened, also in texts.
+    """Returns `result` with all paths shortened, also within sentences.
 
-    A second call with the returned result changes nothing.
+    The paths are those that `result` names, and `other_paths`. To scrub a scrubbed result again
+    changes nothing.
     """
     return map_texts(result, scrubber(result, other_paths))
 
 
 def scrub_timeline(timeline: Timeline, result: Result) -> Timeline:
-    """Returns a copy of `timeline` with all paths shortened. The paths are shortened like those of `result`."""
+    """Returns a copy of `timeline` in which all paths are shortened.
+
+    `result` is the result of the same run. Each path is shortened as `scrub` shortens it in
+    `result`.
+    """
     shorten, meta = scrubber(result, files_of(timeline)), timeline.meta
     return replace(
         timeline,
@@ -46,19 +51,21 @@ def scrub_timeline(timeline: Timeline, result: Result) -> Timeline:
 
 
 def files_of(timeline: Timeline) -> set[str]:
-    """Returns the paths of all source files in the timeline, including files of frameworks."""
+    """Returns the paths of all source files in `timeline`, including those of installed packages."""
     return {timeline.text(index) for index in set(timeline.lines.file.tolist())}
 
 
 def scrubber(result: Result, other_paths: Iterable[str] = ()) -> Scrub:
-    """Returns a function that shortens the paths of `result` and the `other_paths` wherever they occur in a text."""
+    """Returns a function that shortens paths in a text: all that `result` names, and `other_paths`."""
     return scrubber_of(result.source.path, {*paths_of(result), *other_paths})
 
 
 def scrubber_of(source: str, paths: Iterable[str]) -> Scrub:
-    """Returns a function that shortens `source` and the `paths` wherever they occur in a text.
+    """Returns a function that shortens paths in a text: `source` and all of `paths`.
 
-    `source` is the path of the trace. It is shortened to the file name.
+    `source` is the path of a trace. It is shortened to the file's name. `paths` are paths of source
+    files. The path of a file of an installed package begins with the package's name afterwards. The
+    other absolute paths become relative to the deepest folder that contains all of them.
     """
     short = _shortened(paths)
     short[source] = re.split(r"[\\/]", source)[-1]
@@ -71,7 +78,7 @@ def scrubber_of(source: str, paths: Iterable[str]) -> Scrub:
 
 
 def paths_of(result: Result) -> set[str]:
-    """Returns all source files that the result names."""
+    """Returns the paths of all source files that `result` names."""
     wheres = [finding.where for finding in result.findings] + [line.where for line in result.lines]
     wheres += [
         line.where for counted in (result.waits, result.launches, result.copies) if counted for line in counted.lines
@@ -84,16 +91,17 @@ def paths_of(result: Result) -> set[str]:
 
 
 def files_at(wheres: Iterable[Where]) -> set[str]:
-    """Returns the names of the source files of all places in `wheres`, and of their callers."""
+    """Returns the paths of the source files of all places in `wheres`, and of their callers."""
     named = (file for where in wheres for file in (where.file, where.called_from and where.called_from.file))
     return {file for file in named if file}
 
 
 def _shortened(paths: Iterable[str]) -> dict[str, str]:
-    """Returns the short form of each path.
+    """Returns `{path: short path}`.
 
-    For a file of an installed package, the short form is the path below `site-packages` or the like. All other
-    files are in a common folder. Their short form is the path relative to the deepest such folder.
+    For a file of an installed package, the short path begins below `site-packages` (or
+    `dist-packages`, or Python's library). For the other absolute paths, it is relative to the
+    deepest folder that contains all of these. Relative paths stay as they are.
     """
     short: dict[str, str] = {}
     own: dict[str, list[str]] = {}
@@ -110,7 +118,9 @@ def _shortened(paths: Iterable[str]) -> dict[str, str]:
 
 
 def _common_folder(paths: list[list[str]]) -> int:
-    """Returns the number of leading folders that all paths have in common."""
+    """Returns how many leading folders all `paths` have in common. A path is a list of its parts;
+    the last part is the file's name.
+    """
     depth = 0
     for parts in zip(*(path[:-1] for path in paths), strict=False):
         if len(set(parts)) > 1:
@@ -120,7 +130,9 @@ def _common_folder(paths: list[list[str]]) -> int:
 
 
 def scrub_diff(result: DiffResult, a: Result, b: Result) -> DiffResult:
-    """Returns `result` with all paths shortened, also in texts. `a` and `b` are the results that `result` compares."""
+    """Returns `result` with all paths shortened, also within sentences. `a` and `b` are the two
+    results that `result` compares.
+    """
     files = files_compared(result)
     for run in (a, b):
         files |= {file for line in run.lines if (file := line.where.file)}
@@ -129,7 +141,7 @@ def scrub_diff(result: DiffResult, a: Result, b: Result) -> DiffResult:
 
 
 def files_compared(result: DiffResult) -> set[str]:
-    """Returns the names of all source files in the comparison."""
+    """Returns the paths of all source files that `result` names."""
     changes: list[WaitChange | CopyChange | KernelChange | LineChange]
     changes = [*result.waits, *result.copies, *result.kernels, *result.lines]
     wheres = [where for change in changes for where in (change.where_a, change.where_b) if where]

@@ -1,4 +1,6 @@
-"""The short report at the end of a run, in about ten lines. The full report has more details."""
+"""The short report, of about ten lines, that ends the output of a run. `unstall explain` prints the
+full report.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,16 @@ from unstall.report.wording import GOOD_TO_KNOW, INTEGRITY, bugs_title, explaine
 from unstall.result import CAVEAT, Caller, Finding, PlanStep, Result, Where
 
 SHOWN = 3
-"""Largest number of findings in the short report. The full report has all findings."""
+"""The largest number of findings of each kind in the short report. The full report has all
+findings.
+"""
 
 
 def document(result: Result, commands: Sequence[str] = (), last: str = "") -> Document:
     """Returns the short report: the verdict, the plan in one line, and the first findings.
 
-    `commands` are shown as the commands to type next. `last` is the last line of the report; it may be "".
+    `commands` are shown under "next", as the commands to type next. `last` is the last line of the
+    report; "" for none.
     """
     blocks: list[Block | None] = [_damage(result)]
     # A fault in full: it is what the run ended by, and its line is the answer.
@@ -38,10 +43,10 @@ def document(result: Result, commands: Sequence[str] = (), last: str = "") -> Do
 
 
 def in_short(verdict: str, shortfall: str | None = None) -> str:
-    """Returns the first sentences of the verdict, up to and including the sentence that says what limits the run.
+    """Returns the beginning of `verdict`, up to the end of the sentence that says what limits the
+    run.
 
-    A shortfall or a caveat of the verdict comes before this sentence. A point in a number or a name does not end a
-    sentence.
+    Before this sentence, `verdict` may have the text `shortfall` and a caveat; both are kept.
     """
     begins = len(shortfall.rstrip(".")) + 1 if shortfall else 0  # with its full stop
     sentences = verdict[begins:].split(". ")
@@ -66,7 +71,9 @@ def _bugs(result: Result) -> Table | None:
 
 
 def _steps(result: Result) -> Prose | None:
-    """Returns the plan in one line. It has the step time now, and the step time after the changes of the plan."""
+    """Returns the plan in one line: the step time now, the step time after all changes of the plan,
+    and the findings that these changes fix. Returns None if there is nothing to say.
+    """
     replay = result.replay
     if replay is None or result.verdict.bound_by == "none":
         return None
@@ -82,7 +89,7 @@ def _steps(result: Result) -> Prose | None:
 def _whose(result: Result, plan: Sequence[PlanStep]) -> str:
     """Returns a text with the numbers of the findings that the plan fixes.
 
-    Returns "" if a change of the plan belongs to no finding.
+    Returns "" if a change of the plan fixes none of the numbered findings.
     """
     number_of: dict[str | None, str] = {}
     for number, finding in enumerate(result.costly, 1):
@@ -119,7 +126,7 @@ def _row(number: str, finding: Finding, title: str, gain: str) -> Row:
 
 
 def _at(where: Where) -> Words:
-    """Returns the source line in its briefest form. If a line in another file called the source line, the calling line
+    """Returns a source line in its briefest form. If a line of another file called it, that line
     follows.
     """
     caller = where.called_from

@@ -1,4 +1,4 @@
-"""The report of `show` on one finding. It shows the finding's source line, the line that called this source line, and a
+"""The report of `unstall show` on one finding: its source line, the line that called it, and a
 patch.
 """
 
@@ -20,7 +20,16 @@ SHOW_SCHEMA = "unstall.show/1"
 
 
 class Lines(msgspec.Struct, frozen=True, kw_only=True):
-    """Source lines around one line. If the source lines are not available, `why_not` says why."""
+    """A source line, with the lines before and after it.
+
+    Attributes:
+        role: "at" for the line of a finding, "from" for the line that called it.
+        file: The file's path.
+        line: The number of the line that is meant.
+        first: The number of the first line in `lines`.
+        lines: The text of each line; empty if the source is not available.
+        why_not: Why the source is not available; "" if it is.
+    """
 
     role: str
     file: str
@@ -36,10 +45,10 @@ class FindingWithSource(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         schema: The name and version of this schema.
         version: The version of unstall.
-        number: The finding's number in the report, such as "1", or "b1" for a bug. If the user named a source line
-            instead of a number, `number` is the source line.
-        finding: The finding, as in `unstall.explain/1`.
-        source: The source lines around the finding's line, and around the line that called the finding's line.
+        number: The finding's number in the report, such as "1", or "b1" for a bug. If the user
+            asked for a source line instead, that line, such as "train.py:41".
+        finding: The finding, as in the schema `unstall.explain/1`.
+        source: The lines around the finding's line, and around the line that called it.
         patch: A unified diff, or None if there is no patch.
         patch_note: A note on the patch, or why there is no patch.
     """
@@ -54,16 +63,20 @@ class FindingWithSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def numbered(result: Result) -> dict[str, Finding]:
-    """Returns {number in the report: finding}. The numbers are "1", "2" and so on, "b1", "b2" and so on for bugs, or
-    "g1", "g2" and so on for what is good to know."""
+    """Returns `{number: finding}` for the findings that the report numbers.
+
+    The numbers are "1", "2" and so on for findings that cost something, "b1" and so on for bugs,
+    and "g1" and so on for what is good to know.
+    """
     kinds = {BEFORE_BUGS: wrong(result), "": result.costly, BEFORE_EXPLAINED: explained(result)}
     return {f"{before}{number}": each for before, found in kinds.items() for number, each in enumerate(found, 1)}
 
 
 def findings_at(result: Result, place: str) -> list[Finding]:
-    """Returns the findings at a source line, such as "train.py:41".
+    """Returns the findings at a source line. `place` is like "train.py:41"; the file's name may be
+    the end of its path.
 
-    The result includes findings that are not worth a change. Such findings have no number in the report.
+    Findings that are not worth a change are included, although the report does not number them.
     """
     found = [
         (f"{each.where.file}:{each.where.line}", each) for each in (*wrong(result), *result.costly, *harmless(result))
@@ -81,13 +94,15 @@ def document(
     apply: str,
     caveat: str = "",
 ) -> Document:
-    """Returns the report on one finding.
+    """Returns the report of `unstall show` on one finding.
 
     Args:
         result: The result that contains the finding.
-        number: The finding's number in the report, or the finding's source line.
+        number: The finding's number in the report, or the source line by which the user asked for
+            it.
         finding: The finding.
-        excerpts: Excerpts of the source, each as (role, place, excerpt). The role is "at" or "from".
+        excerpts: Excerpts of the source, each as `(role, place, excerpt)`. The role is "at" for the
+            finding's line, "from" for the line that called it.
         patch: The patch, or a text that says why there is no patch.
         apply: The command that applies the patch.
         caveat: A warning about the source lines, or "".
@@ -120,7 +135,7 @@ def document(
 
 
 def _figures(result: Result, finding: Finding) -> Words:
-    """Returns the finding's gain, exposed time and host waits in one line."""
+    """Returns one line with the finding's gain, its exposed time, and how long the host waits."""
     gain = gain_of(result, finding) or "not known"
     return words(
         "gain ",

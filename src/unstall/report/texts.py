@@ -1,8 +1,4 @@
-"""The texts of a picture.
-
-Each distinct text is stored once and shortened to 400 characters. If the timeline has only codes, the texts are made
-from these codes.
-"""
+"""The texts of a picture: each is stored once, and shortened to 400 characters."""
 
 from __future__ import annotations
 
@@ -22,6 +18,7 @@ from unstall.timeline.columns import (
 )
 
 TEXT_LIMIT = 400
+"""The largest number of characters in a text of a picture."""
 
 _DIRECTION = {
     CopyDirection.HOST_TO_DEVICE: "host → device",
@@ -34,9 +31,9 @@ _MEMORY = {HostMemory.PAGEABLE: "pageable", HostMemory.PINNED: "pinned"}
 
 
 class Texts:
-    """A table of texts in which each text has an index.
+    """A table of texts. The columns of a picture refer to a text by its index in this table.
 
-    The timeline's texts come first, with the same indices as in the timeline.
+    The first texts are those of `timeline.strings`, with the same indices. More can be added.
     """
 
     def __init__(self, strings: Sequence[str]) -> None:
@@ -45,19 +42,22 @@ class Texts:
         self._kept: list[int] = list(range(len(strings)))
 
     def add(self, text: str) -> int:
+        """Adds `text` unless it was added before, and returns its index."""
         if text not in self._index:
             self._index[text] = len(self._strings)
             self._strings.append(text)
         return self._index[text]
 
     def add_all(self, texts: Iterable[str]) -> I32:
+        """Adds each of `texts` unless it was added before, and returns their indices."""
         return np.array([self.add(text) for text in texts], np.int32)
 
     def keep(self, *columns: NDArray[np.integer]) -> I32:
-        """Drops all texts that no column uses. Returns an array that has the new index for each old index.
+        """Drops all texts whose index is in none of `columns`, and numbers the others anew.
 
-        The new index of a dropped text is -1. The array ends with an additional -1. An old index of -1 selects this
-        last element, and stays -1.
+        Returns:
+            An array that maps each old index to the new one, or to -1 if the text was dropped. One
+            more -1 stands at its end, so that an old index of -1, which means "no text", stays -1.
         """
         used = np.unique(np.concatenate(columns))
         used = used[used >= 0]
@@ -67,6 +67,9 @@ class Texts:
         return renumber
 
     def strings(self) -> tuple[str, ...]:
+        """Returns the kept texts in the order of their indices, each shortened to `TEXT_LIMIT`
+        characters.
+        """
         return tuple(_cut(self._strings[index]) for index in self._kept)
 
 
@@ -75,9 +78,10 @@ def _cut(text: str) -> str:
 
 
 def described_copies(texts: Texts, device: Device, rows: NDArray[np.integer]) -> I32:
-    """Returns, for each device op, the index of its description in `texts`. The index is -1 for a kernel.
+    """Returns, for each op in `rows` (rows of `device`), the index of its description in `texts`.
 
-    The description of a copy is a text such as "host → device, pageable, 1,048,576 bytes".
+    The description of a copy or memset is a text such as "host → device, pageable, 1,048,576
+    bytes". A kernel has none: its index is -1.
     """
     detail = np.full(len(rows), -1, np.int32)
     at = np.flatnonzero(device.kind[rows] != DeviceKind.KERNEL)
@@ -100,10 +104,11 @@ def _copy_text(direction: int, memory: int, size_bytes: int) -> str:
 
 
 def described_waits(texts: Texts, timeline: Timeline) -> I32:
-    """Returns, for each host event, the index of its description in `texts`, or -1 if the event has no description.
+    """Returns, for each row of `timeline.host`, the index of its description in `texts`, or -1 if
+    it has none.
 
-    The description of a wait says what the call waits for. The description of an operator has the shapes of the
-    operator's inputs.
+    The description of a wait says what the call waits for. The description of an operator is the
+    shapes of its inputs.
     """
     waits, streams = timeline.waits, timeline.streams
     detail = timeline.host.shapes.copy()

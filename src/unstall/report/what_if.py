@@ -1,4 +1,4 @@
-"""The report of `whatif`."""
+"""The report of `unstall whatif`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _NOTABLE = 0.001  # of the step; smaller changes of a part are not mentioned
 
 
 def document(result: WhatIf, draw: Draw = no_pictures) -> Document:
-    """Returns the report of an answer to what-if questions. `draw` draws the run before and after the edits."""
+    """Returns the report of `unstall whatif`. `draw` draws the run before and after the edits for
+    the HTML page.
+    """
     bars = _bars(result)
     said = [*(f"inferred: {text}" for text in result.inferred), *result.integrity.notes]
     notes = Bullets(words("Notes"), tuple(map(words, said))) if said else None
@@ -32,7 +34,12 @@ def document(result: WhatIf, draw: Draw = no_pictures) -> Document:
 
 
 def conclusion(result: WhatIf) -> str:
-    """Returns a sentence on the step time after the edits."""
+    """Returns a sentence that compares the step time after the edits with the step time before
+    them.
+
+    If the replay of the unchanged run is too far off, the sentence says that nothing can be
+    predicted.
+    """
     before, after = result.undistorted_step_ns, result.predicted_step_ns
     unit = result.steps.unit
     if abs(_replay_error(result)) > UNTRUSTED:
@@ -57,7 +64,11 @@ def conclusion(result: WhatIf) -> str:
 
 
 def _steps(result: WhatIf) -> Table:
-    """Returns a table of step times. It has the measured step time, the step time after each edit, and the floor."""
+    """Returns a table of step times: as recorded, without the recorder's overhead, after each edit,
+    and the floor.
+
+    If the replay of the unchanged run is too far off, the table has only the first of these.
+    """
     rows = []
 
     def add(what: str, step_ns: int, *remarks: str, gain: str = "") -> None:
@@ -113,9 +124,10 @@ def _signed(part: float) -> str:
 
 
 def _bars(result: WhatIf) -> Bars | None:
-    """Returns bars of the accounts before and after the edits, on the same scale. Without edits, there is only one bar.
+    """Returns two bars on one scale: the account of a step before the edits and after them. Without
+    edits, there is only one bar.
 
-    Returns None if the accounts before the edits, or the accounts after the edits, have a total time of 0.
+    Returns None if either account is empty.
     """
     before, after = parts(result.before), parts(result.after)
     if not before or not after:

@@ -1,4 +1,6 @@
-"""Parts that several reports use: places in the source, a description of the run, and bars of the accounts."""
+"""Words that several reports use: for places in the source, for a run and its steps, and for the
+parts of an account.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,10 @@ _NOTHING = 0.0005  # of the step; below this a finding is harmless, and below an
 
 
 def place(where: Where | Caller) -> str:
-    """Returns a place as text, such as `train.py:41 in step`.
+    """Returns a place in the source as text, such as `train.py:41 in step`.
 
-    If the line number is only that of the function's definition, the text is like `train.py:41 def step`.
+    If only the line of the function's definition is known, the text is like `train.py:41 def step`.
+    Returns "" if neither file nor function is known.
     """
     function = short(where.function or "")
     if not where.file:
@@ -42,20 +45,24 @@ def place(where: Where | Caller) -> str:
 
 
 def operator(where: Where) -> str:
-    """Returns the name of the operator at a place. Returns "" if the function `place` already returns this name."""
+    """Returns the name of the operator at `where`, or "" if it is unknown or `place(where)` already
+    is this name.
+    """
     op = short(where.op or "")
     return "" if op == place(where) else op
 
 
 def place_and_operator(where: Where) -> Words:
-    """Returns the place as words, followed by the operator if there is one."""
+    """Returns a place in the source, followed by the operator if it is known, as text with roles
+    for a `Document`.
+    """
     known, op = place(where), operator(where)
     behind = words(Span(" · ", "dim"), Span(op, "name")) if op else ()
     return words(Span(known, "place") if known else UNKNOWN_LINE, behind)
 
 
 def origin(where: Where) -> str:
-    """Returns as text everything that is known about a place: the place's line, operator and caller."""
+    """Returns all that is known about `where` as text: source line, operator and caller."""
     parts = [place(where), operator(where)]
     if where.called_from:
         parts.append(f"called from {place(where.called_from)}")
@@ -63,13 +70,18 @@ def origin(where: Where) -> str:
 
 
 def label_of(key: str, kind: str) -> str:
-    """Returns the label of a part of the accounts, such as "compute + copy" or "idle: sync"."""
+    """Returns the label that reports show for a part of an account, such as "compute + copy" or
+    "idle: sync".
+
+    `key` names the part. `kind` is "idle" if `key` is an idle cause; otherwise, `key` is a kind of
+    busy time.
+    """
     return f"idle: {key}" if kind == "idle" else _BUSY_LABELS.get(key, key)
 
 
 def parts(accounts: Accounts) -> list[Part]:
-    """Returns the parts of a run's time that are not zero: busy time by kind of work, then idle time by cause, the
-    largest cause first.
+    """Returns those parts of an account that are not zero: busy time by kind of work, then idle
+    time by cause, the largest cause first.
     """
     busy = [Part(key, label_of(key, "busy"), getattr(accounts.busy_ns, key)) for key in BUSY_PARTS]
     idle = [Part(f"idle: {key}", label_of(key, "idle"), getattr(accounts.idle_ns, key)) for key in IDLE_CAUSES]
@@ -78,9 +90,10 @@ def parts(accounts: Accounts) -> list[Part]:
 
 
 def bars_of(accounts: Accounts, steps: Steps, name: str) -> Bars:
-    """Returns a bar of one run's accounts. Each part has its mean time per step and its share of the total time.
+    """Returns a bar of one run's account, with a legend: for each part, its mean time per step and
+    its share of all time.
 
-    `name` is the heading of the times.
+    `name` is the heading of these times in the legend.
     """
     shown = parts(accounts)
     legend = tuple((part, (duration(per_step(steps, part.size)), share(part.size, accounts.wall_ns))) for part in shown)
@@ -93,7 +106,7 @@ def wrong(result: Result) -> list[Finding]:
 
 
 def bugs_title(result: Result) -> str:
-    """Returns the heading of the findings that are bugs."""
+    """Returns the heading under which reports list the findings that are bugs."""
     faults = [finding.fault for finding in result.findings if finding.fault is not None]
     if faults:
         of_memory = all(fault.kind == "memory" for fault in faults)
@@ -102,20 +115,29 @@ def bugs_title(result: Result) -> str:
 
 
 def harmless(result: Result) -> list[Finding]:
-    """Returns the harmless findings that are not bugs. Reports list them because people look for them."""
+    """Returns the findings that cost nothing and are no bugs. Reports list them because people look
+    for them.
+    """
     return [finding for finding in result.findings if finding.harmless and not finding.wrong]
 
 
 def explained(result: Result) -> list[Finding]:
-    """Returns the harmless findings that explain what surprises people, such as a launch that looks slow."""
+    """Returns the findings that cost nothing and explain what surprises people, such as a launch
+    that looks slow.
+    """
     return [finding for finding in result.findings if finding.explains]
 
 
 def saved(gain_ns: int, step_ns: int, nothing: str = "nothing", *, error_ns: int = 0) -> str:
-    """Returns the time that a change saves per step, as text.
+    """Returns the time that a change saves per step, as text such as "2.00 ms", or "-2.00 ms" if
+    the step gets longer.
 
-    The text is like "2.00 ms", or "-2.00 ms" if the step gets longer. If the gain is smaller than the replay's error,
-    the text is like "<3.00 µs". If the gain is negligible, the text is the argument `nothing`.
+    Args:
+        gain_ns: The time that a step saves.
+        step_ns: The step time.
+        nothing: The text for a gain of less than 0.05 % of the step.
+        error_ns: The error of the replay that predicted the gain. A smaller gain is shown as less
+            than this error, such as "<3.00 µs".
     """
     if 0 < abs(gain_ns) < error_ns:
         return f"<{duration(error_ns)}"
@@ -123,26 +145,36 @@ def saved(gain_ns: int, step_ns: int, nothing: str = "nothing", *, error_ns: int
 
 
 def device_of(source: Source) -> str | None:
-    """Returns the device's name. For a simulated run, the text is like "simulated for NAME"."""
+    """Returns the device's name, or None if it is unknown. For a simulated run, returns a text like
+    "simulated for NVIDIA H100".
+    """
     if not source.simulated:
         return source.device
     return f"simulated for {source.device}" if source.device else "simulated"
 
 
 def about(path: str, source: Source, steps: Steps) -> tuple[Words, ...]:
-    """Returns lines that describe the file or program, the run, and the steps."""
+    """Returns lines that describe a run.
+
+    The first line is `path`, the trace or program. The next ones have the device, the software and
+    the steps.
+    """
     lines = (source_line(source), *run_lines(source, steps))
     return words(Span(path, "subject")), *(words(Span(line, "dim")) for line in lines)
 
 
 def run_lines(source: Source, steps: Steps) -> list[str]:
-    """Returns a line on the steps. For a simulated run, the second line has the known error of simulations."""
+    """Returns a line on the steps. For a simulated run whose error is known, a line on that error
+    follows.
+    """
     known = source.known_error
     return [steps_line(source, steps), *([f"known error: {plain(known)}"] if known else [])]
 
 
 def source_line(source: Source) -> str:
-    """Returns a line on the run. It has the run's device, software, rank and number of events."""
+    """Returns a line with the run's device, the versions of its software, its rank, and its numbers
+    of host events and ops.
+    """
     rank = None
     if source.rank is not None:
         rank = f"rank {source.rank}" + (f" of {source.world_size}" if source.world_size else "")
@@ -156,9 +188,8 @@ def source_line(source: Source) -> str:
 
 
 def software(source: Source) -> tuple[str | None, ...]:
-    """Returns texts with the device's name, torch's version and CUDA's version.
-
-    If a value is unknown, its text is None.
+    """Returns texts with the name of the device, the version of torch and the version of CUDA, in
+    this order. A text is None if its value is unknown.
     """
     return (
         device_of(source),
@@ -168,7 +199,9 @@ def software(source: Source) -> tuple[str | None, ...]:
 
 
 def steps_line(source: Source, steps: Steps) -> str:
-    """Returns a line with the number of steps, their mean length, and how the steps were found."""
+    """Returns a line with the number of steps, their mean duration, and how the step boundaries
+    were found.
+    """
     name = f" {short(steps.plain_name)}" if steps.name else ""
     if not steps.wall_ns:
         return "nothing ran" if source.simulated else "nothing was recorded"
@@ -184,13 +217,15 @@ def steps_line(source: Source, steps: Steps) -> str:
 
 
 def without_recorder(result: Result) -> bool:
-    """Returns whether the verdict is about a run from which the recorder's overhead was removed."""
+    """Returns whether the verdict is on the recorded run less the recorder's overhead. A simulated
+    run has no recorder.
+    """
     return result.verdict.basis == "undistorted" and not result.source.simulated
 
 
 def run_is(result: Result) -> str:
-    """Returns a text in brackets that says to which run the step time refers: "(as recorded)", "(simulated)", "(without
-    the recorder)" or "(without the recorder, estimated)".
+    """Returns words in brackets that say to which run the step time refers: "(as recorded)",
+    "(simulated)", "(without the recorder)" or "(without the recorder, estimated)".
     """
     if result.source.simulated:
         return "(simulated)"
@@ -201,12 +236,19 @@ def run_is(result: Result) -> str:
 
 
 def per_step(steps: Steps, window_ns: int) -> int:
-    """Returns the mean per step. `window_ns` is a sum over the window of all steps."""
+    """Returns the mean per step, rounded. `window_ns` is a sum over all steps of the recording
+    window.
+    """
     return round(window_ns / max(steps.count, 1))
 
 
 def brief_place(where: Where) -> Words:
-    """Returns the place as words. The words also have a brief form, which shows only the end of the path."""
+    """Returns a place in the source, followed by the operator if it is known, as text with roles
+    for a `Document`.
+
+    Where space is short, renderers may show the brief form that the text also has: only the last
+    two parts of the file's path, or the last one if two are too long.
+    """
     if not where.file:
         return place_and_operator(where)
     number = len(f":{where.line}") if where.line is not None else 0
@@ -223,5 +265,11 @@ def _tail(path: str, most: int) -> str:
 
 
 def row(text: str | Words, *figures: str | Words, below: Sequence[Words] = ()) -> Row:
-    """Returns a table row."""
+    """Returns a row of a table.
+
+    Args:
+        text: What stands in the first column.
+        figures: What stands in the other columns.
+        below: Lines of text below the row.
+    """
     return Row(words(text), figures, tuple(below))
