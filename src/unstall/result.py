@@ -1,8 +1,8 @@
-"""The result of `explain`: plain data, and its versioned JSON form (`unstall.explain/1`).
+"""The result of `unstall explain`: plain data, and its versioned JSON form (`unstall.explain/1`).
 
-All times are int nanoseconds. The figures in `accounts` are sums over the window that the steps span. The figures of a
-finding or a line are means per step. `gain_ns`, `replay`, `floor_ns` and `plan` come from replaying the run; these
-values are null if nothing can be replayed.
+All times are int nanoseconds. The figures in an account (`Accounts`) are sums over all recorded
+steps. The times of a finding or a source line are means per step. `gain_ns`, `replay`, `floor_ns`
+and `plan` come from a replay of the run. They are null in JSON if the run cannot be replayed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Recorder = Literal["cupti", "torch", "virtual"]
 Confidence = Literal["high", "medium", "low"]
 FaultKind = Literal["index", "class", "probability", "weight", "assertion", "memory", "other"]
 Amount: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
-"""A count or a number of bytes. A saved result with a negative amount is rejected."""
+"""A count or a number of bytes. A saved result in which one is negative is rejected when it is read."""
 SCHEMA = "unstall.explain/1"
 WHATIF_SCHEMA = "unstall.whatif/1"
 
@@ -32,35 +32,43 @@ IDLE_CAUSES = (
     "latency",
     "unknown",
 )
-"""Why a device was idle. The index of a cause is its code in columns."""
+"""The causes of idle time. Columns that hold a cause have its index here."""
 UNTRUSTED = 0.2
-"""Largest error of a replay that is trusted, as a fraction of the recorded step time.
+"""The largest error of a replay that is trusted, as a fraction of the recorded step time.
 
 If the error is larger, no gain is promised, because it would be the gain of a different program.
 """
 CAVEAT = "In the replay of the unchanged run"
-"""First words of a verdict if the error of the replay is too large. The next sentence says what limits the run."""
+"""The first words of a verdict on a run whose replay has too large an error. The sentence that they
+begin says so. The sentence after it says what limits the run.
+"""
 BUSY_PARTS = ("compute", "both", "copy", "comm")
-"""What a device was busy with, in the order in which reports show it."""
+"""The kinds of work of a device, in the order in which reports show them. They are the attributes
+of `Busy`.
+"""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
     """The run that a result is about. The run was recorded, or simulated on a virtual GPU.
 
+    Attributes that the trace does not tell are None.
+
     Attributes:
-        path: The file that was read. For a live source, a name for this source.
-        reader: The file format: "kineto", or the kind of live source.
-        recorder: The recorder of unstall that wrote the file; None if another tool wrote it.
-        known_error: A text on how far simulated times differ from measured times on known programs; None for a recorded
-            run.
+        path: The path of the trace. For a run that was not read from a file, a name for it.
+        reader: The kind of source that was read: "kineto" for a Chrome trace, "virtual" for a run
+            on a virtual GPU.
+        recorder: The recorder of unstall that wrote the trace; None if another tool wrote it.
+        known_error: How far simulated times differ from measured times on known programs, in words;
+            None for a recorded run.
         device: Model name of the device.
         torch: Version of torch.
         cuda: Version of the CUDA runtime.
         rank: Rank of the process in a distributed run.
         world_size: Number of processes in a distributed run.
         has_stacks: Whether Python stacks were recorded.
-        host_events: Number of host events.
-        device_ops: Number of device ops.
+        host_events: Number of events of the host: operators, calls of CUDA, Python frames,
+            annotations.
+        device_ops: Number of ops.
     """
 
     path: str
@@ -78,19 +86,19 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def simulated(self) -> bool:
-        """Whether the run was on a virtual GPU. No recorder slows down such a run."""
+        """Whether the run was simulated on a virtual GPU. If it was, no recorder slowed it down."""
         return self.recorder == "virtual"
 
 
 class Integrity(msgspec.Struct, frozen=True, kw_only=True):
-    """Problems of the input.
+    """What is wrong with the trace that was read.
 
     Attributes:
-        ok: False if something is missing that may change a figure.
-        notes: What was repaired or dropped, one sentence each.
-        shortfall: Why the result does not cover the whole part of the run that the user asked for. It may cover a
-            different part, or only a few steps of the requested part. None if it covers the whole requested part. The
-            verdict begins with this text.
+        ok: False if something is missing or damaged that may change a figure.
+        notes: What was repaired, dropped or assumed, one sentence each.
+        shortfall: Why the result is not about the part of the run that the user asked for, but
+            about another part, or about only some of its steps. None if it is about all that was
+            asked for. The verdict begins with this text.
     """
 
     ok: bool
@@ -99,16 +107,18 @@ class Integrity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps that the figures leave out because of `unstall.graphed`.
+    """Steps that the figures leave out because `unstall.graphed` checked its CUDA graphs in them,
+    or near them.
 
-    Before `graphed` uses a CUDA graph, `graphed` checks the graph. For this check, `graphed` also runs the function
-    without the graph and compares the results. A step with such checks takes longer than other steps. The figures are
-    about the longest stretch of steps without checks.
+    Before `graphed` uses a CUDA graph, it runs the function with the graph and without it, and
+    compares the results. A step with such a check takes longer than others. The figures are about
+    the longest stretch of steps without checks.
 
     Attributes:
         proving: Number of steps that contain checks.
-        apart: Number of steps that contain no checks, but lie outside the longest stretch of steps without checks.
-        of: Number of all steps, including the steps that the figures are about.
+        apart: Number of steps that contain no checks, but lie outside the longest stretch of steps
+            without checks.
+        of: Number of all steps, including those that the figures are about.
         mean_ns: Mean time of the steps that are left out.
     """
 
@@ -124,23 +134,30 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def most(self) -> bool:
-        """Whether more than half of all steps are left out. If so, the remaining steps are not typical of the run."""
+        """Whether more than half of all steps are left out. Then the remaining steps may not be
+        typical of the run.
+        """
         return 2 * self.count > self.of
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
-    """How the run was cut into steps.
+    """The steps of a run, and how they were found.
 
     Attributes:
-        found_by: How the steps were detected; "whole" if no steps were found. In that case the run counts as one step.
-        name: The name of the annotation, optimizer or launch that begins each step.
-        marks: What marked the step boundaries for unstall's recorder; None if another tool recorded the run.
+        found_by: What showed where steps begin: an annotation, the steps of an optimizer, or a
+            period of the launches. "whole" if no steps were found: then the whole run counts as one
+            step.
+        name: The name of the annotation, optimizer or launch that begins each step; None if it has
+            none.
+        marks: What unstall's recorder took as step boundaries: steps of the optimizer, batches of
+            the DataLoader, calls of the model ("forward"), or `unstall.step()` ("explicit"). None
+            if another tool recorded the run.
         count: Number of steps.
-        start_ns: When the first step begins, on the run's clock.
-        wall_ns: Time from the start of the first step to the end of the last step.
+        start_ns: When the first step begins, counted from time 0 of the run.
+        wall_ns: Time from the start of the first step to the end of the last one.
         mean_ns: `wall_ns` divided by `count`.
-        left_out: Steps that do not count because `unstall.graphed` checks its graphs in these steps; None if all steps
-            count.
+        left_out: Further steps, which the figures leave out because `unstall.graphed` checked its
+            CUDA graphs; None if there are none.
     """
 
     found_by: Literal["annotation", "optimizer", "period", "whole"]
@@ -154,28 +171,30 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unit(self) -> str:
-        """What a figure describes, in words: "a step", or "the run" if no steps were found."""
+        """What a figure is for, in words: "a step", or "the run" if no steps were found."""
         return "the run" if self.found_by == "whole" else "a step"
 
     @property
     def over(self) -> str:
-        """The words after a figure: "per step", or "in all" if no steps were found."""
+        """The words that stand after a figure: "per step", or "in all" if no steps were found."""
         return "in all" if self.found_by == "whole" else "per step"
 
     @property
     def plain_name(self) -> str:
-        """The name as people write it, such as AdamW.step for torch's Optimizer.step#AdamW.step."""
+        """The name as people write it: "AdamW.step" where `name` is "Optimizer.step#AdamW.step"; ""
+        if there is none.
+        """
         name = self.name or ""
         return name.removeprefix("Optimizer.step#") if self.found_by == "optimizer" else name
 
 
 class PlanStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One edit of the plan. The plan lists edits in the order to make them.
+    """One edit of a plan. A plan lists its edits in the order in which to make them.
 
     Attributes:
         edit: The edit, in the form that `unstall whatif --edit` takes.
-        step_ns: Step time after this edit and all earlier edits of the plan.
-        gain_ns: By how much this edit shortens the step.
+        step_ns: Step time with this edit and all earlier edits of the plan.
+        gain_ns: How much shorter this edit makes the step.
         notes: Which parts of the edit could not be made, and why, one sentence each.
     """
 
@@ -186,12 +205,12 @@ class PlanStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Busy(msgspec.Struct, frozen=True, kw_only=True):
-    """Time in ns during which the device works, by kind of work.
+    """Time in ns during which a device works, by kind of work.
 
     Attributes:
-        compute: A kernel runs, and no copy runs.
-        copy: A copy runs, and no kernel runs.
-        both: A kernel and a copy run at the same time.
+        compute: Kernels or memsets run, and no copy. Collectives do not count as kernels here.
+        copy: Copies run, and no kernel or memset.
+        both: Copies run at the same time as kernels or memsets.
         comm: Only collectives run.
     """
 
@@ -202,7 +221,9 @@ class Busy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Idle(msgspec.Struct, frozen=True, kw_only=True):
-    """Time in ns during which the device does nothing, by cause. The attributes are the causes in `IDLE_CAUSES`."""
+    """Time in ns during which a device is idle, by cause. The attributes are the causes in
+    `IDLE_CAUSES`.
+    """
 
     sync: int = 0
     launch: int = 0
@@ -218,13 +239,14 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Accounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How the time of the recorded steps divides into busy and idle time.
+    """An account: how the time of the recorded steps divides into busy time and idle time.
 
     Attributes:
-        wall_ns: Length of the recorded steps. It is exactly the sum of all attributes of `busy_ns` and `idle_ns`.
+        wall_ns: Length of all recorded steps together. It is exactly the sum of all attributes of
+            `busy_ns` and `idle_ns`.
         busy_ns: Time during which a device works, by kind of work.
         idle_ns: Time during which no device works, by cause.
-        comm_ns: Time during which a collective runs, alone or at the same time as other work.
+        comm_ns: Time during which a collective runs, alone or beside other work.
     """
 
     wall_ns: int
@@ -239,11 +261,11 @@ class Accounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceAccounts(Accounts, frozen=True, kw_only=True):
-    """The accounts of a single device.
+    """The account of a single device.
 
     Attributes:
         device: Index of the device.
-        name: Model name of the device.
+        name: Model name of the device; None if it is unknown.
     """
 
     device: int
@@ -251,23 +273,29 @@ class DeviceAccounts(Accounts, frozen=True, kw_only=True):
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """How well the replay reproduces the measured run, and how the run would be without the recorder's overhead.
+    """The replay of a run: how well it reproduces the recorded step time, and how the run would be
+    without the recorder's overhead.
 
     Attributes:
-        mean_step_ns: Step time of the replayed run.
-        error: Difference between `mean_step_ns` and the measured step time, as a fraction of the measured step time.
-        error_ns: `error` times `undistorted_mean_step_ns`, in ns; never negative. A gain smaller than `error_ns` may be
-            0.
+        mean_step_ns: Step time of the replayed run, with the overhead.
+        error: `mean_step_ns` less the recorded step time, as a fraction of the recorded step time.
+        error_ns: The size of `error` times `undistorted_mean_step_ns`. A gain smaller than this may
+            be no gain at all.
         undistorted_mean_step_ns: Step time in a long run without the recorder's overhead.
-        undistorted_by: How the overhead was determined.
-        usual_error: Usual error of the estimated overhead, as a fraction, if `undistorted_by` is "usual cost".
-        plain_step_ns: Step time measured without recording.
-        left_out_ns: Total length of the pauses that the replay omits. A pause is omitted if the pause occurred in only
-            one step.
-        device_stretch: Factor by which kernel times had to be multiplied to match the plain step time.
+        undistorted_by: How the overhead was found out. "plain step time": from steps that were
+            timed without recording. "host-only steps": from steps in which only the host was timed
+            (in results of older versions). "usual cost": from what recording usually costs.
+            "nothing": it was not taken out.
+        usual_error: Usual error of the overhead, as a fraction, if `undistorted_by` is "usual
+            cost"; else None.
+        plain_step_ns: The plain step time; None if it is unknown.
+        left_out_ns: Total length of the pauses that the replay leaves out. A pause is host time
+            that only one of the steps had.
+        device_stretch: Factor by which the times of kernels were multiplied to match the plain step
+            time.
         host_free_step_ns: Step time if the host took no time at all.
-        accounts: Accounts of the recorded steps without the recorder's overhead.
-        inferred: Facts that the file lacks and that the replay assumes, one phrase each.
+        accounts: The account of the recorded steps without the recorder's overhead.
+        inferred: What the trace does not tell and the replay assumes, one phrase each.
     """
 
     mean_step_ns: int
@@ -285,21 +313,26 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What bounds the run.
+    """What the step time is bound by.
 
     Attributes:
-        bound_by: The resource that would shorten a step most if the resource took no time: "device", or one of
-            `IDLE_CAUSES` except "unknown". If several resources limit the run to the same degree, the host and the
-            kernels are left out, unless no resource remains without them. "mixed" if several resources remain, or if no
-            single resource limits the run. "none" if there is no device work, or the device failed.
-        or_bound_by: What `bound_by` would be if the recorder's overhead were not as estimated. If the host limits the
-            run, the overhead is assumed to be larger, by the error of the estimate. Otherwise, it is assumed to be
-            zero. None if this value is equal to `bound_by`, or if the overhead is not estimated.
-        basis: Whether the verdict is about the run as recorded, or about the run without the recorder's overhead.
+        bound_by: What limits the step: "device" (kernels), one of `IDLE_CAUSES` except "unknown",
+            "mixed" or "none". It is what would shorten a step most if it took no time. If several
+            things would do so equally, it is "mixed"; but the host and the kernels are passed over
+            if anything else would do as much. It is also "mixed" if nothing by itself limits the
+            step. Without a replay, it is what takes the largest share of the time. "none" if no
+            work ran on a device, or if the device failed.
+        or_bound_by: What `bound_by` would be if the recorder's overhead is not as estimated. If the
+            host limits the step, the overhead is then taken as larger, by the error of the
+            estimate; otherwise, as zero. None if that changes nothing, or if the overhead was not
+            estimated.
+        basis: Whether the verdict is on the run as recorded, or on the run without the recorder's
+            overhead ("undistorted").
         text: The verdict in sentences, with figures.
-        if_free: Maps each resource ("host", "kernels", "copies", "communication", "waits", "input", "allocator",
-            "startup", "sleep") to a time in ns. The time says how much shorter a replayed step is if the resource takes
-            no time. A value below `Replay.error_ns` may be 0 in truth. None if the replay is not accurate enough.
+        if_free: Maps each resource to how many ns shorter a replayed step is if this resource takes
+            no time. The resources are "host", "kernels", "copies", "communication", "waits",
+            "input", "allocator", "startup" and "sleep". A value below `Replay.error_ns` may be 0 in
+            truth. None if the replay has too large an error, or if there is none.
     """
 
     bound_by: str
@@ -310,7 +343,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """The function in the user's code from which a place was called, and the line of the call."""
+    """A call in the user's code: the file, the line, and the function in which the line stands."""
 
     file: str
     line: int
@@ -321,12 +354,15 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
     """A place in the user's source.
 
     Attributes:
-        file: The file; None if no stacks were recorded.
-        line: The line number, from 1.
-        line_is: "exact" if `line` is the line that ran, "def" if `line` is the first line of the function.
-        function: The function; the name of an annotation if `file` is None.
-        op: The outermost operator; None if the place is not about a single operator.
-        called_from: The nearest caller in the user's code.
+        file: The path of the file; None if no stacks were recorded.
+        line: The line number, from 1; None if it is unknown.
+        line_is: "exact" if `line` is the line that ran, "def" if it is the first line of the
+            function. None if `line` is None.
+        function: The function. If `file` is None, the name of an annotation instead.
+        op: The outermost operator that the line called; None if the place is not about a single
+            operator.
+        called_from: The nearest call in the user's code that led to this place; None if there is
+            none.
     """
 
     file: str | None = None
@@ -338,12 +374,16 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str | None, int | None, str | None, str | None]:
-        """The place without its caller. Two places with equal keys are the same place."""
+        """The place without its caller, as `(file, line, function, op)`. Two places with equal keys
+        are the same place.
+        """
         return self.file, self.line, self.function, self.op
 
 
 class FaultInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A tensor that was an input of the failed operator. The tensors of a list are named indices[0], indices[1], …"""
+    """A tensor that was an input of the failed operator. If the input was a list called `indices`,
+    its tensors are named "indices[0]", "indices[1]" and so on.
+    """
 
     name: str
     dtype: str
@@ -373,10 +413,10 @@ class WrongValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeldMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """The device memory that one line's allocations occupied.
+    """The device memory that the allocations of one source line occupied.
 
     Attributes:
-        where: The line.
+        where: The source line.
         bytes: Total size of the allocations.
         count: Number of allocations.
     """
@@ -387,28 +427,34 @@ class HeldMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault of a device. It says what failed, and when the error was raised in Python.
+    """A fault of a device: what failed, and where Python was told. The source line whose work
+    failed is `Finding.where`.
 
-    The failed source line is in `Finding.where`.
+    Attributes that are not known are None.
 
     Attributes:
-        kind: The kind of error that the kernel detected; "memory" if the device's memory was full.
+        kind: What failed. "memory" if the device's memory was full; otherwise the kind of check in
+            a kernel that failed.
         operator: The operator that the program called, or the autograd node.
-        kernel: The operator whose kernel failed.
-        check: The text of the kernel's check that failed.
+        kernel: The operator whose kernel failed; `operator` may have called it.
+        check: The text of the check that failed, as it stands in the kernel's source.
         inputs: The input tensors of the operator.
-        wrong: The first wrong value, if it is known.
-        backward: Whether the operator failed in a backward pass. If so, `Finding.where` is the line of the forward
-            pass. But if the backward pass is code of the program, `Finding.where` is a line of this code.
+        wrong: The first wrong value in an input.
+        backward: Whether the operator failed in a backward pass. If it did, `Finding.where` is the
+            line of the forward pass. But if the program itself defines that backward pass,
+            `Finding.where` is a line of that definition.
         device: The device's index.
-        stream: The recorder's number of the stream.
-        iteration: Number of the step, from 1 on, counted over the whole program; None if steps are not known.
-        call: How many times the program had called the operator with the same call stack, including the failed call.
-        replayed_at: Where the CUDA graph was launched, if the failed work was part of a CUDA graph.
-        noticed_at: Where the error was raised in Python; None if the error was not raised in Python.
+        stream: The number of the stream, as the recorder counts streams.
+        iteration: Number of the step, from 1 on, counted over the whole program.
+        call: The number of the call that failed among the calls of this operator with this call
+            stack, from 1 on.
+        replayed_at: Where the CUDA graph was launched; None if the failed work was not part of a
+            CUDA graph.
+        noticed_at: Where the error was raised in Python; None if it was not raised in Python.
         noticed_after_ns: Time from the call of the operator to the error in Python.
         ended: Whether the error ended the program.
-        held: The allocations that occupied the memory when the memory was full, the largest amount first.
+        held: The allocations that occupied the memory when it was full, by source line, the largest
+            first.
     """
 
     kind: FaultKind
@@ -430,33 +476,37 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One problem: its place, its cost per step, and the way to fix it.
+    """One finding: a thing at one place that costs time, is a bug, or is good to know.
 
     Several threads may read it at the same time.
 
     Attributes:
-        rule: Name of the rule that found the problem.
+        rule: Name of the rule that made the finding.
         title: What happens, in a sentence.
         where: The place in the source.
-        count: How often the problem happens in all recorded steps together.
-        steps_seen: In how many steps the problem happens; None in results that older versions saved.
+        count: How often it happens in all recorded steps together.
+        steps_seen: In how many steps it happens; None in results that older versions saved.
         wait_ns: How long the host is blocked, per step.
-        exposed_ns: How long the device is idle because of the problem, per step. For copies and collectives: how long
-            they run while nothing computes. For kernels that could be faster: how long they run while nothing else
-            runs.
-        gain_ns: How much shorter a step gets when `edit` is made. None if the edit was not replayed, or if the gain is
-            smaller than the replay's error.
-        gain_below_ns: The replay's error per step, if the gain is smaller than this error; else None.
-        edit: The edit that models the fix, as `unstall whatif --edit` takes it; None if no edit models the fix.
+        exposed_ns: How long the device is idle because of it, per step. For copies and collectives:
+            how long they run while nothing computes. For kernels that could be faster: how long
+            they run while nothing else runs.
+        gain_ns: How much shorter a step gets if only `edit` is made. None if the edit was not
+            replayed, or if the gain is smaller than the replay's error.
+        gain_below_ns: The replay's error per step, if the gain is smaller than this error; else
+            None.
+        edit: The edit that models the fix, in the form that `unstall whatif --edit` takes; None if
+            no edit models it.
         saw: The evidence.
         fix: What to do.
         safe_if: The condition under which `fix` keeps the program correct.
-        confidence: How sure the rule is that the finding is correct.
-        harmless: Whether the finding costs nothing. A harmless finding is listed because people look for it.
-        wrong: Whether the program may compute a wrong result. Findings with a wrong result come first.
-        explains: Whether the finding explains what surprises people, such as a launch that looks slow, or a clock
-            reading that leaves the device's work out. Such a finding is harmless: it costs no time.
-        spans: Times of the up to 100 costliest occurrences, as (start, end) in ns, in order of time.
+        confidence: How sure it is that the finding is right.
+        harmless: Whether it costs nothing. Such findings are kept because people look for them.
+        wrong: Whether it is a bug: the program may compute a wrong result, or the device failed.
+            Bugs come first among findings.
+        explains: Whether it is good to know: it explains what surprises people, such as a launch
+            that looks slow, or a time that leaves the device's work out. It costs nothing.
+        spans: `(start, end)` in ns of the occurrences that cost most, at most 100, in order of
+            time.
         fault: The fault of the device that the finding is about; None for all other findings.
     """
 
@@ -482,13 +532,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LineCost(msgspec.Struct, frozen=True, kw_only=True):
-    """The cost of one source line.
+    """What one source line costs.
 
     Attributes:
-        where: The line.
-        launches: Number of host calls at the line that put work on a device, in all recorded steps together.
-        device_ops: Number of device ops that these calls launched, in all recorded steps together.
-        device_ns: Device time of the launched ops, per step.
+        where: The source line.
+        launches: Number of calls at the line that put work on a device, in all recorded steps
+            together.
+        device_ops: Number of ops that these calls launched, in all recorded steps together.
+        device_ns: Device time of these ops, per step.
         wait_ns: How long the host is blocked at the line, per step.
         idle_ns: How long the device is idle because of the line, per step.
         idle_cause: The cause of most of `idle_ns`; None if `idle_ns` is 0.
@@ -504,16 +555,17 @@ class LineCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LineCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How often one line does something, such as waiting for the device.
+    """How often one source line does something of one kind: waits for the device, launches, or
+    copies.
 
     Attributes:
-        where: The line.
-        most: The largest number of times that the line does this within one step.
-        count: How often the line does this in all steps together.
-        steps_seen: In how many steps the line does this.
+        where: The source line.
+        most: How often it does so in the step in which it does so most often.
+        count: How often it does so in all steps together.
+        steps_seen: In how many steps it does so.
         title: What the line does, in a sentence; "" if there is no such sentence.
         fix: What to do instead; "" if no fix is known.
-        rule: The rule of the finding that gives the cost; "" if the line has no such finding.
+        rule: The rule of the finding that tells what it costs; "" if the line has no such finding.
     """
 
     where: Where
@@ -526,13 +578,14 @@ class LineCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How often something happens in a step.
+    """How often something of one kind happens in a step: a wait, a launch, or a copy.
 
     Attributes:
-        most: The largest number of times that it happens within one step.
-        step: The number of the step that has `most`, from 1 on; 0 if it never happens.
-        count: How often it happens in all steps together. The mean is `count` divided by the number of steps.
-        lines: The counts of single lines. The line with the highest `most` comes first.
+        most: How often it happens in the step in which it happens most often.
+        step: The number of that step, from 1 on; 0 if it never happens.
+        count: How often it happens in all steps together. The mean is `count` divided by the number
+            of steps.
+        lines: The counts of each source line, the highest `most` first.
     """
 
     most: Amount
@@ -542,20 +595,27 @@ class StepCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LineBytes(msgspec.Struct, frozen=True, kw_only=True):
-    """The largest number of bytes of device memory that one line allocates within one step."""
+    """The device memory that one source line allocates within one step, in the step in which it
+    allocates most.
+
+    Attributes:
+        where: The source line.
+        bytes: The sum of its allocations in that step.
+    """
 
     where: Where
     bytes: Amount
 
 
 class Reserved(msgspec.Struct, frozen=True, kw_only=True):
-    """The peak of the device memory that the caching allocator reserved.
+    """The peak of the device memory that torch's caching allocator reserved.
 
     Attributes:
-        bytes: The amount, on the device with the highest peak. If unstall recorded the run, this is the peak from the
-            program's start to the end of the recording. Otherwise, this is the peak of the recorded part only.
-        lines: How much single lines allocate, the largest amount first; empty if allocations were not recorded one by
-            one.
+        bytes: The peak, on the device with the highest one. If unstall recorded the run, it is the
+            peak from the program's start to the end of the recording; otherwise, that of the
+            recorded part.
+        lines: How much each source line allocates, the largest amount first; empty if single
+            allocations were not recorded.
     """
 
     bytes: Amount
@@ -563,11 +623,12 @@ class Reserved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LineMemory(HeldMemory, frozen=True, kw_only=True):
-    """The device memory that one line's allocations occupied at the peak of allocated memory.
+    """The device memory that the allocations of one source line occupied when the allocated memory
+    was at its peak.
 
     Attributes:
-        over_time: The bytes that the line's allocations occupied over time, at the times of `DeviceMemory.allocated`.
-            Only the first few lines have it.
+        over_time: The bytes that the line's allocations occupied over time, for the same intervals
+            as `DeviceMemory.allocated`. Empty for all but the first few lines.
     """
 
     over_time: tuple[int, ...] = ()
@@ -578,16 +639,17 @@ class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         device: The device's index.
-        start_ns: The time of the first change.
+        start_ns: The time of the first allocation or free.
         end_ns: The end of the recording.
-        peak_ns: The time of the peak, when the allocated memory first reached its maximum.
+        peak_ns: The time at which the allocated memory first reached its peak.
         allocated_bytes: The allocated bytes at the peak.
-        reserved_bytes: The largest number of bytes that were reserved at any time; None if it was not recorded.
-        allocated: Allocated bytes over time. The time from `start_ns` to `end_ns` is divided into equal intervals, and
-            each value is the highest of its interval.
-        reserved: Reserved bytes over time, likewise; empty if it was not recorded.
-        lines: The lines that had allocated the memory at the peak, the largest amount first. Memory is missing here if
-            it was allocated before the recording, or if its line is not known.
+        reserved_bytes: The largest number of bytes that were reserved at any time; None if it was
+            not recorded.
+        allocated: Allocated bytes over time. The time from `start_ns` to `end_ns` is divided into
+            equal intervals, and each value is the highest of its interval.
+        reserved: Reserved bytes over the same intervals; empty if they were not recorded.
+        lines: The source lines that had allocated the memory at the peak, the largest amount first.
+            Memory that was allocated before the recording, or by an unknown line, is left out.
     """
 
     device: Amount
@@ -602,35 +664,37 @@ class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unknown_bytes(self) -> int:
-        """The allocated bytes at the peak whose line is not known."""
+        """The bytes that were allocated at the peak and are not in `lines`."""
         return self.allocated_bytes - sum(line.bytes for line in self.lines)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a report shows, in the JSON schema `unstall.explain/1`.
+    """All that a report says, as plain data, in the JSON schema `unstall.explain/1`.
 
     Attributes:
         schema: Name and version of the JSON form.
         version: The version of unstall.
         source: The run.
-        integrity: Problems of the input.
-        steps: How the run was cut into steps.
-        replay: The replayed run; None if the run cannot be replayed.
-        accounts: Busy and idle time over all devices. Time counts as busy if any device is busy.
-        by_device: The accounts of each device.
-        verdict: What bounds the run.
-        findings: All findings: wrong results first, then by gain.
-        lines: Cost by line, the costliest first.
-        waits: How often the host waits for a device, per step. Each operator that waits counts as one wait. Each
-            waiting call outside operators also counts as one wait. None if the work of the steps is not known, and in
-            results that older versions saved.
-        launches: How often the host puts a kernel, a graph, a copy or a memset on a device, per step. None if `waits`
-            is None.
+        integrity: What is wrong with the trace that was read.
+        steps: The steps of the run, and how they were found.
+        replay: The replay of the run; None if it cannot be replayed.
+        accounts: The account of all devices together. Time counts as busy if any device is busy.
+        by_device: The account of each device.
+        verdict: What the step time is bound by.
+        findings: All findings: bugs first, then those that cost time, by gain, then those that cost
+            nothing.
+        lines: The cost of each source line, the costliest first.
+        waits: How often the host waits for a device in a step. An operator that waits counts as one
+            wait, and so does a call outside of operators. None if the work of the steps is not
+            known, and in results that older versions saved.
+        launches: How often the host puts a kernel, a CUDA graph, a copy or a memset on a device in
+            a step. None if `waits` is None.
         copies: How many copies between host and device a step makes. None if `waits` is None.
         reserved: The peak of reserved device memory; None if it was not recorded.
-        memory: The memory of each device over time; empty if allocations were not recorded one by one.
-        plan: Edits in the order to make them; None if the run cannot be replayed.
-        floor_ns: The device's busy time per step after all edits of the plan; None if the run cannot be replayed.
+        memory: The memory of each device over time; empty if single allocations were not recorded.
+        plan: The edits to make, in this order; None if the run cannot be replayed.
+        floor_ns: The device's busy time per step with all edits of the plan; None if the run cannot
+            be replayed.
     """
 
     schema: str = SCHEMA
@@ -654,17 +718,17 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def costly(self) -> list[Finding]:
-        """The findings that cost enough to act on, in the order of `findings`."""
+        """The findings that cost enough to act on and are no bugs, in the order of `findings`."""
         return [finding for finding in self.findings if not finding.harmless and not finding.wrong]
 
     @property
     def faulted(self) -> bool:
-        """Whether a device failed, or its memory was full. If so, all findings are about faults."""
+        """Whether a device failed, or its memory was full. If so, all findings are about that."""
         return any(finding.fault is not None for finding in self.findings)
 
 
 class EditStep(PlanStep, frozen=True, kw_only=True):
-    """One edit that the user asked about, with its effect.
+    """One edit that the user asked about, and its effect.
 
     Attributes:
         about: What the edit does, in a sentence.
@@ -680,22 +744,25 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
         schema: Name and version of the JSON form.
         version: The version of unstall.
         source: The run.
-        integrity: Problems of the input.
-        steps: How the run was cut into steps.
+        integrity: What is wrong with the trace that was read.
+        steps: The steps of the run, and how they were found.
         measured_step_ns: Step time as recorded, with the recorder's overhead.
-        replayed_step_ns: Step time of the replay of the recorded steps, also with the recorder's overhead.
-        error_ns: The replay's error, in ns of a step without the overhead. A gain smaller than `error_ns` may be 0.
-        plain_step_ns: Step time measured without recording.
+        replayed_step_ns: Step time of the replay of the recorded steps, also with the overhead.
+        error_ns: The replay's error, for a step without the overhead. A gain smaller than this may
+            be no gain at all.
+        plain_step_ns: The plain step time; None if it is unknown.
         undistorted_step_ns: Step time in a long run without the recorder's overhead.
-        undistorted_by: How the overhead was determined.
-        usual_error: Usual error of the estimated overhead, as a fraction, if `undistorted_by` is "usual cost".
-        predicted_step_ns: Step time in a long run without the recorder's overhead, with all edits made.
+        undistorted_by: How the overhead was found out, as in `Replay.undistorted_by`.
+        usual_error: Usual error of the overhead, as a fraction, if `undistorted_by` is "usual
+            cost"; else None.
+        predicted_step_ns: Step time in a long run without the recorder's overhead, with all edits
+            made.
         floor_ns: The device's busy time per step, with all edits made.
-        edits: The edits in the order in which they are made. Each edit has the step time after this edit.
-        inferred: Facts that the file lacks and that the replay assumes, one phrase each.
-        before: Accounts without the recorder's overhead and without any edit.
-        after: Accounts without the recorder's overhead, with all edits made.
-        bound_by: (what limits the run before the edits, what limits the run after the edits).
+        edits: The edits in the order in which they are made, each with the step time after it.
+        inferred: What the trace does not tell and the replay assumes, one phrase each.
+        before: The account of the steps without the overhead, before any edit.
+        after: The account of the steps without the overhead, with all edits made.
+        bound_by: `(before, after)`: what limits a step before the edits, and with all edits made.
     """
 
     schema: str = WHATIF_SCHEMA
