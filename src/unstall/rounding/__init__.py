@@ -1,1 +1,3 @@
-"""Computes how much the rounding errors of each operator change the results of a program."""
+"""What rounding explains: a function is run again with random errors, and two runs are compared
+with what these errors change.
+"""

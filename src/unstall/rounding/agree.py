@@ -1,6 +1,6 @@
 """Decides whether rounding explains the differences between two lists of tensors.
 
-Stores some elements of each tensor.
+Some elements of each tensor are stored, not all.
 """
 
 from __future__ import annotations
@@ -26,18 +26,21 @@ _CHUNK = 1 << 24  # elements that are compared at once
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """Whether rounding explains the difference between two results.
+    """Whether rounding explains the differences between two lists of tensors.
+
+    Elements of similar size are judged together, as a group. Each group has its own limit. The
+    figures are those of one group: if rounding explains all differences, the group that comes
+    nearest to its limit; otherwise, the group of the tensor `first` that exceeds its limit most.
 
     Attributes:
-        agrees: Whether rounding explains the difference.
-        first: The index of the first tensor with a difference that rounding does not explain; None if there is none.
-        difference: The root mean square of the differences in one group of elements. Each group has its own limit. If
-            `first` is None, the group is the one that comes nearest to its limit. Otherwise, the group belongs to the
-            tensor `first`, and exceeds its limit more than the other groups of this tensor. inf if tensors cannot be
-            compared.
-        limit: The largest `difference` that rounding explains.
-        measured: Whether random errors changed each tensor in which the two results differ. If not, only the rounding
-            of the elements themselves is known.
+        agrees: Whether rounding explains all differences.
+        first: The index of the first tensor with a difference that rounding does not explain; None
+            if there is none.
+        difference: The root mean square of the differences of the group's elements; inf if the two
+            tensors cannot be compared.
+        limit: The largest `difference` of this group that rounding explains.
+        measured: Whether random errors changed all the tensors that differ. If they did not, the
+            limit knows only the rounding of the elements themselves.
     """
 
     agrees: bool
@@ -48,24 +51,25 @@ class Explained:
 
     @property
     def share(self) -> float:
-        """The difference, divided by the limit."""
+        """`difference` divided by `limit`. Rounding explains what is at most 1."""
         return self.difference / self.limit if self.limit else math.inf if self.difference else 0.0
 
 
 def explain(reference: Tensors, other: Tensors, again: Callable[[int], Tensors]) -> Explained:
-    """Returns whether rounding explains the difference between two lists of tensors.
+    """Returns whether rounding explains the differences between two lists of tensors.
 
-    Tensors that are equal bit for bit agree, and NaN equals NaN. Tensors of different shapes or types never agree.
-    Integers that differ never agree. All other tensors are judged twice. The first judgment compares groups of elements
-    of similar size. The second judgment compares the elements that differ most, each element alone. If all differences
-    come from rounding, a judgment still reports a difference with a probability of 0.1 %.
+    Tensors that are equal bit for bit agree; NaN equals NaN. Tensors of different shapes or types
+    never agree, and neither do integers that differ. All other tensors are judged twice: by groups
+    of elements of similar size, and by the elements that differ most, each alone. If all
+    differences come from rounding, each of the two judgments is wrong with a probability of 0.1 %.
 
     Args:
         reference: The tensors of one run.
         other: The tensors to compare with `reference`.
-        again: A function that repeats the run of `reference` with random errors, and returns the tensors of the
-            repeated run. The errors come from `noise(number)`, or from kernels whose order of additions varies. If the
-            tensors differ, the function is called 8 times, with the numbers 0 to 7.
+        again: A function that repeats the run of `reference` with random errors, and returns the
+            tensors of the repeated run. Such errors come from `noise(number)`, or from kernels that
+            add up in an order that varies. If the two lists differ, the function is called 8 times,
+            with the numbers 0 to 7.
     """
     if len(reference) != len(other):
         return Explained(False, None, math.inf)
@@ -106,9 +110,8 @@ def explain(reference: Tensors, other: Tensors, again: Callable[[int], Tensors])
 
 
 def noise(number: int) -> Operators:
-    """Returns a dispatch mode that adds random errors to operators' results.
-
-    The errors are as large as rounding errors.
+    """Returns a context manager. Within it, each operator's result gets random errors, as large as
+    the operator's rounding errors.
 
     `number` is the seed of the errors.
     """
@@ -116,7 +119,9 @@ def noise(number: int) -> Operators:
 
 
 def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Returns whether shapes, dtypes and all elements are equal; NaN equals NaN. Waits for the device."""
+    """Returns whether two tensors have the same shape, dtype and elements; NaN equals NaN. The host
+    waits for the device.
+    """
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     if one.is_floating_point() or one.is_complex():
@@ -125,9 +130,9 @@ def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 class _Picker:
-    """Selects elements of those tensors that differ: a fixed sample of elements, and the elements that differ most.
+    """Selects elements of the tensors that differ: a sample, and the elements that differ most.
 
-    The positions of the sample depend only on the shape.
+    The positions of the sample depend only on the shape of a tensor.
     """
 
     def __init__(self, reference: Tensors, other: Tensors, apart: list[int]) -> None:
@@ -137,6 +142,9 @@ class _Picker:
         self._farthest = {place: _farthest(reference[place], other[place]) for place in apart}
 
     def kept(self, tensors: Tensors) -> tuple[Ran, Ran]:
+        """Returns `(sample, farthest)`: the selected elements of `tensors`, which may be those of a
+        repeated run.
+        """
         some, farthest = Kept(), Kept()
         for place, where in self._farthest.items():
             if place < len(tensors) and tensors[place].shape == self._shapes[place]:
@@ -161,7 +169,7 @@ def _is_judged(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _farthest(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Returns the positions of the elements that differ most."""
+    """Returns the positions, in the flat tensors, of the elements that differ most; at most 32."""
     flat = [real_parts(each.detach()).reshape(-1) for each in (one, other)]
     gaps, places = [], []
     for start in range(0, len(flat[0]), _CHUNK):

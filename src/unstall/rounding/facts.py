@@ -1,7 +1,5 @@
-"""Facts about torch's types and operators.
-
-The facts are the unit roundoff of each type, the operators that compute sums, the number of terms in these sums, and
-the operators that write to their arguments.
+"""Facts about torch's types and operators: how precise a type is, which operators add up and how
+many terms, and to which arguments operators write.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ _EXACT_NAMES = """
     linspace view_as_real view_as_complex _conj _reshape_alias
 """
 EXACT = frozenset(_EXACT_NAMES.split())
-"""Operators whose results count as exact: they do not round."""
+"""Operators that do not round: their results count as exact."""
 
 ROUNDED = frozenset(
     (
@@ -42,24 +40,27 @@ ROUNDED = frozenset(
         *("_thnn_fused_lstm_cell", "_thnn_fused_gru_cell"),
     )
 )
-"""Operators without sums that torch does not tag as pointwise."""
+"""Operators that add nothing up, although torch does not tag them as pointwise."""
 COMPOSITE = frozenset(("gelu", "silu", "mish", "softplus", "log_sigmoid_forward", "remainder", "fmod", "erfc"))
-"""Pointwise functions that subtract numbers as large as their argument. These numbers are rounded too."""
+"""Pointwise operators that subtract numbers as large as their argument on the way to the result.
+These numbers are rounded, too.
+"""
 _TREE = 128
-"""Number of terms that a sum of floats adds one after another. Longer sums add such partial sums as a tree.
-
-This is called pairwise summation.
+"""How many floats a sum of torch adds one after another. A longer sum adds up the sums of such
+stretches as a tree (pairwise summation).
 """
 _DRAWN_NAMES = """
     rand randn rand_like randn_like randint randint_like randperm normal normal_ uniform_ bernoulli bernoulli_
     exponential_ multinomial
 """
 DRAWN = frozenset(_DRAWN_NAMES.split())
-"""Operators that draw random numbers. The drawn numbers have no rounding error."""
+"""Operators that draw random numbers. Such numbers have no rounding error."""
 
 
 def is_drawn(name: str) -> bool:
-    """Returns whether an operator draws random numbers."""
+    """Returns whether the operator `name` draws random numbers. A name has neither namespace nor
+    overload: "sum", not "aten::sum.dim_IntList".
+    """
     return name in DRAWN or name.startswith("native_dropout")
 
 
@@ -79,9 +80,10 @@ def _reduced(args: tuple[Any, ...]) -> int:
 
 
 def in_a_row(name: str, count: int) -> int:
-    """Returns the length of the longest chain of additions in this operator's sums of `count` terms.
+    """Returns how many additions of a sum follow each other at most, if the operator `name` adds up
+    `count` terms.
 
-    Reductions add long sums as a tree, so their chains are shorter than `count`.
+    Reductions such as "sum" add long sums as a tree, so theirs are fewer than `count`.
     """
     return count if _TERMS.get(name) is not _reduced or count <= _TREE else _TREE + math.ceil(math.log2(count / _TREE))
 
@@ -105,7 +107,9 @@ def _keys(args: tuple[Any, ...]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Recurrent:
-    """The positions of arguments of an operator that runs whole recurrent layers."""
+    """Counts the terms in the sums of an operator that runs whole recurrent layers. The fields are
+    positions among its arguments.
+    """
 
     weights: slice  # the weights, or the list of them
     batch_first: int
@@ -113,15 +117,18 @@ class _Recurrent:
     bidirectional: int | None = None  # None: it runs one direction
 
     def forward(self, args: tuple[Any, ...]) -> int:
-        """Returns the larger number of terms: of a gate, which sums over inputs and hidden values, or of a cell, which
-        has one term for each step.
+        """Returns the largest number of terms that are added up in a forward pass.
+
+        A gate adds up its inputs and hidden values. A cell adds up one term for each step.
         """
         steps = len(args[self.batch_sizes]) or _size(args[0], int(args[self.batch_first]))
         return max(steps, *(_size(one, 1) + _size(next_, 1) for one, next_ in pairwise(self._matrices(args))))
 
     def backward(self, args: tuple[Any, ...]) -> int:
-        """Returns the larger number of terms: of a weight's gradient, which has one for each step and sequence, or of
-        an input's gradient, which has one for each gate.
+        """Returns the largest number of terms that are added up in a backward pass.
+
+        The gradient of a weight adds up one term for each step and sequence. The gradient of an
+        input adds up one for each gate.
         """
         directions = 2 if self.bidirectional is not None and args[self.bidirectional] else 1
         rows = int(args[0].numel()) // _last(args)
@@ -170,21 +177,26 @@ _TERMS: dict[str, Callable[[tuple[Any, ...]], int]] = {
     "_cudnn_rnn_backward": _Recurrent(slice(1, 2), batch_first=14, batch_sizes=18, bidirectional=17).backward,
     "_thnn_fused_lstm_cell_backward_impl": lambda args: _size(args[2], 0),
 }
-"""For each operator: a function of its arguments. It returns how many terms are summed for an element of the result."""
+"""For each operator, a function that takes its arguments and returns how many terms it adds up for
+an element of its result.
+"""
 PRODUCTS = frozenset(("mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "convolution", "convolution_backward"))
-"""Operators that sum products."""
+"""Operators that add up products."""
 _FAMILIES: tuple[tuple[str, Callable[[tuple[Any, ...]], int]], ...] = (
     ("attention", _keys),
     ("norm", _per_channel),
     ("loss", _all_of(0)),
 )
-"""Pairs (text, function). The function counts terms, as in `_TERMS`, for operators whose names contain the text."""
+"""Pairs `(text, function)`. Where the name of an operator contains the text, the function counts
+its terms, as in `_TERMS`.
+"""
 
 
 def terms_of(name: str, args: tuple[Any, ...]) -> int:
-    """Returns the largest number of terms that this operator sums for an element of its result.
+    """Returns how many terms the operator `name` adds up, at most, for an element of its result.
 
-    For an unknown operator, returns the largest last dimension of the operator's arguments.
+    The operator is called with `args`. For an operator that is not known, returns the size of the
+    largest last dimension among the tensors in `args`.
     """
     count = _counter_of(name)
     try:
@@ -200,34 +212,39 @@ def _counter_of(name: str) -> Callable[[tuple[Any, ...]], int] | None:
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:
-    """Returns the tensors in a value: the value itself if it is a tensor, or its items if it is a list or a tuple.
-
-    Does not return tensors in nested lists.
+    """Returns `value` in a list if it is a tensor, or the tensors among its items if it is a list
+    or a tuple. Tensors in nested lists are not returned.
     """
     several = value if isinstance(value, tuple | list) else (value,)
     return [each for each in several if isinstance(each, torch.Tensor)]
 
 
 _NORMALIZES = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_native_batch_norm_legit")
-"""Operators that compute sums and write to running statistics only in training. Not all of their schemas show this."""
+"""Operators that add up, and write to running statistics, only in training. Not all of their
+schemas say that they write.
+"""
 _STATISTICS, _TRAINING = slice(3, 5), 5  # the places of these arguments
 
 
 def sums_of(name: str, args: tuple[Any, ...]) -> int:
-    """Returns how many terms this operator sums for an element of its result; 0 if the operator has no sums."""
+    """Returns how many terms the operator `name` adds up, at most, for an element of its result, if
+    it is called with `args`. Returns 0 if it adds nothing up.
+    """
     return terms_of(name, args) if adds_up(name) and not is_drawn(name) and not _only_applies(name, args) else 0
 
 
 def _only_applies(name: str, args: tuple[Any, ...]) -> bool:
-    """Returns whether an operator is a normalization that only applies given statistics. It then has no sums."""
+    """Returns whether an operator normalizes by statistics that it is given. Then it adds nothing up."""
     return name in _NORMALIZES and len(args) > _TRAINING and not args[_TRAINING]
 
 
 @lru_cache(1024)
 def adds_up(name: str) -> bool:
-    """Returns whether an operator may compute sums. The order of additions in a sum may vary.
+    """Returns whether the operator `name` may add up terms, so that the order of additions matters
+    to its result.
 
-    Pointwise and exact operators have no sums.
+    Pointwise operators and those that do not round never do. An operator that is not torch's own
+    may.
     """
     if name in EXACT or name in ROUNDED:
         return False
@@ -246,9 +263,9 @@ class Facts:
         func: The operator.
         name: The name without namespace and overload, such as "sum" for "aten::sum.dim_IntList".
         is_view: Whether the result shares memory with an argument.
-        is_unset: Whether the result has no values yet.
+        is_unset: Whether the result has no values yet, as that of "empty".
         is_pointwise: Whether each element of the result depends on one element of each argument.
-        written: (position, name) of each argument to which the operator writes.
+        written: `(position, name)` of each argument to which the operator writes.
     """
 
     func: Any
@@ -260,7 +277,9 @@ class Facts:
 
 
 def facts_of(func: Any) -> Facts:
-    """Returns the properties of an operator from its schema. `func` is a `torch._ops.OpOverload`."""
+    """Returns the properties of an operator, read from its schema. `func` is a
+    `torch._ops.OpOverload`.
+    """
     return _known.get(id(func)) or _facts_of(func)
 
 
@@ -281,7 +300,9 @@ def _is_written(argument: Any) -> bool:
 
 
 def written_by(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-    """Returns the argument tensors to which an operator writes, including tensors in lists."""
+    """Returns the tensors to which the operator `func` writes if it is called with `args` and
+    `kwargs`, including tensors in lists.
+    """
     facts = facts_of(func)
     if facts.name in _NORMALIZES:
         given = [] if _only_applies(facts.name, args) else list(args[_STATISTICS])
@@ -293,14 +314,15 @@ def written_by(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> l
 
 
 def is_plain(given: torch.Tensor) -> bool:
-    """Returns whether a tensor is an ordinary tensor, with its elements in memory.
-
-    Fake, meta, nested, sparse and quantized tensors are not ordinary.
+    """Returns whether `given` is an ordinary tensor, with its elements in memory. Fake, meta,
+    nested, sparse and quantized tensors are not.
     """
     usual = type(given) in (torch.Tensor, torch.nn.Parameter)
     return usual and given.layout == torch.strided and not (given.is_nested or given.is_meta or given.is_quantized)
 
 
 def real_parts(given: torch.Tensor) -> torch.Tensor:
-    """Returns a complex tensor as a view of its real and imaginary parts. Returns any other tensor unchanged."""
+    """Returns a complex tensor as a view with one dimension more, for the real and the imaginary
+    part. Returns any other tensor as it is.
+    """
     return torch.view_as_real(given.resolve_conj()) if given.is_complex() else given

@@ -1,4 +1,4 @@
-"""Compares the tensors of two runs. Finds the first tensor that differs by more than rounding errors."""
+"""Compares the tensors of two runs, and finds the first that differs by more than rounding explains."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ from unstall.rounding.matching import matched
 from unstall.rounding.samples import Ran, Seen
 
 RUNS = 8
-"""Number of runs with random errors. It is even, because Student's distribution then has a closed form."""
+"""The number of runs with random errors. Student's distribution has a closed form for even numbers
+only.
+"""
 CONFIDENCE = 0.999
-"""If two runs differ only by rounding, the probability that no tensor is reported as different."""
+"""The probability that no tensor is reported as different, if two runs differ only by rounding."""
 _FACTOR_FITS = 0.02  # of a difference, what may be left of it once it is explained by a factor
 _ALWAYS = ("result", "value", "weight")  # ends that each run has, whatever it is given
 _OF_SUMS = UNIT[torch.float64]  # sums of all elements are added up in this type
 _SUM_ERRORS = 32.0
-"""Largest difference of two sums of the same elements on two devices that counts as rounding.
+"""The largest difference between two sums of the same elements, made on two devices, that counts as
+rounding.
 
-The unit is a float64 roundoff of the root sum of squares of the elements. The value is sqrt(n / 9) for n = 9,216 terms
-that are added one after another.
+The unit is a float64 roundoff of the root of the sum of the squared elements. The value is sqrt(n /
+9), for n = 9,216 terms that are added one after another.
 """
 _BIN = 16.0  # elements whose sizes are within this factor are judged together
 
@@ -34,21 +37,22 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The comparison of a tensor in two runs.
+    """One tensor of a run, compared with the same tensor of another run.
 
-    The comparison covers some elements of the tensor, and the sum of all elements of the tensor. The compared elements
-    are grouped by magnitude. The attributes describe either one group or the sum: whichever has the largest difference
-    relative to rounding. For a group, `difference`, `rounding` and `size` are root mean squares.
+    Two things are compared: the stored elements of the tensor, in groups of similar size, and the
+    sum of all its elements. The figures are those of one group, or of the sum: the one whose
+    difference is largest compared with rounding. For a group, `difference`, `rounding` and `size`
+    are root mean squares.
 
     Attributes:
         before: The tensor in the first run; None if this run has no such tensor.
         after: The tensor in the second run; None if this run has no such tensor.
-        difference: The difference of the elements in the group. inf if the tensors cannot be compared, or if elements
-            are finite in only one run.
-        rounding: The typical difference that rounding causes, as measured by runs with random errors.
-        size: The magnitude of the elements in the first run.
-        count: Number of elements in the group; 0 if the attributes describe the sum.
-        typical: (difference, rounding, size), as root mean squares over all compared elements.
+        difference: How much the two runs differ; inf if they cannot be compared, or if elements are
+            finite in only one run.
+        rounding: How much rounding makes two runs differ, as runs with random errors tell.
+        size: How large the elements are in the first run.
+        count: Number of elements in the group; 0 if the figures are those of the sum.
+        typical: `(difference, rounding, size)` over all stored elements, as root mean squares.
     """
 
     before: Seen | None
@@ -61,14 +65,16 @@ class Pair:
 
     @property
     def seen(self) -> Seen:
-        """The tensor in the first run. If the first run has no such tensor, the tensor in the second run."""
+        """The tensor in the first run, or in the second run if the first has no such tensor."""
         found = self.before or self.after
         assert found is not None
         return found
 
     @property
     def is_end(self) -> bool:
-        """Whether the tensor is a result, a gradient, or an argument after the run."""
+        """Whether the tensor is what a run hands out (a result, a gradient, or an argument after
+        the run), not an argument before the run or the result of an operator.
+        """
         return self.seen.kind not in ("given", "operator")
 
     @property
@@ -79,16 +85,17 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The comparison of two runs.
+    """Two runs, compared tensor by tensor.
 
     Attributes:
-        pairs: The tensors of both runs, in the order of the first run. Includes results that only one run has.
-        first: The first pair that differs by more than rounding. None if all results agree. In that case, operators may
-            still differ, because different operators may compute the same results.
-        last: The last pair that agrees, right before `first`; None if there is none.
-        added: Operators that only the second run calls between `last` and `first`.
-        limit: The largest `share` (difference divided by rounding) of a pair that differs by rounding only.
-        equal: Whether all pairs are equal bit for bit, and both runs call the same operators.
+        pairs: The tensors of both runs, in the order of the first run. Results that only one run
+            has are included.
+        first: The first pair that differs by more than rounding. None if all results agree, even if
+            some operators differ: different operators may compute the same results.
+        last: The pair just before `first`; None if there is none.
+        added: Results of the operators that only the second run calls between `last` and `first`.
+        limit: The largest `share` of a pair that rounding explains.
+        equal: Whether both runs call the same operators, and all pairs are equal bit for bit.
     """
 
     pairs: tuple[Pair, ...]
@@ -100,24 +107,27 @@ class Compared:
 
     @property
     def other_bits(self) -> Pair | None:
-        """The first pair whose bits differ."""
+        """The first pair that is not equal bit for bit; None if there is none."""
         return next((pair for pair in self.pairs if pair.difference > 0), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """How far rounding moves the tensors of a run, as root mean squares over runs with random errors.
+    """How far rounding moves the tensors of a run, as root mean squares over runs with random
+    errors.
 
-    An end is an output tensor of a run: a result, a gradient, or an argument after the run.
+    The errors of a tensor are an array: one error for each stored element, then the error of the
+    sum of all elements. An error is nan if it is finite in no run. An *end* is what a run hands
+    out: a result, a gradient, or an argument after the run.
 
     Attributes:
-        operators: For each operator, the errors of its stored elements and of the sum of all elements. An error is nan
-            if no run has a finite value of this error. `operators` is None if a run with random errors calls other
-            operators than the run without errors. In that case, only ends can be judged.
-        ends: For each end, the errors of its stored elements and of the sum of all elements; None if no run with errors
-            has the end in the shape that the end has without errors.
-        vary: Whether a run with random errors has other ends than the run without errors. If so, only ends that all
-            runs have can be judged.
+        operators: The errors of each operator's result, in order; None in place of a result that no
+            other run has in this shape. All of it is None if a run with random errors called other
+            operators: then only ends can be judged.
+        ends: The errors of each end, by its kind and name; None if no run with random errors has
+            the end in this shape.
+        vary: Whether a run with random errors has other ends than the run without. If so, only ends
+            that all runs have can be judged.
     """
 
     operators: tuple[Floats | None, ...] | None
@@ -126,7 +136,9 @@ class Errors:
 
     @staticmethod
     def of(before: Ran, noisy: Sequence[Ran]) -> Errors:
-        """Returns the errors of the run `before`. `noisy` are repetitions of this run with random errors."""
+        """Returns the errors of the run `before`. `noisy` are repetitions of this run with random
+        errors.
+        """
         keys = [seen.key for seen in before.operators]
         follows = all([seen.key for seen in ran.operators] == keys for ran in noisy)
         operators = (
@@ -141,14 +153,17 @@ class Errors:
 
 
 class Judge:
-    """Compares runs with a first run.
+    """Compares runs with a first run, and tells what rounding explains.
 
     Args:
         before: The first run.
-        errors: The errors of the first run, or repetitions of the first run with random errors.
-        among: 0 if `before` has all tensors. If `before` has only the tensors that differ, `among` is the number of all
-            tensors. If `alone` is True, `among` counts all elements instead of all tensors.
-        alone: Whether each element is judged separately. If so, an element without finite errors counts as exact.
+        errors: How far rounding moves the tensors of `before`, or repetitions of `before` with
+            random errors.
+        among: How many tensors were looked at for differences, if `before` has only those that
+            differ. The more there are, the more likely one of them differs by chance. If `alone` is
+            True, the number of elements instead. 0 if `before` has all tensors.
+        alone: Whether each element is judged by itself, not in a group of elements of similar size.
+            An element without finite errors then counts as exact.
     """
 
     def __init__(self, before: Ran, errors: Errors | Sequence[Ran], *, among: int = 0, alone: bool = False) -> None:
@@ -159,13 +174,13 @@ class Judge:
 
     @property
     def changes_arguments(self) -> bool:
-        """Whether the function changes one of its arguments."""
+        """Whether the first run changed one of its arguments."""
         given, ends = self.before.given, self.before.ends
         after = ((seen, ends["after", name]) for name, seen in given.items() if ("after", name) in ends)
         return any(not np.array_equal(one.values, other.values, equal_nan=True) for one, other in after)
 
     def compare(self, after: Ran) -> Compared:
-        """Compares a run with the first run."""
+        """Compares the run `after` with the first run."""
         ends = list(self._ends(after))
         places = list(self._matched(after.operators)) if self.errors.operators is not None else []
         inside = [self._pair(one, after.operators[other]) for one, other in places]
@@ -188,9 +203,11 @@ class Judge:
         )
 
     def _all_are_matched(self, matched: int, after: Ran) -> bool:
-        """Returns whether the operators of the two runs correspond one to one, with none left over in either run.
+        """Returns whether the operators of the two runs belong together one to one, with none left
+        over.
 
-        If a recording is incomplete, operators that were not recorded are ignored.
+        `matched` is the number of pairs. If a run was not recorded to its end, operators after that
+        end do not count.
         """
         counts = len(self.before.operators), len(after.operators)
         both_are_whole = self.before.complete and after.complete
@@ -226,10 +243,11 @@ class Judge:
 
 
 def _errors(seen: Seen, noisy: Sequence[Seen]) -> Floats | None:
-    """Returns the root mean square error, over runs with random errors, of each stored element and of the sum.
+    """Returns the errors of one tensor: for each stored element and then for the sum of all
+    elements, the root mean square over the runs `noisy`.
 
-    The sum is over all elements. An error is nan if no run has a finite value of this error. Returns None if no run has
-    this tensor in the same shape.
+    An error is nan if it is finite in no run. Returns None if no run has the tensor in the shape of
+    `seen`.
     """
     alike = [_figures(each) for each in noisy if each.shape == seen.shape]
     if not alike:
@@ -289,10 +307,10 @@ def _pair(before: Seen, after: Seen, errors: Floats | None, *, alone: bool = Fal
 
 
 def _parts(sizes: Floats, judged: NDArray[np.bool_]) -> Iterator[NDArray[np.int64]]:
-    """Yields arrays of positions. The elements at the positions of one array are judged together.
+    """Yields arrays of positions. What stands at the positions of one array is judged together.
 
-    There is one array for each group of elements of similar size, and one array for the sum. The array for the sum
-    contains only the last position.
+    There is one array for each group of elements of similar size, and one for the sum of all
+    elements, which stands at the last position.
     """
     if judged[:-1].any():
         least = max(float(np.max(sizes[:-1][judged[:-1]])) * _BIN**-20, 1e-300)
@@ -305,10 +323,11 @@ def _parts(sizes: Floats, judged: NDArray[np.bool_]) -> Iterator[NDArray[np.int6
 
 
 def factor_of(found: Compared) -> float | None:
-    """Returns the factor by which the second run multiplies the first tensor that differs; None if there is no factor.
+    """Returns the factor by which the first tensor that differs is larger in the second run than in
+    the first; None if it is not simply multiplied.
 
-    If this tensor has no factor, looks for a factor between the last tensor that agrees and the results of those
-    operators that only the second run calls.
+    If it is not, the same question is asked of the operators that only the second run calls: by
+    which factor one of their results is larger than the last tensor that agrees.
     """
     if found.first is None or found.first.before is None or found.first.after is None:
         return None
@@ -342,9 +361,11 @@ def _rms(values: Floats) -> float:
 
 
 def student(probability: float, freedom: int) -> float:
-    """Returns the value x for which |t| > x has the given probability. t has Student's distribution.
+    """Returns the value x for which |t| exceeds x with the given probability, if t has Student's
+    distribution.
 
-    `freedom` is the number of degrees of freedom, and must be even. Source: Abramowitz and Stegun, 26.7.4.
+    `freedom` is the number of degrees of freedom, and must be even. Source: Abramowitz and Stegun,
+    26.7.4.
     """
 
     def beyond(value: float) -> float:

@@ -1,4 +1,4 @@
-"""Finds which operators of two runs correspond to each other."""
+"""Finds which operators of two runs belong together."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ _LARGEST = 1 << 22  # of a search: operators of one run times those of the other
 
 
 def matched(before: Sequence[Seen], after: Sequence[Seen], agree: Agree) -> Iterator[tuple[int, int]]:
-    """Yields (index in `before`, index in `after`) for each pair of corresponding operators, in order.
+    """Yields `(index in before, index in after)` for each pair of operators that belong together,
+    in order.
 
-    If the runs call different operators at some point, two operators correspond only if their results agree. For
-    example, runs on the CPU and on a GPU call different operators for attention. Also, the operator for a product alone
-    differs from the operator for a product with a sum.
+    Operators belong together if they have the same name, shape and source line; the line may have
+    moved. Where the runs call different operators, two of them belong together only if their
+    results agree. For example, attention is another operator on the CPU than on a GPU.
 
     Args:
-        before: The operators of the first run.
-        after: The operators of the second run.
-        agree: A function that takes an index in `before` and an index in `after`, and returns whether the results of
-            these two operators agree.
+        before: The results of the operators of the first run.
+        after: The results of the operators of the second run.
+        agree: A function that takes an index in `before` and one in `after`, and returns whether
+            the two results agree.
     """
     keys = [(_with_lines(before), _with_lines(after)), ([one.key for one in before], [one.key for one in after])]
     yield from _aligned(before, after, range(len(before)), range(len(after)), keys, agree)
 
 
 def _with_lines(operators: Sequence[Seen]) -> list[tuple[object, ...]]:
-    """Returns, for each operator, a tuple of the operator's key, the text of its source line, and a counter.
+    """Returns, for each operator, a tuple that is the same for the same operator of another run:
+    its key, the text of its source line, and a counter.
 
-    The counter numbers the operators with the same key and the same text. The text is used instead of the line number,
-    because the line may have moved.
+    The counter numbers the operators with the same key and text. The number of the line is not
+    used, because the line may have moved.
     """
     counts: Counter[tuple[object, ...]] = Counter()
     found = []

@@ -52,9 +52,8 @@ _MAKES_FLOATS = ("rand", "randn", "normal")  # of the default type, unless a typ
 
 
 class Noise:
-    """Calls operators and adds random errors to their results. The errors are as large as rounding errors.
-
-    `seed` determines the errors.
+    """Calls operators, and adds random errors to their results that are as large as rounding
+    errors. `seed` determines the errors.
     """
 
     def __init__(self, seed: int) -> None:
@@ -62,7 +61,7 @@ class Noise:
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Calls an operator, and returns its result with random errors."""
+        """Calls the operator `func`, and returns its result with random errors."""
         facts = facts_of(func)
         name = facts.name
         if name in EXACT or name in DRAWN or facts.is_view or (name == "_to_copy" and _is_exact_copy(args[0], kwargs)):
@@ -92,9 +91,11 @@ class Noise:
     def _of_halves(
         self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], of_inputs: float, of_sums: float
     ) -> Any:
-        """Calls an operator that multiplies float16 or bfloat16 tensors. Adds random errors for the operator's sums.
+        """Calls an operator that multiplies float16 or bfloat16 tensors, and returns its result
+        with random errors.
 
-        The sums are computed in float32.
+        Such an operator adds up in float32. So it is called again in float32, and the errors of its
+        sums have the size that they have in that type.
         """
         outputs = func(*args, **kwargs)
         wide, named = tree_map_only(
@@ -114,12 +115,12 @@ class Noise:
         return self._with_errors(given, UNIT[given.dtype] * roundings)
 
     def _of_outputs(self, outputs: Any, roundings: float, of_sums: float) -> Any:
-        """Adds random errors to results.
+        """Adds random errors to the results of an operator.
 
         Args:
             outputs: The results.
-            roundings: Size of the errors of the results, in roundings of the results' type.
-            of_sums: Size of the errors of the sums, in roundings of the type in which the sums are computed.
+            roundings: Size of the errors, in roundings of the results' type.
+            of_sums: Size of further errors, in roundings of the type in which the operator adds up.
         """
 
         def with_errors(each: torch.Tensor) -> torch.Tensor:
@@ -162,9 +163,10 @@ def _range(dtype: torch.dtype) -> tuple[float, float]:
 
 
 def drawn_in_float32(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Calls an operator of a function that runs in float64.
+    """Calls an operator of a function that runs in float64, and returns its result.
 
-    If the operator draws random numbers, it draws them in float32.
+    If the operator draws random numbers, it draws them in float32, so that the function gets the
+    same numbers as in float32.
     """
     facts = facts_of(func)
     if facts.name not in DRAWN:

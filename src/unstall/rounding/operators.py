@@ -1,4 +1,6 @@
-"""Observes the operators that a function calls, in the forward and backward pass, in the order in which they run."""
+"""Observes the operators that a function calls, in the forward and the backward pass, in the order
+in which they run.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,17 @@ _NO_NODE = 1 << 63  # from here on, a node has no number
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The source line that called an operator.
-
-    It is the innermost line outside frameworks, such as torch, and outside unstall.
+    """The source line that called an operator: the innermost line that is neither in a framework,
+    such as torch, nor in unstall.
 
     Attributes:
-        file: The file of the line.
-        line: The number of the line.
-        function: The function with the line.
-        backward: Whether the operator was called in the backward pass of the line.
-        text: The text of the line, if it was stored with a recorded run; the file may have changed since then. If None,
-            the text is read from the file.
+        file: The path of the file.
+        line: The line number.
+        function: The function that contains the line.
+        backward: Whether the operator ran in the backward pass. The line is then that of the
+            forward operator.
+        text: The text of the line as it was stored with a recorded run; the file may have changed
+            since. If None, the text is read from the file.
     """
 
     file: str
@@ -48,17 +50,23 @@ class Place:
 
 NOWHERE = Place("", 0, "")
 Hook: TypeAlias = Callable[[Any, tuple[Any, ...], Place, Any], None]
-"""A function that is called with an operator, its arguments, its place and its result."""
+"""A function that is called with an operator, its positional arguments, its place in the source and
+its result.
+"""
 Call: TypeAlias = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Any]
-"""A function that calls an operator with its arguments, and returns the result."""
+"""A function that is given an operator, its positional and its keyword arguments. It calls the
+operator and returns the result.
+"""
 
 
 class Operators(TorchDispatchMode):
-    """A dispatch mode that calls each operator by `call`, and then passes the result to `hook`. The mode is reentrant.
+    """A dispatch mode that calls each operator through `call`, and then `hook` with the result. It
+    may be entered again while it is active.
 
-    An operator of a backward pass has the place of the forward operator whose gradient it computes. If a backward
-    function is written in Python, each operator that this function calls has the place of the call. For an operator of
-    a backward pass, `hook` is called on the autograd thread that calls the operator.
+    An operator of a backward pass has the place of the forward operator whose gradient it computes.
+    If a backward function is written in Python, the operators that it calls have the places of
+    these calls. `hook` is called on the thread that called the operator; in a backward pass, that
+    is a thread of autograd.
     """
 
     supports_higher_order_operators = True  # they are called as they are
@@ -98,7 +106,9 @@ class Operators(TorchDispatchMode):
 
 
 class _Line:
-    """One source line as two places. One place is for forward operators, the other place is for backward operators."""
+    """One source line as two places: for operators of the forward pass, and for operators of the
+    backward pass.
+    """
 
     __slots__ = ("backward", "code", "forward")
 
@@ -134,7 +144,7 @@ class _Lines:
 
 
 def as_it_is(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Calls an operator without any change."""
+    """Calls an operator without any change, and returns its result."""
     return func(*args, **kwargs)
 
 

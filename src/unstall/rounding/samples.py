@@ -1,12 +1,13 @@
 """Samples of the tensors of a run: some elements of each tensor, and a sum of all its elements.
 
-Few elements are stored for the result of an operator. More elements are stored for the results, gradients and arguments
-of the run.
+Few elements are stored of an operator's result; more of the results, gradients and arguments of the
+run.
 
-The sum adds or subtracts each element, at random. So the errors of all elements add up to their root sum of squares,
-like independent errors, even if all errors have the same sign (N. Alon, Y. Matias, M. Szegedy, "The space complexity of
-approximating the frequency moments", STOC 1996). The sum shows differences in few elements of a large tensor, even if
-these elements are not stored.
+Each element of the sum has a random sign. So errors of the elements do not cancel and do not pile
+up: the sum's error is about the root of the sum of their squares, like that of independent errors,
+even if all errors have one sign (N. Alon, Y. Matias, M. Szegedy, "The space complexity of
+approximating the frequency moments", STOC 1996). So the sum shows a difference in a few elements of
+a large tensor, even if these elements are not stored.
 """
 
 from __future__ import annotations
@@ -33,30 +34,35 @@ SAMPLES, ENDS = 64, 1 << 16
 The first number is for the result of an operator. The second number is for a result, gradient or argument of the run.
 """
 PIECE = 1 << 22
-"""Number of elements that are summed in one chunk, to limit the memory use."""
+"""The largest number of elements that are added up at once, which limits the memory that this takes."""
 _SMALL = 4096  # up to that many elements, all are copied to the host, and added up there
 _PENDING = 1024  # tensors whose elements stay on their devices until they are copied to the host at once
 _OUTPUT = 1 << 18  # numbers that kernels write to one tensor
 SUMMED = (*UNIT, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-"""The types of tensors whose elements are stored."""
+"""The types of tensors of which samples are stored."""
 
 Floats = NDArray[np.float64]
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):
-    """A sample of one tensor of a run.
+    """The sample of one tensor of a run.
 
     Attributes:
-        kind: "given" (an input, a parameter or a buffer before the run), "operator", "result", "gradient", or "after"
-            (an input, a parameter or a buffer after the run). In a recorded program, also "value" (a value that the
-            program read) or "weight" (a weight that the program wrote).
-        name: The name of the input, parameter or operator ("weight", "mm"), or the number of the result.
-        place: The line that called the operator.
-        shape: The shape. A complex tensor has one dimension more, for the real and the imaginary part.
+        kind: What the tensor is. "given": an input, parameter or buffer before the run. "after":
+            one after the run. "operator": a result of an operator. "result" and "gradient": those
+            of the run. In a recorded program also "value": a value that the program read, and
+            "weight": a weight that it wrote.
+        name: The name of the input, parameter or operator, such as "weight" or "mm"; or the number
+            of the run's result.
+        place: The source line that called the operator.
+        shape: The shape. A complex tensor has one dimension more, for the real and the imaginary
+            part.
         dtype: The type.
-        values: The stored elements, as float64. Their positions depend only on the shape.
-        total: The sum of all elements with random signs. The sign of an element depends only on its position.
-        terms: How many terms each element of an operator's result sums up; 0 if the operator has no sums.
+        values: The stored elements, as float64. Which elements are stored depends only on the
+            shape.
+        total: The sum of all elements, each with a random sign. The sign of an element depends only
+            on its position.
+        terms: How many terms the operator adds up for each element; 0 if it adds nothing up.
     """
 
     kind: str
@@ -70,27 +76,28 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """A key that is equal for the same tensor of two runs. It has no line number, because lines may have moved."""
+        """A key that is equal for the same tensor of another run. The line number is not part of
+        it, because the line may have moved.
+        """
         return self.kind, self.name, self.place.backward, self.shape
 
     @property
     def loose_key(self) -> tuple[object, ...]:
-        """`key` without the name, because an operator may have another name in another run.
-
-        For example, attention on the CPU and attention on a GPU are different operators.
+        """`key` without the name: the operator may have another name in another run. Attention, for
+        example, is another operator on the CPU than on a GPU.
         """
         return self.kind, self.place.backward, self.shape
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """Samples of all tensors of a run.
+    """The samples of all tensors of a run.
 
     Attributes:
         given: The arguments before the run, by name.
-        operators: The results of operators, in order.
-        ends: The output tensors of the run, by (kind, name): results, gradients, and arguments after the run. In a
-            recorded program: values that the program read, and weights that it wrote.
+        operators: The results of operators, in the order of the calls.
+        ends: What the run hands out, by kind and name: results, gradients, and arguments after the
+            run. In a recorded program: values that it read, and weights that it wrote.
         complete: Whether the run was recorded to its end.
     """
 
@@ -104,13 +111,14 @@ class Ran:
 
 
 class _Pending(msgspec.Struct, frozen=True, gc=False):
-    """A tensor whose elements are still on its device.
+    """The sample of a tensor while it is still on the tensor's device.
+
+    The attributes `kind` to `terms` are those of `Seen`.
 
     Attributes:
-        place: The line that called the operator.
-        most: Largest number of elements to store.
-        numbers: A flat tensor. From index `start` on, it has `kept` elements of the sampled tensor. If the sampled
-            tensor has more than `kept` elements, partial sums over all its elements follow.
+        most: The largest number of elements to store.
+        numbers: A flat tensor. From index `start` on, it has `kept` elements of the sampled tensor,
+            and then `sums` partial sums of all its elements.
         sums: Number of partial sums; 0 if `numbers` has all elements of the sampled tensor.
     """
 
@@ -129,11 +137,11 @@ class _Pending(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class _Output:
-    """A tensor to which the kernels of one stream write one after the other.
+    """A tensor on a GPU that the kernels of one stream fill one after the other.
 
     Attributes:
-        numbers: The flat tensor, on a GPU.
-        used: The number of elements that are written.
+        numbers: The flat tensor.
+        used: How many of its elements are filled.
     """
 
     numbers: torch.Tensor
@@ -141,11 +149,12 @@ class _Output:
 
 
 class Kept:
-    """Stores samples of tensors.
+    """Takes samples of tensors. They stay on the tensors' devices until there are many, or until
+    `flush`.
 
     Args:
-        full: A function that is called with samples each time that their elements have been copied to the host. The
-            samples are in order. If None, the samples are collected for `seen`.
+        full: A function that is called with samples, in order, each time they have been copied to
+            the host. If None, `seen` returns them.
     """
 
     def __init__(self, full: Callable[[list[Seen]], None] | None = None) -> None:
@@ -156,10 +165,13 @@ class Kept:
         self._outputs: dict[tuple[int, int], _Output] = {}  # by the index of the device and the stream
 
     def __len__(self) -> int:
-        """The number of samples."""
+        """The number of samples that have been taken."""
         return self._count
 
     def of_operator(self, func: Any, args: tuple[Any, ...], place: Place, result: Any) -> None:
+        """Takes samples of the floating-point tensors in `result`. The operator `func` at `place`
+        returned it for `args`.
+        """
         facts = facts_of(func)
         if facts.is_view or facts.is_unset:
             return
@@ -170,15 +182,20 @@ class Kept:
             self.keep_all("operator", facts.name, place, floats, SAMPLES, sums_of(facts.name, args))
 
     def keep(self, kind: str, name: str, place: Place, tensor: torch.Tensor, most: int) -> None:
+        """Takes a sample of at most `most` elements of `tensor`, unless `is_kept` is false for it.
+        The other arguments are attributes of `Seen`.
+        """
         if is_kept(tensor):
             self.keep_all(kind, name, place, (tensor,), most)
 
     def keep_all(
         self, kind: str, name: str, place: Place, tensors: Sequence[torch.Tensor], most: int, terms: int = 0
     ) -> None:
-        """Stores samples of tensors. `is_kept` must be true for each tensor.
+        """Takes a sample of each tensor, of at most `most` elements. `is_kept` must be true for
+        each of them.
 
-        `terms` is the number of terms in the operator's sums. It is stored with the first tensor only.
+        `kind`, `name`, `place` and `terms` are attributes of `Seen`. Only the sample of the first
+        tensor has `terms`.
         """
         reals = [real_parts(each.detach()) for each in tensors]
         small = [each for each in reals if each.numel() <= max(most, _SMALL)]
@@ -200,7 +217,9 @@ class Kept:
             self.flush()
 
     def _sampled(self, given: torch.Tensor, most: int) -> tuple[torch.Tensor, int, int, int]:
-        """Samples a tensor with more than `most` elements. Returns `numbers`, `start`, `kept`, `sums` of `_Pending`."""
+        """Takes a sample of a tensor with more than `most` elements. Returns `numbers`, `start`,
+        `kept` and `sums` of `_Pending`.
+        """
         places, signs = positions(given.numel(), given.device, most), _signs(given.device)
         kept = len(places)
         if given.is_cuda and (given.is_contiguous() or given.numel() <= PIECE):
@@ -217,9 +236,11 @@ class Kept:
         return torch.cat((given.take(places).double(), torch.stack(sums))), 0, kept, len(sums)
 
     def _room(self, device: torch.device, count: int) -> tuple[torch.Tensor, int]:
-        """Returns (flat float64 tensor, index). From this index on, `count` elements are free for the current stream.
+        """Returns `(tensor, index)`: a flat float64 tensor, in which `count` elements from `index`
+        on are free for the current stream.
 
-        The tensor was allocated on this stream: so earlier uses of its memory end before the stream writes to it.
+        The tensor was allocated on this stream. So whatever used its memory before ends before the
+        stream writes to it.
         """
         key = device.index, torch._C._cuda_getCurrentRawStream(device.index)
         output = self._outputs.get(key)
@@ -231,7 +252,9 @@ class Kept:
         return output.numbers, start
 
     def flush(self) -> None:
-        """Copies the elements of all tensors to the host."""
+        """Copies all samples that are still on a device to the host, and hands them to the function
+        `full`.
+        """
         pending, self._pending = self._pending, []
         made = {id(each.numbers): each.numbers for each in pending}
         on_host = dict(zip(made, _on_host(list(made.values())), strict=True))
@@ -253,15 +276,16 @@ class Kept:
         self._full(seen)
 
     def seen(self) -> list[Seen]:
+        """Returns all samples in order, if no function `full` was given."""
         self.flush()
         return self._seen
 
 
 def is_kept(tensor: torch.Tensor) -> bool:
-    """Returns whether a sample of a tensor can be stored.
+    """Returns whether a sample of the tensor can be taken: its type is one of `SUMMED`, and its
+    elements have values.
 
-    A sample can be stored if the type of the tensor is suitable and the tensor has values. During the capture of a CUDA
-    graph, operators on a GPU do not run, so a tensor on a GPU has no values.
+    A tensor on a GPU has no values while a CUDA graph is captured: operators do not run then.
     """
     if tensor.dtype not in SUMMED or not is_plain(tensor):
         return False
@@ -269,7 +293,9 @@ def is_kept(tensor: torch.Tensor) -> bool:
 
 
 def _joined(tensors: Sequence[torch.Tensor]) -> Iterator[tuple[torch.Tensor, int]]:
-    """Joins tensors into one flat copy for each device and type. Yields, for each tensor, (copy, start in the copy)."""
+    """Joins all tensors of the same device and type into one flat copy. Yields, for each tensor,
+    `(copy, start in the copy)`.
+    """
     groups: dict[Hashable, list[torch.Tensor]] = {}
     for each in tensors:
         groups.setdefault((each.device, each.dtype), []).append(each.reshape(-1))
@@ -282,7 +308,9 @@ def _joined(tensors: Sequence[torch.Tensor]) -> Iterator[tuple[torch.Tensor, int
 
 
 def _on_host(tensors: Sequence[torch.Tensor]) -> Iterator[Floats]:
-    """Yields the values of flat tensors. Makes one copy to the host for each device and type."""
+    """Yields the elements of each of the flat tensors. There is one copy to the host for each
+    device and type.
+    """
     for device in {each.device for each in tensors if each.is_cuda}:
         torch.cuda.synchronize(device)  # the tensors may have been made on several streams
     copies: dict[int, Floats] = {}
@@ -294,10 +322,11 @@ def _on_host(tensors: Sequence[torch.Tensor]) -> Iterator[Floats]:
 
 @lru_cache(256)
 def _kernel(dtype: torch.dtype, device: torch.device) -> Any:
-    """Returns the module `sampling_kernel`, or None if its kernel does not run for this type and device.
+    """Returns the module `sampling_kernel`, or None if its kernel does not run for this type and
+    device.
 
-    The kernel takes a third of the time of torch's own operators. It does not run on a virtual GPU, without Triton, or
-    without the C compiler that Triton calls.
+    The kernel takes a third of the time of torch's own operators. It does not run on a virtual GPU,
+    without Triton, or without the C compiler that Triton calls.
     """
     if nvidia_driver() is None:
         return None
@@ -313,7 +342,9 @@ def _kernel(dtype: torch.dtype, device: torch.device) -> Any:
 
 
 def _pieces(given: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
-    """Yields (index of the first sign, flat chunk) for each chunk of a tensor. A chunk has at most `PIECE` elements."""
+    """Yields `(index of the first sign, flat chunk)` for each chunk of a tensor. A chunk has at
+    most `PIECE` elements.
+    """
     if given.numel() <= PIECE:
         yield 0, given.reshape(-1)
         return
@@ -335,7 +366,9 @@ def _pieces(given: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
 
 @lru_cache(64)
 def _signs(device: torch.device) -> torch.Tensor:
-    """Returns the random signs, 1 or -1, for the elements of a chunk of `PIECE` elements."""
+    """Returns a random sign, 1 or -1, for each of `PIECE` elements, on the device. They are the
+    same in every run.
+    """
     return torch.from_numpy(_signs_on_host()).to(device)
 
 
@@ -351,7 +384,9 @@ def _signs_on_host() -> NDArray[np.int8]:
 
 @lru_cache(4096)
 def positions(count: int, device: torch.device, most: int) -> torch.Tensor:
-    """Returns at most `most` positions, which select the elements to store from a tensor with `count` elements."""
+    """Returns the positions of the elements to store of a tensor with `count` elements: at most
+    `most`, the same in every run.
+    """
     return torch.from_numpy(_places(count, most)).to(device)
 
 

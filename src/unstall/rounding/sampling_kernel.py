@@ -1,4 +1,6 @@
-"""A GPU kernel that copies some elements of a tensor, and sums all elements with signs. Needs Triton."""
+"""A GPU kernel that copies some elements of a tensor, and adds up all of them, each with a sign. It
+needs Triton.
+"""
 
 from __future__ import annotations
 
@@ -40,30 +42,32 @@ def _sample(given, signs, positions, out, first, count, kept, period: tl.constex
 
 @lru_cache(64)
 def _compiled(dtype: torch.dtype, index: int, period: int) -> Any:
-    """Returns the compiled kernel for a type and a device.
+    """Returns the kernel, compiled for a type and a device.
 
-    A launch of the compiled kernel takes half of the time that a launch of `_sample` takes.
+    To launch it takes half of the time that it takes to launch `_sample`.
     """
     types = dtype, torch.int8, torch.int64, torch.float64
     return _sample.warmup(*types, 0, _HUGE, 0, period=period, block=_BLOCK, grid=(1,))
 
 
 def partial_sums(count: int) -> int:
-    """Returns the number of partial sums that `sample` makes for a tensor with `count` elements."""
+    """Returns how many partial sums `sample` writes for a tensor with `count` elements."""
     return min(_PROGRAMS, -(-count // _BLOCK))
 
 
 def sample(given: torch.Tensor, positions: torch.Tensor, signs: torch.Tensor, out: torch.Tensor, first: int) -> None:
-    """Writes elements of a contiguous tensor to `out`, followed by partial sums.
+    """Launches the kernel, which writes some elements of a tensor to `out`, followed by partial
+    sums of all elements.
 
-    The partial sums add up to the sum of all elements.
+    Each element of the sums is multiplied by its sign. The partial sums have to be added up.
 
     Args:
-        given: The tensor, on a GPU, of a real type.
-        positions: Positions of the elements to write in the flat tensor, int64.
-        signs: The factors of the elements in the sums, int8. If `given` is longer than `signs`, the factors repeat.
-        out: A flat float64 tensor on the same GPU. It must have len(positions) + partial_sums(given.numel()) elements
-            from `first` on.
+        given: The contiguous tensor, on a GPU, of a real type.
+        positions: The positions in the flat tensor of the elements to write, as int64.
+        signs: The sign of each element in the sums, 1 or -1, as int8. If `given` has more elements,
+            the signs repeat.
+        out: A flat float64 tensor on the same GPU. It needs `len(positions) +
+            partial_sums(given.numel())` elements from `first` on.
         first: The index in `out` of the first element to write.
     """
     count, index = given.numel(), given.device.index
