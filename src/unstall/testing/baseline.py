@@ -1,6 +1,6 @@
-"""The baseline: a file with one line of counts for each test. People can review it, and git can merge it.
+"""The baseline: a file with one line of figures for each test. People can review it, and git can merge it.
 
-The lines are sorted by test. An example of the file:
+The lines are sorted by test. An example:
 
 # unstall baseline: virtual h200, torch 2.13.0+cpu
 launches=214 syncs=3 reserved=20MiB  tests/test_train.py::test_step[bf16]
@@ -29,7 +29,13 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of one test, in the form of the baseline file. An unknown figure is None."""
+    """The figures of one test, as the baseline file has them. A figure that is unknown is None.
+
+    Attributes:
+        launches: How many kernels, graphs, copies and memsets the test launched.
+        syncs: How often the CPU waited for the GPU.
+        reserved_mib: The peak of reserved device memory, in MiB, rounded up.
+    """
 
     launches: int | None
     syncs: int | None
@@ -45,8 +51,9 @@ class Figures:
         return " ".join(f"{name}={value}{unit}" for name, value, unit in known if value is not None)
 
     def changes(self, now: Figures) -> list[tuple[str, int]]:
-        """Compares these figures with newer ones. Returns each difference as (words, newer - older), such as ("syncs 3
-        -> 5", 2)."""
+        """Returns the figures that differ in `now`, which are newer, as `(words, newer - older)`:
+        for example `("syncs 3 -> 5", 2)`.
+        """
         found = []
         for name, unit in (("launches", ""), ("syncs", ""), ("reserved_mib", " MiB")):
             before, after = getattr(self, name), getattr(now, name)
@@ -56,7 +63,7 @@ class Figures:
         return found
 
     def lost(self, now: Figures) -> list[str]:
-        """Returns the names of the figures that are known in `self`, but unknown in `now`."""
+        """Returns the names of the figures that are known here but unknown in `now`."""
         return [
             name.removesuffix("_mib")
             for name in ("launches", "syncs", "reserved_mib")
@@ -64,7 +71,9 @@ class Figures:
         ]
 
     def updated(self, now: Figures) -> Figures:
-        """Returns the figures of `now`. If `now` lacks a figure, the result has the figure of `self`."""
+        """Returns the figures of `now`. A figure that is unknown there is taken from the older
+        figures (`self`).
+        """
         return Figures(
             self.launches if now.launches is None else now.launches,
             self.syncs if now.syncs is None else now.syncs,
@@ -74,13 +83,15 @@ class Figures:
 
 @dataclass(slots=True)
 class Baseline:
-    """The baseline file.
+    """The content of the baseline file, which has the figures of each test.
 
     Attributes:
         path: The path of the file.
-        fails: Whether a test fails if it exceeds its figures in the file. If so, the file is not written.
-        gpu: The GPU and the torch version that the figures belong to; "" if the file does not exist yet.
-        figures: The figures of each test, by the test's id.
+        fails: Whether a test fails if it exceeds its figures in the file. If True, the file is not
+            written.
+        gpu: The GPU and the torch version that the figures are of; "" if the file does not exist
+            yet.
+        figures: The figures of each test, by the test's id as `written` returns it.
     """
 
     path: Path
@@ -89,8 +100,19 @@ class Baseline:
     figures: dict[str, Figures] = field(default_factory=dict)
 
     def increases(self, test: str, counts: CountsOfTest, waits: Sequence[Wait]) -> list[Broken]:
-        """Compares a test's counts with the test's figures in the file. Returns a `Broken` if some counts exceed their
-        figures, and another `Broken` if a figure in the file was not counted this time."""
+        """Compares what a test did with its figures in the baseline file.
+
+        Args:
+            test: The test's id.
+            counts: What the test did.
+            waits: The waits of the test. Their lines are named if there were more waits than
+                before.
+
+        Returns:
+            A list with one `Broken` for all figures that increased, and one for all figures of the
+            file that could not be counted this time. It is empty if there are neither, or if the
+            file does not have the test.
+        """
         before, now = self.figures.get(written(test)), Figures.of(counts)
         if before is None:
             return []
@@ -109,17 +131,28 @@ class Baseline:
         return [Broken(FAIL_ON_INCREASE, text + (f". It waits here:{lines}" if lines else ""))]
 
     def write(self, gpu: str, figures: Mapping[str, Figures]) -> None:
-        """Writes the file. Raises UsageError if the file cannot be written."""
+        """Writes the baseline file.
+
+        Args:
+            gpu: The GPU and the torch version that the figures are of.
+            figures: The figures of each test, by the test's id as `written` returns it.
+
+        Raises:
+            UsageError: The file cannot be written.
+        """
         lines = [f"{each}  {test}\n" for test, each in sorted(figures.items())]
         write_atomically(self.path, "".join([f"{_HEADER}{gpu}\n", *lines]).encode("utf-8", "surrogateescape"))
 
 
 def read(path: str | Path, *, fails: bool) -> Baseline:
-    """Reads the baseline file. Returns an empty baseline if the file does not exist and `fails` is false.
+    """Reads the baseline file. If it does not exist and `fails` is False, returns an empty
+    baseline.
+
+    `fails` says whether a test fails if it exceeds its figures in the file.
 
     Raises:
-        pytest.UsageError: `path` is empty, the file cannot be read, a line of the file is invalid, or the file is
-        missing although `fails` is true.
+        pytest.UsageError: `path` is empty, the file cannot be read, one of its lines is invalid, or
+            it does not exist although `fails` is True.
     """
     if not path:
         raise pytest.UsageError("--fail-on-increase: say from what: --unstall-baseline FILE")
@@ -143,7 +176,7 @@ def read(path: str | Path, *, fails: bool) -> Baseline:
 
 
 def written(test: str) -> str:
-    """Returns a test's id as it is written in the file: with escaped line breaks."""
+    """Returns a test's id as the baseline file has it: line breaks in it are escaped."""
     return test.replace("\r", "\\r").replace("\n", "\\n")
 
 

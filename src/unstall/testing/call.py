@@ -1,4 +1,6 @@
-"""`Call`: counts what one test does, and compares the counts with the test's limits and with the baseline."""
+"""`Call`: counts what one test does, and compares that with the test's limits and with the baseline
+file.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +23,16 @@ from unstall.testing.limits import NO_GPU, MarkerLimit
 from unstall.testing.sources import Wanted, source
 
 _GROWTH: frozenset[Kind] = frozenset({"malloc", "library"})
-"""Kinds of waits that are not counted: growth of torch's memory cache, and the start of a CUDA library.
-
-Whether a test causes them depends on the tests that ran before.
+"""Kinds of waits that are not counted: those in which torch's memory cache grows, and those in
+which a CUDA library starts. Whether a test has them depends on the tests that ran before it.
 """
 
 
 class Call:
-    """A context manager around the call of a test.
+    """A context manager that pytest enters around a test's own code.
 
-    It counts what the test does, and fails the test if a count exceeds a limit.
+    It counts what the test does on the GPU, and fails the test if that exceeds a limit of the
+    test's markers or of the baseline.
     """
 
     def __init__(self, item: pytest.Item, limits: Mapping[str, MarkerLimit], baseline: Baseline | None) -> None:

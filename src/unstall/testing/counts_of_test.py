@@ -1,4 +1,6 @@
-"""`CountsOfTest`: what one test did on the GPU. Properties of pytest's reports carry the counts between processes."""
+"""`CountsOfTest`: what one test did on the GPU. The counts travel between pytest's processes as
+properties of its reports.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,18 @@ _PREFIX = "unstall_"
 
 @dataclass(frozen=True, slots=True)
 class CountsOfTest:
-    """What a test did on the GPU, and which of the test's limits were exceeded.
+    """What a test did on the GPU, and which of its limits it exceeded.
 
     Attributes:
         gpu: The GPU and the version of torch; "" if the test used no GPU.
-        launches: How many kernels, graphs, copies and memsets the test launched. None if the number is unknown.
-        syncs: How often the CPU waited for the GPU. A wait is not counted if its cause is that torch's cache grew or
-            that a CUDA library started. None if the number is unknown.
-        reserved_bytes: The peak of reserved memory, on the GPU with the highest peak. None if the peak is unknown.
+        launches: How many kernels, graphs, copies and memsets the test launched; None if this is
+            unknown.
+        syncs: How often the CPU waited for the GPU; None if this is unknown. Waits in which torch's
+            memory cache grew or a CUDA library started are not counted.
+        reserved_bytes: The peak of reserved memory, on the GPU with the highest one; None if this
+            is unknown.
         lines: How often each source line waited. A key is "FILE:LINE CODE".
-        broken: The markers whose limits the test exceeded.
+        broken: The markers whose limits the test exceeded, as written in the test.
         unchecked: The markers whose limits could not be checked because there is no GPU.
     """
 
@@ -34,15 +38,18 @@ class CountsOfTest:
 
     @property
     def used_gpu(self) -> bool:
+        """Whether the test launched work or waited for the GPU, as far as that was counted."""
         return bool(self.launches or self.syncs)
 
     @property
     def is_unseen(self) -> bool:
-        """Whether nothing could be counted, because the test uses torch and there is no GPU."""
+        """Whether nothing could be counted: the test uses torch, and there is no GPU."""
         return self.launches is None and not self.gpu
 
     def properties(self) -> list[tuple[str, object]]:
-        """Returns the counts as properties of a pytest report. The properties also appear in JUnit XML."""
+        """Returns the counts as `(name, value)` pairs, which become properties of pytest's report
+        of the test. pytest also writes them into JUnit XML.
+        """
         values = (
             self.gpu,
             self.launches,
@@ -56,14 +63,13 @@ class CountsOfTest:
 
 
 PROPERTIES = tuple(_PREFIX + field.name for field in fields(CountsOfTest))
-"""The names of the properties, in the order of the fields of `CountsOfTest`.
-
-Properties with other names do not come from this plugin.
-"""
+"""The names of the properties that carry the counts, in the order of the fields of `CountsOfTest`."""
 
 
 def from_properties(properties: Sequence[tuple[str, object]]) -> CountsOfTest:
-    """Returns the counts that are stored in the properties of a pytest report."""
+    """Returns the counts that `CountsOfTest.properties` has put into the properties of pytest's
+    report of a test.
+    """
     values = {name.removeprefix(_PREFIX): value for name, value in properties if name in PROPERTIES}
 
     def count(name: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Finds the limits that a test exceeds. Describes each limit in a sentence with source lines."""
+"""Finds the limits that a test exceeds, and says in a sentence with source lines by what."""
 
 from __future__ import annotations
 
@@ -20,11 +20,18 @@ from unstall.testing.sources import Source
 from unstall.timeline.columns import Timeline
 
 MOST_LINES = 10
+"""The largest number of source lines in a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A limit that a test exceeds. `limit` is the marker's text, and `text` is the message that pytest shows."""
+    """A limit that a test exceeds, or that cannot be checked.
+
+    Attributes:
+        limit: The marker that sets the limit, as written in the test; or the option of pytest that
+            does.
+        text: The message that pytest shows.
+    """
 
     limit: str
     text: str
@@ -33,8 +40,15 @@ class Broken:
 def judge(
     limits: Mapping[str, MarkerLimit], counts: CountsOfTest, waits: Sequence[Wait], source: Source
 ) -> list[Broken]:
-    """Returns the limits that a test exceeds. Also returns the limits that cannot be checked although there is a
-    GPU."""
+    """Returns those of the limits that a test exceeds, and those that cannot be checked on this
+    GPU.
+
+    Args:
+        limits: The test's limits, by the names of their markers.
+        counts: What the test did.
+        waits: The waits of the test.
+        source: What counted. It has the timeline and the races of the test.
+    """
     found = []
     for limit in limits.values():
         text = _JUDGES[limit.name](limit, counts, waits, source)
@@ -44,10 +58,11 @@ def judge(
 
 
 def lines_of(waits: Sequence[Wait]) -> str:
-    """Returns text that lists the source lines of waits. Each source line comes with advice on how to avoid the wait.
+    """Returns text that lists the source lines of `waits`, each with advice on how to avoid the
+    wait.
 
-    Lines that wait most often come first. If lines wait equally often, lines of the program come before lines of
-    packages.
+    The line that waits most often comes first. Of lines that wait equally often, those of the
+    program come before those of packages.
     """
     often = Counter((wait.called_from, wait.where, wait.code or wait.operator, wait.advice) for wait in waits)
     ordered = sorted(often.items(), key=lambda line: (-line[1], bool(line[0][0])))
@@ -64,7 +79,9 @@ def _line(text: str, advice: str) -> str:
 
 
 def without_our_frames(error: BaseException) -> None:
-    """Removes unstall's frames from the end of an error's traceback. The traceback then ends at the line that waits."""
+    """Cuts the frames of unstall off the end of an error's traceback, so that it ends at the line
+    that waits.
+    """
     last, trace = None, error.__traceback__
     while trace is not None:
         if not trace.tb_frame.f_code.co_filename.startswith(OURS):
@@ -132,9 +149,9 @@ def _place(race: Race) -> str:
 
 
 def _of_timeline(timeline: Timeline, budget: Budget, saw: str) -> str:
-    """Returns the message of `unstall check` about the test; "" if the budget holds.
+    """Returns what `unstall check` says about the test's timeline; "" if the budget holds.
 
-    `saw` is a format string with one {} for the figure.
+    `saw` is a format string for an exceeded budget. The figure takes the place of its "{}".
     """
     [outcome] = check(explain(timeline).result, budget).outcomes
     if outcome.state == "held":

@@ -1,4 +1,4 @@
-"""The limits that a test's markers set."""
+"""The limits that the markers of a test set."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class MarkerLimit:
 
 
 def limits_of(item: pytest.Item) -> dict[str, MarkerLimit]:
-    """Returns the limits of a test, by the names of their markers.
+    """Returns the limits of a test. The keys are the names of the markers that set them.
 
-    A marker of the test overrides a marker of its class or module. Fails the test if the argument of a marker is
-    invalid.
+    A marker of the test itself takes precedence over one of its class or module. If the argument of
+    a marker is invalid, the test fails.
     """
     limits = {}
     for name, parse in _PARSERS.items():
@@ -60,7 +60,7 @@ def _value(mark: pytest.Mark, parse: Callable[[Any], float] | None) -> float:
 
 
 def _text(mark: pytest.Mark) -> str:
-    """Returns a marker as written in the test, without "@pytest.mark."."""
+    """Returns a marker as written in the test, without "@pytest.mark." before it."""
     arguments = [*map(_shown, mark.args), *(f"{name}={_shown(value)}" for name, value in mark.kwargs.items())]
     return mark.name + (f"({', '.join(arguments)})" if arguments else "")
 

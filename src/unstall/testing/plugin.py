@@ -112,7 +112,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 class _Reports:
-    """Collects each test report that has counts. The controller of pytest-xdist receives the reports of its workers."""
+    """Collects the reports of tests that carry counts. With pytest-xdist, the controller gets the
+    reports of all workers.
+    """
 
     def __init__(self) -> None:
         self.of_calls: list[pytest.TestReport] = []
@@ -123,7 +125,9 @@ class _Reports:
 
 
 def _begin_gpu(config: pytest.Config, options: Any) -> None:
-    """Begins the virtual GPU. This is done before pytest imports conftest.py files, because they may import torch."""
+    """Starts the virtual GPU, if one is asked for. It has to be there before pytest imports
+    conftest.py files, which may import torch.
+    """
     name = options.unstall_gpu if options.unstall_gpu is not None else config.getini("unstall_gpu")
     if not name or _GPU in config.stash or _is_controller(options):
         return
@@ -134,12 +138,13 @@ def _begin_gpu(config: pytest.Config, options: Any) -> None:
 
 
 def _is_controller(options: Any) -> bool:
-    """Returns whether this process is a controller of pytest-xdist. The workers of a controller run the tests.
+    """Returns whether this process is a controller of pytest-xdist: its workers run the tests.
 
-    The workers have the same options as the controller. Only the environment variable PYTEST_XDIST_WORKER distinguishes
-    workers at this early time. A test in a worker may start another pytest with the same environment. If this other
-    pytest is a controller, it is not recognized, and gets a virtual GPU that it does not need. With --pdb or
-    --collect-only, pytest-xdist starts no workers.
+    The workers have the same options. So early, only the environment variable PYTEST_XDIST_WORKER
+    tells them from the controller. If a test in a worker starts pytest again, with a controller of
+    its own, that controller inherits the variable. It is taken for a worker, and gets a virtual GPU
+    that it does not need. With --pdb or --collect-only, pytest-xdist starts no workers, so there is
+    no controller.
     """
     if "PYTEST_XDIST_WORKER" in os.environ or options.usepdb or options.collectonly:
         return False

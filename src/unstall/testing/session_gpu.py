@@ -12,7 +12,11 @@ from unstall.virtual.machine import current
 
 
 def begin(name: str, config: pytest.Config) -> VirtualGpu:
-    """Begins a virtual GPU. Raises pytest.UsageError if no GPU has this name, or if torch is already imported."""
+    """Starts the virtual GPU called `name` for a whole test run.
+
+    Raises:
+        pytest.UsageError: There is no such GPU, or torch is already imported.
+    """
     if "torch" in sys.modules and current() is None:
         raise pytest.UsageError(
             f"--unstall-gpu {name}: {_importer(config)} imported torch before the virtual GPU was there. Begin it "
@@ -25,9 +29,8 @@ def begin(name: str, config: pytest.Config) -> VirtualGpu:
 
 
 def _importer(config: pytest.Config) -> str:
-    """Returns the name of a plugin that uses torch.
-
-    If no such plugin is found, returns words for an unknown importer.
+    """Returns words for what imported torch: the name of a plugin that has it, or else words for an
+    unknown importer.
     """
     for name, plugin in config.pluginmanager.list_name_plugin():
         if "torch" in getattr(plugin, "__dict__", ()):

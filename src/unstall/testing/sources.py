@@ -1,4 +1,6 @@
-"""Counts the launches and the memory of a test, on the virtual GPU of this process or on a real GPU."""
+"""Counts what a test launches and how much memory it takes, on the virtual GPU of this process or
+on a real GPU.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was counted during a test.
+    """What was counted while a test ran.
 
     Attributes:
-        gpu: The GPU and the version of torch; "" if the test did not initialize CUDA, None if there is no GPU.
-        launches: How many kernels, graphs, copies and memsets the test launched. None if they could not be counted.
-        reserved_bytes: The peak of reserved device memory. None if it could not be measured.
+        gpu: The GPU and the version of torch; "" if the test did not initialize CUDA, None if there
+            is no GPU.
+        launches: How many kernels, graphs, copies and memsets the test launched; None if they could
+            not be counted.
+        reserved_bytes: The peak of reserved device memory; None if it could not be measured.
         sees_waits: Whether waits of the CPU for the GPU can be counted.
     """
 
@@ -37,27 +41,30 @@ class Seen:
 
 
 class Source(Protocol):
-    """Counts what one test does on the GPU. Counting starts when the object is created, and stops at `end`."""
+    """Counts what one test does on the GPU, from the creation of the object until `end`."""
 
     def end(self) -> Seen: ...
 
     def timeline(self) -> Timeline | None:
-        """Returns the timeline of the test, with the test's races; None on a real GPU. Call this method after `end`."""
+        """Returns the timeline of the test, with its races. Returns None on a real GPU, or if
+        neither idle time nor races were asked for. Call this after `end`.
+        """
 
     def races(self) -> tuple[Race, ...] | None:
-        """Returns the races of a test on a real GPU; None on a virtual GPU, or if races could not be looked for. Call
-        this method after `end`."""
+        """Returns the races of the test on a real GPU. Returns None on a virtual GPU, where
+        `timeline` has them, or if races could not be looked for. Call this after `end`.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to measure during a test. Each of these measurements takes extra time.
+    """What to find out about a test. Each item takes extra time.
 
     Attributes:
         launches: Whether to count launches. On a virtual GPU they are always counted.
-        memory: Whether to free torch's cached memory before the test. If not, earlier tests affect the peak of memory
-            on a virtual GPU.
-        idle: Whether to predict idle time. Idle time can be predicted only on a virtual GPU.
+        memory: Whether to measure the peak of reserved memory. If True, torch's cached memory is
+            freed before the test, so that earlier tests do not affect the peak.
+        idle: Whether to predict idle time, which is possible only on a virtual GPU.
         races: Whether to look for races.
     """
 
@@ -68,9 +75,10 @@ class Wanted:
 
 
 def source(wanted: Wanted) -> Source:
-    """Starts to count what a test does. Counts on the virtual GPU, or on a real GPU if there is no virtual GPU.
+    """Starts to count what a test does, and returns the object that counts.
 
-    Returns the object that counts.
+    It counts on the virtual GPU of this process, or on a real GPU if the process has no virtual
+    one.
     """
     machines = sys.modules.get("unstall.virtual.machine")
     machine = machines.current() if machines is not None else None
@@ -106,7 +114,7 @@ class OfVirtualGpu:
 
 
 class OfRealGpu:
-    """Counts what a test does on a real GPU. Counts nothing if there is no GPU."""
+    """Counts what a test does on a real GPU. Without a GPU, nothing is counted."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._memory = wanted.memory
@@ -157,7 +165,7 @@ class OfRealGpu:
 
 
 def launches_of(timeline: Timeline) -> int:
-    """Returns the number of host calls that launched work on a GPU."""
+    """Returns how many calls of the host launched work on a GPU."""
     launch = timeline.device.launch
     return len(set(launch[launch >= 0].tolist()))
 
@@ -191,9 +199,8 @@ def _torch_version() -> str:
 
 
 def forget_caches() -> None:
-    """Frees the device memory that earlier tests left in torch's caches.
-
-    Otherwise, this memory affects a test's peak.
+    """Frees the device memory that earlier tests left in torch's caches, so that it does not count
+    towards the next test's peak.
     """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():

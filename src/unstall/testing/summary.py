@@ -1,4 +1,4 @@
-"""The section that the plugin adds to pytest's summary."""
+"""The plugin's section in the summary that pytest prints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ _MOST = 10
 
 
 def show(totals: Totals, terminal: pytest.TerminalReporter) -> None:
-    """Writes the plugin's section of pytest's summary."""
+    """Writes the plugin's section of pytest's summary to `terminal`. Writes nothing if there is
+    nothing to say.
+    """
     lines = _lines(totals)
     if lines:
         terminal.write_sep("=", f"unstall: {totals.gpu}" if totals.gpu else "unstall")
@@ -96,7 +98,9 @@ def _change(change: Change) -> str:
 
 
 def _listed(title: str, entries: list[str]) -> list[str]:
-    """Returns at most ten of the entries, indented under a title; an empty list if there are no entries."""
+    """Returns the lines of a list: `title`, and below it, indented, at most ten of `entries` and
+    how many are left out. Returns [] if there are no entries.
+    """
     if not entries:
         return []
     left = len(entries) - _MOST

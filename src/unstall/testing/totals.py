@@ -1,4 +1,4 @@
-"""Adds up the counts of all tests of a run, and compares the counts of each test with the baseline."""
+"""Adds up what all tests of a run did, and compares each test with the baseline file."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ Kind: TypeAlias = Literal["higher", "lower", "new", "not compared"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A test whose figures differ from the baseline file, or could not be compared with the file.
+    """A test whose figures differ from those in the baseline file, or cannot be compared with them.
 
     Attributes:
-        test: The test's id, as it is written in the file.
-        kind: How the figures differ. "not compared" if a figure of the file was not counted this time.
-        words: The figures that differ, or the names of the figures that were not counted.
+        test: The test's id, as the file has it.
+        kind: "higher" or "lower" for figures that differ, "new" for a test that the file does not
+            have, "not compared" if a figure of the file was not counted this time.
+        words: The figures that differ, or the names of those that were not counted; "" for a new
+            test.
     """
 
     test: str
@@ -33,11 +35,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The counts of all tests of a run, and their differences from the baseline file.
+    """What all tests of a run did, and how that differs from the baseline file.
 
     Attributes:
-        tests: The counts of each test, by the test's id.
-        baseline: The baseline file as it was before the run; None if the run uses no baseline.
+        tests: What each test did, by the test's id.
+        baseline: The baseline file as it was before the run; None if the run uses none.
         changes: The tests that differ from the baseline.
         problem: Why the file could not be compared or written; "" if there was no problem.
         is_error: Whether `problem` makes the test run fail.
@@ -51,11 +53,16 @@ class Totals:
 
     @property
     def gpu(self) -> str:
+        """The GPU and the version of torch; "" if no test used a GPU."""
         return next((counts.gpu for counts in self.tests.values() if counts.gpu), "")
 
 
 def total(reports: Sequence[pytest.TestReport], baseline: Baseline | None) -> Totals:
-    """Adds up the counts in the reports of the tests. Writes the baseline file, unless `baseline.fails` is true."""
+    """Adds up the counts in the reports of the tests, and compares them with the baseline file.
+
+    `baseline` is None if the run uses no such file. If `baseline.fails` is False, the file is
+    updated.
+    """
     outcomes = {report.nodeid: report.outcome for report in reports}
     tests = {report.nodeid: from_properties(report.user_properties) for report in reports}
     if baseline is None:
