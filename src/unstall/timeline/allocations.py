@@ -1,4 +1,4 @@
-"""Joins the frees of device memory with the allocations that they free, by the addresses of the blocks."""
+"""Finds, for each free of device memory, the allocation that it frees, by the addresses of the blocks."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from unstall.timeline.columns import I32, I64
 
 
 def joined(device: I64 | I32, address: I64, size: I64) -> tuple[I64, I64]:
-    """Joins the changes of allocated memory that are about the same block.
+    """Joins allocations and frees of the same block. Each row is one allocation or one free, in
+    order of time.
 
     Args:
-        device: The device of each change, in order of time.
-        address: The address of each changed block, negative if unknown.
-        size: How many bytes were allocated, negative if freed.
+        device: The device of each row.
+        address: The address of the block; negative if unknown.
+        size: How many bytes were allocated; negative if they were freed.
 
     Returns:
-        (allocation, freed). `allocation` has, for each change, the row of the allocation of its block: the row itself
-        if it allocates. It is -1 if the allocation is unknown, as for a block from before the recording. `freed` has,
-        for each row that allocates, the row of the block's next change, or the number of rows if there is none.
+        `(allocation, freed)`. `allocation` has, for each row, the row of the allocation of its
+        block: the row itself if it is an allocation, -1 if that is unknown, as for a block from
+        before the recording. `freed` has, for each allocation, the next row with the same block, or
+        the number of rows if there is none.
     """
     count = len(size)
     allocation, freed = np.full(count, -1, np.int64), np.full(count, count, np.int64)

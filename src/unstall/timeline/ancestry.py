@@ -1,4 +1,5 @@
-"""Finds ancestors of rows in a `parent` column, such as those of host events and stacks.
+"""Finds ancestors of rows in a column `parent`. Such columns link host events to enclosing events,
+and frames to calling frames.
 
 The functions are vectorised by pointer doubling, and need log(depth) rounds.
 """
@@ -11,19 +12,26 @@ from unstall.timeline.columns import I32, I64, Bool
 
 
 def nearest(parent: I32, chosen: Bool) -> I32:
-    """Returns, for each row, the nearest chosen row: the row itself or its nearest chosen ancestor.
+    """Returns, for each row, the nearest chosen row: the row itself if it is chosen, or else its
+    nearest chosen ancestor. -1 if there is none.
 
-    The result is -1 if neither the row nor an ancestor is chosen.
+    `parent` has, for each row, the row of its parent, or -1. `chosen` says which rows are chosen.
     """
     rows = np.arange(len(parent), dtype=np.int32)
     return _settle(np.where(chosen, rows, parent))
 
 
 def outermost(parent: I32, chosen: Bool, barrier: Bool) -> I32:
-    """Searches outwards from each row up to a barrier. Returns the outermost chosen row that each search finds.
+    """Searches outwards from each row, up to a barrier. Returns, for each row, the outermost chosen
+    row on the way; -1 if there is none.
 
-    A search begins with the row itself, continues with its ancestors, and ends before the first barrier. The result is
-    -1 if the search finds no chosen row. A row that is both chosen and a barrier counts as chosen.
+    The search begins with the row itself, goes on from parent to parent, and stops before the first
+    barrier. A row that is both chosen and a barrier counts as chosen.
+
+    Args:
+        parent: For each row, the row of its parent, or -1.
+        chosen: A mask of the chosen rows.
+        barrier: A mask of the rows at which the search stops.
     """
     marked = nearest(parent, chosen | barrier)
     above = np.where(parent >= 0, marked[parent], -1) if len(parent) else parent
@@ -35,7 +43,9 @@ def outermost(parent: I32, chosen: Bool, barrier: Bool) -> I32:
 
 
 def depths(parent: I32) -> I32:
-    """Returns the number of ancestors of each row."""
+    """Returns the number of ancestors of each row. `parent` has, for each row, the row of its
+    parent, or -1.
+    """
     depth = (parent >= 0).astype(np.int32)
     pointer = parent
     while (pointer >= 0).any():
@@ -46,11 +56,18 @@ def depths(parent: I32) -> I32:
 
 
 def first_reaching(parent: I32, reach: I64, rows: I32, wanted: I64) -> I32:
-    """Returns, for each of `rows`, the first row whose `reach` is at least `wanted`: the row itself or an ancestor.
+    """Returns, for each of `rows`, the first row whose `reach` is at least the value in `wanted`:
+    the row itself or its nearest ancestor with such a value. -1 if there is none.
 
-    The result is -1 if there is no such row. `reach` must not decrease from child to parent. For example, ends of
-    events do not decrease: a parent ends at or after the end of its child. So the ancestors can be searched by binary
-    search, with jumps by powers of two, the largest first.
+    The reach of a parent must not be less than that of its child. The end times of events are an
+    example: a parent ends at or after the end of its child. So the ancestors can be searched by
+    jumps of powers of two, the largest first.
+
+    Args:
+        parent: For each row of the table, the row of its parent, or -1.
+        reach: A value for each row of the table.
+        rows: The rows to start from; -1 stays -1.
+        wanted: For each of `rows`, the value to reach.
     """
     result = rows.copy()
     climbing = np.flatnonzero((rows >= 0) & (reach[np.maximum(rows, 0)] < wanted)) if len(reach) else rows[:0]
@@ -69,7 +86,9 @@ def first_reaching(parent: I32, reach: I64, rows: I32, wanted: I64) -> I32:
 
 
 def sums_below(parent: I32, values: I64) -> I64:
-    """Returns, for each row, the sum of its own value and the values of all its descendants."""
+    """Returns, for each row, the sum of its own value and the values of all its descendants.
+    `parent` has, for each row, the row of its parent, or -1.
+    """
     sums = values.copy()
     depth = depths(parent)
     for level in range(int(depth.max(initial=0)), 0, -1):
@@ -79,9 +98,8 @@ def sums_below(parent: I32, values: I64) -> I64:
 
 
 def _settle(pointer: I32) -> I32:
-    """Follows the pointers from each row to the last row of its chain.
-
-    Returns the last row for each row; -1 stays -1.
+    """Follows pointers from row to row until they no longer change. Returns, for each row, the last
+    row that it leads to; -1 stays -1.
     """
     while True:
         onward = np.append(pointer, np.int32(-1))[pointer]  # index -1 is the last element

@@ -1,6 +1,5 @@
-"""Estimates the difference between the clocks of host and device.
-
-The estimate comes from effects that seem to precede their causes.
+"""Estimates how far the clocks of host and device differ, from effects that seem to precede their
+causes.
 """
 
 from __future__ import annotations
@@ -26,10 +25,11 @@ def clock_skew(timeline: Timeline) -> int:
 
 
 def _edge(early: I64) -> int:
-    """Returns the 95 % quantile of the positive differences, in ns.
+    """Returns the 95 % quantile of the positive values in `early`, in ns. Returns 0 if at most 1 %
+    of all values are positive.
 
-    Returns 0 if at most 1 % of the differences are positive. A clock skew shows in many differences. A few positive
-    differences come from events that are paired wrongly.
+    If the clocks differ, many values show it. A few positive values come from events that are
+    paired wrongly.
     """
     few = _FEW * len(early)
     early = early[(early > 0) & (early <= _MOST_NS)]
@@ -44,7 +44,9 @@ def _starts_early(timeline: Timeline) -> I64:
 
 
 def _copies_return_early(timeline: Timeline) -> I64:
-    """Returns, for each blocking call that copies to the host, how many ns the call returns before its copy ends."""
+    """Returns, for each call that copies to the host and waits for the copy, how many ns before the
+    end of the copy it returns.
+    """
     host, device = timeline.host, timeline.device
     downloads = np.flatnonzero((device.direction == CopyDirection.DEVICE_TO_HOST) & (device.launch >= 0))
     calls = device.launch[downloads]
@@ -54,11 +56,11 @@ def _copies_return_early(timeline: Timeline) -> I64:
 
 
 def _returns_early(timeline: Timeline) -> I64:
-    """Returns, for each wait, how many ns the wait returns before the end of the op for which it waits.
+    """Returns, for each wait, how many ns before the end of the op for which it waits it returns.
 
-    The result has waits for a stream. It has waits for a device only if there is a single device. A wait is usually for
-    the last op that was launched before the wait. But if the end of the second-to-last op is nearer to the time of
-    return than the end of the last op, the wait was for the second-to-last op, and the result is 0.
+    Waits for a stream count, and waits for a device if there is only one device. A wait is taken to
+    be for the last op that was launched before it. If it returns nearer to the end of the op before
+    that one, it was for that one, and the value is 0.
     """
     device, waits = timeline.device, timeline.waits
     one = len(np.unique(device.device)) == 1

@@ -1,10 +1,14 @@
 """A `Timeline`: one recorded run as frozen numpy columns.
 
-Every table is a struct of arrays: one-dimensional columns of equal length, with one row per event. Times are int64
-nanoseconds since time 0 of the run. `Meta.zero_ns` is this time 0 on the file's clock. `Timeline.strings` has each
-distinct text once. A column of texts has int32 indices into `strings`. -1 means "none" in a column of indices, and
-"unknown" in a column of quantities. Rows refer to rows of other tables by index, never by id. So all joins are done
-once, when the timeline is made.
+Every table is a struct of arrays: one-dimensional columns of equal length, with one row per event.
+Times are int64 nanoseconds, counted from time 0 of the run. `Meta.zero_ns` is what the recorder's
+clock showed at time 0. `Timeline.strings` has each distinct text once. A column of texts has int32
+indices into `strings`. -1 means "none" in a column of indices, and "unknown" in a column of
+quantities. Rows refer to rows of other tables by index, never by id. So all joins are done once,
+when the timeline is made.
+
+In the comments beside the columns, a *host row* is a row of the table `Host`, a *row of Streams*
+one of the table `Streams`, and so on. A *text* is an index into `Timeline.strings`.
 """
 
 from __future__ import annotations
@@ -26,7 +30,9 @@ StepMarks: TypeAlias = Literal["optimizer", "loader", "forward", "explicit", "ti
 
 
 class HostKind(IntEnum):
-    """What the host did in one event. The kinds from LAUNCH to MEMSET put work on a stream. SYNC blocks the host."""
+    """What the host did in one event. The kinds from LAUNCH to MEMSET put work on a stream. In a
+    SYNC, the host waits.
+    """
 
     OP = 0  # an operator: aten::add, an autograd node, a compiled region
     LAUNCH = 1  # one kernel
@@ -73,7 +79,9 @@ class HostMemory(IntEnum):
 
 
 class WaitKind(IntEnum):
-    """What a wait waits for. A STREAM_EVENT wait blocks a stream. All other waits block the host."""
+    """What a wait waits for. In a wait of the kind STREAM_EVENT, a stream waits for an event of
+    another stream. In all others, the host waits.
+    """
 
     STREAM = 0
     EVENT = 1
@@ -82,7 +90,7 @@ class WaitKind(IntEnum):
 
 
 class RaceKind(IntEnum):
-    """How two unordered accesses use the same bytes. The worst kind is first."""
+    """What two accesses do to the same bytes, if nothing orders them. The worst kind is first."""
 
     READ_EARLY = 0  # read before a write has finished
     WRITTEN_TWICE = 1  # written by both
@@ -92,7 +100,7 @@ class RaceKind(IntEnum):
 
 
 class FaultKind(IntEnum):
-    """What caused a fault: an error that a kernel detected, or a full device memory."""
+    """What made a device fail: an error that a kernel found in its input, or memory that was full."""
 
     INDEX = 0  # an index out of bounds
     CLASS = 1  # a class label out of bounds
@@ -105,9 +113,10 @@ class FaultKind(IntEnum):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Host:
-    """Host events, sorted by thread, then by start, then by end in descending order.
+    """Events of the host: operators, calls of CUDA, Python frames, annotations.
 
-    So a caller comes before its callees.
+    They are sorted by thread, then by start, then by end, the latest end first. So a caller comes
+    before what it calls.
     """
 
     kind: I8  # HostKind
@@ -128,7 +137,7 @@ class Host:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Device:
-    """Device ops, sorted by start."""
+    """Ops of all devices, sorted by start."""
 
     kind: I8  # DeviceKind
     device: I32
@@ -148,12 +157,15 @@ class Device:
         return len(self.start)
 
     def heads(self, *, of_unknown: bool) -> Bool:
-        """Returns a mask. On each stream, the mask selects the ops before the first op whose launch is known.
+        """Returns a mask of the ops that lie, on their stream, before the first op whose launch is
+        known.
 
-        A stream runs ops in launch order. So the selected ops were launched before this first op.
+        A stream runs its ops in the order of their launches, so these ops were launched before that
+        first one.
 
         Args:
-            of_unknown: Whether the mask also selects all ops of streams on which no launch is known.
+            of_unknown: Whether the mask has all ops of a stream on which no launch is known. If
+                False, it has none of them.
         """
         known = np.flatnonzero(self.launch >= 0)
         first = np.full(int(self.stream.max(initial=-1)) + 1, len(self) if of_unknown else 0)
@@ -165,7 +177,9 @@ class Device:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Waits:
-    """Waits of the host and of streams. Each row is one wait. Rows are sorted by `host`."""
+    """Waits of the host and of streams, one row for each, sorted by the host event that waits
+    (column `host`).
+    """
 
     host: I32  # host row of the call: SYNC, or EVENT_WAIT for STREAM_EVENT
     kind: I8  # WaitKind
@@ -180,7 +194,7 @@ class Waits:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Threads:
-    """Host threads, sorted by the columns `process` and `thread`."""
+    """The threads of the host, sorted by process id and thread id."""
 
     process: I32  # text of the process id
     thread: I32  # text of the thread id
@@ -192,7 +206,7 @@ class Threads:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Streams:
-    """Device streams."""
+    """The streams of all devices."""
 
     device: I32
     stream: I64  # the recorder's own stream id
@@ -203,7 +217,7 @@ class Streams:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Lines:
-    """Source lines. Each (file, line, function) occurs once."""
+    """Source lines. Each combination of file, line and function occurs once."""
 
     file: I32  # text; the path as recorded, which torch strips of its `sys.path` prefix
     line: I32  # -1 for built-in functions and modules
@@ -217,7 +231,9 @@ class Lines:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Stacks:
-    """Call stacks as a prefix tree. Each row is a frame, and `parent` is the frame that called it."""
+    """Call stacks as trees. Each row is a frame, and `parent` is the row of the frame that called
+    it. Stacks that begin alike share these rows.
+    """
 
     parent: I32  # row of Stacks, always smaller than its own; -1 at the root
     line: I32  # row of Lines
@@ -228,7 +244,9 @@ class Stacks:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Memory:
-    """Changes of the caching allocator's memory, sorted by time. Empty if changes were not recorded."""
+    """Allocations and frees of torch's caching allocator, sorted by time. Empty if they were not
+    recorded.
+    """
 
     time: I64
     device: I32  # -1 for host memory
@@ -243,9 +261,8 @@ class Memory:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Races:
-    """Data races, in the order of their first occurrence.
-
-    Each row is one race. The table is empty if the run's accesses to memory were not recorded.
+    """Data races, one row for each, in the order in which they first occur. Empty if accesses to
+    memory were not recorded.
     """
 
     kind: I8  # RaceKind
@@ -261,15 +278,17 @@ class Races:
 
     @classmethod
     def none(cls) -> Races:
+        """Returns a table without rows."""
         row, number = np.zeros(0, np.int32), np.zeros(0, np.int64)
         return cls(np.zeros(0, np.int8), row, row, row, row, number, number)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Dependencies:
-    """Dependencies between pieces of work on devices. The later work needs bytes that the earlier work used.
+    """Pairs of operators or calls, of which the later needs bytes that the earlier used on a
+    device.
 
-    Each row is one pair of operators or calls. Each pair occurs once. There are rows only if every access was recorded.
+    Each pair occurs once. The table is empty unless all accesses to memory were recorded.
     """
 
     earlier: I32  # host row of the call or operator that used the bytes first
@@ -281,13 +300,16 @@ class Dependencies:
 
     @classmethod
     def none(cls) -> Dependencies:
+        """Returns a table without rows."""
         row = np.zeros(0, np.int32)
         return cls(row, row, np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Faults:
-    """Faults of devices, in order of time. After a fault of a kernel, the device computes nothing."""
+    """Faults of devices, in order of time. After a fault of a kernel, the device computes nothing
+    more.
+    """
 
     kind: I8  # FaultKind
     call: I32  # host row of the operator or call whose work failed; of captured work, where it was captured
@@ -304,15 +326,18 @@ class Faults:
 
     @classmethod
     def none(cls) -> Faults:
+        """Returns a table without rows."""
         row = np.zeros(0, np.int32)
         return cls(np.zeros(0, np.int8), row, row, row, row, row, np.zeros(0, np.int64), np.zeros(0, np.bool_), row)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Held:
-    """The allocations in a device's memory at the time of a fault of the kind MEMORY, when the memory was full.
+    """The allocations that filled a device's memory when an allocation was refused and that ended
+    the program.
 
-    There is one row for each operator and stack. Rows are sorted by bytes, largest first.
+    There is one row for each operator and call stack that allocated. The row with the most bytes
+    comes first.
     """
 
     call: I32  # host row of a call or operator that allocated it, one of several of the same stack; -1 if unknown
@@ -324,15 +349,17 @@ class Held:
 
     @classmethod
     def none(cls) -> Held:
+        """Returns a table without rows."""
         number = np.zeros(0, np.int64)
         return cls(np.zeros(0, np.int32), number, number)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Collectives:
-    """Details of calls of torch.distributed. There is one row for each device op that such a call launched.
+    """What is known about calls of torch.distributed: one row for each op that such a call
+    launched.
 
-    In addition to the kernel that communicates, a call may launch copies and checks.
+    Besides the kernel that communicates, a call may launch copies and checks.
     """
 
     op: I32  # row of Device
@@ -351,16 +378,18 @@ class Collectives:
 
     @classmethod
     def none(cls) -> Collectives:
+        """Returns a table without rows."""
         row, number = np.zeros(0, np.int32), np.zeros(0, np.int64)
         return cls(row, row, row, number, number, number, row, number, number, number)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Uploads:
-    """The data of copies from the host to a device, if the recorder knows which memory the device's work uses.
+    """Copies from the host to a device, and which work uses their data. Rows are in the order of
+    the calls.
 
-    Each row is one copy, in the order of the calls. If a copy has no row, its data are unknown. A graph launch uses all
-    memory that its ops use.
+    The table has only copies for which that is known. A graph launch counts as using all memory
+    that its ops use.
     """
 
     call: I32  # host row of the copy call
@@ -376,13 +405,16 @@ class Uploads:
 
     @classmethod
     def none(cls) -> Uploads:
+        """Returns a table without rows."""
         row = np.zeros(0, np.int32)
         return cls(row, row, row, row, row, row, np.zeros(0, np.bool_))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ClockReads:
-    """Reads of the clock by lines of the program, on its main thread, sorted by time. Empty if they are not known."""
+    """The places at which the program read a clock on its main thread, sorted by time. Empty if
+    they are not known.
+    """
 
     time: I64
     line: I32  # row of Lines
@@ -392,6 +424,7 @@ class ClockReads:
 
     @classmethod
     def none(cls) -> ClockReads:
+        """Returns a table without rows."""
         return cls(np.zeros(0, np.int64), np.zeros(0, np.int32))
 
 
@@ -416,9 +449,8 @@ Table: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class StepsLeftOut:
-    """Steps that the figures leave out because of `unstall.graphed`.
-
-    `unstall.graphed` checks CUDA graphs in these steps or in nearby steps.
+    """Steps that the figures leave out because `unstall.graphed` checked its CUDA graphs in them,
+    or in steps near them.
     """
 
     proving: int  # how many steps have proofs in them
@@ -429,7 +461,9 @@ class StepsLeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """Facts about the file and the recorded program of a timeline, and problems of the recording."""
+    """What is known about a timeline's file, about the program that was recorded, and about flaws
+    of the recording.
+    """
 
     path: str
     reader: str
@@ -461,28 +495,32 @@ class Meta:
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True, repr=False)
 class Timeline:
-    """One recorded run, as tables of numpy columns. The docstring of this module explains the conventions.
+    """One recorded run, as tables of numpy columns.
+
+    Times are int64 nanoseconds, counted from time 0 of the run. Rows refer to rows of other tables
+    by index. The module `unstall.timeline.columns` explains these conventions.
 
     Several threads may read it at the same time.
 
     Attributes:
         strings: Each distinct text, once. Columns of texts have indices into `strings`.
-        host: Events of the host's threads: operators, calls of CUDA, Python frames, annotations.
-        device: Kernels, copies and memsets, sorted by start.
-        waits: What each wait of the host or of a stream waited for.
-        threads: The host's threads.
+        host: Events of the host: operators, calls of CUDA, Python frames, annotations.
+        device: Ops: kernels, copies and memsets, sorted by start.
+        waits: Waits of the host and of streams, and what each waits for.
+        threads: The threads of the host.
         streams: The streams of all devices.
         lines: Source lines, each once.
-        stacks: Call stacks, as a prefix tree of frames.
-        memory: Changes of the caching allocator's memory, if they were recorded.
-        races: Data races, if the run recorded every access.
-        dependencies: Which work needs which, if the run recorded every access.
+        stacks: Call stacks, as trees of frames.
+        memory: Allocations and frees of torch's caching allocator, if they were recorded.
+        races: Data races, if all accesses to memory were recorded.
         faults: Faults of devices, if the failed operator or call is known.
-        held: The allocations in a device's memory, if the program ended because the memory was full.
-        collectives: The amounts of data and the process groups of torch.distributed's calls, if they were recorded.
-        uploads: The data of copies to devices, if it is known which memory the device's work uses.
-        clock_reads: Reads of the clock by the program, if they are known.
-        meta: Facts about the file and the recorded program.
+        held: The allocations in a device's memory, if the program ended because it was full.
+        collectives: The bytes and the process groups of calls of torch.distributed, if they were
+            recorded.
+        dependencies: Which work needs the data of which, if all accesses to memory were recorded.
+        uploads: Copies from the host to a device, if it is known which work uses their data.
+        clock_reads: Where the program read a clock, if that is known.
+        meta: What is known about the file and the recorded program.
     """
 
     strings: tuple[str, ...]
@@ -508,11 +546,16 @@ class Timeline:
         return f"<Timeline of {self.meta.path or 'no file'}: {counts}>"
 
     def text(self, index: int) -> str:
-        """Returns the text at an index of `strings`; "" for the index -1."""
+        """Returns the text with the given index in `strings`; "" for the index -1."""
         return self.strings[index] if index >= 0 else ""
 
     def line_digests(self) -> dict[str, dict[int, int]]:
-        """Returns the known digests of source lines: a dict from file to a dict from line number to digest."""
+        """Returns the digests of source lines, as far as they are known: `{file: {line number:
+        digest}}`.
+
+        A digest is a number made from the text of a line. By it, a line is recognised that was
+        moved.
+        """
         lines = self.lines
         found: dict[str, dict[int, int]] = {}
         for row in np.flatnonzero(lines.digest >= 0).tolist():
@@ -521,10 +564,11 @@ class Timeline:
 
     @property
     def queued_before(self) -> Bool:
-        """A mask of the device ops that are known to have been launched before the recording began.
+        """A mask of the ops that are known to have been launched before the recording began.
 
-        A stream may have ops, but no known launch. If `meta.sound` is true, the mask has all ops of this stream.
-        Otherwise, the mask has none of them, because the recording may have lost their launches.
+        They lie, on their stream, before the first op whose launch was recorded. If a stream has
+        ops but no recorded launch, all of them count, unless `meta.sound` is False: then launches
+        may have been lost, and none of them counts.
         """
         return self.device.heads(of_unknown=self.meta.sound)
 
@@ -544,5 +588,7 @@ class Timeline:
 
     @property
     def tables(self) -> dict[str, Table]:
-        """All tables by name: the fields of the timeline except `strings` and `meta`."""
+        """All tables by name. The names are the attributes of the timeline except `strings` and
+        `meta`.
+        """
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("strings", "meta")}

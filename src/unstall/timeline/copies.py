@@ -1,4 +1,4 @@
-"""Finds calls that return only when their copy is done."""
+"""Finds calls that return only when their copy is done, by their names."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from unstall.timeline.grouping import by_text
 
 
 def is_synchronous(timeline: Timeline, calls: I64 | I32) -> Bool:
-    """Returns a mask of the `calls` that return only when their copy is done, judged by the names of the calls.
+    """Returns a mask of those `calls` (rows of `timeline.host`) that, by their names, return only
+    when their copy is done.
 
-    `calls` are rows of `Host`.
-
-    A call with `Async` in its name is never selected. But even such a call returns only when its copy is done, if the
-    copy is from or to pageable memory.
+    A call with "Async" in its name is never in the mask, although it too waits for a copy from or
+    to pageable memory.
     """
     named = by_text(timeline.host.name[calls], lambda index: index >= 0 and "Async" not in timeline.strings[index])
     return named.astype(np.bool_)

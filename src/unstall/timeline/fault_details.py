@@ -1,4 +1,6 @@
-"""Details of a fault in addition to its place: the check that failed, and the value that was wrong."""
+"""What is known about a fault of a device besides its place: the check that failed, and the value
+that was wrong.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,8 @@ _LONGEST = 1 << 16  # bytes of JSON
 
 
 class FaultInput(msgspec.Struct, frozen=True):
-    """A tensor that was an input of the failed operator.
-
-    The tensors of an input list are named indices[0], indices[1], and so on.
+    """A tensor that was an input of the failed operator. If the input was a list called `indices`,
+    its tensors are named "indices[0]", "indices[1]" and so on.
     """
 
     name: str
@@ -21,14 +22,14 @@ class FaultInput(msgspec.Struct, frozen=True):
 
 
 class WrongValue(msgspec.Struct, frozen=True, kw_only=True):
-    """The first wrong value of an input.
+    """The first wrong value in an input of the failed operator.
 
     Attributes:
         argument: The name of the input.
-        value: The value, or "nan", "inf" or "-inf", which JSON cannot express as numbers.
+        value: The value; "nan", "inf" or "-inf" for numbers that JSON lacks.
         position: The index of the value in the input.
-        least: The smallest valid value, or None if the value is neither too small nor too large.
-        bound: The smallest value that is too large, or None if `least` is None.
+        least: The smallest valid value; None if the value is neither too small nor too large.
+        bound: The smallest value that is too large; None if `least` is None.
         count: How many values of the input are wrong.
         of: How many values the input has.
     """
@@ -43,7 +44,14 @@ class WrongValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FaultDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The details of one fault. The JSON text contains only the details that are known."""
+    """What is known about one fault of a device besides its place.
+
+    Attributes:
+        check: The text of the check that failed, as it stands in the kernel's source.
+        kernel: The operator whose kernel failed; None if it is unknown.
+        inputs: The tensors that the operator was given.
+        wrong: The first wrong value; None if it is unknown.
+    """
 
     check: str  # in the words of the kernel
     kernel: str | None = None
@@ -52,14 +60,15 @@ class FaultDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 def packed(details: FaultDetails) -> str:
-    """Returns the details as JSON text, the form in which a `Timeline` stores them."""
+    """Returns the details as JSON text, which leaves out unknown ones. A `Timeline` stores them in
+    this form.
+    """
     return msgspec.json.encode(details).decode()
 
 
 def unpacked(text: str) -> FaultDetails | None:
-    """Parses a JSON text that `packed` returned. Returns None if the text has another form.
-
-    The text may come from an untrusted file.
+    """Returns the details from a JSON text that `packed` returned. Returns None if the text has
+    another form: it may come from an untrusted file.
     """
     if len(text) > _LONGEST:
         return None

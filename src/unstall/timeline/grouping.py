@@ -1,4 +1,6 @@
-"""Groups rows by value. Uses one sort or one lookup table, instead of one mask for each value."""
+"""Groups the rows of a column by value, with one sort or one lookup table, instead of one mask for
+each value.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ _SPARSE, _SMALL = 4, 1 << 16  # a table up to this much larger than the column i
 
 
 def groups(values: I64 | I32) -> Iterator[tuple[int, I64]]:
-    """Yields (value, rows) for each distinct value, in ascending order of the values.
+    """Yields `(value, rows)` for each distinct value, in ascending order of the values.
 
-    `rows` are the indices at which the value occurs, in ascending order.
+    `rows` are the indices at which `values` has this value, in ascending order.
     """
     order = np.argsort(values, kind="stable")
     cuts = np.flatnonzero(np.diff(values[order])) + 1
@@ -24,7 +26,10 @@ def groups(values: I64 | I32) -> Iterator[tuple[int, I64]]:
 
 
 def members(sorted_values: I64 | I32, wanted: I64 | I32) -> I64:
-    """Returns the positions in `sorted_values` of all values that are in `wanted`, in the order of `wanted`."""
+    """Returns the positions in `sorted_values` at which a value of `wanted` stands.
+
+    All positions of the first value in `wanted` come first, then those of the second, and so on.
+    """
     first = np.searchsorted(sorted_values, wanted, side="left")
     count = np.searchsorted(sorted_values, wanted, side="right") - first
     offset = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
@@ -33,11 +38,10 @@ def members(sorted_values: I64 | I32, wanted: I64 | I32) -> I64:
 
 
 def distinct(values: I64 | I32) -> tuple[I64, I64]:
-    """Returns (distinct values, index), like `np.unique` with `return_inverse`.
+    """Returns `(found, index)`, like `np.unique` with `return_inverse`.
 
-    `index` has, for each of the `values`, its index among the distinct values.
-
-    The distinct values are ascending. If their range is small, a lookup table is used instead of a sort.
+    `found` has the distinct values, ascending. `index` has, for each element of `values`, its index
+    in `found`.
     """
     if not len(values):
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
@@ -52,13 +56,17 @@ def distinct(values: I64 | I32) -> tuple[I64, I64]:
 
 
 def by_text(texts: I32, meaning: Callable[[int], int]) -> I64:
-    """Returns `meaning(index)` for each text index in `texts`. Calls `meaning` once per distinct index."""
+    """Returns `meaning(index)` for each element of `texts`, which are indices of texts. Each
+    distinct index is asked for only once.
+    """
     indices, which = distinct(texts)
     return np.array([meaning(index) for index in indices.tolist()], dtype=np.int64)[which]
 
 
 def union(start: I64, end: I64) -> tuple[I64, I64]:
-    """Returns (starts, ends) of the union of the intervals, as disjoint intervals in ascending order."""
+    """Returns `(starts, ends)` of the union of the given intervals: intervals that do not overlap,
+    in ascending order.
+    """
     order = np.argsort(start, kind="stable")
     start, end = start[order], np.maximum.accumulate(end[order]) if len(end) else end
     first = np.append(True, start[1:] > end[:-1])[: len(start)]

@@ -1,4 +1,6 @@
-"""Sets of time intervals. Computes unions, complements and the covered part of a window, vectorised and exact."""
+"""Sets of time intervals: their unions, their complements, and how much of a window they cover,
+vectorised and exact.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,8 @@ from unstall.timeline.columns import I64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Intervals:
-    """A set of times, as disjoint half-open intervals [start, end) in int64 ns.
-
-    The intervals are in ascending order. No interval is empty.
+    """A set of times in ns, as half-open intervals [start, end). They do not overlap, none is
+    empty, and they are in ascending order.
     """
 
     start: I64
@@ -29,7 +30,9 @@ class Intervals:
 
     @classmethod
     def union(cls, start: I64, end: I64) -> Intervals:
-        """Returns the union of intervals. Drops empty intervals, and merges intervals that overlap or touch."""
+        """Returns the union of the given intervals. Empty intervals are dropped. Intervals that
+        overlap or touch become one.
+        """
         real = end > start
         start, end = start[real], end[real]
         order = np.argsort(start, kind="stable")
@@ -74,7 +77,7 @@ class Intervals:
         )
 
     def longer_than(self, least: int) -> Intervals:
-        """Returns the intervals whose length is at least `least` ns."""
+        """Returns those of the intervals that are at least `least` ns long."""
         chosen = self.end - self.start >= least
         return Intervals(self.start[chosen], self.end[chosen])
 
@@ -84,14 +87,13 @@ class Intervals:
         return int((self.end - self.start).sum())
 
     def covered(self, low: I64, high: I64) -> I64:
-        """Returns, for each window [low, high), the length in int64 ns that the set covers.
-
-        The length is 0 for a window with high <= low.
+        """Returns, for each window [low, high), how many ns of it the set covers. It is 0 if `high`
+        is not after `low`.
         """
         return np.where(high > low, self._until(high) - self._until(low), 0)
 
     def _until(self, time: I64) -> I64:
-        """Returns, for each of the `time` values T, how many ns of the set are before T."""
+        """Returns, for each time, how many ns of the set lie before it."""
         if not len(self):
             return np.zeros(len(time), dtype=np.int64)
         whole = np.append(0, np.cumsum(self.end - self.start))

@@ -1,4 +1,4 @@
-"""A cache for functions that take a run. Rules and edits call these functions often with the same arguments."""
+"""A cache for functions of a run, which rules and edits call often with the same arguments."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _Answer = TypeVar("_Answer")
 def remembered(
     ask: Callable[Concatenate[_Run, _Arguments], _Answer],
 ) -> Callable[Concatenate[_Run, _Arguments], _Answer]:
-    """A decorator that caches the results of a function that takes a run. A result is cached until its run is freed.
+    """A decorator that caches what a function of a run returns, until the run is freed.
 
-    The first argument of the function is a Timeline, or another object that is compared by identity. The other
-    arguments must be hashable, and should have few distinct values. If a result is an array, the array becomes
-    read-only, because all callers share it.
+    The first argument of the function is the run: a `Timeline`, or another object that is compared
+    by identity. The other arguments must be hashable, and should have few distinct values. A
+    returned array becomes read-only, because all callers share it.
     """
     known: WeakKeyDictionary[_Run, dict[Hashable, _Answer]] = WeakKeyDictionary()
 

@@ -1,7 +1,8 @@
-"""The file of a saved timeline: a zip file of .npy columns and one JSON header. Opening such a file is safe.
+"""The file of a saved timeline: a zip file of .npy columns and one JSON header. It is safe to open
+one from an untrusted source.
 
-No data of the file is unpickled. Every column is checked against the schema before it is used. The checks cover the
-type and the length of the column, and whether each index in the column is in range.
+Nothing in the file is unpickled. Every column is checked before it is used: its type, its length,
+and whether each index in it is in range.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ class _Header(msgspec.Struct):
 
 
 def is_timeline(path: Path) -> bool:
-    """Returns whether the file begins like a zip file, as saved timelines do."""
+    """Returns whether the file begins like a zip file, as a saved timeline does."""
     try:
         with path.open("rb") as file:
             return file.read(4) == b"PK\x03\x04"
@@ -173,12 +174,16 @@ def is_timeline(path: Path) -> bool:
 
 
 def save(timeline: Timeline, path: Path) -> None:
-    """Writes a timeline to a file, atomically. Raises UsageError if the file cannot be written."""
+    """Writes a timeline to a file. An existing file is replaced only when the new one is complete.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
     write_atomically(path, packed(timeline))
 
 
 def packed(timeline: Timeline) -> bytes:
-    """Returns the content of a timeline's file."""
+    """Returns the bytes of the file in which a timeline is saved."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr(_HEADER, msgspec.json.encode(_Header(SCHEMA, list(timeline.strings), timeline.meta)))
@@ -191,7 +196,12 @@ def packed(timeline: Timeline) -> bytes:
 
 
 def load(path: Path) -> Timeline:
-    """Reads a saved timeline. Raises TraceError for a file that `save` did not write."""
+    """Reads a saved timeline.
+
+    Raises:
+        TraceError: The file is not a saved timeline, is damaged, or comes from a version with
+            another schema.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             _check_size(archive, path)
