@@ -29,9 +29,8 @@ from unstall.rounding.facts import UNIT, facts_of, is_plain, real_parts, sums_of
 from unstall.rounding.operators import Place
 
 SAMPLES, ENDS = 64, 1 << 16
-"""Largest number of elements that are stored.
-
-The first number is for the result of an operator. The second number is for a result, gradient or argument of the run.
+"""The largest number of elements that are stored: `SAMPLES` of an operator's result, `ENDS` of a
+result, gradient or argument of the run.
 """
 PIECE = 1 << 22
 """The largest number of elements that are added up at once, which limits the memory that this takes."""

@@ -57,9 +57,9 @@ def partial_sums(count: int) -> int:
 
 def sample(given: torch.Tensor, positions: torch.Tensor, signs: torch.Tensor, out: torch.Tensor, first: int) -> None:
     """Launches the kernel, which writes some elements of a tensor to `out`, followed by partial
-    sums of all elements.
+    sums of all its elements.
 
-    Each element of the sums is multiplied by its sign. The partial sums have to be added up.
+    In the sums, each element is multiplied by its sign.
 
     Args:
         given: The contiguous tensor, on a GPU, of a real type.
