@@ -1,11 +1,11 @@
-"""The ways in which PyTorch code makes the host wait. Each way has advice.
+"""The ways in which PyTorch code makes the host wait for the device, each with advice.
 
-`WAYS` has the waits for values and the explicit synchronizations. Each of these ways is recognised by operator and by
-stack. For two kinds of ways, operator and stack are not needed: copies to the device, and memory requests. Each way of
-these two kinds has its own constant, such as `PAGEABLE_UPLOAD`.
+`WAYS` has the waits for values, and explicit synchronizations. Such a wait is recognised by its
+operator and its call stack. If no operators were recorded, it is recognised by the built-in
+function that the line called; if that is unknown, by the data that was copied to the host.
 
-If no operators were recorded, a way in `WAYS` is recognised by the built-in function that the line called. If this
-function is unknown, the way is recognised by the data that was copied to the host.
+Copies to the device and requests for memory are recognised by other means. The ways for them are
+not in `WAYS`: each has its own constant, such as `PAGEABLE_UPLOAD`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,24 @@ from dataclasses import dataclass
 from typing import Literal
 
 VALUE_BYTES = 16
-"""The largest size of a single value: a complex number of two float64."""
+"""The size in bytes of the largest single value: a complex number of two float64."""
 
 Read = Literal["", "value", "data"]
+"""What a wait copies to the host: a single value, more data, or nothing ("")."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The known facts about a wait for the device. A field is "" if its fact is unknown.
+    """What is known about one wait of the host for the device. What is unknown is "".
 
-    `read` and `kernel` are set only if no operators were recorded.
+    Attributes:
+        op: The name of the outermost operator.
+        frames: The frames between the user's line and the wait, one per line of text, the innermost
+            first.
+        call: The name of the CUDA call that waits.
+        read: What is copied to the host. Known only if no operators were recorded.
+        kernel: The name of the last kernel that the user's line ran before that copy. Known only if
+            no operators were recorded.
     """
 
     op: str  # the outermost operator
@@ -36,9 +44,23 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way in which code waits for the device, with advice. A field that is None matches every wait.
+    """One way in which code waits for the device, with advice.
 
-    If several ways in `WAYS` match a wait, the first of these ways applies.
+    The attributes `op`, `frame`, `call` and `kernel` are regular expressions. A wait goes this way
+    if it matches each of them, and `read`. What is None matches every wait.
+
+    Attributes:
+        rule: The name of the rule that reports such waits.
+        title: What happens, in a sentence.
+        fix: What to do instead.
+        safe_if: The condition under which `fix` keeps the program correct.
+        op: Matches the beginning of the outermost operator's name.
+        frame: Matches a part of a frame between the user's line and the wait.
+        call: Matches the beginning of the name of the CUDA call that waits.
+        read: What the wait copies to the host.
+        kernel: Matches a part of the name of the kernel before that copy.
+        check: Whether the outermost function that `frame` matches does nothing but check something.
+            If True, the fix removes this function with the wait.
     """
 
     rule: str
@@ -53,10 +75,11 @@ class Way:
     check: bool = False  # the outermost function that `frame` matches only does this; the fix removes it
 
     def left_out(self, frames: str) -> str | None:
-        """Returns the function that the fix removes together with this wait, as FILE:FUNCTION. Returns None if the fix
-        removes no function.
+        """Returns the function that the fix removes together with the wait, as "FILE:FUNCTION";
+        None if it removes none.
 
-        `frames` are the frames between the user's line and the wait, innermost first, one per line.
+        `frames` are the frames between the user's line and the wait, one per line of text, the
+        innermost first.
         """
         if not self.check or not self.frame:
             return None
@@ -65,7 +88,7 @@ class Way:
         return f"{file}:{function}" if colon else None
 
     def matches(self, wait: Wait) -> bool:
-        """Returns whether all patterns of this way match the wait."""
+        """Returns whether all that this way says about a wait is true of `wait`."""
         return (
             (self.op is None or re.match(self.op, wait.op) is not None)
             and (self.frame is None or re.search(self.frame, wait.frames, re.MULTILINE) is not None)
@@ -76,8 +99,10 @@ class Way:
 
 
 MAKES_TENSOR = r"<built-in (method|function) (tensor|as_tensor|asarray|scalar_tensor)\b"
-"""The frame of torch.tensor(…) and similar calls. `WAYS` has the waits for the host-to-device copies of these calls. No
-copy rule applies to these copies.
+"""A regular expression for the frame of `torch.tensor(…)` and similar calls.
+
+A copy to the device that such a call makes is reported as a wait of one of `WAYS`. The rules for
+copies leave it out.
 """
 
 _SHAPE_SAFE = "the result can have a fixed shape, or its size is known beforehand"
@@ -299,12 +324,12 @@ _OTHER = WAYS[-1]
 
 
 def way_of(wait: Wait) -> Way:
-    """Returns the first way of `WAYS` that matches the wait."""
+    """Returns the first of `WAYS` that matches `wait`. The last of them matches every wait."""
     return next(way for way in WAYS if way.matches(wait))
 
 
 def is_known(way: Way) -> bool:
-    """Returns whether this is a specific way to wait. Returns False for the last way of `WAYS`, because it matches
+    """Returns whether `way` is a particular way to wait. The last of `WAYS` is not: it matches
     every wait.
     """
     return way is not _OTHER
@@ -315,11 +340,11 @@ _BUILTIN = re.compile(r"<built-in (?:method|function) (?P<name>\w+)(?: of (?:\w*
 
 
 def called(frames: str) -> str:
-    """Returns the operator that the innermost frame calls, if this frame is a built-in function that may wait.
-    Otherwise returns "".
+    """Returns the operator that the innermost frame calls, such as "aten::item", if that frame is a
+    built-in function that may wait. Otherwise returns "".
 
-    `frames` has one frame per line. A built-in function of torch has the same name as its operator. A few methods of
-    Python (`__bool__`, `tolist`) are exceptions.
+    `frames` has one frame per line of text, the innermost first. A built-in function of torch is
+    taken to be the operator of the same name.
     """
     builtin = _BUILTIN.match(frames)
     name = f"aten::{builtin['name']}" if builtin else ""
@@ -327,16 +352,17 @@ def called(frames: str) -> str:
 
 
 TENSORS_OWN = re.compile(r"torch/_tensor\.py|torch/_tensor_str\.py|torch/cuda/(__init__|streams)\.py")
-"""Frames of the methods of torch's tensors and streams. Code waits by calling these methods."""
+"""A regular expression for frames of methods of torch's tensors and streams, by which code waits."""
 # Waits of unstall's helpers while they measure or verify cannot be removed; those of to_host(…).result() can.
 _OURS = re.compile(r"(.*/)?unstall/(?!fix/to_host\.py)[^:]*\.py: ")
 
 
 def is_ours(frames: str) -> bool:
-    """Returns whether unstall's own code made the call that waits. `frames` are the frames between the user's line and
-    the wait.
+    """Returns whether unstall's own code made the call that waits.
 
-    If unstall's code calls a module of the program, a wait in this module counts as a wait of the program.
+    If unstall's code calls a module of the program, and the module waits, that is a wait of the
+    program. `frames` are the frames between the user's line and the wait, one per line of text, the
+    innermost first.
     """
     asking = (each for each in frames.splitlines() if not (each.startswith("<") or TENSORS_OWN.search(each)))
     return _OURS.match(next(asking, "")) is not None
