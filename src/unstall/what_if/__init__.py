@@ -1,3 +1,1 @@
-"""Predicts the gain of a change to the code. Edits change a `Program`, and a replay of the program gives the new
-time.
-"""
+"""What-if questions: edits of a `Program`, and replays that tell what each edit gains."""

@@ -1,9 +1,10 @@
-"""Calibration: adjusts a program so that its steps take the time that was measured without the recorder.
+"""Calibration: adjusts a program so that its steps take the plain step time, which was measured
+without the recorder.
 
-Benefit: on six recordings of transformers (`python -m benchmarks.recorder_mechanisms`), the median error of predicted
-gains is 1.8 percent of the measured step with calibration, and 5.3 percent without calibration. This module searches
-for a single speed, of the host or of the device. A search for the most likely pair of host and device speeds reduced
-the error by 0.0 percentage points, and was removed.
+On six recordings of transformers (`python -m benchmarks.recorder_mechanisms`), the median error of
+predicted gains is 1.8 % of the measured step with calibration, and 5.3 % without it. Only one speed
+is adjusted, that of the host or that of the device. A search for the most likely pair of both
+speeds improved the error by 0.0 percentage points, and was removed.
 """
 
 from __future__ import annotations
@@ -35,20 +36,21 @@ _MOST_TURNS = 40
 def by_overhead(
     program: Program, plain_step_ns: float, elastic: Bool | None = None, cost: RecorderCost = USUAL
 ) -> tuple[Program, float]:
-    """Removes a part of the recorder's overhead. The part is chosen so that the program's steps take `plain_step_ns`.
+    """Takes as much of the recorder's overhead out of a program as makes its steps take
+    `plain_step_ns`.
 
-    This function is for recorders whose overhead is large and not well known, such as torch.profiler. If the host does
-    not limit the steps, the device's ops become faster or slower by up to a quarter. If this change of the ops does not
-    bring the step time closer to `plain_step_ns`, the ops stay unchanged.
+    It is meant for recorders whose overhead is large and not well known, such as torch.profiler. If
+    the device limits the steps, that alone cannot match `plain_step_ns`. Then ops also become
+    faster or slower, by up to a quarter, if that brings the step time closer.
 
     Args:
         program: The program as recorded.
-        plain_step_ns: The time of a step without the recorder, in ns.
-        elastic: A mask of the ops whose length may change. None means that the length of all ops may change.
-        cost: The recorder's usual overhead. The function scales this overhead to fit `plain_step_ns`.
+        plain_step_ns: The plain step time, in ns.
+        elastic: A mask of the ops whose length may change; None for all.
+        cost: What recording usually costs. Some multiple of it is taken out.
 
     Returns:
-        The program, and the factor by which the length of its elastic ops was multiplied.
+        The changed program, and the factor by which the length of its elastic ops was multiplied.
     """
     near_ns = _NEAR_ENOUGH * plain_step_ns
 
@@ -76,21 +78,23 @@ def by_overhead(
 
 
 def by_speed(program: Program, plain_step_ns: float, elastic: Bool, kept: Bool) -> tuple[Program, float]:
-    """Changes the speed of the host or of the device so that the program's steps take `plain_step_ns`.
+    """Makes the host or the device faster or slower, so that the program's steps take
+    `plain_step_ns`.
 
-    This function is for the recorder `cupti`. The overhead of `cupti` is small and known, so any remaining difference
-    is a change of speed.
+    It is meant for the recorder `cupti`: its overhead is small and known, so what still differs is
+    taken for a change of speed.
 
     Args:
         program: The program without the recorder's overhead.
-        plain_step_ns: The time of a step without the recorder, in ns.
+        plain_step_ns: The plain step time, in ns.
         elastic: A mask of the ops whose length may change.
-        kept: A mask of the instructions whose host work stays unchanged. Data loading is an example of such host work.
+        kept: A mask of the instructions before which the host's work stays as it is, such as data
+            loading.
 
     Returns:
-        The program with the more likely of the two changes, and the factor by which the length of its elastic ops was
-            multiplied. If neither change brings the step time at least half way to `plain_step_ns`, the program is
-            unchanged.
+        The program with the more likely of the two changes, and the factor by which the length of
+        its elastic ops was multiplied. If neither change brings the step time at least half way to
+        `plain_step_ns`, the program is unchanged and the factor is 1.
     """
     before_ns = steady_step_ns(program)
     off_ns = plain_step_ns - before_ns
@@ -101,8 +105,9 @@ def by_speed(program: Program, plain_step_ns: float, elastic: Bool, kept: Bool) 
     def found(change: Callable[[float], Program], ends: tuple[float, float], strays: float) -> tuple[float, float]:
         """Finds the factor with which `change` brings the step time closest to the plain step time.
 
-        Returns (score, factor). A higher score means that a change by this factor is less likely. If the change brings
-        the step time less than half way to the plain step time, returns (infinity, 1).
+        Returns `(score, factor)`. The higher the score, the less likely is a change by this factor.
+        If it does not bring the step time at least half way to the plain step time, returns
+        infinity and 1.
         """
 
         @cache
@@ -133,7 +138,9 @@ def _to_one(end: float) -> tuple[float, float]:
 
 
 def _slower(program: Program, share: float, kept: Bool) -> Program:
-    """Multiplies the host's time by `share`. Work before the instructions in `kept` stays unchanged."""
+    """Returns the program with all of the host's time multiplied by `share`, except the work before
+    the instructions in `kept`.
+    """
     do = program.instructions
     work, call = (np.rint(share * times).astype(np.int64) for times in (do.work, do.call))
     return replace(program, instructions=replace(do, work=np.where(kept, do.work, work), call=call))
@@ -145,10 +152,10 @@ def _stretched(program: Program, factor: float, which: Bool) -> Program:
 
 
 def _root(excess: Callable[[float], float], low: float, high: float, close: float) -> float:
-    """Returns an argument at which a falling function is within `close` of 0.
+    """Returns an argument at which the falling function `excess` is within `close` of 0.
 
-    If the function has no zero between `low` and `high`, returns `low` or `high`, whichever gives the value nearer to
-    0. The method is the secant method of Anderson and Björck.
+    If it has no zero between `low` and `high`, returns the one of them at which it is nearer to 0.
+    The method is the secant method of Anderson and Björck.
     """
     at_low, at_high = excess(low), excess(high)
     if at_low <= 0 or at_high >= 0:

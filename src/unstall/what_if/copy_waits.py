@@ -1,5 +1,8 @@
-"""Finds the host waits that belong to copies. The call that launches a copy may wait for the copy. A different call in
-the operation of the launching call may also wait for the copy.
+"""Finds the waits of the host that belong to copies. The call that launches a copy may wait for it,
+and so may another call within the same operation.
+
+An operation is the innermost operator around a call. If no operators were recorded, it is a copy
+with the wait that follows it at once.
 """
 
 from __future__ import annotations
@@ -13,15 +16,17 @@ from unstall.what_if.subject import SYNCS, Subject
 
 
 def launching(program: Program, ops: Bool) -> Bool:
-    """Returns a mask of the instructions that launch at least one of the ops in the mask `ops`."""
+    """Returns a mask of the instructions that launch at least one of the ops in `ops`, which is a
+    mask of the program's ops.
+    """
     chosen = np.zeros(len(program.instructions), dtype=np.bool_)
     chosen[program.launcher[ops]] = True
     return chosen
 
 
 def waits_in_call(program: Program, launches: Bool) -> Bool:
-    """Returns a mask of the instructions that wait within a launching call. A blocking copy is an example of a
-    launching call that waits.
+    """Returns a mask of the instructions that are the wait of a launching call, such as the wait of
+    a blocking copy.
 
     `launches` is a mask of the instructions that launch.
     """
@@ -31,15 +36,20 @@ def waits_in_call(program: Program, launches: Bool) -> Bool:
 
 
 def with_wait_in_call(program: Program, launches: Bool) -> Bool:
-    """Returns a mask of the instructions in `launches` whose call also waits. A blocking copy is an example of a
-    launching call that waits.
+    """Returns a mask of those instructions in `launches` whose call also waits, as that of a
+    blocking copy does.
     """
     chosen: Bool = np.append(waits_in_call(program, launches)[1:], False)
     return chosen
 
 
 def waits_in_operation(subject: Subject, launches: Bool) -> Bool:
-    """Returns a mask of the waits that are in the same operations as the instructions in `launches`."""
+    """Returns a mask of the instructions that wait within the same operation as an instruction in
+    `launches`.
+
+    An operation is the innermost operator around a call. If no operators were recorded, it is a
+    copy with the wait that follows it at once.
+    """
     own = operation_of(subject)
     waits = np.isin(subject.program.instructions.code, SYNCS)
     chosen: Bool = waits & (own >= 0) & np.isin(own, own[launches & (own >= 0)])
@@ -47,15 +57,20 @@ def waits_in_operation(subject: Subject, launches: Bool) -> Bool:
 
 
 def with_wait_in_operation(subject: Subject, launches: Bool) -> Bool:
-    """Returns a mask of the instructions in `launches` whose operation also waits."""
+    """Returns a mask of those instructions in `launches` whose operation (the innermost operator
+    around them) also waits.
+    """
     own, waits = operation_of(subject), waits_in_operation(subject, launches)
     chosen: Bool = launches & (own >= 0) & np.isin(own, own[waits])
     return chosen
 
 
 def operation_of(subject: Subject) -> I64:
-    """Returns, for each instruction, the number of the operation that contains it. Returns -1 if no operation contains
-    it. See `locate.operations`.
+    """Returns, for each instruction, the number of the operation that contains it, or -1 if none
+    does.
+
+    An operation is the innermost operator around a call. If no operators were recorded, it is a
+    copy with the wait that follows it at once.
     """
     timeline, do = subject.timeline, subject.program.instructions
     operation = operations(timeline, timeline.host.op)

@@ -1,4 +1,4 @@
-"""Computes the gain of fixing each finding, and the best order for the fixes."""
+"""Works out what fixing each finding gains, and the best order of the fixes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,13 @@ _MOST_EDITS = 24  # findings with the highest cost
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """The findings of a run with their gains, and the plan: the edits in their best order."""
+    """The gains of a run's findings, and the plan.
+
+    Attributes:
+        findings: The findings, with their gains.
+        plan: The edits in the best order to make them.
+        floor_ns: The device's busy time per step once the whole plan is carried out.
+    """
 
     findings: tuple[Finding, ...]
     plan: tuple[PlanStep, ...]
@@ -30,27 +36,27 @@ class Gains:
 
 
 COSTS_NOTHING = ": this costs next to nothing"
-"""The end of a finding's text `saw` if the finding does not cost device time. It is removed from the text if fixing the
+"""The end of the text `saw` of a finding that costs no device time. It is taken off if fixing the
 finding gains something.
 """
 
 _MUCH = 0.05  # of the step
 
 _NOTHING = 0.0005
-"""A share of the step time. A smaller gain or a smaller loss cannot be measured."""
+"""A share of the step time. A gain or loss that is smaller cannot be measured."""
 
 
 def _harmless(finding: Finding, gain: float, planned: Container[str], *, elsewhere: bool) -> bool:
     """Returns whether the finding needs no change, because its edit gains next to nothing.
 
-    An edit may gain something only together with other edits. Such an edit is in the plan, so its finding is not
+    An edit that gains something only together with others is in the plan. Its finding is not
     harmless.
 
     Args:
         finding: The finding.
-        gain: The gain of the finding's edit alone, as a share of the step time.
-        planned: The edits in the plan, as text.
-        elsewhere: The result of `_is_elsewhere`.
+        gain: What the finding's edit gains alone, as a share of the step time.
+        planned: The edits of the plan, as text.
+        elsewhere: What `_is_elsewhere` returns for the finding.
     """
     if finding.edit in planned or elsewhere:
         return False
@@ -58,11 +64,11 @@ def _harmless(finding: Finding, gain: float, planned: Container[str], *, elsewhe
 
 
 def _is_elsewhere(finding: Finding, gain: float, planned: Container[str], much_ns: float) -> bool:
-    """Returns whether two things are true: the finding's edit gains nothing, and the device idles for at least
-    `much_ns` because of the finding.
+    """Returns whether the finding's edit gains nothing although the device idles for long because
+    of the finding, at least for `much_ns`. What fixing it would gain is then unknown.
 
-    The gain of fixing such a finding is unknown. Always returns False for an edit other than "graph". `gain` is the
-    gain of the edit alone, as a share of the step time.
+    Only the edit "graph" is asked about: for all others, and for edits in `planned`, returns False.
+    `gain` is what the edit gains alone, as a share of the step time.
     """
     idles = finding.exposed_ns >= much_ns and (finding.edit or "").startswith("graph")
     return idles and 0 <= gain < _NOTHING and finding.edit not in planned
@@ -71,19 +77,18 @@ def _is_elsewhere(finding: Finding, gain: float, planned: Container[str], much_n
 def _saw(
     finding: Finding, gain: float, harmless: bool, planned: dict[str, tuple[int, int]], mends: int, error_ns: float
 ) -> str:
-    """Returns the finding's evidence as text, followed by remarks about the gain of its edit.
+    """Returns the finding's evidence as text, with remarks on the gain of its edit.
 
-    If several findings share the edit, the text says how many findings share the edit. If the edit gains something only
-    in the plan, the text says how much the edit gains in the plan.
+    The remarks say how many findings the edit fixes, if there are several. If the edit gains
+    something only in the plan, they say how much it gains there.
 
     Args:
         finding: The finding.
-        gain: The gain of the finding's edit alone, as a share of the step time.
+        gain: What the finding's edit gains alone, as a share of the step time.
         harmless: Whether the finding needs no change.
-        planned: For each edit in the plan: (number of the edit in the plan, gain of the edit in the plan in ns).
-        mends: The number of findings that share the edit.
-        error_ns: The error of the model in ns. The text does not give a number for a gain that is smaller than the
-            error.
+        planned: For each edit of the plan, its number in the plan and its gain there in ns.
+        mends: How many findings the edit fixes.
+        error_ns: The error of the replay. A gain that is smaller is not given as a number.
     """
     if harmless:
         return finding.saw
@@ -99,8 +104,14 @@ def _saw(
 
 
 def _beyond(gain_ns: float, alone_ns: float, base_ns: float, error_ns: float) -> list[str]:
-    """Returns a list with one note if an edit gains far more in the plan than alone. Otherwise returns an empty
-    list.
+    """Returns one note in a list if an edit gains far more in the plan than alone, and an empty
+    list otherwise.
+
+    Args:
+        gain_ns: What the edit gains in the plan.
+        alone_ns: What the edit gains alone.
+        base_ns: The step time without any edit.
+        error_ns: The error of the replay.
     """
     if gain_ns - alone_ns < max(WORTH * base_ns, alone_ns):
         return []
@@ -109,11 +120,13 @@ def _beyond(gain_ns: float, alone_ns: float, base_ns: float, error_ns: float) ->
 
 
 def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
-    """Replays the edit of each finding, and searches for the best order of all edits.
+    """Replays the run once with the edit of each finding, and looks for the best order of all these
+    edits.
 
-    Some findings cost no idle time, such as a slow copy that keeps the device busy. If fixing such a finding gains
-    something, the finding is not harmless. If several findings share an edit, only the finding with the most exposed
-    time gets the gain. If the run has no stacks, all findings that a graph fixes share one edit.
+    A finding that costs no idle time, such as a slow copy while the device is busy, becomes worth a
+    change if its edit gains something. If several findings have the same edit, only the one with
+    the most exposed time gets the gain. In a run without stacks, for example, one edit stands for
+    all that a CUDA graph fixes.
     """
     base = model.undistorted_step_ns
     # Between equal findings, neither the order of the file nor names decide.

@@ -1,5 +1,5 @@
-"""Prepares a run for what-if questions: builds its program, removes the recorder's overhead, and checks the accuracy of
-a replay.
+"""Prepares a run for what-if questions: makes its `Program`, takes the recorder's overhead out, and
+measures the replay's error.
 """
 
 from __future__ import annotations
@@ -24,11 +24,28 @@ from unstall.what_if.subject import Subject
 from unstall.what_if.undistort import USUAL_OF, own_work, undistort, without_pauses
 
 UndistortedBy = Literal["plain step time", "usual cost", "nothing"]
+"""How the recorder's overhead was found out: from steps that were timed without recording, or from
+what recording usually costs. "nothing": it was not taken out.
+"""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Model:
-    """A run's program and its step times. Times are in ns per step."""
+    """A run's program, and its step times in ns.
+
+    Attributes:
+        subject: The run and its program without the recorder's overhead. Edits change this one.
+        recorded: The run and its program with the overhead.
+        measured_step_ns: The step time as recorded.
+        replayed_step_ns: The step time of a replay of `recorded`.
+        undistorted_step_ns: The step time in a long run of `subject`.
+        undistorted_by: How the overhead was found out.
+        plain_step_ns: The plain step time; None if it is unknown.
+        left_out_ns: Total length of the pauses that only one of the steps had, and that `subject`
+            leaves out.
+        device_stretch: The factor by which the times of kernels were multiplied to match the plain
+            step time.
+    """
 
     subject: Subject  # without the recorder's overhead: edits apply to this
     recorded: Subject  # with it
@@ -42,13 +59,15 @@ class Model:
 
     @property
     def error(self) -> float:
-        """The error of the replayed step time, as a share of the measured step time."""
+        """By how much the replayed step time is off, as a share of the recorded step time. Negative
+        if the replay is too fast.
+        """
         return self.replayed_step_ns / max(self.measured_step_ns, 1) - 1
 
     @property
     def error_ns(self) -> float:
-        """The error of the model, in ns per step without the recorder. A gain that is smaller than the error cannot be
-        distinguished from 0.
+        """The size of the replay's error, in ns of a step without the recorder's overhead. A gain
+        that is smaller may be no gain at all.
         """
         return abs(self.error) * self.undistorted_step_ns
 
@@ -61,14 +80,19 @@ def model(
     plain_step_ns: int | None = None,
     as_recorded: bool = False,
 ) -> Model:
-    """Builds a run's program without the recorder's overhead. Replays the recorded program to measure the error of the
-    replay.
+    """Makes a run's program, takes the recorder's overhead out, and replays the program as recorded
+    to measure the replay's error.
 
-    `plain_step_ns` is the time of a step without the recorder. The default is the value in the file. If `as_recorded`
-    is True, the overhead stays in the program.
+    Args:
+        timeline: The run.
+        steps: The steps of the run.
+        places: The user's source line of each host event.
+        plain_step_ns: The step time without the recorder, in ns. If None, the one in the trace is
+            used, if there is one.
+        as_recorded: Whether the overhead stays in the program.
 
     Raises:
-        UsageError: `plain_step_ns` is not a valid time, or is given for a simulated run.
+        UsageError: `plain_step_ns` is no time, or is given for a simulated run.
     """
     if plain_step_ns is not None and not _is_time(plain_step_ns):
         raise UsageError(f"plain_step_ns: {plain_step_ns!r} is no time: give nanoseconds, such as 28_900_000")
@@ -110,10 +134,11 @@ def model(
 
 
 def as_a_rule(recorded: Subject) -> tuple[Program, int]:
-    """Removes pauses and the recorder's interruptions from a run's program.
+    """Takes out of a run's program what a step does not usually have: pauses, and the recorder's
+    own work between calls.
 
-    A pause is work that took far longer in one step than in all other steps. Returns (the changed program, the total
-    length of the pauses in ns).
+    A pause is work that took far longer in one step than in all others. Returns `(program,
+    pauses_ns)`: the changed program, and the total length of the pauses.
     """
     host, at_work = recorded.timeline.host, is_recorder_at_work(recorded.timeline, amid=True)
     own = own_work(
@@ -128,11 +153,8 @@ def _is_time(ns: float) -> bool:
 
 
 def _elastic(timeline: Timeline, program: Program) -> Bool:
-    """Returns a mask of the ops whose length may be different without the recorder: kernels, and copies of pageable
-    memory.
-
-    The length of a copy of pageable memory may be different, because the host stages the copy. Other copies are not in
-    the mask. Ops that wait for other devices are not in the mask.
+    """Returns a mask of the ops that may take another time without the recorder: kernels that do
+    not wait for other devices, and copies from or to pageable memory, which the host stages.
     """
     device = timeline.device
     kernels = (device.kind == DeviceKind.KERNEL) & ~is_communication(timeline)

@@ -1,4 +1,4 @@
-"""The place of an edit: a line, or a function, of the user's source."""
+"""The place of an edit: a line or a function of the user's source."""
 
 from __future__ import annotations
 
@@ -24,14 +24,19 @@ _FUNCTION = re.compile(rf"(?P<file>{_QUOTED}|.+):(?P<function>{_QUOTED}|[^:]+)",
 
 @dataclass(frozen=True, slots=True)
 class EditPlace:
-    """The place in the source that an edit changes.
+    """The place in the source that an edit changes: a line, one operator at a line, or a function
+    with all that it calls. If no stacks were recorded, files are unknown, and a place is only an
+    operator.
 
-    The place is a line, one operator at a line, or a function with everything that the function calls. If no stacks
-    were recorded, the file is unknown. The place is then only an operator.
+    As text, a place is FILE:LINE, FILE:LINE:OP or FILE:FUNCTION. `parse_line` and `parse_function`
+    read such a text. Names come from the trace, so they may contain anything. A name that would be
+    read back as another one is written like a string of JSON: "a:b.py":12.
 
-    As text, a place is FILE:LINE, FILE:LINE:OP or FILE:FUNCTION, and `parse_line` or `parse_function` reads the text
-    back. Names come from the trace, so they may contain anything. If a name would be read back as another one, it is
-    written like a string of JSON: "a:b.py":12.
+    Attributes:
+        file: The path of the file, as the trace has it; None if it is unknown.
+        line: The line number; None if the place is a function, or if the line is unknown.
+        op: The operator at the line; None for all operators.
+        function: The function; None if the place is a line.
     """
 
     file: str | None
@@ -40,10 +45,10 @@ class EditPlace:
     function: str | None = None
 
     def chosen(self, places: Places) -> Bool:
-        """Returns a mask of the host events at this place.
+        """Returns a mask of `timeline.host`: the events at this place.
 
         Raises:
-            UsageError: No host event is at this place.
+            UsageError: No event was recorded at this place.
         """
         chosen = self.events(places)
         if not chosen.any():
@@ -51,15 +56,15 @@ class EditPlace:
         return chosen
 
     def events(self, places: Places) -> Bool:
-        """Returns a mask of the host events at this place. The mask may be False everywhere."""
+        """Returns a mask of `timeline.host`: the events at this place. There may be none."""
         return self._in_function(places) if self.function is not None else self._on_line(places)
 
     def _instead(self, places: Places) -> str:
-        """Returns a text that suggests a place that the user may have meant instead. Returns "" if there is no similar
-        place.
+        """Returns words that suggest another place, which the user may have meant; "" if there is
+        none.
 
-        The file of the suggested place is the file with the most similar name. The suggestion is the nearest line of
-        this file at which something was recorded, or the function of this file with the most similar name.
+        It lies in the file with the most similar name. There, it is the nearest line at which
+        something was recorded, or the function with the most similar name.
         """
         timeline, lines = places.timeline, places.timeline.lines
         if self.file is None:
@@ -92,9 +97,11 @@ class EditPlace:
         return chosen
 
     def while_it_runs(self, places: Places) -> Bool:
-        """Returns a mask of the host events that happen while the place's function runs.
+        """Returns a mask of `timeline.host`: the events that happen while the function of this
+        place runs.
 
-        The backward pass of the function's operators is included only if it runs before the function returns.
+        The backward pass of the function's operators is in the mask only if it runs before the
+        function returns.
         """
         stacks, stack = places.timeline.stacks, places.timeline.host.stack
         below = np.append(nearest(stacks.parent, self._itself(places)) >= 0, False)
@@ -102,7 +109,7 @@ class EditPlace:
         return chosen
 
     def _itself(self, places: Places) -> Bool:
-        """Returns a mask of the rows of `timeline.stacks` that are frames of this place's function."""
+        """Returns a mask of `timeline.stacks`: the frames of this place's function."""
         timeline, lines = places.timeline, places.timeline.lines
         wanted = _is(lines.file, timeline, self.file) & _is(lines.function, timeline, self.function)
         itself: Bool = wanted[timeline.stacks.line]
@@ -145,18 +152,21 @@ def _quoted(name: str) -> str:
 
 
 def _is(column: I32, timeline: Timeline, text: str | None) -> Bool:
-    """Returns a mask of the rows of a column whose text is `text`. The column has indices into the timeline's strings.
+    """Returns a mask of the rows of `column` that have this text. The column has indices of texts
+    in the timeline.
 
-    Several indices may have the same text. For example, if a notebook's history is off, all cells are called In[1].
+    Several indices may have the same text: if a notebook's history is off, all cells are called
+    In[1].
     """
     return np.isin(column, [at for at, each in enumerate(timeline.strings) if each == text])
 
 
 def parse_line(text: str) -> EditPlace:
-    """Parses FILE:LINE, FILE:LINE:OP or OP. A `-` means an unknown file or line.
+    """Returns the place that `text` names: FILE:LINE, FILE:LINE:OP or OP. A "-" stands for an
+    unknown file or line.
 
     Raises:
-        UsageError: The text has a different form.
+        UsageError: The text has another form.
     """
     if _OPERATOR.fullmatch(text) and not _LINE.fullmatch(text):
         return EditPlace(file=None, op=text)
@@ -176,10 +186,10 @@ def graph_of(file: str | None, function: str | None) -> str | None:
 
 
 def parse_function(text: str) -> EditPlace:
-    """Parses FILE:FUNCTION.
+    """Returns the place that `text` names: FILE:FUNCTION.
 
     Raises:
-        UsageError: The text does not have this form, or has a line number in place of a function.
+        UsageError: The text has another form, or has a line number in place of a function.
     """
     if (match := _FUNCTION.fullmatch(text)) is None:
         raise UsageError(f"{text!r} is no place: write FILE:FUNCTION, as in the findings")
@@ -189,7 +199,9 @@ def parse_function(text: str) -> EditPlace:
 
 
 def _unquoted(name: str) -> str:
-    """Returns a name that may be written like a string of JSON."""
+    """Returns the name that `name` stands for: itself, or what it says if it is written like a
+    string of JSON.
+    """
     if len(name) < 2 or not name.startswith('"') or not name.endswith('"'):
         return name
     try:

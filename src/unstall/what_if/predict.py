@@ -1,5 +1,5 @@
-"""Predicts the gain of edits. The gain is the step time of the unedited program minus the step time of the edited
-program.
+"""Predicts what edits gain: the step time of the replayed program before an edit, less the step
+time after it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from unstall.what_if.subject import Subject
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Prediction:
-    """The gain of one edit if all edits before it are already made. Times are in ns per step."""
+    """What one edit gains after all edits before it. Times are in ns per step.
+
+    Attributes:
+        edit: The edit.
+        subject: The run with this edit and all edits before it.
+        step_ns: The step time with this edit and all edits before it.
+        gain_ns: How much shorter this edit makes the step.
+        notes: What the edit could not do, and why, one sentence each.
+    """
 
     edit: Edit
     subject: Subject
@@ -25,7 +33,8 @@ class Prediction:
 
 
 def predict(model: Model, edits: Iterable[Edit]) -> list[Prediction]:
-    """Applies the edits one after the other. Predicts the step time after each edit.
+    """Makes the edits one after the other, and returns the prediction for each of them, in the same
+    order.
 
     Raises:
         UsageError: Nothing was recorded at the place of an edit.
@@ -34,23 +43,25 @@ def predict(model: Model, edits: Iterable[Edit]) -> list[Prediction]:
 
 
 WORTH = 0.01
-"""A share of the step time. A smaller gain is not worth a separate change of the code."""
+"""A share of the step time. An edit that gains less is not worth a change of the code."""
 
 _MOST_STEPS = 8
 _AFTER_OTHERS = ("overlap-copies", "graph")
 
 
 def plan(model: Model, edits: Sequence[Edit], alone: Mapping[str, float] | None = None) -> list[Prediction]:
-    """Returns the edits in the order in which to make them.
+    """Returns the best edits in the order in which to make them, with the prediction for each.
 
-    The next edit is always the edit that gains most if all edits before it are already made. Some edits gain something
-    only together. For example, if a path has two waits, removing only one of the two waits gains nothing. So when no
-    single edit gains anything, the remaining edits are tried together: first all edits of one kind, then all edits.
+    Each next edit is the one that gains most after all edits before it. Some edits gain something
+    only together: if the host waits twice on one path, removing one of the waits gains nothing. So
+    if no single edit gains anything more, the remaining ones are tried together: first those of one
+    kind, then all.
 
     Args:
-        model: The run.
+        model: The run, and the step time before any edit.
         edits: The edits to choose from.
-        alone: The gain of each edit alone, in ns per step, by the edit's text. If None, the gains are computed.
+        alone: What each edit gains alone, in ns per step, by the edit's text. If None, this is
+            worked out.
     """
     chosen: list[Prediction] = []
     subject, step = model.subject, model.undistorted_step_ns
@@ -79,10 +90,11 @@ def plan(model: Model, edits: Sequence[Edit], alone: Mapping[str, float] | None 
 
 
 def _together(edits: Sequence[Edit], subject: Subject, step: float, worth: float, most: int) -> list[Prediction]:
-    """Returns predictions for edits that gain something only together, in the order in which to make them.
+    """Returns predictions for edits that gain something only together, in the order in which to
+    make them.
 
-    Leaves out edits that do not help. Returns an empty list if the edits together gain less than `worth` ns. Also
-    returns an empty list if more than `most` edits are needed.
+    Edits that do not help are left out. Returns an empty list if all together gain less than
+    `worth` ns, or if more than `most` of them are needed.
     """
     if most < 2 or len(edits) < 2:
         return []
@@ -98,8 +110,9 @@ def _together(edits: Sequence[Edit], subject: Subject, step: float, worth: float
 
 
 def _needed(edits: Sequence[Edit], subject: Subject, worth: float) -> list[Edit]:
-    """Returns the edits that contribute to the total gain. Leaves out an edit if the other edits gain as much without
-    it. Needs one replay for each edit."""
+    """Returns those of the edits that contribute to what all of them gain together. An edit is left
+    out if the others gain as much without it. This takes one replay for each edit.
+    """
     needed, least = [], _step_ns(edits, subject)
     for number, edit in enumerate(edits):
         # `subject` has the edits before this one that are needed.

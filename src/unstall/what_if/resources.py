@@ -1,4 +1,4 @@
-"""Computes the cost of each resource: how much shorter a step would be if the resource took no time."""
+"""Works out what each resource costs: how much shorter a step would be if the resource took no time."""
 
 from __future__ import annotations
 
@@ -26,19 +26,21 @@ EDIT_OF: Mapping[str, str] = MappingProxyType(
         "sleep": "sleep-speed:inf",
     }
 )
-"""The edit that makes each resource take no time. The text has the form of the option `unstall whatif --edit`."""
+"""For each resource, the edit that makes it take no time, in the form that `unstall whatif --edit`
+takes.
+"""
 
 
 def if_free(subject: Subject, step_ns: float) -> dict[str, float]:
-    """Replays a run once for each resource. In each replay, only this one resource takes no time.
+    """Replays a run once for each resource, each time with only this one taking no time.
 
     Args:
         subject: The run.
-        step_ns: The step time of the unedited run in the replay, in ns.
+        step_ns: The step time of the replayed run without edits, in ns.
 
     Returns:
-        A dict. The key is the name of a resource. The value is the number of ns by which a step would be shorter. The
-        value is negative if the step would be longer.
+        A dict. A key is the name of a resource. Its value is by how many ns a step would be
+        shorter; negative if it would be longer.
     """
     gains = {}
     for name, edit in EDIT_OF.items():
@@ -48,8 +50,7 @@ def if_free(subject: Subject, step_ns: float) -> dict[str, float]:
 
 
 def _same(a: Program, b: Program) -> bool:
-    """Returns whether two programs have equal columns. If the columns are equal, a replay of both programs takes the
-    same time."""
+    """Returns whether two programs have equal columns, so that their replays take the same time."""
     tables = ((a.instructions, b.instructions), (a.ops, b.ops))
     columns = [(getattr(one, field.name), getattr(other, field.name)) for one, other in tables for field in fields(one)]
     return all(one is other or np.array_equal(one, other) for one, other in columns)

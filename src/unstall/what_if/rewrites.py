@@ -1,4 +1,4 @@
-"""Changes of a program that several edits need: moving ops to other streams, and making instructions take no time."""
+"""Changes of a program that several edits need: ops go to other streams, or instructions take no time."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from unstall.timeline.grouping import groups
 
 
 def on_streams(program: Program, stream: I32 | I64, after: I32 | I64, lag: I64, device_of_stream: list[int]) -> Program:
-    """Returns the program with its ops on different streams and with different dependencies. The streams may be new.
+    """Returns the program with its ops on other streams, some of which may be new, and waiting for
+    other ops.
 
     Args:
         program: The program.
-        stream: For each op, its stream.
+        stream: For each op, the number of its stream.
         after: For each op, an earlier op that it waits for, or -1.
-        lag: For each op, the time in ns from the end of the op in `after` to the start of this op.
-        device_of_stream: For each stream, its device.
+        lag: For each op, the time in ns from the end of the op in `after` to its own start.
+        device_of_stream: For each stream, the index of its device.
     """
     # A graph follows the stream of the call that launches it; a single op follows its own stream.
     do = program.instructions
@@ -35,8 +36,9 @@ def on_streams(program: Program, stream: I32 | I64, after: I32 | I64, lag: I64, 
 
 
 def neutral(program: Program, chosen: Bool) -> Program:
-    """Returns the program with the chosen instructions changed. The chosen instructions and their ops take no time and
-    do not delay other instructions or ops."""
+    """Returns the program in which the chosen instructions and their ops take no time and delay
+    nothing.
+    """
     gone, after = chosen[program.launcher], program.ops.after
     if gone.any():
         # On a stream of their own they take no room in a launch queue.
@@ -62,13 +64,13 @@ def neutral(program: Program, chosen: Bool) -> Program:
 
 
 def _without(after: I32, stream: I32, gone: Bool) -> I64:
-    """Returns, for each op, the op that it waits for, or -1.
+    """Returns, for each op, which op it waits for once the ops in `gone` are removed, or -1.
 
-    If the op in `after` is removed, the result is an earlier op on the stream of the removed op: the last earlier op
-    that is not removed.
+    If the op in `after` is removed, that is the last op before it, on its stream, that is not
+    removed.
 
     Args:
-        after: For each op, the op that it waits for, or -1.
+        after: For each op, the op that it waits for now, or -1.
         stream: For each op, its stream.
         gone: A mask of the removed ops.
     """

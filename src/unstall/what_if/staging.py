@@ -1,8 +1,8 @@
-"""Estimates how much of a copying call's time is staging. Staging is the host's copying of the bytes into pinned
-memory. The rest of the call's time has other causes.
+"""Estimates how much time of a copying call is staging: the host copies the bytes into pinned
+memory first.
 
-The first use of the device, or of a kernel, may happen within any call and take 100 ms. The program needs this first
-use with or without the copy.
+The rest of the call has other causes. It may be the first use of the device or of a kernel, which
+can happen within any call and take 100 ms. The program needs that with the copy or without it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,19 @@ from unstall.what_if.subject import Subject
 # Copies of up to 16 kB return within 6 to 20 µs (examples/traces/waits). A page that the host touches for the first
 # time takes 0.5 to 2 µs for its 4 kB.
 STAGING_NS = 20_000
+"""The longest host time in ns that staging takes for a copy of a few bytes."""
 _STAGED_BYTES_A_NS = 2.0
 OPERATORS = 4
-"""The number of operators of one copy in torch: aten::to, aten::_to_copy, aten::empty_strided, aten::copy_."""
+"""How many operators of torch one copy runs: aten::to, aten::_to_copy, aten::empty_strided,
+aten::copy_.
+"""
 
 
 def staging_ns(subject: Subject, copies: Bool) -> I64:
-    """Returns, for each instruction, the longest host time that the staging of its copies can take, in ns.
+    """Returns, for each instruction, the longest host time in ns that the staging of its copies can
+    take. Staging copies bytes into pinned memory.
 
-    Staging is copying into pinned memory. `copies` is a mask of the ops that count as copies.
+    `copies` is a mask of the program's ops: those that count as copies.
     """
     program = subject.program
     count, launcher = len(program.instructions), program.launcher[copies]
@@ -35,11 +39,17 @@ def staging_ns(subject: Subject, copies: Bool) -> I64:
 
 
 def unexplained_ns(subject: Subject, copies: Bool, usual_ns: int = 0) -> I64:
-    """Returns, for each instruction, the host time of its copying call that is not caused by the copy, in ns.
+    """Returns, for each instruction, the host time in ns of its copying call that the copy does not
+    explain.
 
-    This is the time of the call, minus the time of staging, minus the usual time of a call (`usual_ns`). The part of
-    this time before the copy is returned for the instruction that launches the copy. The part after the copy is
-    returned for the wait in the same call. `copies` is a mask of the ops that count as copies.
+    It is the time of the call less the longest time of staging (copying into pinned memory), and
+    less `usual_ns`. The part of it before the copy is returned for the instruction that launches
+    the copy, the part after the copy for the wait in the same call.
+
+    Args:
+        subject: The run.
+        copies: A mask of the program's ops: those that count as copies.
+        usual_ns: How long a call takes in any case.
     """
     do, staging = subject.program.instructions, staging_ns(subject, copies)
     launching = staging > 0
@@ -51,18 +61,18 @@ def unexplained_ns(subject: Subject, copies: Bool, usual_ns: int = 0) -> I64:
 
 
 def limited(subject: Subject, removed: I64, copying: I64, most: I64) -> I64:
-    """Limits how much of the host's work is removed with each copy.
+    """Returns how much of the host's work before each instruction is removed, in ns, if there is a
+    limit for each copy.
+
+    Work right before a copying instruction belongs to its copy. Other work belongs to the previous
+    copy of the same thread; if there is none, to the first one. If more than the limit would be
+    removed with a copy, all work that belongs to the copy is removed by the same smaller share.
 
     Args:
         subject: The run before the edit.
-        removed: The work to remove before each instruction, in ns.
-        copying: The instructions that copy, ascending.
-        most: For each copying instruction, the most work to remove with its copy, in ns.
-
-    Returns:
-        The work to remove before each instruction, in ns. Work directly before a copying instruction counts for the
-        copy of this instruction. Other work counts for the previous copy on the same thread. If there is no previous
-        copy, the work counts for the first copy of the thread.
+        removed: The work to remove before each instruction, in ns, without a limit.
+        copying: The numbers of the instructions that copy, ascending.
+        most: For each instruction that copies, the most work to remove with its copy, in ns.
     """
     owner = np.full(len(removed), -1, dtype=np.int64)
     copies = np.zeros(len(removed), dtype=np.bool_)
@@ -80,10 +90,8 @@ def limited(subject: Subject, removed: I64, copying: I64, most: I64) -> I64:
 
 
 def usual_launch(subject: Subject) -> tuple[int, int]:
-    """Returns two median host times in ns: the time of an operator that launches one kernel, and the time of a launch
-    call.
-
-    Returns (0, 0) if the run has no launches.
+    """Returns `(operator_ns, call_ns)`: the median host time of an operator that launches one
+    kernel, and that of a call that launches. Both are 0 if the run has no launches.
     """
     host, do = subject.timeline.host, subject.program.instructions
     launching = np.flatnonzero((do.code == Code.LAUNCH) & (do.host >= 0))

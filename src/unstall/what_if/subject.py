@@ -1,4 +1,4 @@
-"""Has the class `Subject`: a program that edits change, together with the run from which the program was built."""
+"""`Subject`: a run and its `Program`, which edits change."""
 
 from __future__ import annotations
 
@@ -21,14 +21,23 @@ from unstall.what_if.place import EditPlace
 from unstall.what_if.rewrites import neutral
 
 SYNCS = (Code.SYNC_STREAM, Code.SYNC_DEVICE, Code.SYNC_EVENT)
+"""The codes of instructions in which the host waits for the device."""
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A run and its program. Edits change the program.
+    """A run and its `Program`. Edits change the program.
 
-    An edit returns a new Subject. An edit does not remove instructions and ops. Instead, the edit changes the
-    instructions and ops so that they take no time. So row numbers stay valid.
+    An edit returns a new `Subject`. It does not remove instructions or ops, so their numbers stay
+    valid: what it takes away, it makes take no time.
+
+    Attributes:
+        timeline: The run.
+        places: The user's source line of each host event.
+        steps: The steps of the run.
+        program: The run's program, with all edits so far.
+        notes: What edits could not do, and why, one sentence each.
+        graphs: The rows of `timeline.host` whose launches edits have turned into CUDA graphs.
     """
 
     timeline: Timeline
@@ -39,22 +48,25 @@ class Subject:
     graphs: I32 = field(default_factory=lambda: np.zeros(0, dtype=np.int32))  # host rows that became graphs
 
     def with_program(self, program: Program, *notes: str) -> Subject:
-        """Returns a subject with this run and the given program. Adds `notes` to the notes of earlier edits."""
+        """Returns the same run with another program. `notes` are added to the notes of earlier edits."""
         return replace(self, program=program, notes=(*self.notes, *notes))
 
     def host_rows(self, place: EditPlace | None) -> Bool:
-        """Returns a mask of the host events at a place. If `place` is None, all host events are selected."""
+        """Returns a mask of `timeline.host`: the events at `place`, or all events if `place` is None."""
         if place is None:
             return np.ones(len(self.timeline.host), dtype=np.bool_)
         return place.chosen(self.places)
 
     def at(self, place: EditPlace | None) -> Bool:
-        """Returns a mask of the instructions whose host events are at a place. If `place` is None, returns a mask of
-        all instructions that have a host event."""
+        """Returns a mask of the instructions whose host events are at `place`. If `place` is None,
+        all instructions that have a host event are in the mask.
+        """
         return self.instructions_of(self.host_rows(place))
 
     def instructions_of(self, rows: Bool) -> Bool:
-        """Returns a mask of the instructions that belong to the host events in the mask `rows`."""
+        """Returns a mask of the instructions that belong to the host events in `rows`, which is a
+        mask of `timeline.host`.
+        """
         host = self.program.instructions.host
         chosen = host >= 0
         chosen[chosen] = rows[host[chosen]]
@@ -62,11 +74,12 @@ class Subject:
 
     @cached_property
     def recorded_span(self) -> tuple[I64, I64]:
-        """The recorded (start, end) of each instruction's call, as two arrays in ns.
+        """`(starts, ends)`: when the call of each instruction began and ended in the recording, in
+        ns.
 
-        A call may have several instructions. The first instruction has (start, end). The other instructions have (end,
-        end). For a thread that waits for another thread (`Code.JOIN`), the span starts at the end of the thread's last
-        call, or at 0 if the thread has no earlier call.
+        If a call has become several instructions, the first of them has the start and the end of
+        the call. The others have its end twice. A wait for another thread (`Code.JOIN`) begins at
+        the end of the last call on the waiting thread, or at 0 if there is none.
         """
         host, do = self.timeline.host, self.program.instructions
         start, end = np.zeros(len(do), dtype=np.int64), np.zeros(len(do), dtype=np.int64)
@@ -86,7 +99,7 @@ class Subject:
 
     @cached_property
     def since(self) -> I64:
-        """For each instruction, the end of the previous call on its thread, in ns."""
+        """For each instruction, when the previous call on its thread ended in the recording, in ns."""
         do = self.program.instructions
         start, end = self.recorded_span
         since = np.zeros(len(do), dtype=np.int64)
@@ -96,13 +109,17 @@ class Subject:
 
     @cached_property
     def loads_data(self) -> Bool:
-        """A mask of the instructions before which a DataLoader does a part of the host work."""
+        """A mask of the instructions before which the host loads data, at least for a part of the
+        time.
+        """
         loads: Bool = self.share_of_work(is_data_loading(self.timeline)) > 0
         return loads
 
     def share_of_work(self, chosen: Bool) -> NDArray[np.float64]:
-        """Returns, for each instruction, how much of the recorded work before the instruction is within the chosen host
-        events, as a share.
+        """Returns, for each instruction, which share of the host's work before it lies within the
+        chosen host events, from 0 to 1.
+
+        `chosen` is a mask of `timeline.host`.
         """
         do = self.program.instructions
         share = np.zeros(len(do), dtype=np.float64)
@@ -113,10 +130,11 @@ class Subject:
         return share
 
     def share_of_call(self, chosen: Bool) -> NDArray[np.float64]:
-        """Returns, for each instruction, how much of the instruction's recorded call is within the chosen host events,
-        as a share.
+        """Returns, for each instruction, which share of its call lies within the chosen host
+        events, from 0 to 1.
 
-        If a call has several instructions, each of these instructions has the share of the whole call.
+        `chosen` is a mask of `timeline.host`. If a call has become several instructions, each of
+        them has the share of the whole call.
         """
         do = self.program.instructions
         share = np.zeros(len(do), dtype=np.float64)
@@ -133,8 +151,8 @@ class Subject:
         """Returns the run with parts of the host's time `factor` times as fast.
 
         Args:
-            factor: How many times as fast the parts become.
-            work: For each instruction, the share of the work before it that becomes faster.
+            factor: How many times as fast these parts become.
+            work: For each instruction, the share of the host's work before it that becomes faster.
             call: For each instruction, the share of its call that becomes faster.
         """
         do = self.program.instructions
@@ -154,7 +172,9 @@ class Subject:
 
     @cached_property
     def startup(self) -> Bool:
-        """A mask of the host events that are first uses, such as module loading. See `startup_rows`."""
+        """A mask of `timeline.host`: the events in which something is used for the first time, such
+        as the loading of a module.
+        """
         timeline, steps = self.timeline, self.steps
         ours = np.isin(timeline.host.thread, dispatch_threads(timeline, timeline.device.launch))
         chosen = np.zeros(len(timeline.host), dtype=np.bool_)
@@ -162,13 +182,13 @@ class Subject:
         return chosen
 
     def cut(self, chosen: Bool, *, keep: Bool | None = None, spare: Bool | None = None) -> Program:
-        """Returns the program without the chosen host events and without everything that they do.
+        """Returns the program without the chosen host events, and without all that happens in them.
 
         Args:
-            chosen: A mask of the host events to remove.
-            keep: A mask of the instructions that stay.
-            spare: A mask of the host events that stay and still take their time, even if they are within a chosen
-                event.
+            chosen: A mask of `timeline.host`: the events to remove.
+            keep: A mask of the instructions that stay in any case.
+            spare: A mask of `timeline.host`: the events that stay and take their time even within a
+                chosen event.
         """
         do = self.program.instructions
         known = np.flatnonzero(do.host >= 0)
@@ -188,10 +208,12 @@ class Subject:
         return replace(program, instructions=replace(program.instructions, work=work))
 
     def within(self, rows: I64 | I32, chosen: Bool) -> Bool:
-        """Returns, for each host event in `rows`, whether it is chosen, or begins within a chosen event on its thread.
+        """Returns, for each host event in `rows`, whether it is chosen or begins within a chosen
+        event of its thread.
 
-        If a call has several instructions, such as a launch and a wait, the start of the call decides for all its
-        instructions.
+        `rows` are rows of `timeline.host`, and `chosen` is a mask of it. A call that has become
+        several instructions, such as a launch and a wait, has one start, which decides for all of
+        them.
         """
         host = self.timeline.host
         result: Bool = chosen[rows]
@@ -209,10 +231,11 @@ class Subject:
         return result
 
     def _spans_by_thread(self, chosen: Bool) -> Iterator[tuple[I64, I64, I64]]:
-        """Yields (instructions, starts, ends) for each thread of the program.
+        """Yields `(instructions, starts, ends)` for each thread of the program on which there are
+        chosen host events.
 
-        The instructions are the instructions of the thread. The chosen host events cover some intervals of the thread's
-        time. The starts and ends are the starts and ends of these intervals, in ns.
+        `instructions` are the numbers of the thread's instructions. `starts` and `ends` are the
+        intervals that the chosen events cover, in ns. They do not overlap.
         """
         host = self.timeline.host
         part = self.program.thread_of[host.thread]
@@ -225,8 +248,8 @@ class Subject:
 
 
 def _covered(start: I64, end: I64, until: I64) -> I64:
-    """Returns, for each time in `until`, the total length of the intervals before this time. The intervals are given by
-    `start` and `end` and do not overlap.
+    """Returns, for each time in `until`, how much of the time before it the intervals cover. They
+    run from `start` to `end`, ascending, and do not overlap.
     """
     total = np.append(0, np.cumsum(end - start))
     at = np.searchsorted(start, until, side="right")

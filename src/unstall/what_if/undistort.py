@@ -1,4 +1,4 @@
-"""`undistort`: removes the recorder's overhead from a program."""
+"""Takes the recorder's overhead out of a program."""
 
 from __future__ import annotations
 
@@ -13,8 +13,16 @@ from unstall.timeline.grouping import groups, union
 
 @dataclass(frozen=True, slots=True)
 class RecorderCost:
-    """The overhead of recording one event, in ns, for each kind of event. `op` is overhead on the device. All other
-    fields are overhead on the host."""
+    """What recording one event costs, in ns.
+
+    Attributes:
+        operator: Host time for an operator.
+        frame: Host time for a Python frame.
+        call: Host time for a call of CUDA.
+        launch: Further host time for a call that launches.
+        node: Further host time for each op of a CUDA graph, in the call that launches the graph.
+        op: Device time for an op, between it and the op before it on its stream.
+    """
 
     operator: int
     frame: int
@@ -25,7 +33,7 @@ class RecorderCost:
 
 
 USUAL = RecorderCost(operator=2400, frame=350, call=1500, launch=1500, node=900, op=200)
-"""The overhead of torch.profiler, with or without stacks."""
+"""What recording costs with torch.profiler, with or without stacks."""
 
 USUAL_OF: dict[Recorder | None, RecorderCost] = {
     None: USUAL,
@@ -37,30 +45,39 @@ USUAL_OF: dict[Recorder | None, RecorderCost] = {
     "cupti": RecorderCost(operator=0, frame=0, call=1200, launch=3100, node=1200, op=200),
     "virtual": RecorderCost(operator=0, frame=0, call=0, launch=0, node=0, op=0),  # its clock leaves overhead out
 }
-"""The usual overhead of each recorder. The key None is for recorders that do not belong to unstall."""
+"""What recording usually costs, for each of unstall's recorders. The key None stands for any other
+recorder.
+"""
 
 LEAST_ERROR = 0.03
-"""The relative error of the step time after the usual overhead is removed. In 9 of 10 device-bound runs, the error is
-at most this large (benchmarks/whatif.py).
+"""How far the step time may be off after the usual overhead is taken out, as a share of it, if the
+device limits the step. In 9 of 10 such runs it is off by no more (benchmarks/whatif.py).
 """
 USUAL_ERROR = 0.35
-"""The relative error of the host's time after the usual overhead is removed. In 9 of 10 host-bound runs that were not
-used for fitting the usual overhead, the error is at most this large (benchmarks/whatif.py --fit)."""
+"""How far the host's time may be off after the usual overhead of torch.profiler is taken out, as a
+share of it. In 9 of 10 runs that the host limits and that the overhead was not fitted to, it is off
+by no more (benchmarks/whatif.py --fit).
+"""
 USUAL_ERROR_OF: dict[Recorder | None, float] = {
     **dict.fromkeys((None, "torch"), USUAL_ERROR),
     "cupti": 0.15,
     "virtual": 0.0,
 }
-"""The relative error of the host's time after the usual overhead is removed, for each recorder. The recorder `cupti`
-adds up to a quarter to a host-bound step. The estimate of this overhead may be wrong by half (docs/recording.md)."""
+"""How far the host's time may be off after the usual overhead is taken out, as a share of it, for
+each recorder.
+
+The recorder `cupti` adds up to a quarter to a step that the host limits. The estimate of that may
+be wrong by half (docs/recording.md).
+"""
 
 _PAUSE_TIMES, _PAUSE_NS = 4, 300_000
 _LEAST_WORK, _LEAST_CALL = 0.15, 0.25  # of the recorded time
 
 
 def undistort(program: Program, scale: float = 1.0, cost: RecorderCost = USUAL) -> Program:
-    """Returns the program without the recorder's usual overhead. The removed overhead is `cost` multiplied by
-    `scale`."""
+    """Returns the program without the recorder's overhead: `scale` times what `cost` says for each
+    recorded event.
+    """
     do, ops = program.instructions, program.ops
     events = do.recorded.astype(np.float64)
     on_work = scale * (
@@ -84,17 +101,18 @@ def undistort(program: Program, scale: float = 1.0, cost: RecorderCost = USUAL) 
 
 
 def own_work(program: Program, since: I64, called: I64, own: tuple[I64, I64]) -> I64:
-    """Returns, for each instruction, how much of the work before the instruction is work of the recorder, in ns.
+    """Returns, for each instruction, how much of the host's work before it is the recorder's own,
+    in ns. The recorder works, for example, to make room for new events.
 
-    The recorder works, for example, when it makes room for new events. The timeline does not assign this work to a
-    thread. This function assigns the work to a thread that was between two calls for as long as the work took. If
-    there are several such threads, it assigns the work to the one with the earliest next call.
+    The timeline does not say on which thread. It is taken to be a thread that made no call for as
+    long as the work took. If there are several, it is the one whose next call comes first.
 
     Args:
         program: The program.
-        since: For each instruction, the recorded end of the previous call on its thread, in ns.
-        called: For each instruction, the recorded start of its call, in ns.
-        own: The starts and ends of the recorder's work, in ns.
+        since: For each instruction, when the previous call on its thread ended in the recording, in
+            ns.
+        called: For each instruction, when its call began in the recording, in ns.
+        own: `(starts, ends)` of the recorder's work, in ns.
     """
     do = program.instructions
     begun, done = union(*own)
@@ -111,20 +129,21 @@ def own_work(program: Program, since: I64, called: I64, own: tuple[I64, I64]) ->
 
 
 def without_pauses(program: Program, own: I64 | None = None, kept: Bool | None = None) -> tuple[Program, int]:
-    """Removes pauses, and the work of the recorder, from the program.
+    """Takes pauses and the recorder's own work out of a program.
 
-    A pause is work that took far longer in one step than in all other steps, such as a first use or a garbage
-    collection. Only steps with the same instructions are compared. If only two steps have the same instructions, only
-    the earlier of the two is searched for pauses, because the recording started in this step.
+    A pause is work that took far longer in one step than in all others, such as a first use or a
+    garbage collection. Only steps with the same instructions are compared. If there are just two
+    such steps, pauses are looked for only in the earlier one, in which the recording began.
 
     Args:
         program: The program.
-        own: For each instruction, how much of the work before the instruction is work of the recorder, in ns.
-        kept: A mask of instructions. If True, the work before the instruction stays unchanged, for example data
+        own: For each instruction, how much of the host's work before it is the recorder's own, in
+            ns. None if that is unknown.
+        kept: A mask of the instructions before which the host's work stays as it is, such as data
             loading.
 
     Returns:
-        The program, and the total length of the pauses in ns.
+        `(program, pauses_ns)`: the changed program, and the total length of the pauses.
     """
     do = program.instructions
     work, call, left_out = do.work - (0 if own is None else own), do.call.copy(), 0

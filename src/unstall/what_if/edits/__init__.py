@@ -1,5 +1,5 @@
-"""Edits of a program. Each edit has a file in this folder. The name of an edit is its file's name, with hyphens in
-place of underscores.
+"""Edits of a program, one in each file of this folder. The name of an edit is that of its file,
+with hyphens in place of underscores.
 """
 
 from __future__ import annotations
@@ -16,32 +16,40 @@ from unstall.what_if.subject import Subject
 
 
 class Module(Protocol):
-    """The interface of a file in this folder. The first line of the file's docstring says what the edit does."""
+    """What a file of this folder offers. The first paragraph of its docstring says what the edit does."""
 
     __doc__: str | None
 
     def prepare(self, text: str | None) -> object:
-        """Parses the text after the edit's name. `text` is None if there is no text after the name.
+        """Returns the edit's argument, read from the text after the edit's name and the colon.
+        `text` is None if there is no such text.
 
         Raises:
             UsageError: The text is not valid for this edit.
         """
 
     def apply(self, subject: Subject, argument: object) -> Subject:
-        """Returns the subject with the edit applied. `argument` is the result of `prepare`."""
+        """Returns the run with the edit made. `argument` is what `prepare` returned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One edit, such as `remove-syncs:train.py:41:aten::item`."""
+    """One edit, such as `remove-syncs:train.py:41:aten::item`.
+
+    Attributes:
+        text: The edit as text.
+        module: The file of the edit.
+        argument: What stands after the name, as the file's `prepare` returned it.
+    """
 
     text: str
     module: Module
     argument: object
 
     def apply(self, subject: Subject) -> Subject:
-        """Returns the subject with the edit applied wherever the edit is possible. The notes of the returned subject
-        say where the edit is not possible, and why."""
+        """Returns the run with the edit made wherever that is possible. The notes of the returned
+        `Subject` say where it is not, and why.
+        """
         return self.module.apply(subject, self.argument)
 
     def __str__(self) -> str:
@@ -54,7 +62,7 @@ def names() -> list[str]:
 
 
 def parse(text: str) -> Edit:
-    """Parses an edit in the form in which users write it, such as `remove-syncs:train.py:41`.
+    """Returns the edit that `text` names, such as `remove-syncs:train.py:41`.
 
     Raises:
         UsageError: There is no such edit, or the text after its name is not valid.
@@ -69,7 +77,7 @@ def parse(text: str) -> Edit:
 
 
 def about(edit: Edit) -> str:
-    """Returns the sentence in which the edit's file says what the edit does."""
+    """Returns the sentence in which the edit's own file says what the edit does."""
     return (edit.module.__doc__ or "").split("\n\n")[0].replace("\n", " ").strip()
 
 

@@ -19,8 +19,8 @@ def prepare(text: str | None) -> float:
 
 
 def apply(subject: Subject, factor: float) -> Subject:
-    """Makes copies faster. If a copy blocks the host, the host still waits for the work that is queued before the
-    copy.
+    """Returns the run with copies `factor` times as fast, and their staging by the host, too. If a
+    copy blocks the host, the host still waits for the work that is queued before the copy.
     """
     program = subject.program
     do, ops = program.instructions, program.ops

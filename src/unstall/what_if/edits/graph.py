@@ -19,9 +19,12 @@ from unstall.what_if.subject import SYNCS, Subject
 # graphs of four models with 252, 342, 406 and 540 nodes. A bare replay takes 3 to 8 µs (benchmarks/graph_nodes.py).
 _CALL_NS, _CALL_NS_A_NODE = 10_000, 400
 _BACKWARD_NS_A_NODE = 2_500
-"""The host time of a call of `unstall.graphed` for each node of the CUDA graph, in ns, if autograd runs the backward
-pass after the call. The call makes a node of autograd's graph. The backward of this node passes a gradient to each
-parameter. This took 0.55 to 0.65 ms for two models with 193 and 287 nodes."""
+"""The host time, in ns for each node of the CUDA graph, of a call of `unstall.graphed` whose
+backward pass autograd runs afterwards.
+
+Such a call makes a node of autograd, which passes a gradient to each parameter. That took 0.55 to
+0.65 ms for two models with 193 and 287 nodes.
+"""
 # Measured on an H200 with CUDA 13 without a profiler (benchmarks/device_delays.py), and as the difference between the
 # plain times of graphs and the total length of their ops when launched one by one (benchmarks/whatif_programs.py).
 _GAP_NS = 220  # between two kernels of a graph; on a stream it is 700 to 900 ns
@@ -36,18 +39,19 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Makes a CUDA graph of each stretch of successive launches that can be captured.
+    """Returns the run in which each stretch of launches that can be captured becomes a CUDA graph.
+    A stretch is as long as possible, and lies within a step.
 
-    Only launches within the steps count. Each stretch is as long as possible. A stretch ends at an operation that
-    cannot be captured: a wait, an upload, a copy that blocks, a download to pageable memory, an event, or a launch of
-    another thread. A stretch also ends at work that a graph would not remove: data loading, allocation, or long work
-    outside any operator.
+    A stretch ends where nothing can be captured: at a wait, an upload, a copy that blocks, a
+    download to pageable memory, an event, or a launch of another thread. It also ends at work that
+    a graph would not remove: data loading, requests to the driver, or long work outside of
+    operators.
 
-    If everything that an operator launches is in the graph, the host work of the operator before its first launch and
-    after its last launch is also removed. If the edit has a place, the host work of the place's function, and of
-    everything that the function calls, is also removed. The function's caller stays unchanged. An operator that is not
-    part of the function, but runs at the same time as the function, stays unchanged. An example is an operator that
-    adds gradients to `.grad`.
+    If all launches of an operator are in one graph, the host's work in that operator goes, too. If
+    `place` is a function, so does the host's work in the function and in all that it calls. The
+    caller of the function stays as it is. So does an operator that is not part of the function, but
+    runs within it: one that adds gradients to `.grad`, for example. If `place` is None, launches of
+    the whole step are captured.
     """
     program = subject.program
     do, ops = program.instructions, program.ops
@@ -98,8 +102,14 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 
 
 def _stretches(subject: Subject, place: EditPlace | None, breaks: Bool) -> I64:
-    """Returns, for each instruction, the number of the stretch that contains it, or -1. A stretch is a range of
-    instructions that one CUDA graph can contain."""
+    """Returns, for each instruction, the number of the stretch that contains it, or -1. A stretch
+    is a range of instructions that one CUDA graph can contain.
+
+    Args:
+        subject: The run.
+        place: The function whose launches are captured; None for all.
+        breaks: A mask of the instructions before which a stretch ends.
+    """
     program = subject.program
     do = program.instructions
     launches = _launching(subject)
@@ -125,9 +135,11 @@ def _stretches(subject: Subject, place: EditPlace | None, breaks: Bool) -> I64:
 
 
 def _of_one_stretch(subject: Subject, stretch: I64) -> Bool:
-    """Returns a mask of the operators and Python frames whose launches are all in one stretch.
+    """Returns a mask of `timeline.host`: the operators and Python frames whose launches are all in
+    one stretch.
 
-    Each of these operators and frames launches at least one op, does not wait, and does not contain a whole step.
+    Each of them launches something, does not wait, and does not contain the end of a step.
+    `stretch` has, for each instruction, the number of its stretch, or -1.
     """
     host, program = subject.timeline.host, subject.program
     part = program.thread_of[host.thread]
@@ -151,10 +163,11 @@ def _of_one_stretch(subject: Subject, stretch: I64) -> Bool:
 
 
 def _beside(subject: Subject, place: EditPlace | None) -> NDArray[np.float64]:
-    """Returns, for each instruction, which share of the host work before it is in operators outside of the place.
+    """Returns, for each instruction, which share of the host's work before it lies in operators
+    that are not at `place`.
 
-    Only operators that launch nothing count. If an operator outside of the place launches something, a CUDA graph
-    cannot contain its launch, so the stretch of launches ends before this operator.
+    Only operators that launch nothing count. At one that launches something, the stretch ends: its
+    launch would not be in the CUDA graph.
     """
     host, top = subject.timeline.host, subject.places.top_op
     if place is None:
@@ -165,7 +178,7 @@ def _beside(subject: Subject, place: EditPlace | None) -> NDArray[np.float64]:
 
 
 def _breaks(subject: Subject) -> Bool:
-    """Returns a mask of the instructions that come after host work that a graph would not remove."""
+    """Returns a mask of the instructions that come after host work that a CUDA graph would not remove."""
     host, do = subject.timeline.host, subject.program.instructions
     outside = do.work * (1 - subject.share_of_work(host.kind <= HostKind.CALL))
     chosen: Bool = (subject.share_of_work(is_no_code(subject.timeline)) > 0) | (outside >= _LONG_NS)
@@ -173,7 +186,9 @@ def _breaks(subject: Subject) -> Bool:
 
 
 def _launching(subject: Subject) -> Bool:
-    """Returns a mask of the instructions that launch ops. Launches that an earlier edit removed do not count."""
+    """Returns a mask of the instructions that launch ops. A launch that an earlier edit has removed
+    does not count.
+    """
     program = subject.program
     do, ops = program.instructions, program.ops
     recorded = (subject.timeline.device.end > subject.timeline.device.start)[ops.device]
@@ -183,10 +198,10 @@ def _launching(subject: Subject) -> Bool:
 
 
 def _uncapturable(subject: Subject) -> Bool:
-    """Returns a mask of the launches that a graph cannot contain.
+    """Returns a mask of the launching instructions that a CUDA graph cannot contain: uploads,
+    launches of CUDA graphs, and copies for which the host waits in the same call or operation.
 
-    These are uploads, launches of existing graphs, and copies that the host waits for in the same call or operation. At
-    each replay, a captured upload would read the same host memory again. It would not read the memory of the next
+    A captured upload would copy from the same host memory at each replay, not from that of the next
     batch.
     """
     do, operation = subject.program.instructions, subject.places.operation
@@ -221,8 +236,9 @@ def _copying(subject: Subject, direction: CopyDirection) -> Bool:
 
 
 def _stops(subject: Subject, stretch: I64) -> list[str]:
-    """Returns a list with one note that says why one graph per step is not enough. The list is empty if one graph per
-    step is enough."""
+    """Returns a list with one note that says why one CUDA graph per step is not enough, or an empty
+    list if it is.
+    """
     program = subject.program
     waits, uploads = (np.append(0, np.cumsum(each)) for each in (_waits(subject), _uploads(subject)))
     graphs = waited = uploaded = 0

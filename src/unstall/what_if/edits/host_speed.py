@@ -16,16 +16,19 @@ def prepare(text: str | None) -> float:
 
 
 def apply(subject: Subject, factor: float) -> Subject:
-    """Makes the host `factor` times as fast. Waits for data, sleep, allocation and first uses stay unchanged."""
+    """Returns the run with the host `factor` times as fast. Its waits for data, sleep, requests to
+    the driver and first uses stay as long as they are.
+    """
     kept = is_no_code(subject.timeline) | subject.startup
     return subject.faster(factor, 1 - subject.share_of_work(kept), 1 - subject.share_of_call(kept))
 
 
 def parse_factor(name: str, text: str | None) -> float:
-    """Returns the number K of an edit NAME:K. `text` is K, and may be "inf".
+    """Returns the number K of an edit that is written NAME:K. `name` is NAME, and `text` is K,
+    which may be "inf".
 
     Raises:
-        UsageError: The text is not a number, or is less than 0.001.
+        UsageError: The text is no number, or one below 0.001.
     """
     try:
         factor = float(text or "")

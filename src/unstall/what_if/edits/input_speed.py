@@ -22,7 +22,8 @@ def apply(subject: Subject, factor: float) -> Subject:
 def loading_faster(subject: Subject, loading: Bool, factor: float) -> Subject:
     """Returns the run with data loading `factor` times as fast.
 
-    Shortens the host events in the mask `loading`. Also shortens all work on threads that only get batches.
+    `loading` is a mask of `timeline.host`: the events that load data. All work of threads that do
+    nothing but get batches becomes faster, too.
     """
     timeline, do = subject.timeline, subject.program.instructions
     feeding = np.isin(do.thread, subject.program.thread_of[feeding_threads(timeline, np.flatnonzero(loading))])

@@ -15,9 +15,11 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Removes each upload whose bytes an earlier upload of the run copied, with its operator and the waits for it.
+    """Returns the run without uploads of bytes that were uploaded before, without their operators,
+    and without the waits for them.
 
-    Driver calls in the operator stay, such as an allocation.
+    Calls of the driver within these operators stay, such as an allocation. `place` is the line of
+    the uploads; None for all.
     """
     uploads = subject.timeline.uploads
     if not uploads.content.any():
@@ -33,7 +35,9 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 
 
 def repeated(uploads: Uploads) -> I64:
-    """Returns the rows of the uploads whose bytes an earlier upload of the table copied."""
+    """Returns the rows of the uploads whose bytes are the same as those of an earlier upload in the
+    table.
+    """
     known = np.flatnonzero(uploads.content > 0)
     _, first = np.unique(uploads.content[known], return_index=True)
     rows: I64 = np.delete(known, first)

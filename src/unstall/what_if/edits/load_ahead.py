@@ -13,10 +13,14 @@ from unstall.what_if.place import EditPlace, parse_line
 from unstall.what_if.subject import Subject
 
 FETCH_NS = 1_000_000
-"""The host time for fetching a batch that a worker has already made, in ns, while the host is busy with Python. Medians
-on an H100's host are 0.6 ms for a batch of one small tensor, 1.1 ms for a batch of four, and 3.8 ms for a batch of two
-large tensors. While the host waits, fetching takes 0.1 ms (`python -m benchmarks.ready_batches`). So workers gain
-nothing if making a batch takes less time than fetching it."""
+"""The host time in ns for fetching a batch that a worker has already made, while the host is busy
+with Python.
+
+Medians on an H100's host are 0.6 ms for a batch of one small tensor, 1.1 ms for a batch of four,
+and 3.8 ms for a batch of two large tensors. If the host waits meanwhile, fetching takes 0.1 ms
+(`python -m benchmarks.ready_batches`). So workers gain nothing if making a batch takes less time
+than fetching it.
+"""
 
 
 def prepare(text: str | None) -> EditPlace | None:
@@ -24,10 +28,11 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Shortens each request for a batch to at most FETCH_NS.
+    """Returns the run in which each request for a batch takes at most `FETCH_NS`.
 
-    Threads that only get batches become faster by the factor by which the total time of all requests decreases. If the
-    program waits for a thread of `unstall.prefetch`, the requests of that thread become shorter too.
+    `place` is the line of the requests; None for all. Threads that do nothing but get batches
+    become faster by the factor by which all requests together become shorter. If the program waits
+    for a thread of `unstall.prefetch`, the requests of that thread become shorter, too.
     """
     timeline = subject.timeline
     all_loading = is_data_loading(timeline)
@@ -46,7 +51,11 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 
 
 def _factor(subject: Subject, loading: Bool) -> float:
-    """Returns the total time of all requests, divided by their total time if each request takes at most FETCH_NS."""
+    """Returns the total time of all requests for batches, divided by what it would be if each took
+    at most `FETCH_NS`.
+
+    `loading` is a mask of `timeline.host`: the requests.
+    """
     host = subject.timeline.host
     before = after = 0
     for _, mine in groups(host.thread):

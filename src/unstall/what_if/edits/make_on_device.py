@@ -21,12 +21,13 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Replaces each upload at the place by a kernel that makes the tensor on the device. Removes the waits for the
-    uploads.
+    """Returns the run in which a kernel makes the tensor on the device, in place of each upload.
+    The host does not wait for it.
 
-    The operator that makes a tensor on the device takes as much host time as an operator of this run that launches one
-    kernel. The cost of making the tensor on the host stays. Other work within the upload's operation also stays, such
-    as allocation or the first use of the device.
+    The operator that launches this kernel takes as much host time as this run's operators that
+    launch one kernel. What it costs to make the tensor on the host stays, and so does other work
+    within the operation of the upload, such as an allocation or the first use of the device.
+    `place` is the line of the uploads; None for all.
     """
     timeline, program, operation = subject.timeline, subject.program, subject.places.operation
     up = (timeline.device.direction == CopyDirection.HOST_TO_DEVICE)[program.ops.device]

@@ -20,10 +20,11 @@ def prepare(text: str | None) -> None:
 
 
 def apply(subject: Subject, _: None) -> Subject:
-    """Lets collectives start when their input is ready, in the same order as before. Only the end of a step waits for
-    the collectives.
+    """Returns the run in which collectives begin when their input is ready, in the same order as
+    before. Only the end of a step waits for them.
 
-    This is the most that overlap can gain. In a real program, each use of a result has to wait for the result.
+    This is the most that overlap can gain. In a real program, each use of a collective's result has
+    to wait for it.
     """
     program = subject.program
     do, ops = program.instructions, program.ops

@@ -17,6 +17,7 @@ from unstall.what_if.subject import Subject
 ASSUMED = (
     "the file does not say which kernels use which copy: the next kernel on the copy's stream is assumed to use it"
 )
+"""A note for copies of which the trace does not say who uses their data."""
 
 
 def prepare(text: str | None) -> EditPlace | None:
@@ -24,12 +25,13 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Lets uploads run beside the computation that is on the same stream as the uploads. The uploads have two buffers.
+    """Returns the run in which uploads run beside the computation that is now on the same stream.
 
-    The uploads use the two buffers in turn: upload 3 uses the buffer of upload 1. An upload waits only until its buffer
-    is free. The first op that uses the upload's data waits for the upload, as it would wait for an event. If the file
-    does not say which op that is, it is the next op on the computing stream. Downloads stay unchanged, because the host
-    waits for downloads.
+    Each upload has two buffers in turn: the third uses the buffer of the first. So an upload waits
+    only until its buffer is free. The first op that uses its data waits for it, as for an event. If
+    the trace does not say which op that is, it is the next op on the computing stream. Downloads
+    stay as they are, because the host waits for them. `place` is the line of the uploads; None for
+    all.
     """
     program, device = subject.program, subject.timeline.device
     ops = program.ops
@@ -71,7 +73,9 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 
 
 class _Data:
-    """Which ops use the data of which uploads, if the file says so. An op is given by its row in the program."""
+    """Which ops use the data of which upload, as far as the trace says so. An op is given by its
+    number in the program.
+    """
 
     def __init__(self, subject: Subject) -> None:
         self._program = program = subject.program
@@ -91,9 +95,10 @@ class _Data:
         self._place: I64 = subject.places.place[np.maximum(call, 0)].astype(np.int64)
 
     def tied(self) -> Bool:
-        """Returns a mask of the uploads that cannot leave their stream.
+        """Returns a mask of the program's ops: uploads that cannot leave their stream.
 
-        Other streams use their data, or an event or a wait of the host directly after the upload covers it.
+        They are uploads whose data other streams use, and uploads that an event or a wait of the
+        host right after them covers.
         """
         _, covered = _marked(self._program)
         user = self._first[self._uploads.first_use]
@@ -102,15 +107,22 @@ class _Data:
         return covered | held
 
     def second_buffers(self, ops: I64) -> int:
-        """Returns the bytes that the second buffers of the uploads `ops` take."""
+        """Returns how many bytes the second buffers of the uploads `ops` take together. `ops` are
+        numbers of ops.
+        """
         return int(np.unique(np.stack((self._place[ops], self._bytes[ops])), axis=1)[1].sum())
 
     def let_ahead(self, ops: I64, after: I64, lag: I64) -> None:
-        """Lets the uploads `ops`, in order, wait only until their buffer is free, and lets the first op that uses their
-        data wait for them. Changes `after` and `lag`.
+        """Lets the uploads `ops` wait only until their buffer is free, and lets the first op that
+        uses their data wait for them. Writes that to `after` and `lag`.
 
-        An upload that overwrites the data of an earlier upload takes that upload's other buffer. Uploads at one place
-        and of one size that go to new memory have two buffers together.
+        An upload that overwrites the data of an earlier upload takes the other buffer of the two.
+        Uploads at one line and of one size that go to new memory each time share two buffers.
+
+        Args:
+            ops: The numbers of the uploads, ascending.
+            after: For each op, an earlier op that it waits for, or -1.
+            lag: For each op, the time in ns from the end of the op in `after` to its own start.
         """
         uploads, row = self._uploads, self._row[ops]
         previous = uploads.previous[row]
@@ -128,8 +140,9 @@ class _Data:
 
 
 def _marked(program: Program) -> tuple[Bool, Bool]:
-    """Returns (before, after): masks of the ops directly before or after which, on their stream, an event or a wait of
-    the host comes."""
+    """Returns `(before, after)`: masks of the ops right before which, or right after which, an
+    event is recorded or waited for on their stream, or the host waits for their stream.
+    """
     do, ops = program.instructions, program.ops
     before, after = np.zeros(len(ops), dtype=np.bool_), np.zeros(len(ops), dtype=np.bool_)
     marks = np.isin(do.code, (Code.RECORD, Code.STREAM_WAIT, Code.SYNC_STREAM))
@@ -144,10 +157,11 @@ def _marked(program: Program) -> tuple[Bool, Bool]:
 
 
 def _tied(program: Program) -> Bool:
-    """Returns a mask of the ops that cannot run ahead of the computation, because an event orders them on their stream.
+    """Returns a mask of the ops that cannot run ahead of the computation, because events order them
+    on their stream.
 
-    On the stream of such an op, an event or a wait comes directly before or after the op. An op is also in the mask if
-    the next op on its stream waits for an op that is given in `after`.
+    An event or a wait stands right before or after such an op on its stream, or the next op on its
+    stream waits for an op of another one.
     """
     before, after = _marked(program)
     tied = before | after
@@ -157,18 +171,19 @@ def _tied(program: Program) -> Bool:
 
 
 def _let_ahead(mine: I64, at: I64, step: I64, after: I64, lag: I64) -> None:
-    """Lets the uploads `mine[at]` run ahead of the other ops on their stream, with two buffers. Changes `after` and
-    `lag`. The op after an upload is assumed to use it.
+    """Lets the uploads `mine[at]` run ahead of the other ops on their stream, with two buffers.
+    Writes that to `after` and `lag`. The op after an upload is taken to use its data.
 
-    A step may have several uploads, for example if weights are uploaded layer by layer. Then the first upload of the
-    step waits for the previous step.
+    If a step has several uploads, as when weights are uploaded layer by layer, its first one waits
+    for the step before.
 
     Args:
         mine: The ops of one stream, in order.
-        at: The positions of uploads in `mine`.
-        step: The number of the step of each op in `mine`.
+        at: The positions of the uploads in `mine`.
+        step: For each op in `mine`, the number of its step.
         after: For each op of the program, an earlier op that it waits for, or -1.
-        lag: For each op of the program, the time in ns from the end of the op in `after` to the start of this op.
+        lag: For each op of the program, the time in ns from the end of the op in `after` to its own
+            start.
     """
     if not len(at):
         return

@@ -31,15 +31,16 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Pins the memory of the copies at the place. The host still waits for downloads, because it needs the downloaded
-    values.
+    """Returns the run in which copies at `place` (None for all) use pinned memory. The host still
+    waits for downloads, because it needs their values.
     """
     return pinned(subject, subject.at(place)[subject.program.launcher])
 
 
 def pinned(subject: Subject, among: Bool) -> Subject:
-    """Returns the run with pinned memory for copies between host and device. Changes only copies in the mask
-    `among`.
+    """Returns the run in which copies between host and device use pinned memory.
+
+    `among` is a mask of the program's ops: only copies among them are changed.
     """
     timeline, program = subject.timeline, subject.program
     device, do, ops = timeline.device, program.instructions, program.ops
@@ -77,9 +78,11 @@ def pinned(subject: Subject, among: Bool) -> Subject:
 
 
 def pinned_rate(timeline: Timeline, direction: CopyDirection) -> float:
-    """Returns the rate of large copies from or to pinned memory in this direction, in bytes per ns.
+    """Returns the rate of large copies from or to pinned memory in the given direction, in bytes
+    per ns.
 
-    If this run has no such copies, returns the usual rate of the link between the host and the first device.
+    If the run has no such copies, returns the usual rate of the link between a host and the run's
+    first device.
     """
     device = timeline.device
     seen = (device.host_memory == HostMemory.PINNED) & (device.bytes >= _LARGE_BYTES) & (device.direction == direction)

@@ -20,7 +20,9 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Removes the waits for downloads at the place. The downloads stay on their stream. Does not remove other waits."""
+    """Returns the run in which the host does not wait for downloads at `place` (None for all). The
+    downloads stay on their stream. All other waits stay.
+    """
     timeline, ops = subject.timeline, subject.program.ops
     down = (timeline.device.direction == CopyDirection.DEVICE_TO_HOST)[ops.device]
     chosen = down & subject.at(place)[subject.program.launcher]

@@ -16,7 +16,9 @@ from unstall.what_if.staging import OPERATORS, STAGING_NS, limited, unexplained_
 from unstall.what_if.subject import SYNCS, Subject
 
 READ_BACK_BYTES = 4096
-"""The largest device-to-host copy, in bytes, that counts as reading a value. A larger copy counts as copying data."""
+"""The largest copy to the host, in bytes, that counts as reading a value. A larger one counts as
+copying data.
+"""
 
 
 def prepare(text: str | None) -> EditPlace | None:
@@ -24,8 +26,10 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Removes waits, and operations that only read a value. Does not remove allocations that wait. The edit
-    `keep-cache` removes these allocations.
+    """Returns the run without the waits at `place` (None for all), and without operations that only
+    read a value.
+
+    Requests to the driver for memory that wait stay. The edit `keep-cache` removes these.
     """
     do, host = subject.program.instructions, subject.timeline.host
     driver = np.isin(host.kind, OF_THE_DRIVER)
@@ -42,13 +46,14 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 def _without(subject: Subject, read_back: Bool, waits: Bool, driver: Bool) -> Program:
     """Returns the program without the host events in `read_back`, which read values.
 
-    Other work within these events stays, such as an allocation, or the loading of a kernel at its first use.
+    Other work within these events stays, such as an allocation, or the loading of a kernel at its
+    first use.
 
     Args:
         subject: The run.
-        read_back: A mask of the host events to remove.
-        waits: A mask of the instructions that are waits to remove.
-        driver: A mask of the host events that are work of the driver. These events stay.
+        read_back: A mask of `timeline.host`: the events to remove.
+        waits: A mask of the instructions: the waits to remove.
+        driver: A mask of `timeline.host`: events in which the driver works. These stay.
     """
     if not read_back.any():
         return subject.program
@@ -62,10 +67,11 @@ def _without(subject: Subject, read_back: Bool, waits: Bool, driver: Bool) -> Pr
 
 
 def _read_backs(subject: Subject, waits: Bool) -> Bool:
-    """Returns a mask of the host events to remove together with the waits in `waits`. These host events are operations
-    that only read a value and wait.
+    """Returns a mask of `timeline.host`: the events to remove together with the waits in `waits`,
+    which is a mask of the instructions.
 
-    If an operation also computes, only its copies of values are in the mask.
+    They are operations that only read a value and wait for it. Of an operation that also computes,
+    only the copies of values are in the mask.
     """
     timeline, operation = subject.timeline, subject.places.operation
     do, device = subject.program.instructions, timeline.device

@@ -20,8 +20,9 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Lets uploads use pinned memory, as the edit `pin-copies` does. Adds the host time of the copy into pinned
-    memory."""
+    """Returns the run in which uploads at `place` (None for all) come from pinned memory, into
+    which the host copies the data first. The host time of that copy is added.
+    """
     device, program = subject.timeline.device, subject.program
     row = program.ops.device
     chosen = (device.direction[row] == CopyDirection.HOST_TO_DEVICE) & subject.at(place)[program.launcher]

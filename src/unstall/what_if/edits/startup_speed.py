@@ -14,8 +14,8 @@ def prepare(text: str | None) -> float:
 
 
 def apply(subject: Subject, factor: float) -> Subject:
-    """Makes the first uses of kernels and libraries faster. Memory allocations within these first uses stay
-    unchanged.
+    """Returns the run with first uses of kernels and libraries `factor` times as fast. Requests to
+    the driver for memory within them stay as long as they are.
     """
     rows = subject.startup
     allocates = subject.instructions_of(np.isin(subject.timeline.host.kind, (HostKind.ALLOC, HostKind.FREE)))
