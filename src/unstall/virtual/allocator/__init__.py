@@ -1,1 +1,3 @@
-"""A model of PyTorch's caching allocator. It computes the segments and blocks for a sequence of requests."""
+"""A model of PyTorch's CUDA caching allocator, without memory: it works out which block each
+request gets.
+"""

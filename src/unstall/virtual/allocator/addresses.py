@@ -1,6 +1,5 @@
-"""The addresses of segments. Only the order of addresses affects the results.
-
-If several free blocks have the same size, the allocator uses the block at the lowest address.
+"""The addresses of segments. What matters is only their order: of free blocks of one size, the
+allocator takes the one with the lowest address.
 """
 
 from __future__ import annotations
@@ -16,22 +15,22 @@ TOP = 0x7F00_0000_0000
 
 
 class AddressSpace(Protocol):
-    """Reserves and releases ranges of device addresses."""
+    """Hands out ranges of device addresses, and takes them back."""
 
     def reserve(self, size: int) -> int:
-        """Reserves `size` bytes. Returns the first address."""
+        """Reserves a range of `size` bytes, and returns its first address."""
 
     def release(self, address: int, size: int) -> None:
-        """Releases a reserved range."""
+        """Takes a reserved range back."""
 
 
 class TopDownAddresses:
-    """Reserves the lowest free range that is large enough.
+    """Hands out the lowest free range of addresses that is large enough. If there is none, it adds
+    a range below all earlier ones, as Linux does.
 
-    If no range is large enough, adds a chunk of addresses below all earlier chunks, as Linux does.
-
-    In torch's memory history on an H200, each new chunk was below the previous chunks, and released ranges were
-    refilled from the lowest address up. The driver's complete rule is not known.
+    That is what torch's memory history on an H200 shows: each new range was below the earlier ones,
+    and released ranges were filled again from the lowest address up. The complete rule of the
+    driver is not known.
     """
 
     def __init__(self) -> None:

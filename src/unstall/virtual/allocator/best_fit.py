@@ -1,4 +1,4 @@
-"""Chooses the cached block for a request, and decides whether to split the block."""
+"""Chooses the cached block for a request, and decides whether the block is split."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from unstall.virtual.allocator.settings import MIN_BLOCK, SMALL_SIZE, AllocatorS
 
 
 def best_fit(pool: BlockPool, stream: int, size: int, settings: AllocatorSettings) -> Block | None:
-    """Returns the stream's best-fitting free block for `size` bytes, or None if no block fits.
+    """Returns the free block that fits a request best, or None if none does. The block stays in its
+    pool.
 
-    The block is not removed from its pool.
+    Args:
+        pool: The pool of the request.
+        stream: The stream of the request. Only blocks that were allocated on it fit.
+        size: The size of the request in bytes, rounded up as torch does.
+        settings: The settings of the allocator.
     """
     block = _smallest(pool, stream, size, settings.expandable_segments)
     limit = settings.max_split_size
@@ -21,7 +26,9 @@ def best_fit(pool: BlockPool, stream: int, size: int, settings: AllocatorSetting
 
 
 def should_split(block: Block, size: int, settings: AllocatorSettings) -> bool:
-    """Returns whether to split the block for a request of `size` bytes. After a split, the rest is a free block."""
+    """Returns whether a request of `size` bytes gets only the first part of `block`, so that the
+    rest stays a free block.
+    """
     rest = block.size - size
     if block.pool.is_small or settings.expandable_segments:
         return rest >= MIN_BLOCK
@@ -29,10 +36,10 @@ def should_split(block: Block, size: int, settings: AllocatorSettings) -> bool:
 
 
 def _smallest(pool: BlockPool, stream: int, size: int, expandable: bool) -> Block | None:
-    """Returns the smallest free block that is large enough, or None if no free block is large enough.
+    """Returns the smallest free block that is large enough, or None if none is.
 
-    In expandable segments, the unmapped pages after a block count as part of the block's size, because the block can
-    grow into these pages.
+    In expandable segments, pages after a block that are not mapped count towards its size, because
+    the block can grow into them.
     """
     block = pool.free.first(stream, size)
     if block is None or block.segment is None:

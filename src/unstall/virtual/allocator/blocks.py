@@ -10,23 +10,31 @@ from itertools import chain
 from unstall.virtual.allocator.statistics import PoolStat
 
 PoolId = tuple[int, int]
-"""torch's MempoolId: a pair (counter of torch.cuda.graph_pool_handle, counter of CUDAGraph)."""
+"""The id of a private pool of CUDA graphs, as torch's MempoolId: a pair of the counters of
+torch.cuda.CUDAGraph and torch.cuda.graph_pool_handle. One of them is 0.
+"""
 _POOL_BITS = 32
 
 
 def pool_number(pool: PoolId) -> int:
-    """Encodes the id of a memory pool as one number, in the form of the shim's log."""
+    """Returns the id of a private pool as one number. The log of the shim has it in this form."""
     return pool[0] << _POOL_BITS | pool[1]
 
 
 def pool_of_number(number: int) -> PoolId:
-    """Decodes the id of a memory pool from one number. This is the inverse of `pool_number`."""
+    """Returns the id of a private pool from the number that `pool_number` returned for it."""
     return number >> _POOL_BITS, number & (1 << _POOL_BITS) - 1
 
 
 @dataclass(frozen=True)
 class ExpandableSegment:
-    """A reserved range of addresses. Device memory is mapped into it page by page."""
+    """A range of addresses that is reserved as a whole. Memory is mapped into it page by page.
+
+    Attributes:
+        address: The first address.
+        size: The size of the range in bytes.
+        page: The size of a page in bytes.
+    """
 
     address: int
     size: int
@@ -35,7 +43,26 @@ class ExpandableSegment:
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """A range of addresses in one segment. `prev` and `next` are the neighbouring blocks in the segment."""
+    """A part of a segment: a range of addresses that a tensor has, or that is free.
+
+    Attributes:
+        address: The first address.
+        size: The size in bytes.
+        stream: The stream on which the block was allocated.
+        pool: The pool in which the block lies while it is free.
+        segment: The expandable segment that has the block; None for another segment.
+        requested_size: How many bytes the program asked for.
+        allocated: Whether a tensor has the block.
+        mapped: Whether there is memory at the addresses. False only for a part of an expandable
+            segment.
+        prev: The block right before this one in the segment; None if it is the first.
+        next: The block right after this one in the segment; None if it is the last.
+        stream_uses: As keys, the other streams that used the block since it was allocated, in the
+            order of their first use.
+        event_count: How many CUDA events must be done before the block is free.
+        searches_when_freed: The number of searches in the pool, at the time when the block was
+            freed.
+    """
 
     address: int
     size: int
@@ -45,22 +72,20 @@ class Block:
     requested_size: int = 0
     allocated: bool = False
     mapped: bool = True
-    """Whether the block has mapped memory. False only for a part of an expandable segment that is not mapped."""
     prev: Block | None = None
     next: Block | None = None
     stream_uses: dict[int, None] = field(default_factory=dict)
-    """The streams, except `stream`, that used the block since it was allocated, in order of first use."""
     event_count: int = 0
-    """The number of CUDA events that must be done before the block is free."""
     searches_when_freed: int = 0
 
     @property
     def is_split(self) -> bool:
+        """Whether the block is only a part of its segment."""
         return self.prev is not None or self.next is not None
 
     @property
     def is_idle(self) -> bool:
-        """Whether the block is free and no stream still uses it."""
+        """Whether no tensor has the block, and no stream uses it any more."""
         return not (self.allocated or self.event_count or self.stream_uses)
 
     @property
@@ -69,7 +94,9 @@ class Block:
 
 
 def split_front(block: Block, size: int) -> Block:
-    """Splits off the first `size` bytes of a block. Returns these bytes as a new block. `block` becomes the rest."""
+    """Makes a new block of the first `size` bytes of `block`, and returns it. `block` becomes the
+    rest.
+    """
     front = Block(block.address, size, block.stream, block.pool, block.segment, mapped=block.mapped)
     link(block.prev, front)
     link(front, block)
@@ -79,6 +106,7 @@ def split_front(block: Block, size: int) -> Block:
 
 
 def link(before: Block | None, after: Block | None) -> None:
+    """Makes two blocks neighbours. Either may be None: the other one then has no neighbour there."""
     if before:
         before.next = after
     if after:
@@ -86,9 +114,10 @@ def link(before: Block | None, after: Block | None) -> None:
 
 
 def absorb(block: Block, neighbour: Block | None) -> int:
-    """Merges an idle `neighbour` into `block`. Merges nothing if only one of the two blocks is mapped.
+    """Merges `neighbour` into `block`, if it is idle and both blocks are mapped or neither is.
+    Returns by how many bytes `block` grew, 0 if it did not.
 
-    Returns the size of the merged neighbour, or 0 if nothing is merged. `block` must not be in a pool.
+    `block` must not lie in a pool.
     """
     if neighbour is None or not neighbour.is_idle or neighbour.mapped != block.mapped:
         return 0
@@ -103,9 +132,8 @@ def absorb(block: Block, neighbour: Block | None) -> int:
 
 
 class OrderedBlocks:
-    """Blocks, grouped by stream.
-
-    The blocks of a stream are sorted by a key. No two blocks of a stream have the same key.
+    """Blocks by stream. The blocks of each stream are sorted by a key, which `key` returns for a
+    block. No two of them may have the same key.
     """
 
     def __init__(self, key: Callable[[Block], tuple[int, ...]]) -> None:
@@ -128,22 +156,25 @@ class OrderedBlocks:
         del keys[place], blocks[place]
 
     def below(self, stream: int, *key: int) -> list[Block]:
+        """Returns the blocks of the stream whose keys are less than `key`, in ascending order."""
         keys, blocks = self._of(stream)
         return blocks[: bisect_left(keys, key)]
 
     def first(self, stream: int, *key: int) -> Block | None:
-        """Returns the stream's first block whose key is at least `key`, or None if there is no such block."""
+        """Returns the first block of the stream whose key is at least `key`; None if there is none."""
         keys, blocks = self._of(stream)
         place = bisect_left(keys, key)
         return blocks[place] if place < len(blocks) else None
 
     def last(self, stream: int) -> Block | None:
-        """Returns the stream's block with the largest key, or None if the stream has no blocks."""
+        """Returns the block of the stream with the largest key; None if the stream has no blocks."""
         _, blocks = self._of(stream)
         return blocks[-1] if blocks else None
 
     def from_(self, stream: int, *key: int) -> Iterator[Block]:
-        """Yields the stream's blocks whose keys are at least `key`. Do not add or remove blocks while iterating."""
+        """Yields the blocks of the stream whose keys are at least `key`, in ascending order. No
+        block may be added or removed meanwhile.
+        """
         keys, blocks = self._of(stream)
         for place in range(bisect_left(keys, key), len(blocks)):
             yield blocks[place]
@@ -164,9 +195,16 @@ def _address(block: Block) -> tuple[int]:
 
 
 class BlockPool:
-    """A pool of free blocks, either for small or for large requests.
+    """The free blocks for small requests, or those for large requests.
 
-    If the blocks belong to a private pool of CUDA graphs, `owner` is the private pool. Otherwise `owner` is None.
+    Attributes:
+        is_small: Whether it is the pool for small requests.
+        owner: The private pool of CUDA graphs to which these blocks belong; None for those that are
+            not private.
+        free: The free blocks, by size and address.
+        unmapped: The parts of expandable segments without memory, by address.
+        searches: How often a free block was searched for. Counted only while garbage collection is
+            on.
     """
 
     def __init__(self, is_small: bool, owner: PrivatePool | None = None) -> None:
@@ -175,21 +213,19 @@ class BlockPool:
         self.free = OrderedBlocks(_size_then_address)
         self.unmapped = OrderedBlocks(_address)
         self.searches = 0
-        """The number of searches for a free block. Searches are counted only if garbage collection is on.
-
-        The age of a block is the number of searches since the block was freed.
-        """
 
     def add_free(self, block: Block) -> None:
+        """Puts a free block into the pool."""
         block.searches_when_freed = self.searches
         self.free.add(block)
 
     def age(self, block: Block) -> int:
+        """Returns how often a free block was searched for since `block` was freed."""
         return self.searches - block.searches_when_freed
 
 
 class Pools:
-    """A pair of pools: one pool for small requests, and one pool for large requests."""
+    """Two pools of free blocks: one for small requests, one for large requests."""
 
     def __init__(self, owner: PrivatePool | None = None) -> None:
         self.small = BlockPool(is_small=True, owner=owner)
@@ -201,9 +237,8 @@ class Pools:
 
 
 class PrivatePool:
-    """The pool from which CUDA graphs allocate during their capture.
-
-    When all graphs of the pool are freed, the pool's memory can be released.
+    """The memory that CUDA graphs allocate during their capture. When all graphs that keep it are
+    freed, it can be given back to the driver.
     """
 
     def __init__(self, pool_id: PoolId) -> None:

@@ -1,8 +1,8 @@
-"""A byte-exact model of PyTorch's CUDA caching allocator.
+"""A model of PyTorch's CUDA caching allocator that is exact to the byte.
 
-It computes the block of each request, and memory_stats() after each request. It reproduces the behaviour of
-c10/cuda/CUDACachingAllocator.cpp (torch 2.11), and was tested against an H200. The model allocates no device memory:
-addresses are only numbers, and the caller says whether a stream has finished.
+It works out which block each request gets, and what memory_stats() says after it. It does what
+c10/cuda/CUDACachingAllocator.cpp of torch 2.11 does, and was tested against an H200. It allocates
+no device memory: addresses are only numbers, and the caller says whether a stream has finished.
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ from unstall.virtual.allocator.statistics import Statistics
 from unstall.virtual.allocator.stream_events import DoneAtOnce, PendingFrees, StreamEvents
 
 LARGEST_REQUEST = 1 << 60
+"""The largest number of bytes that a program may ask for at once."""
 DriverCall = Literal["", "malloc", "free"]
+"""What a request for memory needs of the driver: nothing (""), new memory ("malloc"), or that
+cached memory is given back first ("free").
+"""
 
 
 class CachingAllocator:
-    """The caching allocator of one device. The names are torch's names. Sizes are in bytes."""
+    """The caching allocator of one device. Methods have the names of torch's. Sizes are in bytes."""
 
     def __init__(
         self,
@@ -39,20 +43,20 @@ class CachingAllocator:
         other_bytes: int = 0,
         device: int = 0,
     ) -> None:
-        """Creates the allocator of an empty device.
+        """Makes the allocator of a device on which nothing is allocated yet.
 
         Args:
-            total_bytes: The device's memory.
-            settings: The settings, in the form of PYTORCH_ALLOC_CONF.
-            events: The CUDA events that tell when other streams are done with a block. By default, events are always
-                done.
-            observer: A function that is called with each entry of torch's memory history.
-            addresses: The device's address space.
-            other_bytes: Memory that the CUDA context and other programs use.
+            total_bytes: The size of the device's memory.
+            settings: The allocator's settings, in the form of PYTORCH_ALLOC_CONF.
+            events: The CUDA events by which the allocator learns whether other streams have
+                finished with a block. None for events that are done at once.
+            observer: A function that is called with each new entry of torch's memory history.
+            addresses: Hands out the addresses of segments. None for addresses as on Linux.
+            other_bytes: How much memory the CUDA context and other programs take.
             device: The device's index.
 
         Raises:
-            ValueError: The settings are invalid in torch.
+            ValueError: torch would reject the settings.
         """
         self.settings = AllocatorSettings.parse(settings)
         self.device = device
@@ -71,14 +75,14 @@ class CachingAllocator:
             self.set_per_process_memory_fraction(self.settings.per_process_memory_fraction)
 
     def malloc(self, size: int, stream: int) -> Block:
-        """Allocate a block.
+        """Allocates a block.
 
         Args:
-            size: Bytes, at least 1.
-            stream: The stream that uses the block.
+            size: How many bytes the program asks for, at least 1.
+            stream: The stream that will use the block.
 
         Returns:
-            The block, rounded up as torch does.
+            The block. It may be larger than `size`, as torch rounds sizes up.
 
         Raises:
             OutOfMemoryError: There is not enough memory, even after the cache was emptied.
@@ -98,10 +102,11 @@ class CachingAllocator:
         return self._hand_out(block, block_size, size)
 
     def free(self, block: Block) -> None:
-        """Free a block. If other streams used the block, it cannot be reused until these streams are done.
+        """Frees a block. If other streams used it, it can be used again only when these have
+        finished with it.
 
         Args:
-            block: A block of this allocator.
+            block: A block that `malloc` returned.
 
         Raises:
             ValueError: The block is not allocated.
@@ -121,38 +126,39 @@ class CachingAllocator:
             self._free_now(block)
 
     def record_stream(self, block: Block, stream: int) -> None:
-        """Marks the block as used by `stream` too. After the block is freed, it is not reused until the work of
-        `stream` is done.
+        """Notes that `stream` uses the block, too. After the block is freed, it is not used again
+        before the work of `stream` is done.
         """
         if stream != block.stream:
             self._pending.use(block, stream, capturing=bool(self._captures))
 
     def process_events(self) -> None:
-        """Frees each pending block if all streams are done with the block.
-
-        Every `malloc` outside captures calls this method.
+        """Makes each freed block available again if all streams have finished with it. Every
+        `malloc` outside of captures calls this.
         """
         self._pending.process()
 
     def empty_cache(self) -> None:
-        """Waits for all pending events, then frees all free segments."""
+        """Waits until other streams have finished with all freed blocks, then gives all segments
+        that are free back to the driver.
+        """
         if self._captures:
             raise RuntimeError("the cache cannot be emptied while a graph is captured")
         self._release_cached()
 
     def foresee(self, size: int, stream: int, is_done: Callable[[int], bool]) -> DriverCall:
-        """Returns the driver call that `malloc` needs for a request, without making the request.
+        """Returns what `malloc` would need of the driver for a request. The request is not made.
 
         Args:
             size: As for `malloc`.
             stream: As for `malloc`.
-            is_done: A function that returns whether an event is done. It does not call cudaEventQuery.
+            is_done: A function that returns whether an event is done, without a call of
+                cudaEventQuery.
 
         Returns:
-            - "": The cache can serve the request.
-            - "malloc": cudaMalloc or a mapping of pages is needed. With expandable segments, this may be wrong:
-              `malloc` may need no call.
-            - "free": Cached memory must be freed first.
+            "" if the cache can serve the request. "malloc" if it needs cudaMalloc, or pages that
+            are mapped; with expandable segments, it may need neither after all. "free" if cached
+            memory has to be given back first.
         """
         block_size = self.settings.block_size(size)
         pool = self._pool_for(block_size, stream)
@@ -167,11 +173,12 @@ class CachingAllocator:
         return "free" if collects or self.settings.segment_size(block_size) > room else "malloc"
 
     def largest_cached(self, stream: int) -> tuple[int, int]:
-        """Returns how many bytes the stream can certainly allocate without a driver call, as (small, large).
+        """Returns `(small, large)`: how many bytes the stream can certainly get without a call of
+        the driver, by a small request and by a large one.
 
-        The first number is for small requests, the second for large requests. Each number is the size of the stream's
-        largest free block in the pool. During a capture, or if `settings.splits_any_block` is False, any request may
-        need a driver call. So both numbers are 0 then.
+        They are the sizes of the stream's largest free blocks in the two pools. Both are 0 during a
+        capture, and if `settings.splits_any_block` is False, because any request may then need the
+        driver.
         """
         if self._captures or not self.settings.splits_any_block:
             return 0, 0
@@ -179,26 +186,31 @@ class CachingAllocator:
         return small.size if small else 0, large.size if large else 0
 
     def waits_to_empty(self) -> bool:
-        """Returns whether `empty_cache`, if it is called now, calls the driver."""
+        """Returns whether `empty_cache`, if it were called now, would wait for a stream or give
+        memory back to the driver.
+        """
         if self._captures:
             return False
         pools = [pool for pool in self._all_pools() if pool.owner is None or pool.owner.graphs == 0]
         return bool(self._pending) or any(block.segment or not block.is_split for pool in pools for block in pool.free)
 
     def observe(self, observer: Observer | None) -> None:
-        """Replaces the observer, which is called with each new entry of torch's memory history."""
+        """Replaces the function that is called with each new entry of torch's memory history; None
+        for no function.
+        """
         self._observer = self._segments.observer = observer
 
     def set_per_process_memory_fraction(self, fraction: float) -> None:
+        """Limits what the allocator may reserve to this fraction of the device's memory, from 0 to 1."""
         if not 0 <= fraction <= 1:
             raise ValueError(f"invalid fraction: {fraction}. Please set within [0, 1].")
         self._allowed_bytes = int(fraction * self._memory.total_bytes)
 
     def capture_begin(self, pool_id: PoolId, captures: Callable[[int], bool]) -> None:
-        """Begins a graph capture into the private pool `pool_id`.
+        """Begins to capture a CUDA graph that allocates from the private pool `pool_id`.
 
-        Until the capture ends, a stream allocates from this pool if `captures` returns True for the stream. The
-        captured graph uses the pool until `release_pool` is called.
+        Until `capture_end`, a request gets its memory from this pool if `captures` returns True for
+        the stream of the request. The graph keeps the pool until `release_pool` is called.
         """
         if pool_id in self._captures:
             raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
@@ -207,14 +219,14 @@ class CachingAllocator:
         self._captures[pool_id] = captures
 
     def capture_end(self, pool_id: PoolId) -> None:
+        """Ends the capture that allocates from the private pool `pool_id`."""
         if pool_id not in self._captures:
             raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
         del self._captures[pool_id]
 
     def release_pool(self, pool_id: PoolId) -> None:
-        """Tells the allocator that a graph no longer uses its private pool.
-
-        When no graph uses the pool any more, the pool's free memory can be released.
+        """Notes that one CUDA graph less keeps the private pool `pool_id`. When none keeps it, its
+        free memory can be given back to the driver.
         """
         pool = self._private_pools.get(pool_id)
         if pool is None or pool.graphs == 0:
@@ -222,7 +234,7 @@ class CachingAllocator:
         pool.graphs -= 1
 
     def memory_stats(self) -> dict[str, int]:
-        """Returns the statistics in the form of torch.cuda.memory_stats(): all keys, sorted, with their values."""
+        """Returns all statistics by their names in torch.cuda.memory_stats(), sorted by name."""
         by_pool = {
             f"reserved_bytes_by_private_pools.{pool_id[0]}_{pool_id[1]}.{kind}.{name}": value
             for pool_id, pool in self._private_pools.items()
@@ -252,13 +264,14 @@ class CachingAllocator:
         return self._statistics.reserved_bytes.all.peak
 
     def mem_get_info(self) -> tuple[int, int]:
-        """Returns (free bytes, total bytes) of the device, as the driver reports them."""
+        """Returns `(free, total)`: the free bytes and all bytes of the device's memory, as the
+        driver reports them.
+        """
         return self._memory.free_bytes, self._memory.total_bytes
 
     def memory_snapshot(self) -> list[dict[str, object]]:
-        """Returns the segments and their blocks like torch.cuda.memory_snapshot(), sorted by address.
-
-        The segments and blocks have no stack frames.
+        """Returns the segments and their blocks as torch.cuda.memory_snapshot() does, sorted by
+        address, but without stack frames.
         """
         blocks = [*self._active, *(block for pool in self._all_pools() for block in pool.free)]
         return segments_of(blocks, self.device)
@@ -276,7 +289,9 @@ class CachingAllocator:
         return self._allowed_bytes is not None and self.settings.garbage_collection_threshold > 0
 
     def _cached(self, pool: BlockPool, stream: int, size: int) -> Block | None:
-        """Removes the best-fitting free block from its pool, and returns this block. Returns None if no block fits."""
+        """Takes the free block that fits best out of its pool, and returns it. Returns None if none
+        fits.
+        """
         if self._collects_garbage:
             pool.searches += 1
         block = best_fit(pool, stream, size, self.settings)
@@ -285,9 +300,10 @@ class CachingAllocator:
         return block
 
     def _new(self, pool: BlockPool, stream: int, size: int) -> Block | None:
-        """Returns a new block from the device, or None if there is not enough memory.
+        """Returns a block of new memory from the driver, or None if there is not enough.
 
-        Frees memory in stages if needed: first old cached segments, then large cached segments, then the whole cache.
+        If need be, cached memory is given back first: segments that were not used for long, then
+        large segments, then the whole cache.
         """
         if self._collects_garbage:
             self._collect_garbage()
@@ -334,7 +350,9 @@ class CachingAllocator:
         return block
 
     def _free_now(self, block: Block) -> None:
-        """Merges an unused block with its free neighbours, and adds the merged block to the block's pool."""
+        """Merges a block that no stream uses with its free neighbours, and puts the merged block
+        into its pool.
+        """
         statistics, is_small = self._statistics, block.pool.is_small
         if self._observer:
             self._tell("free_completed", block)
@@ -360,10 +378,11 @@ class CachingAllocator:
         self._segments.release_free(pools.small, self.settings.max_split_size)
 
     def _release_oversize(self, pool: BlockPool, stream: int, size: int) -> bool:
-        """Frees cached segments that are too large to be split. Returns whether enough memory was freed.
+        """Gives cached segments back to the driver that are too large to be split. Returns whether
+        that was enough for a request of `size` bytes.
 
-        If one segment is large enough for the request, frees only this segment. Otherwise frees the largest segments
-        until their sum is large enough.
+        If one segment is large enough by itself, only this one is given back. Otherwise, the
+        largest ones are, until they are enough together.
         """
         limit = self.settings.max_split_size
         if limit == UNLIMITED or self.settings.expandable_segments:
@@ -382,7 +401,9 @@ class CachingAllocator:
         return released >= wanted
 
     def _collect_garbage(self) -> None:
-        """If too much memory is reserved, frees cached large segments that were not used for a long time."""
+        """If too much memory is reserved, gives cached large segments back to the driver that were
+        not used for long.
+        """
         excess, cached, pool = self._excess(), self._collectable(), self._pools.large
         while excess > 0 and cached:
             mean_age = sum(map(pool.age, cached)) / len(cached)
@@ -393,7 +414,9 @@ class CachingAllocator:
                 self._segments.free(block, self.settings.max_split_size)
 
     def _excess(self) -> int:
-        """Returns the number of bytes by which the reserved memory exceeds the threshold of the garbage collection."""
+        """Returns by how many bytes the reserved memory exceeds the setting
+        garbage_collection_threshold. Negative if it does not.
+        """
         assert self._allowed_bytes is not None
         return self._segments.reserved_bytes - int(self.settings.garbage_collection_threshold * self._allowed_bytes)
 

@@ -1,4 +1,4 @@
-"""The out-of-memory error, with torch's message."""
+"""The error of the modelled allocator for a device whose memory is full, with torch's message."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ ADVICE = (
     " fragmentation.  See documentation for Memory Management "
     " (https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)"
 )
+"""The last sentences of torch's message."""
 
 
 class OutOfMemoryError(RuntimeError):
-    """The allocator's equivalent of torch.OutOfMemoryError."""
+    """Raised when the memory of a virtual device is full. It stands for `torch.OutOfMemoryError`."""
 
 
 def out_of_memory_message(
@@ -24,17 +25,18 @@ def out_of_memory_message(
     reserved: int,
     in_private_pools: int,
 ) -> str:
-    """Returns torch's message of an out-of-memory error. Sizes are in bytes.
+    """Returns torch's message for a request that did not fit into the device's memory. Sizes are in
+    bytes.
 
     Args:
         device: The device's index.
         tried: The size of the request.
-        total: The device's memory.
-        free: The device's free memory.
-        allowed: The memory that the process may use, or None if the process has no limit.
-        allocated: The memory of allocated blocks.
-        reserved: The memory that the allocator has reserved from the driver.
-        in_private_pools: The memory of free blocks in private pools.
+        total: The size of the device's memory.
+        free: The size of its free part.
+        allowed: How much the process may use; None if there is no limit.
+        allocated: The size of all allocated blocks.
+        reserved: How much the allocator has reserved from the driver.
+        in_private_pools: The size of all free blocks in private pools of CUDA graphs.
     """
     allowed_text = "" if allowed is None else f"{format_size(allowed)} allowed; "
     private_text = (
@@ -52,7 +54,7 @@ def out_of_memory_message(
 
 
 def format_size(size: int) -> str:
-    """Formats a size as torch does: "512 bytes", "20.00 MiB"."""
+    """Returns a size in bytes as torch writes it: "512 bytes", "20.00 MiB"."""
     if size <= 1 << 10:
         return f"{size} bytes"
     for unit, power in (("KiB", 10), ("MiB", 20)):

@@ -1,4 +1,4 @@
-"""Segments: the memory that the allocator requests from the device, and later frees."""
+"""Segments: the memory that the allocator gets from the driver, and gives back later."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from unstall.virtual.allocator.statistics import Statistics
 
 @dataclass(frozen=True)
 class TraceEntry:
-    """One action of the allocator. `action` has the name that torch's memory history uses."""
+    """One entry of torch's memory history: something that the allocator did.
+
+    Attributes:
+        action: What it did, in torch's words, such as "alloc" or "segment_free".
+        address: The address of the block or segment; for "oom", the free bytes of the device.
+        size: The size in bytes.
+        stream: The stream of the block or segment.
+    """
 
     action: str
     address: int
@@ -22,10 +29,13 @@ class TraceEntry:
 
 
 Observer = Callable[[TraceEntry], None]
+"""A function that is called with each new entry of torch's memory history."""
 
 
 class Segments:
-    """All segments of one device. Updates the statistics when segments are allocated or freed."""
+    """All segments of one device. Keeps the statistics up to date when a segment is reserved or
+    given back.
+    """
 
     def __init__(self, memory: DeviceMemory, statistics: Statistics, observer: Observer | None) -> None:
         self._memory = memory
@@ -34,12 +44,20 @@ class Segments:
 
     @property
     def reserved_bytes(self) -> int:
+        """The size of all segments together, in bytes."""
         return self._statistics.reserved_bytes.all.current
 
     def malloc(self, pool: BlockPool, stream: int, size: int, max_split_size: int) -> Block | None:
-        """Models `cudaMalloc`.
+        """Does what `cudaMalloc` does.
 
-        Returns the new segment as a block, or None if the device is full. The block is not in a pool.
+        Args:
+            pool: The pool for which the segment is reserved.
+            stream: The stream for which it is reserved.
+            size: Its size in bytes.
+            max_split_size: The size in bytes from which on a segment counts as oversize.
+
+        Returns:
+            The new segment as a block, which lies in no pool; None if the device is full.
         """
         address = self._memory.malloc(size)
         if address is None:
@@ -52,7 +70,9 @@ class Segments:
         return Block(address, size, stream, pool)
 
     def free(self, block: Block, max_split_size: int) -> None:
-        """Models `cudaFree` of a free block that is a whole segment."""
+        """Does what `cudaFree` does, for a free block that is a whole segment. `max_split_size` is
+        the size in bytes from which on a segment counts as oversize.
+        """
         block.pool.free.remove(block)
         self._memory.free(block.address, block.size)
         self._given_back(block.pool, block.size)
@@ -62,10 +82,11 @@ class Segments:
         self._tell("segment_free", block.address, block.size, block.stream)
 
     def expand(self, pool: BlockPool, stream: int, size: int) -> Block | None:
-        """Maps pages after the free end of an expandable segment, or into a new segment.
+        """Maps pages after the free end of an expandable segment, or into a new one, until they are
+        enough for a request.
 
-        Returns a block of at least `size` bytes. The block is not in a pool. Returns None if the device becomes full.
-        In that case, the pages that were mapped by this call remain mapped, as free blocks.
+        Returns a block of at least `size` bytes, which lies in no pool. Returns None if the device
+        becomes full meanwhile: the pages that were mapped until then stay mapped, as free blocks.
         """
         candidate = self._room_to_expand(pool, stream, size)
         if not candidate.mapped and not self._map(candidate, min(candidate.size, size)):
@@ -80,7 +101,10 @@ class Segments:
         return candidate
 
     def release_free(self, pool: BlockPool, max_split_size: int) -> None:
-        """Frees every segment of the pool that is entirely free, and every free page of expandable segments."""
+        """Gives back every segment of the pool that is free as a whole, and every free page of its
+        expandable segments. `max_split_size` is the size in bytes from which on a segment counts as
+        oversize.
+        """
         free = list(pool.free)
         for block in free:
             if block.segment is None and not block.is_split:
@@ -90,9 +114,8 @@ class Segments:
                 self._unmap(block, block.segment)
 
     def _room_to_expand(self, pool: BlockPool, stream: int, size: int) -> Block:
-        """Returns the lowest block from which `size` contiguous bytes are free or unmapped.
-
-        Reserves a new segment if there is no such block.
+        """Returns the first block, by address, from which on `size` bytes in a row are free or not
+        mapped. If there is none, reserves a new segment.
         """
         for unmapped in pool.unmapped.from_(stream):
             start = unmapped.prev if unmapped.prev is not None and unmapped.prev.is_idle else unmapped
@@ -106,7 +129,9 @@ class Segments:
         return block
 
     def _map(self, block: Block, size: int) -> bool:
-        """Maps the first pages of an unmapped block. The mapped part becomes free and merges with free neighbours."""
+        """Maps the first pages of a block that is not mapped. This part becomes free, and merges
+        with free neighbours. Returns False if the device is full.
+        """
         assert block.segment is not None
         pool = block.pool
         mapped_size = round_up(size, block.segment.page)
@@ -131,9 +156,8 @@ class Segments:
         return True
 
     def _unmap(self, block: Block, segment: ExpandableSegment) -> None:
-        """Unmaps the pages that are entirely in a free block.
-
-        Releases the segment if it has no mapped pages any more.
+        """Unmaps all pages that lie within a free block. Releases the addresses of the segment if
+        none of its pages is mapped any more.
         """
         pool = block.pool
         start = segment.address + round_up(block.address - segment.address, segment.page)

@@ -1,4 +1,4 @@
-"""The settings in PYTORCH_ALLOC_CONF, and the sizes of blocks and segments that follow from the settings."""
+"""The settings in PYTORCH_ALLOC_CONF, and the sizes of blocks and segments that follow from them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from dataclasses import dataclass
 from unstall.errors import UsageError
 
 SETTINGS_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""The environment variables from which torch reads the settings. The first one that is set counts."""
 MIB = 1 << 20
 MIN_BLOCK = 512
-"""The size of every block is a multiple of this size."""
+"""The size of every block, in bytes, is a multiple of this."""
 SMALL_SIZE = MIB
-"""The largest block, in bytes, that is allocated from the small pool."""
+"""The size in bytes of the largest block that comes from the pool for small requests."""
 SMALL_SEGMENT = 2 * MIB
 MIN_LARGE_SEGMENT_REQUEST = 10 * MIB
-"""A request of at least this size gets a segment for itself. The segment's size is rounded up to `LARGE_ROUNDING`."""
+"""A request of at least so many bytes gets a segment of its own. The size of that segment is
+rounded up to a multiple of `LARGE_ROUNDING`.
+"""
 LARGE_ROUNDING = 2 * MIB
 LARGE_SEGMENT = 20 * MIB
 UNLIMITED = (1 << 64) - 1
 INTERVALS = 16
-"""The length of roundup_power2_divisions. It has one number for each power of two, beginning with 1 MiB."""
+"""How many numbers roundup_power2_divisions has: one for each power of two from 1 MiB on."""
 
 READ_KEYS = frozenset(
     {
@@ -49,12 +52,14 @@ IGNORED_KEYS = frozenset(
         "throw_on_cudamalloc_oom",
     }
 )
-"""Keys that torch knows, but that have no effect on the block that a request gets."""
+"""Keys that torch knows and that do not change which block a request gets."""
 
 
 @dataclass(frozen=True)
 class AllocatorSettings:
-    """The settings of the device's allocator, with torch's defaults. Sizes are in bytes."""
+    """The settings of torch's allocator for device memory. Sizes are in bytes. The defaults are
+    torch's.
+    """
 
     max_split_size: int = UNLIMITED
     max_non_split_rounding: int = LARGE_SEGMENT
@@ -66,7 +71,12 @@ class AllocatorSettings:
 
     @classmethod
     def parse(cls, text: str) -> AllocatorSettings:
-        """Parses "key:value,key:[a:1,b:2]". Raises ValueError if a key is unknown or a value is out of range."""
+        """Returns the settings in a text such as "key:value,key:[a:1,b:2]", the form of
+        PYTORCH_ALLOC_CONF.
+
+        Raises:
+            ValueError: A key is unknown, or a value is not allowed.
+        """
         values = _pairs(text)
         large_segment = _megabytes(values, "large_segment_size_mb", default=LARGE_SEGMENT, at_least=11)
         smallest_split = large_segment // MIB
@@ -84,16 +94,16 @@ class AllocatorSettings:
 
     @property
     def splits_any_block(self) -> bool:
-        """Whether a request can use any free block of its pool that is large enough.
+        """Whether every free block that is large enough can serve a request of its pool.
 
-        If so, the request gets its size, rounded up to a multiple of `MIN_BLOCK`. If the rest of the block is too small
-        to be split off, the request gets the rest too.
+        If True, the request gets its size, rounded up to a multiple of `MIN_BLOCK`; or the whole
+        block, if the rest is too small to be a block.
         """
         rounds_up = max(self.roundup_power2_divisions) > 1
         return self.max_split_size == UNLIMITED and not rounds_up and not self.expandable_segments
 
     def block_size(self, requested: int) -> int:
-        """Returns the block size for a request of `requested` bytes."""
+        """Returns how large the block for a request of `requested` bytes is."""
         if requested < MIN_BLOCK:
             return MIN_BLOCK
         interval = min(max(requested.bit_length() - MIB.bit_length(), 0), INTERVALS - 1)
@@ -103,7 +113,7 @@ class AllocatorSettings:
         return round_up(requested, MIN_BLOCK)
 
     def segment_size(self, block_size: int) -> int:
-        """Returns the size of a new segment for a block of `block_size` bytes."""
+        """Returns how large the segment is that has to be reserved for a block of `block_size` bytes."""
         if block_size <= SMALL_SIZE:
             return SMALL_SEGMENT
         if block_size < MIN_LARGE_SEGMENT_REQUEST:
@@ -112,6 +122,7 @@ class AllocatorSettings:
 
 
 def round_up(size: int, multiple: int) -> int:
+    """Returns the smallest multiple of `multiple` that is at least `size`."""
     return -(-size // multiple) * multiple
 
 
@@ -176,11 +187,12 @@ def _division_count(text: str) -> int:
 
 
 def _divisions(text: str) -> tuple[int, ...]:
-    """Parses roundup_power2_divisions: one count for all intervals, or pairs such as "[256:1,512:2,>:4]".
+    """Returns roundup_power2_divisions, read from a text: one number for all intervals of sizes, or
+    pairs such as "[256:1,512:2,>:4]".
 
-    A pair is a size in MB and a count. The size is the start of an interval of sizes, and the count is for this
-    interval. The size ">" stands for all larger intervals. As in torch, the first count also applies to smaller sizes.
-    An interval between two listed intervals gets 0 if it is not listed itself.
+    A pair is the size in MB at which an interval begins, and the number for this interval. ">"
+    stands for all larger intervals. As in torch, the first number also counts for smaller sizes,
+    and an interval that is not listed between two others gets 0.
     """
     if not text.startswith("["):
         return (_division_count(text),) * INTERVALS
@@ -201,12 +213,16 @@ def _divisions(text: str) -> tuple[int, ...]:
 
 
 def settings_text() -> str:
-    """Returns the allocator's settings from the environment variables, or "" if no variable is set."""
+    """Returns the allocator's settings as the environment variables have them; "" if none is set."""
     return os.environ.get(_variable(), "")
 
 
 def checked_settings_text() -> str:
-    """Returns `settings_text()`. Raises UsageError if torch would reject the settings."""
+    """Returns the allocator's settings as the environment variables have them; "" if none is set.
+
+    Raises:
+        UsageError: torch would reject these settings.
+    """
     text = settings_text()
     try:
         AllocatorSettings.parse(text)

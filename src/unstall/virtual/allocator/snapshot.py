@@ -1,4 +1,4 @@
-"""Converts the allocator's blocks into the dicts of `torch.cuda.memory_snapshot()`."""
+"""Converts the blocks of the modelled allocator into the dicts of `torch.cuda.memory_snapshot()`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from unstall.virtual.allocator.blocks import Block
 
 
 def segments_of(blocks: Iterable[Block], device: int) -> list[dict[str, object]]:
-    """Returns one dict for each segment.
+    """Returns one dict for each segment, sorted by address, in the form of
+    `torch.cuda.memory_snapshot()`.
 
-    For an expandable segment, there is one dict for each contiguous mapped range.
+    An expandable segment has one dict for each range of pages that are mapped side by side.
+    `blocks` are all blocks of the device.
     """
     heads = [block for block in blocks if block.prev is None or not block.prev.mapped]
     return [_segment(head, device) for head in sorted(heads, key=lambda head: head.address)]

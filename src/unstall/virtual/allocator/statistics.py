@@ -1,4 +1,4 @@
-"""The statistics of `torch.cuda.memory_stats()`."""
+"""The statistics of the modelled allocator, as `torch.cuda.memory_stats()` has them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Stat:
+    """One statistic of the allocator: its value now, its peak, and the sums of all increases and of
+    all decreases.
+    """
+
     current: int = 0
     peak: int = 0
     allocated: int = 0
     freed: int = 0
 
     def change(self, amount: int) -> None:
+        """Adds `amount`, which may be negative."""
         current = self.current = self.current + amount
         if amount < 0:
             self.freed -= amount
@@ -29,6 +34,7 @@ class Stat:
         self.allocated = self.freed = 0
 
     def items(self) -> Iterator[tuple[str, int]]:
+        """Yields each figure with the name that torch gives to it."""
         yield "current", self.current
         yield "peak", self.peak
         yield "allocated", self.allocated
@@ -37,13 +43,16 @@ class Stat:
 
 @dataclass(slots=True)
 class PoolStat:
-    """One statistic in three variants: for the small pool, for the large pool, and for both pools together (`all`)."""
+    """One statistic of the allocator, counted three times: for small requests, for large requests,
+    and for both (`all`).
+    """
 
     all: Stat = field(default_factory=Stat)
     large_pool: Stat = field(default_factory=Stat)
     small_pool: Stat = field(default_factory=Stat)
 
     def change(self, is_small: bool, amount: int) -> None:
+        """Adds `amount`, which may be negative. `is_small` says whether it is of a small request."""
         self.all.change(amount)
         (self.small_pool if is_small else self.large_pool).change(amount)
 
@@ -55,6 +64,8 @@ class PoolStat:
 
 @dataclass(slots=True)
 class Statistics:
+    """All statistics of the allocator, with torch's names."""
+
     allocation: PoolStat = field(default_factory=PoolStat)
     segment: PoolStat = field(default_factory=PoolStat)
     active: PoolStat = field(default_factory=PoolStat)
@@ -72,7 +83,9 @@ class Statistics:
     num_device_alloc: int = 0
     num_device_free: int = 0
     _counted: dict[bool, tuple[Stat, ...]] = field(init=False)
-    """The statistics that every request changes. The key True is for small pools, the key False for large pools."""
+    """The statistics that every request changes: for small requests under the key True, for large
+    ones under False.
+    """
 
     def __post_init__(self) -> None:
         changed = (self.active, self.active_bytes, self.requested_bytes, self.allocation, self.allocated_bytes)
@@ -84,8 +97,13 @@ class Statistics:
         }
 
     def handed_out(self, is_small: bool, size: int, requested: int) -> None:
-        """Counts an allocated block in each statistic. Updates all statistics in one loop, because each request calls
-        this method."""
+        """Counts a block that the program got.
+
+        Args:
+            is_small: Whether the block is of a pool for small requests.
+            size: The size of the block in bytes.
+            requested: How many bytes the program asked for.
+        """
         amounts = (1, 1, size, size, requested, requested, 1, 1, size, size)
         for stat, amount in zip(self._counted[is_small], amounts, strict=True):
             current = stat.current = stat.current + amount
@@ -94,13 +112,21 @@ class Statistics:
                 stat.peak = current
 
     def let_go(self, is_small: bool, size: int) -> None:
-        """Counts a block that the program freed."""
+        """Counts a block that the program freed. Other streams may still use it. `is_small` says
+        whether it is of a pool for small requests; `size` is its size in bytes.
+        """
         for stat, amount in zip(self._counted[is_small][6:], (1, 1, size, size), strict=True):
             stat.current -= amount
             stat.freed += amount
 
     def freed(self, is_small: bool, size: int, requested: int) -> None:
-        """Counts a freed block that no stream uses any more."""
+        """Counts a freed block that no stream uses any more, so that it can be used again.
+
+        Args:
+            is_small: Whether the block is of a pool for small requests.
+            size: The size of the block in bytes.
+            requested: How many bytes the program had asked for.
+        """
         amounts = (1, 1, size, size, requested, requested)
         for stat, amount in zip(self._counted[is_small][:6], amounts, strict=True):
             stat.current -= amount
@@ -117,7 +143,7 @@ class Statistics:
             setattr(self, name, 0)
 
     def flat(self) -> dict[str, int]:
-        """Returns a dict from torch's keys, such as "allocated_bytes.all.peak", to values."""
+        """Returns a dict of all statistics. The keys are torch's, such as "allocated_bytes.all.peak"."""
         flat = {f"{prefix}.{name}": value for prefix, stat in self._stats() for name, value in stat.items()}
         return flat | {name: getattr(self, name) for name in COUNTERS}
 

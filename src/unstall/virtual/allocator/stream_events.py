@@ -1,4 +1,4 @@
-"""Blocks that the program has freed, but that other streams may still use."""
+"""Blocks that the program has freed but that other streams may still use."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from unstall.virtual.allocator.blocks import Block, BlockPool
 
 
 class StreamEvents(Protocol):
-    """The CUDA events that tell the allocator whether streams are done with a block."""
+    """The CUDA events by which the allocator learns whether streams have finished with a block."""
 
     def record(self, stream: int) -> int:
-        """Records an event on the stream. Returns the event's handle."""
+        """Records an event on the stream, and returns the event's number."""
 
     def query(self, event: int) -> bool:
-        """Returns whether the event is done."""
+        """Returns whether the stream has done all work before the event."""
 
     def synchronize(self, event: int) -> None:
-        """Waits until the event is done."""
+        """Waits until the stream has done all work before the event."""
 
 
 class DoneAtOnce:
-    """Stream events that are always done."""
+    """Events of streams that do all work at once, so that no event has to be waited for."""
 
     def record(self, stream: int) -> int:
         return stream
@@ -38,7 +38,11 @@ class DoneAtOnce:
 
 
 class PendingFrees:
-    """Freed blocks that wait for CUDA events. When all events of a block are done, `free` is called with the block."""
+    """Freed blocks that cannot be used again yet, because other streams may still use them.
+
+    After the free, an event is recorded on each of these streams. When all events of a block are
+    done, the function `free` is called with the block.
+    """
 
     def __init__(self, events: StreamEvents, free: Callable[[Block], None]) -> None:
         self._events = events
@@ -48,11 +52,13 @@ class PendingFrees:
         self._uses_in_captures: dict[Block, set[int]] = {}
 
     def __bool__(self) -> bool:
-        """Whether at least one block waits."""
+        """Whether any block waits."""
         return bool(self._pending or self._deferred)
 
     def use(self, block: Block, stream: int, capturing: bool) -> None:
-        """Marks the block as used by `stream`. `stream` must differ from the block's own stream."""
+        """Notes that `stream` uses the block, too. It must not be the stream on which the block was
+        allocated. `capturing` says whether a CUDA graph is being captured.
+        """
         block.stream_uses[stream] = None
         if capturing:
             self._uses_in_captures.setdefault(block, set()).add(stream)
@@ -60,8 +66,8 @@ class PendingFrees:
     def add(self, block: Block, capturing: bool) -> None:
         """Adds a freed block that other streams have used.
 
-        If `capturing` is True, the block waits until the capture ends, because events cannot be queried during a
-        capture.
+        `capturing` says whether a CUDA graph is being captured. If it is, the block waits at least
+        until the capture ends, because events cannot be queried before that.
         """
         if capturing:
             self._deferred.append(block)
@@ -70,8 +76,8 @@ class PendingFrees:
         self._record(block)
 
     def process(self) -> None:
-        """Frees blocks whose events are done. Looks at the events of each stream in order, up to the first event that
-        is not done.
+        """Frees each block whose events are all done. The events of a stream are looked at in
+        order, up to the first that is not done.
         """
         self._record_deferred()
         for stream, pending in list(self._pending.items()):
@@ -81,6 +87,7 @@ class PendingFrees:
                 del self._pending[stream]
 
     def wait_for_all(self) -> None:
+        """Waits for the events of all blocks, and frees the blocks."""
         self._record_deferred()
         pending, self._pending = self._pending, {}
         for events in pending.values():
@@ -89,13 +96,15 @@ class PendingFrees:
                 self._done(block)
 
     def would_free(self, pool: BlockPool, stream: int, size: int, is_done: Callable[[int], bool]) -> bool:
-        """Returns whether `process`, if called now, makes a large enough free block for a request.
+        """Returns whether `process`, if it were called now, would leave a free block that is large
+        enough for a request.
 
         Args:
             pool: The pool of the request.
             stream: The stream of the request.
             size: The size of the request in bytes.
-            is_done: A function that returns whether an event is done. It does not call cudaEventQuery.
+            is_done: A function that returns whether an event is done, without a call of
+                cudaEventQuery.
         """
         done: Counter[Block] = Counter()
         for pending in self._pending.values():
@@ -112,10 +121,10 @@ class PendingFrees:
             self._pending.setdefault(stream, deque()).append((self._events.record(stream), block))
 
     def _record_deferred(self) -> None:
-        """Records events for blocks that were freed during captures.
+        """Records events for the blocks that were freed during captures.
 
-        If a stream used a block only within a capture, no event is recorded on this stream, because the stream has
-        joined the capturing stream.
+        If a stream used a block only within a capture, it gets no event: it has joined the stream
+        that captured.
         """
         deferred, self._deferred = self._deferred, []
         for block in deferred:
@@ -132,7 +141,9 @@ class PendingFrees:
 
 
 def _bytes_around(block: Block, freed: set[Block]) -> int:
-    """Returns the size of the free block around `block`, after all `freed` blocks have been freed and merged."""
+    """Returns how large the free block around `block` would be if all blocks in `freed` were freed
+    and merged with their neighbours.
+    """
     total = block.size
     for next_to in (attrgetter("prev"), attrgetter("next")):
         neighbour = next_to(block)
