@@ -1,10 +1,12 @@
-"""Finds data races between streams, and between device and host. Whether there is a race depends only on the
-order that the program requests.
+"""Finds data races of a virtual run, between streams, and between the device and the host.
 
-Timing decides whether a data race has an effect. Timing does not decide whether the program orders two accesses. Each
-stream has a vector clock. The vector clock tells how much work of every other stream has ended before the stream starts
-its next work. FastTrack uses vector clocks in the same way for threads (Flanagan and Freund,
-https://doi.org/10.1145/1543135.1542490).
+The input is the log: the shim's records of what the program asks of its GPU, with the memory that
+each uses. A race is found if the program does not order two accesses, even if they happen to run
+apart in time.
+
+Each stream has a vector clock: it says how much work of every other stream has ended before the
+stream begins its next work. FastTrack uses vector clocks in the same way for threads (Flanagan and
+Freund, https://doi.org/10.1145/1543135.1542490).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Vector clocks. Each lane has a vector clock, and the host has a vector clock. A lane is a stream, or a branch of a
-CUDA graph. A vector clock has one position for each lane: the work of the lane up to this position has ended.
+"""Vector clocks: for each lane, and for the host, which work of every other lane has ended. A lane
+is a stream, or a branch of a CUDA graph.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ _NOTHING = -1
 
 
 class LaneClocks:
-    """A vector clock for each lane and a vector clock for the host. A lane is a stream, or a branch of a CUDA graph.
+    """A vector clock for each lane and one for the host. A lane is a stream, or a branch of a CUDA
+    graph. Positions count in the order in which the records of the log run.
 
-    `of[s][t]` is a position in the work of lane t. All work of lane t up to this position ends before lane s starts its
-    next work. `of[s][s]` is unused, because the work of one lane runs in order. All host threads share one clock. The
-    reason is that a thread may rely on a wait of a different thread, and the log does not show how the two threads
-    synchronized.
+    `of[s][t]` is a position in the work of lane t: all work of t up to it ends before lane s begins
+    its next work. `of[s][s]` is not used, because the work of one lane runs in order. `host` is the
+    clock of the host. All host threads share it: a thread may rely on a wait of another thread, and
+    the log does not show how the two synchronized.
     """
 
     def __init__(self, lanes: StreamLanes) -> None:
@@ -28,8 +29,8 @@ class LaneClocks:
         self._launched: dict[int, list[int]] = {}
 
     def now(self, lane: int) -> list[int]:
-        """Returns the vector clock of the lane (a stream, or a branch of a graph) for the work that the host submits
-        next. The clock includes all work that the host has waited for.
+        """Returns the vector clock of a lane for the next work that the host puts on it. All that
+        the host has waited for is included.
         """
         clock = self.of[lane]
         if self._known[lane] != self._waited:
@@ -38,40 +39,45 @@ class LaneClocks:
         return clock
 
     def record(self, event: tuple[int, int], lane: int, position: int) -> None:
-        """Records an event on the lane (a stream, or a branch of a graph). A wait for the event is a wait for all work
-        of the lane up to `position`.
+        """Records an event on a lane. A wait for the event waits for all work of the lane up to
+        `position`.
+
+        An event is `(graph, number)`. `graph` is the number of the CUDA graph that has the event,
+        or -1.
         """
         self._events[event] = self._up_to(lane, position)
 
     def wait(self, event: tuple[int, int], lane: int) -> None:
-        """Makes the lane (a stream, or a branch of a graph) wait for the last recording of the event. Does nothing if
-        the event was never recorded.
+        """Makes a lane wait for an event as it was last recorded. Does nothing if the event was
+        never recorded.
         """
         if event in self._events:
             _join(self.of[lane], self._events[event])
 
     def host_waits_for_event(self, event: tuple[int, int]) -> None:
+        """Makes the host wait for an event as it was last recorded. Does nothing if the event was
+        never recorded.
+        """
         if event in self._events:
             self._host_joins(self._events[event])
 
     def host_waits(self, lane: int, position: int) -> None:
-        """Makes the host wait for all work of the lane (a stream, or a branch of a graph) up to `position`."""
+        """Makes the host wait for all work of a lane up to `position`."""
         self._host_joins(self._up_to(lane, position))
 
     def host_waits_for_device(self, device: int, position: int) -> None:
+        """Makes the host wait for all work up to `position` on all lanes of a device."""
         for lane in range(self.lanes.host):
             if self.lanes.device[lane] == device:
                 self.host_waits(lane, position)
 
     def hand_over(self, source: int, target: int, position: int) -> None:
-        """Makes lane `target` wait for all work of lane `source` up to `position`. A lane is a stream, or a branch of a
-        graph.
-        """
+        """Makes the lane `target` wait for all work of the lane `source` up to `position`."""
         _join(self.of[target], self._up_to(source, position))
 
     def begin_launch(self, graph: int, own: tuple[int, ...], lane: int, position: int) -> None:
-        """Begins a graph launch on the stream `lane`. As in CUDA, the branches of the graph (`own`) wait for this
-        stream and for the previous launch of the graph.
+        """Begins a launch of a CUDA graph on the stream `lane`. The graph waits for its previous
+        launch, and its branches (the lanes `own`) wait for the stream, as in CUDA.
         """
         if graph in self._launched:
             _join(self.of[lane], self._launched[graph])
@@ -79,7 +85,9 @@ class LaneClocks:
             self.hand_over(lane, part, position)
 
     def end_launch(self, graph: int, own: tuple[int, ...], lane: int, position: int) -> None:
-        """Ends a graph launch on the stream `lane`. This stream waits for all branches of the graph (`own`)."""
+        """Ends a launch of a CUDA graph on the stream `lane`, which waits for all branches of the
+        graph (the lanes `own`).
+        """
         for part in own:
             self.hand_over(part, lane, position)
         self._launched[graph] = self._up_to(lane, position)

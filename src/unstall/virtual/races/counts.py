@@ -1,4 +1,4 @@
-"""Groups pairs of racing accesses into races. One race stands for all pairs that the same code made."""
+"""Counts pairs of racing accesses. Pairs that the same code made are one race."""
 
 from __future__ import annotations
 
@@ -14,8 +14,14 @@ _Way = tuple[int, int, int, int]
 
 
 class Use(NamedTuple):
-    """One access to memory by a record of the log. `launch` is the graph launch that ran a captured access, or -1.
-    `lane` is the stream or the branch of a graph on which the access runs.
+    """One access to memory.
+
+    Attributes:
+        position: Its place in the order in which the records of the log run.
+        record: The number of the record that makes it.
+        launch: If it was captured in a CUDA graph, the number of the record that launched the
+            graph; else -1.
+        lane: The stream, or the branch of a CUDA graph, on which it runs.
     """
 
     position: int
@@ -25,11 +31,17 @@ class Use(NamedTuple):
 
 
 class RaceCounts:
-    """Counts pairs of racing accesses, in groups.
+    """Counts pairs of racing accesses.
 
-    The pairs of a group have the same kind of race. Their earlier accesses have the same record code, signature, stack
-    and lane, and so have their later accesses. A lane is a stream, or a branch of a graph. A pair is ignored if the
-    record of its later access is not in `within`. The record of a captured access is the record of the graph launch.
+    Pairs are one race if they are of the same kind, and if both their earlier and their later
+    accesses were asked for by the same call, from the same call stack, on the same lane. A lane is
+    a stream, or a branch of a CUDA graph.
+
+    Args:
+        records: The records of the log.
+        lanes: The lane and the position of each record.
+        within: Numbers of records. A pair counts only if the record that asked for its later access
+            is among them. For a captured access, that is the record that launched the graph.
     """
 
     def __init__(self, records: np.ndarray, lanes: StreamLanes, within: range) -> None:
@@ -39,6 +51,7 @@ class RaceCounts:
         self._first: dict[tuple[RaceKind, _Way, _Way], tuple[Use, Use]] = {}
 
     def add(self, kind: RaceKind, earlier: Use, later: Use, size_bytes: int) -> None:
+        """Counts a pair of accesses that race on `size_bytes` bytes."""
         if (later.launch if later.launch >= 0 else later.record) not in self._within:
             return
         key = (kind, self.way(earlier), self.way(later))
@@ -49,7 +62,9 @@ class RaceCounts:
         known[1] = max(known[1], size_bytes)
 
     def way(self, use: Use) -> _Way:
-        """Returns the key by which accesses are grouped: (record code, signature, stack, lane)."""
+        """Returns what is equal for accesses that count as the same: `(code of the record,
+        signature, call stack, lane)`, each as a number.
+        """
         key = (use.record, use.lane)
         way = self._ways.get(key)
         if way is None:
@@ -58,7 +73,7 @@ class RaceCounts:
         return way
 
     def races(self) -> tuple[Race, ...]:
-        """Returns one race for each group of pairs. Sorts the groups by the later access of their first pair."""
+        """Returns the races, in the order of the later accesses of their first pairs."""
         races = []
         for (kind, *_), (earlier, later), (count, size) in zip(
             self._found, self._first.values(), self._found.values(), strict=True

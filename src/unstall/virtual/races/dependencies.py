@@ -1,7 +1,7 @@
-"""Finds dependencies between pieces of work on devices.
+"""Finds out which work on devices needs which other work.
 
-A piece of work that reads or overwrites bytes depends on the earlier pieces of work that used these bytes. Earlier
-means that the program requested it earlier. Each launch of a CUDA graph counts as one piece of work.
+Work that reads or overwrites bytes depends on the work that the program asked for before and that
+used these bytes. Each launch of a CUDA graph counts as one piece of work.
 """
 
 from __future__ import annotations
@@ -20,8 +20,13 @@ _MOST_PARTS = 20_000_000  # uses of segments; a log with more has no dependencie
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Needs:
-    """Pairs of records. `bytes` is what `later` reads of what `earlier` wrote; 0 if `later` only overwrites bytes that
-    `earlier` used.
+    """Dependencies between pieces of work on devices, one row for each pair.
+
+    Attributes:
+        earlier: The number of the log's record that asked for the earlier work.
+        later: The number of the log's record that asked for the work that depends on it.
+        bytes: How many bytes the later work reads that the earlier work wrote; 0 if it only
+            overwrites what the earlier work used.
     """
 
     earlier: I64
@@ -30,14 +35,16 @@ class Needs:
 
     @classmethod
     def none(cls) -> Needs:
+        """Returns a table without rows."""
         empty = np.zeros(0, np.int64)
         return cls(empty, empty, empty)
 
 
 def needs_of(records: np.ndarray, uses: np.ndarray) -> Needs:
-    """Returns the dependencies of a whole log between pieces of work.
+    """Returns the dependencies between all pieces of work in a log.
 
-    A use depends on the last write of the same bytes before it. A write depends on the reads since then, too.
+    A use of bytes depends on the last write of them before it. A write also depends on the reads
+    since that write. Returns a table without rows if the log has too many uses of memory.
 
     Args:
         records: The records of the log, with dtype `log.RECORD`.
@@ -63,7 +70,9 @@ def needs_of(records: np.ndarray, uses: np.ndarray) -> Needs:
 
 
 def _of_graphs(uses: np.ndarray, owner: I64, works: Bool, lanes: StreamLanes) -> list[tuple[np.ndarray, I64]]:
-    """Returns, for each launch of a graph, the distinct uses of all its nodes, and the launch as their owner."""
+    """Returns, for each launch of a CUDA graph, `(uses, owner)`: the distinct uses of memory of all
+    nodes, and the launch as the record that makes them.
+    """
     found = []
     for graph in lanes.graphs:
         own = np.unique(uses[works & np.isin(owner, graph.nodes)])
@@ -97,9 +106,8 @@ def _mirrored_begin(segment: I64) -> I64:
 
 
 def merged(earlier: I64 | I32, later: I64 | I32, size: I64) -> Needs:
-    """Returns each pair (earlier, later) once, with the sum of its bytes, sorted by `later`.
-
-    Leaves out pairs in which `earlier` and `later` are equal.
+    """Returns each pair of `earlier` and `later` once, with the sum of its bytes, sorted by
+    `later`. A pair of equal numbers is left out.
     """
     apart = earlier != later
     earlier, later, size = earlier[apart].astype(np.int64), later[apart].astype(np.int64), size[apart]
@@ -111,13 +119,14 @@ def merged(earlier: I64 | I32, later: I64 | I32, size: I64) -> Needs:
 
 
 def dependencies_table(needs: Needs, host_row: I32, operator: I32) -> Dependencies:
-    """Returns the timeline's table of dependencies.
+    """Returns the table of dependencies for a timeline.
 
     Args:
-        needs: The dependencies of the log.
-        host_row: For each log record, an index into the table `Host`: that of the record's call, or of the operator
-            that encloses the record; -1 if there is neither.
-        operator: For each host row, the row of the nearest enclosing operator, or -1.
+        needs: The dependencies between records of the log.
+        host_row: For each record, the row of the table `Host` that has its call, or the operator
+            around it; -1 if there is neither.
+        operator: For each row of the table `Host`, the row of the nearest operator around it, or
+            -1.
     """
     lifted = np.append(np.where(operator >= 0, operator, np.arange(len(operator))), -1)
     earlier, later = lifted[host_row[needs.earlier]], lifted[host_row[needs.later]]

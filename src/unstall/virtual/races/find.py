@@ -1,4 +1,4 @@
-"""Finds the races in a program's log."""
+"""Finds the races in the log: the shim's records of what a program asks of its GPU."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from unstall.virtual.races.shared import SharedUses, record_of_use, shared_uses
 def find_races(
     records: np.ndarray, uses: np.ndarray, placement: Placement | None = None, within: range | None = None
 ) -> tuple[Race, ...]:
-    """Returns the races of a whole log. The order of the races is the order of their first pairs of accesses.
+    """Returns the races of a whole log, in the order in which they first occur.
 
     Args:
         records: The records of the log, with dtype `log.RECORD`.
         uses: The uses of memory in the log, with dtype `log.USE`.
-        placement: The addresses of allocations. If not None, also finds memory that is freed and reused by another
-            allocation while a stream still uses the memory. Does not check reuse within a graph's private pool.
-        within: Record numbers. If not None, returns only races whose later access was requested by one of these
-            records.
+        placement: The addresses of allocations. If given, memory is also found that is freed, and
+            that another allocation gets while a stream still uses it. This leaves out private pools
+            of CUDA graphs. None if addresses are unknown.
+        within: Numbers of records. Only races whose later access one of these records asked for are
+            returned. None for all races.
 
     Raises:
-        ValueError: The log is inconsistent.
+        ValueError: The log contradicts itself.
     """
     owner = record_of_use(records, uses)
     lanes = lanes_of(records)
@@ -44,8 +45,10 @@ def find_races(
 
 
 class _Walk:
-    """One pass over the schedule of a log. Stores the last write and the last read of each memory segment, separately
-    for each lane.
+    """One pass over the records that matter for races, in the order in which they run.
+
+    It keeps the last write and the last read of each segment of memory by each lane. A lane is a
+    stream, or a branch of a CUDA graph.
     """
 
     def __init__(
@@ -153,8 +156,8 @@ class _Walk:
 
 
 def _note(found: dict[Use, tuple[RaceKind, set[int]]], earlier: Use, kind: RaceKind, segment: int) -> None:
-    """Adds a race between `earlier` and the current access. If the two accesses race on several memory segments, stores
-    all segments and the worst kind of race.
+    """Adds a race of the current access with `earlier` to `found`. If the two race on several
+    segments of memory, all segments are kept, and the worst kind of race.
     """
     worst, segments = found.setdefault(earlier, (kind, set()))
     segments.add(segment)

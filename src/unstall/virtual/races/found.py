@@ -1,4 +1,6 @@
-"""Data classes: a race, its accesses, and the addresses of allocations."""
+"""What the race finder returns: races and their accesses. Also what it is told: the addresses of
+allocations.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,15 @@ from unstall.timeline.columns import I64, RaceKind
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One use of memory by one record of the log. `stream` is None if the host makes the access. `launch` is the number
-    of the GRAPH_LAUNCH record that ran the access, or -1 if the access was not captured.
+    """One use of memory by one record of the log (the shim's record of something that the program
+    asked of its GPU).
+
+    Attributes:
+        record: The number of the record in the log.
+        launch: If the use was captured in a CUDA graph, the number of the record that launched the
+            graph; else -1.
+        device: The device's index.
+        stream: The stream on which the use runs; None if the host itself uses the memory.
     """
 
     record: int
@@ -21,14 +30,15 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """A pair of unordered accesses to the same bytes. At least one of the two accesses is a write. A `Race` represents
-    all pairs of the same kind, from the same stacks and on the same streams.
+    """A pair of accesses to the same bytes that nothing orders, and of which at least one writes.
+
+    It stands for all pairs of the same kind, on the same streams, from the same call stacks.
 
     Attributes:
         kind: The kind of race.
-        earlier: Of the two accesses of the first pair, the access that the program requested first.
-        later: Of the two accesses of the first pair, the access that the program requested second.
-        bytes: The largest number of bytes that the two accesses of one pair share.
+        earlier: The access of the first pair that the program asked for first.
+        later: The other access of the first pair.
+        bytes: The largest number of bytes that the two accesses of a pair share.
         count: The number of pairs.
     """
 
@@ -41,12 +51,18 @@ class Race:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Placement:
-    """The addresses that the caching allocator gave to allocations, sorted by `allocation`. An allocation may be
-    missing if its memory is never reused by another allocation.
+    """The addresses that the caching allocator gave to allocations, one row for each, sorted by
+    `allocation`.
 
-    After cudaFree, an address may belong to another allocation. The log has an EMPTY_CACHE record for each cudaFree.
+    An allocation may be left out if no other one ever gets its memory. After cudaFree, another
+    allocation may get an address again. The log has a record EMPTY_CACHE for each cudaFree.
+
+    Attributes:
+        allocation: The number of the allocation.
+        address: Its address. Addresses differ between devices, or all are of one device.
+        size: Its size in bytes.
     """
 
     allocation: I64
-    address: I64  # unique among all devices, or all of one device
-    size: I64  # bytes
+    address: I64
+    size: I64

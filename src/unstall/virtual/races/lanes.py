@@ -1,5 +1,7 @@
-"""Splits the log into lanes. A lane is a stream, or a branch of a CUDA graph. A branch is the part of a graph that was
-captured on one stream. The part that was captured on the graph's first stream is not a branch.
+"""Divides the records of the log into lanes. A lane is a stream, or a branch of a CUDA graph.
+
+A branch is the part of a graph that was captured on one stream. What was captured on the stream on
+which the capture began is no branch: it runs on the stream that launches the graph.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from unstall.timeline.grouping import distinct
 from unstall.virtual.log import LogCode
 
 WORK = (LogCode.LAUNCH, LogCode.COPY, LogCode.SLEEP, LogCode.COLLECTIVE)
+"""The codes of records that put work on a device."""
 _NODES = (*WORK, LogCode.EVENT_RECORD, LogCode.EVENT_WAIT)
 _ON_A_STREAM = (
     *_NODES,
@@ -26,36 +29,57 @@ _ON_A_STREAM = (
 
 @dataclass(frozen=True, eq=False, slots=True)
 class GraphLanes:
-    """A captured graph and its launches. Each launch runs all nodes of the graph. Nodes that were captured on the
-    graph's first stream run on the stream that launches the graph.
+    """A captured CUDA graph, its branches and its launches. Each launch runs all nodes of the
+    graph. Nodes that were captured on the stream on which the capture began run on the stream that
+    launches the graph.
+
+    Attributes:
+        number: The graph's number.
+        nodes: The numbers of the records that were captured, ascending.
+        lanes: For each node, its branch as the number of a lane, or -1 for the stream that launches
+            the graph.
+        own: The lanes that are branches of this graph.
+        launches: The numbers of the records that launch the graph.
     """
 
     number: int
-    nodes: I64  # record numbers, ascending
-    lanes: I32  # by node: -1 for the launching stream, or one of the graph's own lanes
-    own: tuple[int, ...]  # the graph's own lanes
-    launches: I64  # record numbers of its launches
+    nodes: I64
+    lanes: I32
+    own: tuple[int, ...]
+    launches: I64
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StreamLanes:
-    """The lane and the position of each log record. A lane is a stream, or a branch of a CUDA graph.
+    """The lane and the position of each record of the log. A lane is a stream, or a branch of a
+    CUDA graph.
 
-    Positions are counted in the order in which the records run. A captured record has one position for each
-    launch of its graph. This position is right before the position of the launch.
+    Positions count in the order in which records run. The nodes of a graph run once for each
+    launch: in the positions right before that of the launch.
+
+    Attributes:
+        of: For each record, its lane, or `host` if it is no work on a stream.
+        position: For each record, its place in the order.
+        captured: For each record, whether it runs only when a graph is launched.
+        graphs: The captured graphs.
+        device: For each lane, the device's index.
+        stream: For each lane, the stream; for a branch, the stream on which it was captured.
+        host: The number that stands for the host in `of`: one more than that of the last lane.
     """
 
-    of: I32  # by record: its lane, or `host` if it is no work on a stream
-    position: I64  # by record
-    captured: Bool  # by record: whether it runs only in graph launches
+    of: I32
+    position: I64
+    captured: Bool
     graphs: tuple[GraphLanes, ...]
-    device: I32  # by lane
-    stream: I64  # by lane
-    host: int  # the lane number of the host: one more than the last lane
+    device: I32
+    stream: I64
+    host: int
 
 
 def lanes_of(records: np.ndarray) -> StreamLanes:
-    """Returns the lane and the position of each log record."""
+    """Returns the lane and the position of each record of the log. A lane is a stream, or a branch
+    of a CUDA graph.
+    """
     code = records["code"]
     host_only = ~np.isin(code, _ON_A_STREAM)
     keys = (records["stream"] << 8) | (records["device"].astype(np.int64) & 0xFF)
@@ -87,9 +111,16 @@ def lanes_of(records: np.ndarray) -> StreamLanes:
 
 
 def _graph(records: np.ndarray, lane: I64, begin: int, first_own: int, owners: list[int]) -> GraphLanes:
-    """Returns the graph whose capture begins at log record `begin`. Creates a new lane for each stream that joins the
-    capture. The numbers of the new lanes begin at `first_own`. For each new lane, appends to `owners` the lane that the
-    stream has outside the graph.
+    """Returns the CUDA graph whose capture begins at the record `begin`, with its branches.
+
+    Args:
+        records: The records of the log.
+        lane: For each record, the lane of its stream outside of graphs.
+        begin: The number of the record at which the capture begins.
+        first_own: The number of the first new lane. Each stream that joins the capture gets a new
+            lane.
+        owners: A list to which this adds, for each new lane, the lane of its stream outside of
+            graphs.
     """
     code, number = records["code"], int(records["a"][begin])
     later = np.flatnonzero((code[begin:] == LogCode.CAPTURE_END) & (records["a"][begin:] == number))

@@ -1,5 +1,7 @@
-"""Stores the part of a log that race detection needs, in compressed form. A record takes about ten bytes, and its uses
-of memory take about ten bytes more.
+"""Keeps the part of the log that matters for races, in compressed form: about ten bytes for a
+record and about ten for its uses of memory.
+
+The log has a record for each thing that the program asks of its GPU.
 """
 
 from __future__ import annotations
@@ -28,11 +30,15 @@ _NEVER = chosen(
     *(LogCode.ASSERT, LogCode.NOTICE, LogCode.COLLECTIVE_CALL, LogCode.CLOCK),
 )
 _ENOUGH_PARTS = 256
-"""The number of parts of the log that are compressed together. A part is small if the program often reads its clock."""
+"""How many parts of the log are compressed together. A part can be small: a program that reads its
+clock ends one.
+"""
 
 
 class RaceLog:
-    """Collects the parts of the log that race detection needs, and finds the races on request."""
+    """Collects the part of the log (the shim's records of what the program asks of its GPU) that
+    matters for races, and finds the races in it.
+    """
 
     def __init__(self) -> None:
         self._records = GrowingArray(_RECORD)
@@ -45,7 +51,12 @@ class RaceLog:
         self.length = 0
 
     def add(self, records: np.ndarray, uses: np.ndarray) -> None:
-        """Adds the next part of the log. `records` and `uses` have dtype `log.RECORD` and `log.USE`."""
+        """Adds the next part of the log.
+
+        Args:
+            records: Its records, with dtype `log.RECORD`.
+            uses: The uses of memory of these records, in the same order, with dtype `log.USE`.
+        """
         self._add(records, uses, np.arange(self.length, self.length + len(records)))
         self.length += len(records)
 
@@ -72,28 +83,35 @@ class RaceLog:
         self._numbers.append(numbers[rows])
 
     def placed(self, allocations: Sequence[tuple[int, int, int]]) -> None:
-        """Adds the addresses of allocations, as (number, address, bytes)."""
+        """Adds the addresses that allocations got, each as `(number of the allocation, address,
+        bytes)`.
+        """
         if allocations:
             self._placed.append(np.array(allocations, _PLACED))
 
     def event_is_done(self, event: int) -> None:
-        """Notes that the host queried the event and found it complete. Everything that the host does after this point
-        of the log is ordered after the work that the event covers.
+        """Notes that the host asked whether an event is done, and that it was. What the host does
+        from here on comes after the work before the event.
         """
         self._told(LogCode.SYNC_EVENT, a=event)
 
     def stream_is_done(self, device: int, stream: int) -> None:
+        """Notes that the host asked whether a stream has done all its work, and that it had."""
         self._told(LogCode.SYNC_STREAM, device=device, stream=stream)
 
     @property
     def kept(self) -> int:
-        """The number of log records that were stored so far. `races` takes a range between two values of `kept`."""
+        """How many records are kept so far. `races` takes a range from one such number to another."""
         self._compress()
         return self._records.length
 
     def whole(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns (records, uses, numbers): the stored records, their uses of memory, and the number of each record in
-        the whole log, or -1 for a record that is not in it."""
+        """Returns `(records, uses, numbers)`: the kept records, their uses of memory, and the
+        number of each record in the whole log.
+
+        The number is -1 for a record that is not in the log: one that was made from an answer to
+        the host.
+        """
         self._compress()
         return self._records.whole(), self._uses.whole(), self._numbers.whole()
 
@@ -101,8 +119,8 @@ class RaceLog:
         """Returns the races so far.
 
         Args:
-            within: A range between two values of `kept`. If not None, returns only races whose later access is in this
-                range.
+            within: A range between two values of `kept`. Only races whose later access lies in it
+                are returned. None for all races.
         """
         records, uses, numbers = self.whole()
         placed = self._placed.whole()
@@ -120,7 +138,9 @@ class RaceLog:
         )
 
     def dependencies(self) -> Needs:
-        """Returns the dependencies so far between records of work."""
+        """Returns which work on devices needs the data of which, so far, as pairs of record numbers
+        in the whole log.
+        """
         self._compress()
         records, uses, numbers = (table.whole() for table in (self._records, self._uses, self._numbers))
         found = needs_of(records, uses)

@@ -1,13 +1,14 @@
-"""Finds memory that is reused by a new allocation while a stream still uses the memory.
+"""Finds memory that a new allocation gets while a stream still uses it.
 
-The home stream of a block is the stream on which the block was allocated. The caching allocator gives a freed block to
-the next request on the home stream, in the order of the host's calls. If only the home stream uses an allocation, the
-order of the home stream is enough. If a second stream also uses the allocation, two points need synchronization:
+The home stream of a block is the stream on which it was allocated. The caching allocator gives a
+freed block to the next request on its home stream, in the order of the host's calls. If only the
+home stream uses the memory, its own order is enough. If a second stream uses it too, two things are
+needed:
 
-- When the allocation is freed, the second stream must have finished its work on the allocation, or `record_stream` must
-  delay the reuse.
-- When the second stream first uses the allocation, the home stream must have finished its earlier work on this
-  memory.
+- When the allocation is freed, the second stream has finished its work on it, or `record_stream`
+  delays the reuse.
+- When the second stream first uses an allocation, the home stream has finished its earlier work on
+  this memory.
 """
 
 from __future__ import annotations
@@ -27,26 +28,37 @@ _MOST_OF_A_KIND = 100  # most checks of uses that differ only in time, since eac
 _NEVER = np.iinfo(np.int64).max
 
 Part = tuple[int, int, dict[int, Use], bool]
-"""A part of an allocation: (offset within the allocation, bytes, last use by each lane, whether these uses are
-writes).
+"""A used part of an allocation: `(offset, bytes, uses, wrote)`. The offset is its distance in bytes
+from the start of the allocation. `uses` has the last use by each lane (stream, or branch of a CUDA
+graph). `wrote` says whether these uses write.
 """
 
 
 @dataclass(slots=True)
 class _Leftover:
-    """A use of memory that may still be running after the memory was freed."""
+    """A use of memory that may still have been running when the memory was freed.
+
+    Attributes:
+        use: The use.
+        wrote: Whether it writes.
+        address: The first address that it uses.
+        size: How many bytes it uses.
+        freed: The position of the free.
+        until: For each lane (stream, or branch of a CUDA graph), the position from which on its
+            work comes after the use.
+    """
 
     use: Use
     wrote: bool
     address: int
     size: int
     freed: int
-    until: list[int] = field(default_factory=list)  # by lane: the position from which on its work runs after the use
+    until: list[int] = field(default_factory=list)
 
 
 class Reuse:
-    """Processes the frees and the first uses of allocations in one pass over the log. Finds two unsynchronized uses of
-    the same memory through two different allocations.
+    """Finds two uses of the same memory, through two allocations, that nothing orders. It is told
+    of the frees and the uses of allocations in the order of the log.
     """
 
     def __init__(
@@ -72,21 +84,21 @@ class Reuse:
         self._allocated = dict(zip(records["a"][allocating].tolist(), lanes.position[allocating].tolist(), strict=True))
 
     def uses_stream(self, allocation: int, lane: int) -> None:
-        """Called for record_stream. The allocator does not reuse the block until the stream has finished its work on
-        the block.
+        """To be called for each `record_stream`. The allocator then gives the block to no other
+        allocation before the stream (`lane`) has finished its work on it.
         """
         self._other_streams.setdefault(allocation, set()).add(lane)
 
     def freed(self, allocation: int, home: int, position: int, parts: list[Part]) -> None:
-        """Called when an allocation is freed. Stores each use of the allocation that may still be running when the
-        memory is reused.
+        """To be called when an allocation is freed. Keeps those of its uses that may still run when
+        the memory is used again.
 
         Args:
             allocation: The number of the allocation.
-            home: The number of the lane on which the allocation was allocated. A lane is a stream, or a branch of a
-                graph. Work on the home lane can reuse the memory after the free.
-            position: The position of the free in the schedule.
-            parts: The used parts of the allocation: (offset, bytes, uses by lane, whether the uses are writes).
+            home: The lane on which it was allocated: a stream, or a branch of a CUDA graph. Work on
+                this lane may get the memory from now on.
+            position: The position of the free, in the order in which records run.
+            parts: The used parts of the allocation.
         """
         address = self._address(allocation)
         held_back = self._other_streams.pop(allocation, set())
@@ -105,8 +117,9 @@ class Reuse:
         self.ordered(position)
 
     def ordered(self, position: int) -> None:
-        """Called after a synchronization. Checks each use of freed memory that may still be running. Notes the
-        lanes (streams, or branches of graphs) whose work from `position` on waits for this use.
+        """To be called after each synchronization, at `position`. For each use of freed memory that
+        may still run, finds the lanes (streams, or branches of CUDA graphs) whose work comes after
+        this use from now on.
         """
         for leftover in list(self._pending):
             use = leftover.use
@@ -117,8 +130,8 @@ class Reuse:
                 self._pending.remove(leftover)
 
     def emptied(self, position: int) -> None:
-        """Called when the allocator's cache is emptied. cudaFree waits for all earlier work, so all earlier uses have
-        ended.
+        """To be called when the allocator's cache is emptied, at `position`. cudaFree waits for all
+        work before it, so no earlier use runs any more.
         """
         for leftover in self._pending:
             leftover.until = [min(known, position) for known in leftover.until]
@@ -126,10 +139,17 @@ class Reuse:
         self._emptied = position
 
     def used(self, use: Use, allocation: int, home: int, offset: int, size: int, wrote: bool) -> None:
-        """Called for each use of an allocation. `home` is the stream on which the allocation was allocated.
+        """To be called for each use of an allocation. Adds a race if this is the first use of the
+        allocation by a stream other than `home`, and the stream has not waited for earlier work of
+        `home` on the same memory.
 
-        Adds a race under two conditions: this is the first use of the allocation on a stream that is not `home`, and
-        this stream has not waited for an earlier use of the same memory on `home`.
+        Args:
+            use: The use.
+            allocation: The number of the allocation.
+            home: The lane on which it was allocated: a stream, or a branch of a CUDA graph.
+            offset: The distance in bytes of the used part from the start of the allocation.
+            size: The size in bytes of the used part.
+            wrote: Whether the use writes.
         """
         if home < 0 or use.lane == home or use.launch >= 0 or (allocation, use.lane) in self._claimed:
             return
@@ -148,8 +168,8 @@ class Reuse:
             self._counts.add(RaceKind.TAKEN_EARLY, index.use(row), use, index.shared(row, address + offset, size))
 
     def finish(self) -> None:
-        """Adds a race for each use of freed memory if a later use of the same memory did not wait for the earlier
-        use.
+        """To be called at the end of the log. Adds a race for each use of freed memory for which a
+        later use of the same memory did not wait.
         """
         for leftover in self._leftovers:
             index = self._indexed()
@@ -180,7 +200,9 @@ class Reuse:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Index:
-    """Uses of memory whose addresses are known, sorted by position. Leaves out captured uses."""
+    """All uses of memory whose addresses are known, one row for each, in the order in which they
+    run. Uses that were captured in CUDA graphs are left out.
+    """
 
     position: I64
     record: I64
@@ -206,7 +228,9 @@ class _Index:
         )
 
     def within(self, first: int, last: int, address: int, size: int) -> I64:
-        """Returns the rows of uses that overlap the address range and have a position in [first, last)."""
+        """Returns the rows of the uses with a position in [first, last) that overlap the `size`
+        bytes at `address`.
+        """
         low, high = np.searchsorted(self.position, (first, last)).tolist()
         touches = (self.start[low:high] < address + size) & (self.end[low:high] > address)
         found: I64 = low + np.flatnonzero(touches)
@@ -216,5 +240,5 @@ class _Index:
         return Use(int(self.position[row]), int(self.record[row]), -1, int(self.lane[row]))
 
     def shared(self, row: int, address: int, size: int) -> int:
-        """Returns the number of bytes that the use in row `row` and the address range have in common."""
+        """Returns how many of the `size` bytes at `address` the use in row `row` uses."""
         return min(int(self.end[row]), address + size) - max(int(self.start[row]), address)

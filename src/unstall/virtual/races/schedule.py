@@ -1,4 +1,8 @@
-"""Lists the log records that order work or use shared memory, in the order in which the records run."""
+"""Lists the records of the log that order work, or use memory of several lanes, in the order in
+which they run.
+
+A lane is a stream, or a branch of a CUDA graph.
+"""
 
 from __future__ import annotations
 
@@ -20,24 +24,35 @@ _OF_ALLOCATIONS = (LogCode.MALLOC, LogCode.FREE, LogCode.USE_STREAM)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Schedule:
-    """Columns with one row for each log record that matters for races, sorted by position."""
+    """The records of the log that matter for races, one row for each, in the order in which they
+    run. A record that is part of a CUDA graph has a row for each launch of the graph.
+
+    Attributes:
+        position: The place in the order.
+        record: The number of the record.
+        launch: For a part of a graph, the number of the record that launched the graph; else -1.
+        lane: The lane: a stream, or a branch of a graph.
+        code: What the record says, as `LogCode`; or BEGIN_LAUNCH.
+        graph: For a part of a graph, the graph's number; else -1. Each graph has its own events.
+    """
 
     position: I64
     record: I64
-    launch: I64  # the GRAPH_LAUNCH record that ran this node, or -1 outside graphs
+    launch: I64
     lane: I32
-    code: I32  # LogCode, or BEGIN_LAUNCH
-    graph: I64  # the number of the graph of this node, or -1; events are separate for each graph
+    code: I32
+    graph: I64
 
 
 def schedule(records: np.ndarray, lanes: StreamLanes, using: I64, allocations: I64) -> Schedule:
-    """Returns the log records that matter for races, in the order in which the records run.
+    """Returns the records that matter for races, in the order in which they run.
 
     Args:
         records: The records of the log.
         lanes: The lane and the position of each record.
-        using: The numbers of the records that use shared memory.
-        allocations: The allocations whose MALLOC, FREE and USE_STREAM records are included.
+        using: The numbers of the records that use memory of several lanes.
+        allocations: The numbers of the allocations of which the records MALLOC, FREE and USE_STREAM
+            are included.
     """
     code = records["code"]
     matters = np.isin(code, _ORDERING) | waits_for_copy(records)
@@ -69,10 +84,11 @@ def schedule(records: np.ndarray, lanes: StreamLanes, using: I64, allocations: I
 
 
 def waits_for_copy(records: np.ndarray) -> np.ndarray:
-    """Returns, for each record, whether the record is a copy that is complete when the host call of the copy returns.
+    """Returns, for each record, whether it is a copy that is done when the call of the host
+    returns.
 
-    A non_blocking host-to-device copy from pageable memory returns when its data is staged. After the return, the
-    program may overwrite the source, although the copy may not be complete.
+    A copy to the device with `non_blocking` from pageable memory is not: the call returns when the
+    data is staged. The program may then overwrite the source, although the copy may still run.
     """
     flags = records["flags"]
     direction = flags & DIRECTION_BITS

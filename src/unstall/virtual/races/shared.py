@@ -1,5 +1,5 @@
-"""Finds the uses that can be part of a race. These are uses of memory that several lanes use. Removes all other uses
-early.
+"""Finds the uses of memory that can be part of a race, which are those of memory that several lanes
+use, so that all others need not be looked at. A lane is a stream, or a branch of a CUDA graph.
 """
 
 from __future__ import annotations
@@ -16,24 +16,41 @@ from unstall.virtual.races.lanes import WORK, StreamLanes
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SharedUses:
-    """The uses of allocations that several lanes use, in the order of the log. The begin and the end of each use cut
-    the allocation into segments.
+    """Uses of allocations that several lanes use, one row for each, in the order of the log. A lane
+    is a stream, or a branch of a CUDA graph.
+
+    Each use cuts its allocation where it begins and where it ends. The parts between two cuts are
+    *segments*.
+
+    Attributes:
+        record: The number of the record that uses the memory.
+        allocation: The number of the allocation.
+        first: The number of the first segment that it uses.
+        last: One more than the number of the last segment that it uses.
+        write: Whether it writes.
+        size: For each segment, its size in bytes.
+        offset: For each segment, its distance in bytes from the start of the allocation.
+        segments_of: For each allocation, the number of its first segment, and one more than that of
+            its last.
+        home: For each allocation, the lane on which it was allocated, or -1.
     """
 
     record: I64
     allocation: I64
-    first: I64  # first segment of the use
-    last: I64  # one past its last segment
+    first: I64
+    last: I64
     write: Bool
-    size: I64  # by segment: bytes
-    offset: I64  # by segment: bytes from the start of its allocation
-    segments_of: dict[int, tuple[int, int]]  # by allocation: its first segment and one past the last
-    home: dict[int, int]  # by allocation: the lane that it was allocated on
+    size: I64
+    offset: I64
+    segments_of: dict[int, tuple[int, int]]
+    home: dict[int, int]
 
 
 def record_of_use(records: np.ndarray, uses: np.ndarray) -> I64:
-    """Returns, for each use of memory, the number of the log record that has the use. Raises ValueError if the records
-    and `uses` have different numbers of uses.
+    """Returns, for each use of memory, the number of the record that makes it.
+
+    Raises:
+        ValueError: The records have more or fewer uses than there are in `uses`.
     """
     of: I64 = np.repeat(np.arange(len(records), dtype=np.int64), records["uses"])
     if len(of) != len(uses):
@@ -44,10 +61,15 @@ def record_of_use(records: np.ndarray, uses: np.ndarray) -> I64:
 def shared_uses(
     records: np.ndarray, uses: np.ndarray, owner: I64, lanes: StreamLanes, *, reused: bool = False
 ) -> SharedUses | None:
-    """Returns the uses of memory that several lanes use, or None if there is no such memory. A lane is a stream, or a
-    branch of a CUDA graph.
+    """Returns the uses of memory that several lanes use and at least one writes; None if there are
+    none. A lane is a stream, or a branch of a CUDA graph.
 
-    If `reused` is True, also includes memory that is allocated on one lane and used only on a different lane.
+    Args:
+        records: The records of the log.
+        uses: All uses of memory in the log.
+        owner: For each use, the number of its record.
+        lanes: The lane and the position of each record.
+        reused: Whether to include memory that is allocated on one lane and used only on another.
     """
     # Memory outside allocations is pageable, so only the host uses it.
     counts = (uses["bytes"] > 0) & (uses["allocation"] != 0) & _really_used(records, owner)
@@ -79,8 +101,8 @@ def shared_uses(
 
 
 def _really_used(records: np.ndarray, owner: I64) -> Bool:
-    """Returns, for each use of memory, whether the use can be part of a race. If a CPU operator submits work to a
-    stream, the operator's own uses cannot be part of a race, because the submitted work has separate uses.
+    """Returns, for each use of memory, whether it can be part of a race. If an operator of the host
+    puts work on a stream, the operator's own uses cannot: the work has uses of its own.
     """
     code = records["code"]
     of_host = code[owner] == LogCode.OP_BEGIN
@@ -105,8 +127,8 @@ def _really_used(records: np.ndarray, owner: I64) -> Bool:
 
 
 def _seen(which: I64, lane: I32, counts: Bool, owner: I64, lanes: StreamLanes) -> tuple[I64, I32]:
-    """Returns the (allocation, lane) pairs of all uses. A captured use has one pair for each stream that launches the
-    graph.
+    """Returns `(allocations, lanes)`, with one pair for each use of memory. A use that was captured
+    in a CUDA graph has one pair for each stream that launches the graph.
     """
     direct = counts & ~lanes.captured[owner]
     whiches, found = [which[direct]], [lane[direct]]
@@ -120,10 +142,16 @@ def _seen(which: I64, lane: I32, counts: Bool, owner: I64, lanes: StreamLanes) -
 
 
 def in_segments(uses: np.ndarray, record: I64, home: dict[int, int]) -> SharedUses:
-    """Cuts allocations into segments, at the begin and the end of each use.
+    """Cuts allocations where their uses begin and end. The parts between two cuts are segments.
 
-    `record` has the record of each use, `home` the lane on which an allocation was made. Raises ValueError if a use is
-    outside of every allocation.
+    Args:
+        uses: The uses.
+        record: For each use, the number of its record.
+        home: For each allocation, the lane (the stream, or the branch of a CUDA graph) on which it
+            was allocated, or -1.
+
+    Raises:
+        ValueError: A use lies outside of any allocation.
     """
     allocation, which = distinct(uses["allocation"])
     start, end = uses["offset"], uses["offset"] + uses["bytes"]

@@ -1,4 +1,4 @@
-"""Converts the races of a log into a table of the timeline."""
+"""Converts the races in a log into the table `Races` of a timeline."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from unstall.virtual.races.found import Access, Race
 
 
 def races_table(races: Sequence[Race], host_row: I32, stream_row: Callable[[int, int], int]) -> Races:
-    """Returns the timeline's table of races.
+    """Returns the table of races for a timeline.
 
     Args:
-        races: The races of the log.
-        host_row: For each log record, an index into the table `Host`. This is the index of the record's call, or of the
-            operator that encloses the record. The index is -1 if there is neither a call nor an operator. If the index
-            is -1 for a graph node, the table uses the index of the graph's launch.
-        stream_row: Returns the index of a stream in the table `Streams`, given (device, stream).
+        races: The races in the log.
+        host_row: For each record of the log, the row of the table `Host` that has its call, or the
+            operator around it; -1 if there is neither. For a captured access with -1, the row of
+            the graph's launch is used.
+        stream_row: A function that takes the index of a device and the number of a stream, and
+            returns the row of the stream in the table `Streams`.
     """
 
     def row_of(access: Access) -> int:
