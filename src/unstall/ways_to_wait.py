@@ -35,11 +35,11 @@ class Wait:
             no operators were recorded.
     """
 
-    op: str  # the outermost operator
-    frames: str  # frames between the user's line and the wait, innermost first, one per line
-    call: str  # name of the API call
-    read: Read = ""  # kind of data that is copied to the host
-    kernel: str = ""  # the last kernel that the line ran before that copy
+    op: str
+    frames: str
+    call: str
+    read: Read = ""
+    kernel: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +67,12 @@ class Way:
     title: str
     fix: str
     safe_if: str
-    op: str | None = None  # matches the outermost operator's name from its start
-    frame: str | None = None  # is found in one of the frames between the user's line and the wait
-    call: str | None = None  # matches the API call's name from its start
+    op: str | None = None
+    frame: str | None = None
+    call: str | None = None
     read: Read | None = None
-    kernel: str | None = None  # is found in the name of the kernel before the copy
-    check: bool = False  # the outermost function that `frame` matches only does this; the fix removes it
+    kernel: str | None = None
+    check: bool = False
 
     def left_out(self, frames: str) -> str | None:
         """Returns the function that the fix removes together with the wait, as "FILE:FUNCTION";

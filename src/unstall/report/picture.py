@@ -68,9 +68,9 @@ class Tracks:
             together.
     """
 
-    kind: I8  # TrackKind
-    label: I32  # text
-    device: I32  # -1 for the host's tracks, and for all devices together
+    kind: I8
+    label: I32
+    device: I32
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -113,14 +113,14 @@ class DrawnEvents:
             graph launch share one. -1 for other events.
     """
 
-    kind: I8  # HostKind or EventKind
+    kind: I8
     start: I64
     end: I64
-    name: I32  # text
-    place: I32  # text: the user's source line
-    detail: I32  # text: shapes, or a description of the copy or wait
-    stack: I32  # row of Frames
-    launch: I32  # row of the call that launched a device op; many ops may share one
+    name: I32
+    place: I32
+    detail: I32
+    stack: I32
+    launch: I32
 
     def __len__(self) -> int:
         return len(self.start)
@@ -136,7 +136,7 @@ class Frames:
         text: Index of the frame's text in `Picture.strings`.
     """
 
-    parent: I32  # smaller than the row's own number; -1 at the root
+    parent: I32
     text: I32
 
     def __len__(self) -> int:
@@ -167,9 +167,9 @@ class Picture:
     events: DrawnEvents
     frames: Frames
     queue_time: I64
-    queue_depth: I32  # outstanding launches from that time on
-    window: tuple[int, int]  # the accounted time, (start, end); the recording may extend beyond it
-    notes: tuple[str, ...] = ()  # one sentence for each kind of event that is not drawn
+    queue_depth: I32
+    window: tuple[int, int]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -185,7 +185,7 @@ class IdleIntervals:
 
     start: I64
     end: I64
-    cause: NDArray[np.integer]  # index into IDLE_CAUSES
+    cause: NDArray[np.integer]
     device: NDArray[np.integer]
 
 

@@ -39,8 +39,8 @@ class WrongValue(msgspec.Struct, frozen=True, kw_only=True):
     position: tuple[int, ...]
     least: int | None = None
     bound: int | None = None
-    count: int  # how many values are wrong
-    of: int  # how many there are
+    count: int
+    of: int
 
 
 class FaultDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -53,7 +53,7 @@ class FaultDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         wrong: The first wrong value; None if it is unknown.
     """
 
-    check: str  # in the words of the kernel
+    check: str
     kernel: str | None = None
     inputs: tuple[FaultInput, ...] = ()
     wrong: WrongValue | None = None

@@ -32,7 +32,7 @@ class Gains:
 
     findings: tuple[Finding, ...]
     plan: tuple[PlanStep, ...]
-    floor_ns: int  # the device's own busy time per step once the whole plan is done
+    floor_ns: int
 
 
 COSTS_NOTHING = ": this costs next to nothing"

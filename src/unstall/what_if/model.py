@@ -47,15 +47,15 @@ class Model:
             step time.
     """
 
-    subject: Subject  # without the recorder's overhead: edits apply to this
-    recorded: Subject  # with it
-    measured_step_ns: float  # the recorded window divided by its steps
-    replayed_step_ns: float  # the same for the replayed program
-    undistorted_step_ns: float  # the steady state of the program without the recorder
+    subject: Subject
+    recorded: Subject
+    measured_step_ns: float
+    replayed_step_ns: float
+    undistorted_step_ns: float
     undistorted_by: UndistortedBy
-    plain_step_ns: int | None  # measured without recording; None if unknown
-    left_out_ns: int  # total of pauses that occurred in only one of the steps
-    device_stretch: float  # factor on the length of device ops that makes the step time match the plain one
+    plain_step_ns: int | None
+    left_out_ns: int
+    device_stretch: float
 
     @property
     def error(self) -> float:

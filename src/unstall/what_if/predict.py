@@ -28,8 +28,8 @@ class Prediction:
     edit: Edit
     subject: Subject
     step_ns: float
-    gain_ns: float  # compared to the step before this edit
-    notes: tuple[str, ...]  # what the edit could not do, and why
+    gain_ns: float
+    notes: tuple[str, ...]
 
 
 def predict(model: Model, edits: Iterable[Edit]) -> list[Prediction]:

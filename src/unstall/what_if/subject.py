@@ -44,8 +44,8 @@ class Subject:
     places: Places
     steps: Steps
     program: Program
-    notes: tuple[str, ...] = ()  # what edits could not do, and why
-    graphs: I32 = field(default_factory=lambda: np.zeros(0, dtype=np.int32))  # host rows that became graphs
+    notes: tuple[str, ...] = ()
+    graphs: I32 = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
 
     def with_program(self, program: Program, *notes: str) -> Subject:
         """Returns the same run with another program. `notes` are added to the notes of earlier edits."""

@@ -28,8 +28,8 @@ class RecorderCost:
     frame: int
     call: int
     launch: int
-    node: int  # per op of a graph, in the host's call that launches it
-    op: int  # between two ops of a stream
+    node: int
+    op: int
 
 
 USUAL = RecorderCost(operator=2400, frame=350, call=1500, launch=1500, node=900, op=200)
