@@ -1,1 +1,1 @@
-"""Converts the simulation's history into a `Timeline`. Also cuts parts out of a timeline."""
+"""Makes a `Timeline` of what was simulated on the virtual GPU, and cuts parts out of a timeline."""

@@ -1,4 +1,4 @@
-"""Adds host events to a timeline, and updates all references to host rows."""
+"""Adds host events to a timeline, and puts right all that refers to host events by row."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _OUTERMOST_FIRST = {HostKind.ANNOTATION: 0, HostKind.PYTHON: 1, HostKind.OP: 2}
 def with_host_rows(
     timeline: Timeline, kind: HostKind, thread: I32, start: I64, end: I64, names: Sequence[str], stack: I32
 ) -> Timeline:
-    """Returns the timeline with added host events of one kind.
+    """Returns the timeline with more host events, all of one kind.
 
     Args:
         timeline: The timeline to which the events are added.
         kind: The kind of all added events.
-        thread: The index of each event's thread in the table `Threads`.
-        start: The start of each event in ns.
-        end: The end of each event in ns.
-        names: The name of each event.
-        stack: The index of each event's stack in the table `Stacks`, or -1.
+        thread: For each added event, the row of its thread in the table `Threads`.
+        start: For each added event, its start in ns.
+        end: For each added event, its end in ns.
+        names: For each added event, its name.
+        stack: For each added event, the row of its stack in the table `Stacks`, or -1.
     """
     count = len(start)
     none = np.full(count, -1, np.int32)

@@ -1,4 +1,6 @@
-"""Builds a `Timeline` from the simulation's history. It has the same columns as a recorded timeline."""
+"""Makes a `Timeline` of what was simulated on the virtual GPU, with the same columns as that of a
+recorded run.
+"""
 
 from __future__ import annotations
 
@@ -47,12 +49,12 @@ from unstall.virtual.timeline.streams_note import streams_note
 from unstall.virtual.timeline.uploads import calls_of, uploads_table
 
 _NAMED = 10
-"""The number of guessed operators that a note names."""
+"""How many operators with guessed times a note names."""
 _PROCESS = "1"  # not the real id, so that the same log gives the same timeline
 
 
 class _Texts:
-    """Unique texts and their indices."""
+    """Texts, each with its index. Called with a text, it returns the index."""
 
     def __init__(self) -> None:
         self.all: dict[str, int] = {}
@@ -74,9 +76,22 @@ def timeline_of(
     digest: LineDigests,
     clock: ClockLog,
 ) -> Timeline:
-    """Returns the timeline of all log records so far. `names` and `stacks` have the names and stacks of the log, in the
-    order of their numbers. `folder` is the folder in which the program was started. Paths in the timeline are relative
-    to `folder`.
+    """Returns the timeline of all that was simulated so far. The log has a record for each thing
+    that the program asked of its GPU.
+
+    Args:
+        simulation: The simulated run.
+        names: The names in the log, by number.
+        stacks: The call stacks of the log, by number.
+        options: The settings of the virtual machine.
+        races: The races in the log.
+        needs: Which records of the log need the data of which.
+        race_log: The records of the log that matter for races, and their uses of memory.
+        faults: The faults of the devices.
+        folder: The folder in which the program was started. Paths in the timeline are relative to
+            it.
+        digest: Works out the digests of source lines.
+        clock: The program's reads of the clock.
     """
     history, text = simulation.history, _Texts()
     happened, done = history.happened.whole(), history.done.whole()
@@ -149,7 +164,7 @@ def timeline_of(
 
 
 def _threads(happened: Happened, text: _Texts) -> Threads:
-    """Returns one row for each thread of the log, in the order of the threads' numbers."""
+    """Returns the table `Threads`, with one row for each thread of the log, by number."""
     count = int(happened.thread.max(initial=0)) + 1
     process = text(_PROCESS)
     threads = np.array([text(str(number + 1)) for number in range(count)], np.int32)
@@ -193,7 +208,9 @@ def _uploads(race_log: RaceLog, records: int, done: Done, ran: Ran, row_of: I32)
 
 
 def _clock_reads(clock: ClockLog, lines: Lines, folder: str, text: Callable[[str], int]) -> tuple[Lines, ClockReads]:
-    """Returns (lines, reads): the lines, with the lines that read the clock added, and the table of the reads."""
+    """Returns `(lines, reads)`: the table `Lines` with the lines that read the clock added to it,
+    and the table `ClockReads`.
+    """
     reads, short = clock.whole(), Shortened(folder)
     places = [(text(short[code.co_filename]), line, text(code.co_qualname)) for code, line in clock.places]
     if not len(reads):
@@ -203,8 +220,8 @@ def _clock_reads(clock: ClockLog, lines: Lines, folder: str, text: Callable[[str
 
 
 def _memory(history: History, done: Done) -> Memory:
-    """Returns the changes of allocated memory. The time of a change is the time of its log record. The changes are
-    sorted by time.
+    """Returns the table `Memory`: the allocations and frees, sorted by time. The time of each is
+    that of its record in the log.
     """
     changes = history.allocated.whole()
     first = np.searchsorted(done.record, changes.record, side="right") - 1
@@ -224,8 +241,8 @@ def _memory(history: History, done: Done) -> Memory:
 
 
 def _held(history: History, faults: FaultLog, rows: HostRows) -> Held:
-    """If a failed memory request ended the program, returns the calls that had allocated the device memory in use at
-    this request. Otherwise returns an empty table.
+    """Returns the table `Held`: if a refused request for memory ended the program, the calls that
+    had allocated what was in use then. Otherwise, the table is empty.
     """
     refusal = faults.refusal
     if faults.ended != Ended.MEMORY or refusal is None:

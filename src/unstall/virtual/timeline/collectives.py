@@ -1,4 +1,4 @@
-"""Builds the table `Collectives` of a timeline, and the process groups in its facts."""
+"""Makes the table `Collectives` of a timeline, and the list of its process groups."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from unstall.virtual.simulation.collectives import Collective, Group
 from unstall.virtual.simulation.history import Done, Happened, Ran
 
 Groups = tuple[tuple[str, tuple[int, ...]], ...]
+"""Process groups: the name of each, and its ranks in the job."""
 
 
 def collectives_table(
@@ -22,15 +23,15 @@ def collectives_table(
     order: I64,
     text: Callable[[str], int],
 ) -> Collectives:
-    """Returns one row for each kernel of NCCL.
+    """Returns the table `Collectives`: one row for each kernel of NCCL.
 
     Args:
-        collectives: The collectives of the simulation.
-        happened: The records of the log.
+        collectives: The simulated collectives.
+        happened: The records of the log (what the program asked of its GPU).
         done: The simulated instructions.
-        ran: The simulated device ops.
+        ran: The simulated ops.
         order: For each row of the table `Device`, its row in `ran`.
-        text: Returns the index of a text in the timeline's strings.
+        text: A function that returns the index of a text in the timeline's strings.
     """
     record = done.record[ran.instruction[order]]
     ops = np.flatnonzero(happened.code[record] == LogCode.COLLECTIVE)
@@ -53,11 +54,13 @@ def collectives_table(
 
 
 def groups_of(collectives: Sequence[Collective]) -> Groups:
-    """Returns the process groups that this process used, as (name, ranks of the job)."""
+    """Returns the process groups of these collectives: the name of each, and its ranks in the job."""
     groups = dict.fromkeys(collective.group for collective in collectives)
     return tuple(dict.fromkeys((_label(group), group.members) for group in groups))
 
 
 def _label(group: Group) -> str:
-    """Returns the description of a group, or its name if it has none, as readers of Kineto's traces do."""
+    """Returns the description of a process group, or its name if it has no description, as readers
+    of Kineto's traces do.
+    """
     return group.description if group.description not in ("", "undefined") else group.name

@@ -1,4 +1,4 @@
-"""Builds a timeline's host events and waits from the simulation's history."""
+"""Makes the host events and the waits of a timeline from what was simulated."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ CALLS: dict[RuntimeCall, tuple[HostKind, str]] = {
     RuntimeCall.CONTEXT: (HostKind.LOAD, "cuDevicePrimaryCtxRetain"),
     RuntimeCall.LOAD: (HostKind.LOAD, "cuLibraryLoadData"),
 }
+"""For each call of CUDA that is simulated, the kind and the name of its host event."""
 _WAITS = {
     RuntimeCall.SYNC_STREAM: WaitKind.STREAM,
     RuntimeCall.SYNC_DEVICE: WaitKind.DEVICE,
@@ -46,15 +47,15 @@ _SPANS = ((LogCode.OP_BEGIN, LogCode.OP_END, HostKind.OP), (LogCode.MARK_BEGIN, 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HostRows:
-    """The host events of a timeline.
+    """The host events of a timeline, and where to find them.
 
     Attributes:
-        host: The host events.
-        waits: The waits among the host events.
-        row_of: For each instruction, the index of its event in `host`, or -1 if the instruction has no event. An
-            instruction that continues a call has the event of the call.
-        by_record: For each log record, the index of its event in `host`. If the record has no event, the index of the
-            innermost event that encloses the record. If no event encloses the record, -1.
+        host: The table of host events.
+        waits: The table of the waits among them.
+        row_of: For each simulated instruction, the row of its event in `host`, or -1 if it has
+            none. An instruction that continues a call has the row of the call.
+        by_record: For each record of the log, the row of its event in `host`; if it has none, that
+            of the innermost event around it; -1 if there is none.
     """
 
     host: Host
@@ -66,15 +67,16 @@ class HostRows:
 def host_rows(
     happened: Happened, done: Done, stack: I32, name_of: I32, call_names: dict[RuntimeCall, int], sleep: int
 ) -> HostRows:
-    """Builds the host events of a timeline.
+    """Makes the host events of a timeline.
 
     Args:
-        happened: The records of the log.
+        happened: The records of the log (what the program asked of its GPU).
         done: The simulated instructions.
-        stack: For each record, the index of the record's stack in the table `Stacks`.
-        name_of: For each name in the log, the index of this name in the timeline's strings.
-        call_names: For each runtime call, the index of the call's name in the timeline's strings.
-        sleep: The index, in the timeline's strings, of the name that all sleeps have.
+        stack: For each record, its row in the table `Stacks`, or -1.
+        name_of: For each name in the log, by number, its index in the timeline's strings.
+        call_names: For each simulated call of CUDA, the index of its name in the timeline's
+            strings.
+        sleep: The index, in the timeline's strings, of the name that events of sleep have.
     """
     begins, ends, kinds = _spans(happened)
     last = np.searchsorted(done.record, np.arange(len(happened.code)), side="right") - 1
@@ -134,8 +136,10 @@ def host_rows(
 
 
 def _by_record(happened: Happened, host: Host, record: I64, closed: I64) -> I32:
-    """Returns, for each log record, the index of the innermost event that encloses it on its thread. Returns -1 if
-    there is no such event. Event i lasts from record `record[i]` to record `closed[i]`.
+    """Returns, for each record of the log, the row of the innermost host event around it on its
+    thread; -1 if there is none.
+
+    The event in row i of `host` lasts from the record `record[i]` to the record `closed[i]`.
     """
     width = len(happened.code) + 1
     keys = np.maximum.accumulate(host.thread * np.int64(width) + record)
@@ -147,9 +151,9 @@ def _by_record(happened: Happened, host: Host, record: I64, closed: I64) -> I32:
 
 
 def _spans(happened: Happened) -> tuple[I64, I64, I8]:
-    """Returns (begins, ends, kinds) with one entry for each operator and each annotation. `begins` has the log record
-    that begins the operator or annotation. `ends` has the log record that ends it, or -1 if it has not ended. `kinds`
-    has the kind of the host event.
+    """Returns `(begins, ends, kinds)`, with one element for each operator and each annotation in
+    the log: the number of the record that begins it, that of the record that ends it (-1 if none
+    does), and the kind of its host event.
     """
     parts: list[tuple[I64, I64, I8]] = []
     for opens, closes, kind in _SPANS:
@@ -183,7 +187,9 @@ def _ends_of_threads(done: Done) -> I64:
 
 
 def _with_the_rest(done: Done, calls: I64) -> I64:
-    """Returns the end of each call in ns. REST instructions that follow a call belong to the call."""
+    """Returns the end of each of the `calls` in ns, with the REST instructions that follow a call
+    and belong to it.
+    """
     rest = done.what == RuntimeCall.REST
     stops = np.append(np.flatnonzero(~rest), len(rest))
     last = stops[np.searchsorted(stops, calls, side="right")] - 1
@@ -192,7 +198,9 @@ def _with_the_rest(done: Done, calls: I64) -> I64:
 
 
 def _continued(done: Done) -> I64:
-    """Returns, for each instruction, its thread's last call so far. Returns -1 if the thread made no call yet."""
+    """Returns, for each instruction, the last call of its thread up to then, as the number of an
+    instruction; -1 if the thread has made no call.
+    """
     order = np.argsort(done.thread, kind="stable")
     call = np.where(done.what[order] > RuntimeCall.REST, order, -1)
     latest = np.maximum.accumulate(np.where(call >= 0, np.arange(len(order)), -1)) if len(order) else order
@@ -204,11 +212,11 @@ def _continued(done: Done) -> I64:
 
 
 def _forward(happened: Happened, record: I64, is_op: np.ndarray, thread: I32, start: I64, parent: I32) -> I32:
-    """Returns, for each host event of a backward pass, its forward operator. Returns -1 for an event without a forward
-    operator.
+    """Returns, for each host event, the row of the forward operator whose gradient it computes; -1
+    if there is none.
 
-    If several forward operators have the same sequence number, returns the operator that started last. The operator
-    that started last made the autograd node, because the sequence number increases when a node is made.
+    If several forward operators have the same sequence number, it is the one that started last: the
+    number goes up when a node of autograd is made, so the last one made the node.
     """
     sequence = np.where(is_op, happened.a[record], -1)
     backward = is_op & (sequence >= 0) & (happened.b[record] >= 0)

@@ -1,5 +1,5 @@
-"""Writes notes for a timeline. The notes are about the timeline's host times and about the values that the program
-computes.
+"""Notes of a virtual run's timeline: how the times of the host were worked out, and what the values
+are that the program computes.
 """
 
 from __future__ import annotations
@@ -17,19 +17,25 @@ VALUES: dict[Numerics, str] = {
     "skip": "large tensors have no values",
     "device": "values are rounded and added up as on a GPU, though not in the order of the real one",
 }
-"""The timeline's note about the values that the program computes, for each option of `numerics`."""
+"""For each setting of `--numerics`, the note on the values that the program computes."""
 
 _MODELLED = (
     "the host's work is modelled: Python calls, torch's operators, also those on the CPU, and pinning. All else that "
     "the program computes (NumPy, loops, decoding, DataLoader workers) takes no time"
 )
 _NOT_CHARGED_NS = 10_000_000
-"""The least host work in ns that took no virtual time and that a note mentions."""
+"""How much work of the host, in ns, must have taken no virtual time for a note to mention it."""
 
 
 def host_note(simulation: Simulation, stacks: Sequence[Stack], host: HostClock, folder: str) -> str:
-    """Returns a note about how the host's times were computed, and about host work that took no virtual time. `stacks`
-    has the stacks of the log.
+    """Returns the note on how the times of the host were worked out, and on work of the host that
+    took no virtual time.
+
+    Args:
+        simulation: The simulated run.
+        stacks: The call stacks of the log, by number.
+        host: The setting of `--host`.
+        folder: The folder in which the program was started.
     """
     if host == "measured":
         return "the host's work takes as long as it took here, without what torch computed in place of the GPU"
@@ -46,8 +52,10 @@ def host_note(simulation: Simulation, stacks: Sequence[Stack], host: HostClock, 
 
 
 def _told(left: Mapping[tuple[int, int], int], stacks: Sequence[Stack], folder: str) -> str:
-    """Returns a text that says how long the work took on this machine. The text also says between which two lines most
-    of the work was done.
+    """Returns words on work that took no virtual time: how long it took on this machine, and
+    between which two lines most of it lies.
+
+    `left` has the work in ns, by the numbers of the call stacks before and after it.
     """
     total = f"here it took {duration(sum(left.values()))}"
     longest = max(left, key=lambda pair: left[pair])

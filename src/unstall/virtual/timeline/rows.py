@@ -1,4 +1,4 @@
-"""Selects rows of a timeline's tables."""
+"""Selects rows of the tables of a timeline."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ _Table = TypeVar("_Table", Host, Device, Waits, Memory, Faults, Collectives)
 
 
 def rows_of(table: _Table, rows: Bool | I64) -> _Table:
-    """Returns the selected rows of a table. `rows` is a bool mask, or has row numbers in the order of the result."""
+    """Returns a table with some rows of `table`. `rows` is a mask of the rows, or has the numbers
+    of the rows in the new order.
+    """
     columns = {field.name: getattr(table, field.name)[rows] for field in fields(table)}
     return type(table)(**columns)

@@ -1,4 +1,4 @@
-"""Converts the Python stacks of log records into rows of a timeline's tables `Lines` and `Stacks`."""
+"""Converts the Python stacks of the log into rows of the tables `Lines` and `Stacks` of a timeline."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _AUTOGRAD = f"torch{os.sep}autograd{os.sep}"
 def stack_rows(
     stacks: Sequence[Stack], folder: str, digest: LineDigests, text: Callable[[str], int]
 ) -> tuple[Lines, Stacks, I32, I32]:
-    """Converts the stacks of the log into the tables `Lines` and `Stacks` of a timeline.
+    """Converts the Python stacks of the log into the tables `Lines` and `Stacks` of a timeline.
 
     Args:
-        stacks: The stacks, in the order of their numbers in the log.
+        stacks: The stacks, by their numbers in the log.
         folder: The folder in which the program was started.
-        digest: Computes the digests of source lines.
-        text: Returns the index of a text in the timeline's strings.
+        digest: Works out the digests of source lines.
+        text: A function that returns the index of a text in the timeline's strings.
 
     Returns:
-        (lines, stacks, whole, calling). `lines` and `stacks` are the tables. `whole` has the index of each log stack in
-        the table `stacks`. For each log stack, `calling` has the index of the part from the outermost frame to the
-        `backward()` call. If a log stack has no `backward()` call, the index in `calling` is the index of the whole
-        stack.
+        `(lines, stacks, whole, calling)`: the two tables, and two rows of the table `stacks` for
+        each stack of the log. `whole` has the row of its innermost frame. `calling` has the row of
+        its outermost frame of `torch.autograd`, which starts the backward pass, or again that of
+        its innermost frame if it has no such frame.
     """
     short = Shortened(folder)
     lines: dict[tuple[str, int, str], int] = {}
@@ -70,8 +70,14 @@ def stack_rows(
 
 
 def stack_of_records(happened: Happened, whole: I32, calling: I32) -> I32:
-    """Returns, for each log record, the index of its stack in the table `Stacks`. A record of an autograd thread gets
-    the stack of the last `backward()` call.
+    """Returns, for each record of the log, its row in the table `Stacks`, or -1. A record of a
+    thread of autograd has the stack of the last call that started a backward pass.
+
+    Args:
+        happened: The records of the log.
+        whole: For each stack of the log, the row of its innermost frame.
+        calling: For each stack of the log, the row of the frame that starts a backward pass, or
+            else of its innermost frame.
     """
     stack = happened.stack
     lost = (stack == -1) & (happened.thread != 0)

@@ -1,5 +1,5 @@
-"""Adds steps to a timeline as annotations. The step boundaries come from `unstall.step()` or from helpers of
-`unstall.fix`.
+"""Adds steps to the timeline of a virtual run, as annotations. Their boundaries come from
+`unstall.step()`, from helpers of `unstall.fix`, or from loops of the program.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from unstall.virtual.timeline.added_rows import with_host_rows
 
 
 def with_iterations(timeline: Timeline) -> Timeline:
-    """Fills in, for each fault, the number of the step in which the fault happened. Steps are counted from 1. The
-    number is -1 if the steps are unknown.
+    """Returns the timeline with the number of the step in which each fault happened, counted from
+    1; -1 if the steps are unknown.
 
-    A fault may end the program in the middle of a step. Suppose that the call with the fault came after the last
-    complete step. If the program made the same call in earlier steps, the fault is in the step after the last complete
-    step.
+    A fault may end the program within a step. If it comes after the last complete step, it is in
+    the step after that one, provided that earlier steps made the same call.
     """
     faults, host = timeline.faults, timeline.host
     if not len(faults):
@@ -44,14 +43,15 @@ def with_iterations(timeline: Timeline) -> Timeline:
 
 
 def with_found_steps(timeline: Timeline, boundaries: Sequence[tuple[StepSource, int]]) -> Timeline:
-    """Adds steps to the timeline from the best source of step boundaries (ns), as a recording does.
+    """Returns the timeline with annotations for its steps, as a recorder would add them.
 
-    The best source is explicit calls of `unstall.step()`. The second best is an optimizer. The third best is iterated
-    items, or calls of a model. `boundaries` has the steps of an optimizer only if a graph replays calls of the program,
-    because a replay adds no annotation of the optimizer's step. If the timeline already has annotated steps or
-    optimizer steps, iterated items and calls are not used, because one step may have several items. If `boundaries` is
-    empty, the steps come from the calls in a framework's loop. Like iterated items, these calls are used only if the
-    timeline has neither annotated steps nor optimizer steps.
+    `boundaries` has each moment in ns at which a step may have begun, with what told of it. The
+    best source decides. Best are calls of `unstall.step()`, which always count. Next are steps of
+    an optimizer. They are listed only for programs whose optimizer runs within a CUDA graph: a
+    replay of the graph adds no annotation. Last are items of a loop, or calls of a model. These
+    count only if the timeline has no annotated steps and no steps of an optimizer, because one step
+    may have several items. If `boundaries` is empty, calls from the loop of a framework take the
+    place of items.
     """
     sources = StepSources()
     for source, _ in boundaries:
@@ -76,12 +76,16 @@ def _with_steps_of_loops(timeline: Timeline) -> Timeline:
 
 
 def with_steps(timeline: Timeline, boundaries: Sequence[int], by: StepMarks = "explicit") -> Timeline:
-    """Adds an annotation from each step boundary (ns) to the next boundary. As in a recording, the annotations are on
-    the thread with the most calls.
+    """Returns the timeline with an annotation for each step: from each of the boundaries (in ns) to
+    the next. The annotations are on the thread that makes most calls, as a recorder would have
+    them.
 
-    The time before the first boundary counts as a step in two cases. In the first case, there is only one boundary. In
-    the second case, the boundaries are explicit, and about as much work was launched before the first boundary as in
-    other steps. In all other cases, the time before the first boundary was the setup of a helper or a graph.
+    The time before the first boundary is a step, too, if there is only one boundary. It is also one
+    if the boundaries are calls of `unstall.step()` and about as much work was launched before the
+    first of them as in other steps. Otherwise, that time is the set-up of a helper or of a CUDA
+    graph.
+
+    `by` says what the boundaries are.
     """
     host = timeline.host
     whole = len(boundaries) == 1 or (by == EXPLICIT and begins_with_a_step(timeline, np.array(boundaries, np.int64)))

@@ -1,4 +1,6 @@
-"""Writes a timeline's note about kernels of several streams. The note says whether the kernels ran concurrently."""
+"""The note of a virtual run's timeline on kernels of several streams: whether they ran at the same
+time.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +19,19 @@ from unstall.virtual.own_place import own_place
 from unstall.virtual.simulation.simulate import Simulation
 
 _GAIN = 0.05
-"""The least fraction of their time that kernels of several streams must save by running concurrently. If they save
-less, the note says that streams gain nothing.
+"""Which part of their time kernels of several streams must save by running at the same time. If
+they save less, the note says that streams gain nothing.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class _Meeting:
-    """A group of kernels on several streams, with no pause between the kernels. The kernels overlap, or one kernel
-    begins when another kernel ends.
+    """Kernels of several streams that overlap, or of which one begins when another ends, so that
+    there is no pause.
 
     Attributes:
-        rows: The rows in `Ran` that have the kernels of the group.
-        together_ns: The time from the first start of a kernel to the last end of a kernel.
+        rows: The rows of these kernels in `Ran`.
+        together_ns: The time from the first start to the last end.
     """
 
     rows: I64
@@ -37,11 +39,13 @@ class _Meeting:
 
 
 def streams_note(simulation: Simulation, stacks: Sequence[Stack], folder: str) -> str | None:
-    """Returns a note about kernels of several streams. The note says whether the kernels ran concurrently, or waited
-    for each other because each kernel fills the device.
+    """Returns the note on kernels of several streams: whether they ran at the same time, or waited
+    for each other because each fills the device. It names the kernel that took most time, and its
+    line.
 
-    The note names the kernel that took the longest time, and its line. Returns None if no kernels of two streams
-    overlapped or followed each other without a pause. `stacks` has the stacks of the log.
+    Returns None if no kernels of two streams overlapped or followed each other without a pause.
+    `stacks` has the call stacks of the log, by number. `folder` is the folder in which the program
+    was started.
     """
     ran, ops = simulation.history.ran.whole(), simulation.actions.recipes.ops
     kernels = np.flatnonzero(ops.kind[ran.op] == DeviceKind.KERNEL)
@@ -70,9 +74,10 @@ def streams_note(simulation: Simulation, stacks: Sequence[Stack], folder: str) -
 
 
 def _meetings(rows: I64, start: I64, end: I64, stream: np.ndarray) -> Iterator[_Meeting]:
-    """Yields the groups of kernels on one device that overlap or follow each other without a pause. A kernel that waits
-    for free multiprocessors begins in the same nanosecond in which another kernel ends. A kernel that waits for its own
-    stream, or for an event, begins later.
+    """Yields the groups of kernels of one device that overlap or follow each other without a pause.
+
+    A kernel that waits for free multiprocessors begins in the very nanosecond in which another one
+    ends. One that waits for its own stream, or for an event, begins later.
     """
     rows = rows[np.argsort(start[rows], kind="stable")]
     latest = np.maximum.accumulate(end[rows])
@@ -84,9 +89,11 @@ def _meetings(rows: I64, start: I64, end: I64, stream: np.ndarray) -> Iterator[_
 
 
 def _longest(simulation: Simulation, rows: I64, stacks: Sequence[Stack], folder: str) -> str:
-    """Returns a sentence about the kernel that takes the most time in total. Adds up the times of all launches that
-    have the same kernel and the same stack. `rows` are the rows of `Ran` to consider. The sentence also has the
-    fraction of the device that the longest launch uses.
+    """Returns a sentence on the kernel that takes most time in all. Launches of one kernel from one
+    call stack are added up. The sentence says which part of the device the longest of these
+    launches uses.
+
+    `rows` are the rows of `Ran` that are considered.
     """
     history, recipes = simulation.history, simulation.actions.recipes
     ran, done, happened = history.ran.whole(), history.done.whole(), history.happened.whole()

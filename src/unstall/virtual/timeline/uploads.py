@@ -1,8 +1,9 @@
-"""Finds the data of copies to devices in a log: which bytes are copied, and which calls use the memory that they are
-copied to.
+"""Finds out from the log (what the program asked of its GPU) which bytes each copy to a device
+brings, and which calls use the memory that it writes.
 
-Memory is identified by the number of its allocation, not by its address. The allocator may give the memory of a freed
-allocation to the next one; if the copy ran on another stream, the allocator would give it other memory.
+Memory is told apart by the number of its allocation, not by its address. The allocator may give the
+memory of a freed allocation to the next one. If the copy ran on another stream, it would give it
+other memory.
 """
 
 from __future__ import annotations
@@ -19,19 +20,22 @@ from unstall.virtual.races.shared import record_of_use
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Calls:
-    """The first and the last call by which each log record put work on a device, as host rows; -1 if there is none."""
+    """For each record of the log, the first and the last call that put its work on a device, as
+    rows of the table `Host`; -1 if there is none.
+    """
 
     first: I32
     last: I32
 
 
 def calls_of(records: int, record: I64, call: I32) -> Calls:
-    """Returns the calls of each of a log's `records` records.
+    """Returns, for each record of the log, the first and the last call that put its work on a
+    device.
 
     Args:
-        records: The number of records in the log.
-        record: For each device op, the record that led to it.
-        call: For each device op, the host row of the call that launched it, or -1.
+        records: How many records the log has.
+        record: For each op, the number of the record that led to it.
+        call: For each op, the row of the table `Host` that has the call that launched it, or -1.
     """
     known = call >= 0
     most = np.iinfo(np.int32).max
@@ -43,7 +47,9 @@ def calls_of(records: int, record: I64, call: I32) -> Calls:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Uses:
-    """Uses of the memory that uploads write, sorted by allocation, then in the order of the log."""
+    """Uses of memory that copies to a device write, one row for each, sorted by allocation, then in
+    the order of the log.
+    """
 
     allocation: I64
     position: I64  # in the log
@@ -56,13 +62,13 @@ class _Uses:
 
 
 def uploads_table(records: np.ndarray, uses: np.ndarray, numbers: I64, calls: Calls) -> Uploads:
-    """Returns the table of the uploads of a log.
+    """Returns the table `Uploads` of a timeline: one row for each copy from the host to a device.
 
     Args:
-        records: The records of the log that use or order memory, as `RaceLog` keeps them.
-        uses: Their uses of memory.
-        numbers: The number of each of them in the whole log.
-        calls: The calls of each record of the whole log.
+        records: The records of the log that use memory or order work, as `RaceLog` keeps them.
+        uses: The uses of memory of these records.
+        numbers: For each of these records, its number in the whole log.
+        calls: For each record of the whole log, the calls that put its work on a device.
     """
     of = _uses(records, uses, numbers)
     mine = np.flatnonzero(of.uploads)
@@ -104,10 +110,11 @@ def uploads_table(records: np.ndarray, uses: np.ndarray, numbers: I64, calls: Ca
 
 
 def renumbered(uploads: Uploads, row: I32) -> Uploads:
-    """Returns the uploads with other host rows. Leaves out uploads whose call is gone.
+    """Returns the table after the rows of the table `Host` were numbered anew. Copies whose call is
+    gone are left out.
 
-    `row` has the new number of each host row, or -1 for a row that is gone. It ends with an extra -1, so that the row
-    -1 stays -1. A use that is gone counts as none.
+    `row` has the new number of each old row, or -1 if the row is gone. One more -1 stands at its
+    end, so that -1 stays -1. A use whose row is gone counts as none.
     """
     kept = row[uploads.call] >= 0
     number = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1).astype(np.int32)
@@ -123,7 +130,9 @@ def renumbered(uploads: Uploads, row: I32) -> Uploads:
 
 
 def _uses(records: np.ndarray, uses: np.ndarray, numbers: I64) -> _Uses:
-    """Returns the uses of all allocations that uploads write. A graph's nodes use memory when the graph is launched."""
+    """Returns the uses of all allocations that copies to a device write. The nodes of a CUDA graph
+    use memory when the graph is launched.
+    """
     owner = record_of_use(records, uses)
     direction = records["flags"] & DIRECTION_BITS
     upload = (records["code"] == LogCode.COPY) & (direction == CopyFlag.HOST_TO_DEVICE)

@@ -11,16 +11,19 @@ from unstall.virtual.timeline.rows import rows_of
 from unstall.virtual.timeline.uploads import renumbered
 
 FOREVER = 2**62  # ns; later than the end of any run
+"""A time in ns that is later than the end of any run."""
 
 
 def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
-    """Returns a timeline with the host events that began in [start_ns, end_ns), the waits of these events, and the
-    device operations that these events launched.
+    """Returns the timeline of a span of time: the host events that began in [start_ns, end_ns),
+    their waits, and the ops that they launched.
 
-    The timeline also has earlier device operations that were not finished at `start_ns`, without the launches of these
-    operations. Time zero is `start_ns`, or the start of the earliest unfinished device operation. Only the start of a
-    host event decides whether the event is included. So calls inside an included operator are left out if they began at
-    `end_ns` or later. `meta` has the peak of reserved memory up to `end_ns`.
+    Ops that were launched before and were not done at `start_ns` are included, too, without their
+    launches. Time 0 is `start_ns`, or the start of the earliest of these ops.
+
+    Only its start decides whether a host event is included. So calls within an included operator
+    are left out if they began at `end_ns` or later. `meta` has the peak of reserved memory up to
+    `end_ns`.
     """
     host, device = timeline.host, timeline.device
     kept = (host.start >= start_ns) & (host.start < end_ns)
@@ -59,20 +62,25 @@ def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
 
 
 def _collectives(collectives: Collectives, kept: Bool) -> Collectives:
-    """Returns the collectives whose device operation is in `kept`."""
+    """Returns the collectives whose ops are kept. `kept` is a mask of the table `Device`."""
     mine = rows_of(collectives, kept[collectives.op])
     return replace(mine, op=_numbers(kept)[mine.op])
 
 
 def without_host(timeline: Timeline, dropped: Bool) -> Timeline:
-    """Returns a timeline without the host events in `dropped`. These events must not be waits. The calls inside these
-    events, and the device operations that these calls launched, stay in the timeline.
+    """Returns the timeline without the host events in `dropped`, which is a mask of
+    `timeline.host`. There must be no waits among them.
+
+    What is called within these events stays in the timeline, and so do the ops that these calls
+    launched.
     """
     return _with_host(timeline, ~dropped) if dropped.any() else timeline
 
 
 def _with_host(timeline: Timeline, kept: Bool) -> Timeline:
-    """Returns a timeline with only the host events in `kept`. References to other host events become -1."""
+    """Returns the timeline with only the host events in `kept`. What refers to another host event
+    refers to none (-1).
+    """
     host, device, waits, row = timeline.host, timeline.device, timeline.waits, _numbers(kept)
     host = rows_of(host, kept)
     return replace(
@@ -89,15 +97,19 @@ def _with_host(timeline: Timeline, kept: Bool) -> Timeline:
 
 
 def _dependencies(table: Dependencies, row: I32) -> Dependencies:
-    """Returns the dependencies between host events that are kept."""
+    """Returns the dependencies between host events that are kept. `row` has the new row of each
+    host event, or -1.
+    """
     earlier, later = row[table.earlier], row[table.later]
     kept = (earlier >= 0) & (later >= 0)
     return Dependencies(earlier[kept], later[kept], table.bytes[kept])
 
 
 def _faults(faults: Faults, kept: Bool, row: I32) -> Faults:
-    """Returns the faults of work that was launched by a host event in `kept`. Also returns the faults of work whose
-    launch is unknown.
+    """Returns the faults of work that a kept host event launched, and those of work whose launch is
+    unknown.
+
+    `kept` is a mask of the table `Host`. `row` has the new row of each host event, or -1.
     """
     launched = np.where(faults.replay >= 0, faults.replay, faults.call)
     mine = (launched < 0) | kept[launched] if len(kept) else launched < 0
@@ -106,8 +118,8 @@ def _faults(faults: Faults, kept: Bool, row: I32) -> Faults:
 
 
 def _numbers(kept: Bool) -> I32:
-    """Returns the new number of each row, or -1 for a row that is not in `kept`. The array has one extra -1 at the end,
-    so the index -1 also gives -1.
+    """Returns the new number of each row, if only the rows in `kept` are left; -1 for the others.
+    One more -1 stands at the end, so that the row -1 stays -1.
     """
     numbers = np.where(kept, np.cumsum(kept) - 1, -1)
     return np.append(numbers, -1).astype(np.int32)
