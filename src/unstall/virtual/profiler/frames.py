@@ -1,5 +1,5 @@
-"""Converts the stacks of host events into Python frames. A frame is a span of time. The spans are nested like the
-calls.
+"""Converts the call stacks of host events into Python frames, which are spans of time. The spans
+are nested like the calls.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from unstall.virtual.timeline.window import FOREVER, cut
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FrameSlices:
-    """Columns with one row for each span of time in which a frame stays on one line. A caller's span encloses its
-    callees' spans.
+    """Python frames: one row for each span of time in which a frame stays on one line. The span of
+    a caller encloses those of what it calls.
     """
 
     thread: I32  # row of Threads
@@ -29,8 +29,8 @@ class FrameSlices:
 
 
 def with_frames(timeline: Timeline) -> Timeline:
-    """Adds Python frames to the timeline as host events, like the Python frames in a trace. Shifts all times so that
-    the first event starts at 0.
+    """Returns the timeline with its Python frames as host events, like those in a trace, unless it
+    has frames already. All times are shifted so that the first event begins at 0.
     """
     if not is_frame(timeline).any():
         found, names = slices_of(timeline), line_texts(timeline)
@@ -41,17 +41,20 @@ def with_frames(timeline: Timeline) -> Timeline:
 
 
 def is_frame(timeline: Timeline) -> Bool:
-    """Returns, for each host event, whether it is a Python frame. Sleep events do not count as frames."""
+    """Returns a mask of `timeline.host`: the events that are Python frames. Events of sleep are no
+    frames.
+    """
     frames: Bool = (timeline.host.kind == HostKind.PYTHON) & ~is_asleep(timeline)
     return frames
 
 
 def slices_of(timeline: Timeline) -> FrameSlices:
-    """Returns the spans of Python frames. A span lasts from the start of the frame's first event to the end of the
-    frame's last event. For an event inside an operator, leaves out the frames that are also in the operator's stack.
+    """Returns the spans of Python frames. A span lasts from the start of the first event that has
+    the frame in its call stack to the end of the last.
 
-    An annotation may begin in one frame and end in a different frame. So an annotation counts as two events: its begin
-    and its end.
+    Of the stack of an event within an operator, frames that the operator's own stack has are left
+    out. An annotation may begin in one frame and end in another. So its beginning and its end count
+    as two events.
     """
     host = timeline.host
     solid = host.kind != HostKind.ANNOTATION
@@ -86,9 +89,11 @@ def slices_of(timeline: Timeline) -> FrameSlices:
 
 
 def _borders(host: Host) -> tuple[I64, I64, I64]:
-    """Returns (rows of annotations, times 1 ns before each annotation, times 1 ns after each annotation). The frames of
-    an annotation also enclose these two times. Leaves out an annotation if another event begins or ends at one of these
-    two times.
+    """Returns `(rows, before, after)`: the rows of the annotations in the table `Host`, and for
+    each, the times 1 ns before and 1 ns after it. The frames around an annotation also last over
+    these two times.
+
+    An annotation is left out if another event begins or ends at one of these times.
     """
     taken = np.concatenate((host.start, host.end))
     rows = np.flatnonzero((host.kind == HostKind.ANNOTATION) & (host.stack >= 0))
@@ -98,7 +103,9 @@ def _borders(host: Host) -> tuple[I64, I64, I64]:
 
 
 def line_texts(timeline: Timeline) -> list[str]:
-    """Returns the name of each line of the table `Lines` in Kineto's format, such as "train.py(12): main"."""
+    """Returns, for each row of the table `Lines`, the name that Kineto gives to a frame on this
+    line, such as "train.py(12): main".
+    """
     lines, strings = timeline.lines, timeline.strings
     return [
         f"{strings[file]}({line}): {strings[function]}" if line >= 0 else strings[function]
@@ -107,8 +114,8 @@ def line_texts(timeline: Timeline) -> list[str]:
 
 
 class StackTexts(dict[int, list[str]]):
-    """Maps each index into the table `Stacks` to the names of the stack's frames in Kineto's format, innermost
-    first.
+    """For each row of the table `Stacks`, the names that Kineto gives to the frames of this stack,
+    the innermost first. They are worked out when they are first asked for.
     """
 
     def __init__(self, timeline: Timeline) -> None:
@@ -124,9 +131,9 @@ class StackTexts(dict[int, list[str]]):
 
 
 def _nodes(stacks: Stacks) -> I32:
-    """Returns the frames of each stack as indices into the table `Stacks`, outermost frame first.
+    """Returns the frames of each stack as rows of the table `Stacks`, the outermost frame first.
 
-    The array has the shape (stacks, depth). Shorter stacks are padded with -1 at the end.
+    The array has the shape (stacks, frames). Shorter stacks have -1 after their last frame.
     """
     depth = np.zeros(len(stacks), np.int32)
     for row, parent in enumerate(stacks.parent.tolist()):
@@ -140,8 +147,14 @@ def _nodes(stacks: Stacks) -> I32:
 
 
 def _common(chains: I32, stack: I32, outer: I32) -> I64:
-    """Returns, for each event, the number of outermost frames that are equal in the stack of the event and in the stack
-    of the event that encloses it.
+    """Returns, for each event, how many of its outermost frames are also the outermost frames of
+    the event around it.
+
+    Args:
+        chains: For each row of the table `Stacks`, the lines of its frames, the outermost first,
+            then -1.
+        stack: For each event, its row in the table `Stacks`.
+        outer: For each event, the row of the stack of the event around it, or -1.
     """
     alike = np.zeros(len(stack), np.int64)
     going = outer >= 0

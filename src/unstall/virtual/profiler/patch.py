@@ -1,7 +1,7 @@
-"""Replaces the part of torch.profiler that uses Kineto. On the virtual GPU, the events come from the virtual timeline.
+"""Makes `torch.profiler` profile the virtual GPU.
 
-Only the functions that start and stop Kineto are replaced, because Kineto does not know the virtual device and virtual
-time. torch's schedules, handlers, FunctionEvents and tables are used unchanged.
+Only the functions that start and stop Kineto are replaced, because Kineto knows neither the virtual
+device nor its time. The schedules, handlers, FunctionEvents and tables are torch's own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OBSERVERS = frozenset({"NVTX", "ITT"})  # states in which torch emits ranges fo
 
 
 class ProfiledMachine(Protocol):
-    """The part of the virtual machine that a profile uses."""
+    """What a profile needs of the virtual machine."""
 
     def now_ns(self) -> int: ...
 
@@ -44,14 +44,16 @@ class ProfiledMachine(Protocol):
 
 
 class _Config(Protocol):
-    """torch's ProfilerConfig with its arguments as attributes."""
+    """torch's ProfilerConfig, with the arguments that it was given as attributes."""
 
     state: ProfilerState
     options: Sequence[object]
 
 
 def install(source: ProfiledMachine) -> Callable[[], None]:
-    """Makes torch.profiler profile the virtual GPU. Returns a function that restores torch. torch must be imported."""
+    """Makes `torch.profiler` profile the virtual GPU. torch must be imported. Returns a function
+    that undoes this.
+    """
     profiler = _Profiler(source)
     undo = ExitStack()
     for name in _HOLDERS:
@@ -65,14 +67,15 @@ def install(source: ProfiledMachine) -> Callable[[], None]:
 
 @dataclass(slots=True)
 class _Running:
-    """A running profile.
+    """A profile that is running.
 
     Attributes:
-        asked: The options of the profile.
-        since: The time in ns at which the profile began.
-        metadata: The entries that the program added to the trace.
-        off: (activity, start ns, end ns) of each span in which the profile did not record an activity.
-        switched: For each activity that is off now: the time in ns at which the activity was switched off.
+        asked: What the profile was asked to record.
+        since: When it began, in ns of the virtual clock.
+        metadata: What the program added to the trace.
+        off: Each span in which an activity was switched off, as `(activity, start in ns, end in
+            ns)`.
+        switched: For each activity that is switched off now, since when, in ns.
     """
 
     asked: Asked
@@ -92,7 +95,7 @@ class _Profiler:
         self._disable_observer = import_module("torch._C._autograd")._disable_profiler
 
     def functions(self) -> dict[str, object]:
-        """Returns the replacement functions as a dict. The keys are the names of the replaced functions in torch."""
+        """Returns the functions that replace torch's, by the names of torch's."""
         return {
             "ProfilerConfig": self._config,
             "_supported_activities": self._supported,
@@ -108,7 +111,7 @@ class _Profiler:
         return {self._activities.CPU, self._activities.CUDA}
 
     def _prepare(self, *args: object, **kwargs: object) -> None:
-        """Does nothing: Kineto warms up here, but the virtual GPU needs no warm-up."""
+        """Does nothing. Kineto would warm up here, and the virtual GPU needs no warm-up."""
 
     def _enable(self, config: _Config, activities: Iterable[ProfilerActivity], *args: object, **kwargs: object) -> None:
         state, rest = config.state, config.options
@@ -160,8 +163,8 @@ class _Profiler:
 
 
 def _recalling(config: type[Any]) -> type[_Config]:
-    """Returns a subclass of torch's ProfilerConfig that stores its arguments as attributes. ProfilerConfig itself does
-    not expose its arguments.
+    """Returns a subclass of torch's ProfilerConfig that keeps its arguments as attributes.
+    ProfilerConfig itself does not show them.
     """
 
     class ProfilerConfig(config):  # type: ignore[misc]
@@ -173,9 +176,15 @@ def _recalling(config: type[Any]) -> type[_Config]:
 
 
 def _without(timeline: Timeline, off: list[tuple[str, int, int]]) -> Timeline:
-    """Removes the events that the profiler did not record because their activity was off. Removes operators,
-    annotations and Python frames if they began while the activity CPU was off. Removes device operations if they were
-    launched while the activity CUDA was off.
+    """Returns the timeline without what the profile did not record, because its activity was
+    switched off.
+
+    While "CPU" is off, operators, annotations and Python frames that begin are not recorded. While
+    "CUDA" is off, ops that are launched are not.
+
+    Args:
+        timeline: The timeline.
+        off: Each span in which an activity was off, as `(activity, start in ns, end in ns)`.
     """
     launched = (
         np.where(

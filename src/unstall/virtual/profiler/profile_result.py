@@ -1,6 +1,8 @@
-"""The result of a profile in the form that Kineto gives to torch.profiler: one object for each event.
+"""The result of a profile, in the form in which Kineto gives it to torch.profiler: an object for
+each event.
 
-The objects have the methods of Kineto's events. `torch.autograd.profiler` converts them into FunctionEvents.
+The objects have the methods of Kineto's events. `torch.autograd.profiler` converts them into
+FunctionEvents.
 """
 
 from __future__ import annotations
@@ -31,19 +33,28 @@ _CALLS = frozenset(range(HostKind.LAUNCH, HostKind.CALL + 1))
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The options of a profile."""
+    """What a profile was asked to record.
+
+    Attributes:
+        cpu: The host's operators and annotations.
+        cuda: What runs on the device.
+        shapes: The shapes of operators' inputs.
+        memory: Allocations and frees.
+        stacks: The call stacks of operators.
+        fallback: The device's time as a figure of each operator, and no events of the device.
+    """
 
     cpu: bool = True
     cuda: bool = True
     shapes: bool = False
     memory: bool = False
     stacks: bool = False
-    fallback: bool = False  # attach device times to operators instead of listing device events
+    fallback: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class Event:
-    """One event of a profile, with the methods of Kineto's events."""
+    """One event of a profile. Its methods are those of Kineto's events, and return its attributes."""
 
     what: str  # its name
     activity: str
@@ -185,8 +196,8 @@ class Event:
 
 
 class ProfileResult:
-    """The result of a profile that has ended. It has the methods of Kineto's `_ProfilerResult`. It does not have
-    Kineto's tree of events.
+    """The result of a profile that has ended, with the methods of Kineto's `_ProfilerResult`.
+    Kineto's tree of events is missing.
     """
 
     def __init__(self, timeline: Timeline, asked: Asked, metadata: dict[str, object]) -> None:
@@ -201,7 +212,7 @@ class ProfileResult:
         return self._events
 
     def save(self, path: str) -> None:
-        """Writes the Chrome trace."""
+        """Writes the profile as a Chrome trace to the file `path`."""
         write_trace(self._timeline, Path(path), head=self._metadata)
 
     def experimental_event_tree(self) -> list[object]:
@@ -269,11 +280,12 @@ def _of_host(timeline: Timeline, asked: Asked, devices: type[DeviceType]) -> Ite
 
 
 def _evaluated(timeline: Timeline) -> dict[int, int]:
-    """Finds the operator of each backward node that autograd ran.
+    """Finds the operator of each node of the backward pass that autograd ran.
 
     Returns:
-        A dict of indices into `timeline.host`. The key is the index of autograd's event
-        (`autograd::engine::evaluate_function: …`). The value is the index of the operator inside this event.
+        A dict of rows of `timeline.host`. A key is the row of autograd's own event
+        (`autograd::engine::evaluate_function: …`). Its value is the row of the operator right
+        within this event.
     """
     host = timeline.host
     evaluates = np.array([text.startswith(_EVALUATES) for text in timeline.strings], np.bool_)
@@ -297,9 +309,10 @@ def _of_device(timeline: Timeline, devices: type[DeviceType]) -> Iterator[Event]
 
 
 def _annotated(timeline: Timeline, devices: type[DeviceType]) -> Iterator[Event]:
-    """Yields the host's annotations as annotations on the device's streams. On a stream, an annotation lasts from the
-    start of the first device operation to the end of the last device operation. Only device operations on this stream
-    count, and only if the host launched them within the annotation.
+    """Yields the host's annotations once more, as annotations of the device's streams.
+
+    On a stream, an annotation lasts from the first start to the last end of those ops of the stream
+    that the host launched within the annotation.
     """
     host, device, zero = timeline.host, timeline.device, timeline.meta.zero_ns
     launched = np.argsort(device.launch, kind="stable")
@@ -332,10 +345,10 @@ def _of_memory(timeline: Timeline, devices: type[DeviceType]) -> Iterator[Event]
 
 
 def _device_us(timeline: Timeline) -> np.ndarray:
-    """Returns the device time of each host event in microseconds. The device time lasts from the first start to the
-    last end of the device operations that the host event launched. This is the time that the program would
-    measure with one CUDA event before the host event and one CUDA event after it. Returns -1 for a host event that
-    launched no device operation.
+    """Returns the device time of each host event, in µs: from the first start to the last end of
+    the ops that it launched. -1 if it launched none.
+
+    It is what the program would measure with one CUDA event before the host event and one after it.
     """
     host, device = timeline.host, timeline.device
     first = np.full(len(host), np.iinfo(np.int64).max)

@@ -1,4 +1,4 @@
-"""Writes a `Timeline` as a Chrome trace in Kineto's format. Perfetto and `unstall.load` can open the trace."""
+"""Writes a `Timeline` as a Chrome trace in Kineto's format. Perfetto and `unstall.load` can open it."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def write_trace(
     metadata: Mapping[str, object] | None = None,
     head: Mapping[str, object] | None = None,
 ) -> None:
-    """Writes a trace. The file is compressed if its name ends in .gz.
+    """Writes a timeline as a Chrome trace. The file is compressed if its name ends in .gz.
 
-    Calls and device operations get new correlation ids. The ids are made from the row numbers of host events.
+    Calls and ops get new correlation ids, made from the rows of the host events.
 
     Args:
         timeline: The timeline to write.
-        path: The path of the file to write.
-        metadata: Entries to add to the trace's entry "unstall".
-        head: Entries to add at the top level of the trace, before the events.
+        path: The file to write.
+        metadata: More entries under the key "unstall" of the trace.
+        head: More entries at the top level of the trace, before the events.
 
     Raises:
         UsageError: The file cannot be written.
@@ -117,7 +117,9 @@ def _head(meta: Meta, metadata: Mapping[str, object]) -> dict[str, object]:
 
 
 def _races(timeline: Timeline) -> dict[str, object]:
-    """Returns the races in the format that `read.races` reads. Returns at most the first `MOST_RACES` races."""
+    """Returns the races in the form that `read/races.py` reads; at most `MOST_RACES` of them, the
+    first ones.
+    """
     races, streams = timeline.races, timeline.streams
     if not len(races):
         return {}
@@ -134,13 +136,15 @@ def _races(timeline: Timeline) -> dict[str, object]:
 
 
 def _dependencies(timeline: Timeline) -> dict[str, object]:
-    """Returns the dependencies in the format that `read.dependencies` reads."""
+    """Returns the dependencies between operators in the form that `read/dependencies.py` reads."""
     found = described(timeline.dependencies, np.arange(1, len(timeline.host) + 1))
     return {"dependencies": found} if found else {}
 
 
 def _uploads(timeline: Timeline) -> dict[str, object]:
-    """Returns the data of uploads in the format that `read.uploads` reads. Returns at most the first `MOST_UPLOADS`."""
+    """Returns what is known about the data of uploads in the form that `read/uploads.py` reads; of
+    at most `MOST_UPLOADS` uploads, the first ones.
+    """
     uploads = timeline.uploads
 
     def ids(rows: I32) -> list[int]:
@@ -153,7 +157,7 @@ def _uploads(timeline: Timeline) -> dict[str, object]:
 
 
 def _clock_reads(timeline: Timeline) -> dict[str, object]:
-    """Returns the program's reads of the clock in the format that `read.clock_reads` reads."""
+    """Returns the program's reads of the clock in the form that `read/clock_reads.py` reads."""
     reads, lines, text = timeline.clock_reads, timeline.lines, timeline.text
     if not len(reads):
         return {}
@@ -164,8 +168,8 @@ def _clock_reads(timeline: Timeline) -> dict[str, object]:
 
 
 def _faults(timeline: Timeline) -> dict[str, object]:
-    """Returns the faults in the format that `read.faults` reads. If the device ran out of memory, adds the calls that
-    allocated the memory in use.
+    """Returns the faults in the form that `read/faults.py` reads, and the calls that had allocated
+    the memory in use if it was full.
     """
     faults = timeline.faults
     numbers = [*timeline.streams.stream.tolist(), -1]
@@ -198,12 +202,12 @@ def _labels(timeline: Timeline, text: Text) -> Iterator[str]:
 
 
 def _number(digits: str) -> int:
-    """Parses a process or thread id. Returns 0 if the text is not a number."""
+    """Returns the process or thread id in a text; 0 if the text is no number."""
     return int(digits) if digits.lstrip("-").isdecimal() and len(digits) < 19 else 0
 
 
 def _lanes(timeline: Timeline) -> list[tuple[int, int]]:
-    """Returns (process id, thread id) of each thread of the timeline."""
+    """Returns `(process id, thread id)` for each row of the table `Threads`."""
     threads = timeline.threads
     return [
         (_number(timeline.strings[process]), _number(timeline.strings[thread]))
@@ -241,8 +245,8 @@ def _host(timeline: Timeline, text: Text) -> Iterator[str]:
 
 
 def _outermost(timeline: Timeline) -> I32:
-    """Returns the forward operator of each host event, as an index into the table `Host`. Returns -1 for an event
-    without a forward operator. Also returns -1 if the event and its parent have the same forward operator.
+    """Returns, for each host event, the row of the forward operator whose gradient it computes; -1
+    if there is none, or if the event around it has the same.
     """
     host = timeline.host
     outermost = host.forward.copy()
@@ -251,7 +255,7 @@ def _outermost(timeline: Timeline) -> I32:
 
 
 def _links(timeline: Timeline) -> Iterator[str]:
-    """Yields the arrows from forward operators to their backward operators, in the format in which Kineto writes
+    """Yields the arrows from forward operators to operators of the backward pass, as Kineto writes
     them.
     """
     host, lanes, forward = timeline.host, _lanes(timeline), _outermost(timeline)
@@ -267,8 +271,11 @@ def _links(timeline: Timeline) -> Iterator[str]:
 
 
 def _stacks_of_operators(timeline: Timeline) -> dict[int, str]:
-    """Returns the stacks of operators that are not inside a Python frame. The keys are indices into the table `Host`.
-    Leaves out an operator if its parent has the same stack. Returns {} if the timeline has no Python frames.
+    """Returns the call stacks, as texts, of operators that no Python frame encloses, by their rows
+    in the table `Host`.
+
+    An operator is left out if the event around it has the same stack. Returns {} if the timeline
+    has no Python frames.
     """
     host = timeline.host
     framed = is_frame(timeline)
@@ -288,8 +295,8 @@ def _call_category(name: str) -> str:
 
 
 def _frames(timeline: Timeline, text: Text) -> Iterator[str]:
-    """Yields trace events for Python frames. The frames are made from the timeline's stacks. Yields nothing if the
-    timeline already has Python frames.
+    """Yields the Python frames as events of the trace, made from the call stacks of the timeline.
+    Yields nothing if the timeline has frames among its host events already.
     """
     if is_frame(timeline).any():
         return
@@ -325,8 +332,8 @@ def _device(timeline: Timeline, text: Text) -> Iterator[str]:
 
 
 def _collectives(timeline: Timeline) -> dict[int, str]:
-    """Returns the fields that Kineto writes for each collective, by the row of its kernel. Amounts of data are counted
-    in elements of the type Byte.
+    """Returns, for each collective, the arguments that Kineto writes, as JSON text, by the row of
+    its kernel in the table `Device`. Data is counted in elements of the type Byte.
     """
     told, strings = timeline.collectives, timeline.strings
     texts = _lists(told.op, told.name, told.group, told.members)
@@ -353,8 +360,10 @@ def _collectives(timeline: Timeline) -> dict[int, str]:
 
 
 def _waits(timeline: Timeline, text: Text) -> Iterator[str]:
-    """Yields one trace event for each wait, in the format of CUPTI's records. The event names the stream or event that
-    the wait waits for. Skips a wait whose target was inferred, because a reader of the trace infers the target again.
+    """Yields an event of the trace for each wait, in the form of CUPTI's records. It says for which
+    stream or event the wait waits.
+
+    Waits for which that was inferred are left out: a reader of the trace infers it again.
     """
     waits, host, streams = timeline.waits, timeline.host, timeline.streams
     said = np.flatnonzero(~waits.inferred)
@@ -386,5 +395,5 @@ def _memory(timeline: Timeline, text: Text) -> Iterator[str]:
 
 
 def _lists(*columns: np.ndarray) -> list[list[int]]:
-    """Converts the columns into lists of Python numbers, because loops over lists are faster."""
+    """Returns the columns as lists of Python numbers, over which loops are faster."""
     return [column.tolist() for column in columns]
