@@ -1,8 +1,8 @@
-"""The part of `torch._C` that is missing in a CPU build of torch. With this part, the unmodified `torch.cuda` works on
-a virtual GPU.
+"""What `torch._C` has in a CUDA build of torch and lacks in a CPU build. With it, the unchanged
+`torch.cuda` works on a virtual GPU.
 
-`install` runs after the module `torch._C` was executed. `finish` runs after torch was imported. `attach` connects the
-simulator.
+`install` is called when the module `torch._C` has been executed, `finish` when torch has been
+imported. `attach` connects the simulator.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Checks whether a device could run fused attention.
+"""Tells whether a device could run fused attention.
 
-The constraints come from aten/src/ATen/native/transformers/cuda/sdp_utils.cpp. Constraints that depend on torch's build
-are not checked.
+The conditions are those of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp. Conditions that
+depend on how torch was built are left out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ ALIGNED_BYTES = 16
 
 
 def against_flash(params: SDPAParams, major: int) -> Iterator[str]:
-    """Yields the reasons why flash attention cannot be used for these inputs."""
+    """Yields each reason why flash attention cannot run on these inputs. `major` is the first
+    number of the device's compute capability.
+    """
     import torch
 
     query, key, value = params.query, params.key, params.value
@@ -40,7 +42,9 @@ def against_flash(params: SDPAParams, major: int) -> Iterator[str]:
 
 
 def against_efficient(params: SDPAParams, major: int) -> Iterator[str]:
-    """Yields the reasons why memory-efficient attention cannot be used for these inputs."""
+    """Yields each reason why memory-efficient attention cannot run on these inputs. `major` is the
+    first number of the device's compute capability.
+    """
     import torch
 
     query, key, value = params.query, params.key, params.value
@@ -52,7 +56,7 @@ def against_efficient(params: SDPAParams, major: int) -> Iterator[str]:
 
 
 def attention_names(runtime: Runtime) -> dict[str, object]:
-    """Returns the functions of `torch._C` for attention, by name."""
+    """Returns what `torch._C` has for attention, by name."""
     torch_c = runtime.torch_c
 
     def can_use(

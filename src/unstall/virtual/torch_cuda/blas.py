@@ -1,4 +1,6 @@
-"""cuBLAS, cuSOLVER, cuDNN and `torch.cuda.tunable` as torch sees them: versions, workspaces and switches."""
+"""What torch asks of cuBLAS, cuSOLVER, cuDNN and `torch.cuda.tunable`: versions, sizes of
+workspaces, and switches.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ KIB = 1 << 10
 HOPPER = 9
 HANDLES = 0x5500_0000_0000
 BENCHMARK_LIMIT = 10
-"""torch's default for torch.backends.cudnn.benchmark_limit."""
+"""torch's default of torch.backends.cudnn.benchmark_limit."""
 
 
 class RnnMode(IntEnum):
@@ -28,10 +30,12 @@ class RnnMode(IntEnum):
 
 
 def workspace_bytes(major: int, environment: str) -> int:
-    """Returns the size of cuBLAS's workspace in bytes, as in aten/src/ATen/cuda/CublasHandlePool.cpp.
+    """Returns the size of cuBLAS's workspace in bytes, as aten/src/ATen/cuda/CublasHandlePool.cpp
+    does.
 
-    `environment` is the value of the environment variable. It has ":SIZE:COUNT" pairs with sizes in KiB. If it has no
-    pairs, returns the default size for the architecture.
+    `environment` is the value of the variable CUBLAS_WORKSPACE_CONFIG: pairs ":SIZE:COUNT" with
+    sizes in KiB. If it has no such pair, the size is the default for `major`, the first number of
+    the device's compute capability.
     """
     pairs = re.findall(r":(\d+):(\d+)", environment)
     if pairs:
@@ -40,8 +44,11 @@ def workspace_bytes(major: int, environment: str) -> int:
 
 
 def lt_workspace_bytes(major: int, environment: str) -> int:
-    """Returns the size of cuBLASLt's workspace in bytes. `environment` is the value of the variable
-    CUBLASLT_WORKSPACE_SIZE: the size in KiB. If `environment` is not a number, returns the default size.
+    """Returns the size of cuBLASLt's workspace in bytes.
+
+    `environment` is the value of the variable CUBLASLT_WORKSPACE_SIZE, a size in KiB. If it is no
+    number, the size is the default for `major`, the first number of the device's compute
+    capability.
     """
     if environment.isdecimal():
         return int(environment) * KIB
@@ -49,7 +56,7 @@ def lt_workspace_bytes(major: int, environment: str) -> int:
 
 
 def blas_names(runtime: Runtime) -> dict[str, object]:
-    """Maps each name in `torch._C` that concerns cuBLAS, cuSOLVER or cuDNN to its value."""
+    """Returns what `torch._C` has for cuBLAS, cuSOLVER and cuDNN, by name."""
 
     def default_cublas() -> int:
         return workspace_bytes(runtime.devices[0].major, os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
@@ -101,11 +108,12 @@ TUNABLE_SETTINGS: dict[str, object] = {
     "max_tuning_iterations": 100,
     "rotating_buffer_size": 0,
 }
+"""The settings of TunableOp, with torch's defaults."""
 
 
 def tunable_names() -> dict[str, object]:
-    """Returns the functions of `torch._C` for TunableOp, by name. A setter stores a value, and the getter of the same
-    setting returns this value. TunableOp is never enabled.
+    """Returns what `torch._C` has for TunableOp, by name. Settings can be set and read, but
+    TunableOp is never enabled.
     """
     settings = dict(TUNABLE_SETTINGS)
     names: dict[str, object] = {

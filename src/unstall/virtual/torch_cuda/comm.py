@@ -1,6 +1,7 @@
-"""`torch.cuda.comm` and `torch.cuda.nccl` within one process. Their operations consist of copies and additions.
+"""`torch.cuda.comm` and `torch.cuda.nccl` within one process, made of copies and additions.
 
-The copies and their streams follow torch/csrc/cuda/comm.cpp. The kernels of NCCL are not modelled.
+The copies and their streams are those of torch/csrc/cuda/comm.cpp. The kernels of NCCL are not
+modelled.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     Streams = Sequence[torch.Stream | None] | None
 
 SUM, PRODUCT, MAXIMUM, MINIMUM = range(4)
-"""ncclRedOp_t"""
+"""The values of ncclRedOp_t."""
 
 
 def broadcast(tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
@@ -159,7 +160,7 @@ def nccl_reduce_scatter(
 
 
 def comm_names() -> dict[str, object]:
-    """Returns the functions of `torch._C` for copies between devices, by name."""
+    """Returns what `torch._C` has for copies between devices, by name."""
     major, minor, patch = NCCL_VERSION
     return {
         "_broadcast": broadcast,
@@ -187,8 +188,8 @@ def _copy_to(tensor: Tensor, device: int, *, copy: bool = True, stream: torch.St
 
 
 def _on(stream: torch.Stream | None) -> AbstractContextManager[object]:
-    """Returns a context manager that makes the stream current. If the stream is None, the context manager does nothing.
-    torch passes a torch.Stream or a torch.cuda.Stream.
+    """Returns a context manager that makes `stream` the current stream, or one that does nothing if
+    it is None. torch passes a torch.Stream or a torch.cuda.Stream.
     """
     import torch
 
@@ -221,7 +222,7 @@ def _check_gathered(tensor: Tensor, out: Tensor, dim: int) -> None:
 
 
 def _reduced(first: Tensor, others: Iterable[Tensor], op: int) -> Tensor:
-    """Reduces all tensors to one tensor with the reduction `op`, on the device of the first tensor."""
+    """Returns one tensor made of all these tensors by the reduction `op`, on the device of the first."""
     result = first
     for other in _moved(others, first.device):
         if op == SUM:

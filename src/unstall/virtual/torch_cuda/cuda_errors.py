@@ -1,4 +1,4 @@
-"""CUDA errors with torch's messages, and errors for features that the virtual GPU does not have."""
+"""CUDA's errors with torch's messages, and the errors for what the virtual GPU does not have."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import NoReturn
 
 CUDA_DEVICE_TYPE = 1
-"""c10::DeviceType::CUDA"""
+"""The value of c10::DeviceType::CUDA."""
 SYMBOLS = {
     "initialization error": "cudaErrorInitializationError",
     "invalid argument": "cudaErrorInvalidValue",
@@ -24,18 +24,25 @@ WHERE_TO_LOOK = (
 
 
 def cuda_error(torch_c: ModuleType, text: str, call: str) -> Exception:
-    """Returns a torch.AcceleratorError with CUDA's text for the error and the name of the failed call."""
+    """Returns the torch.AcceleratorError for an error of CUDA.
+
+    Args:
+        torch_c: The module `torch._C`.
+        text: CUDA's text for the error, a key of `SYMBOLS`.
+        call: The name of the call that failed.
+    """
     look = WHERE_TO_LOOK.format(symbol=SYMBOLS[text])
     return accelerator_error(torch_c, f"CUDA error: {text}\n{look}\nIt was returned by {call}.\n")
 
 
 def accelerator_error(torch_c: ModuleType, message: str) -> Exception:
+    """Returns a torch.AcceleratorError with this message; a RuntimeError if torch has no such class."""
     error: Exception = getattr(torch_c, "AcceleratorError", RuntimeError)(message)
     return error
 
 
 class NotSupportedError(RuntimeError):
-    """The program uses a part of CUDA that the virtual GPU does not have."""
+    """Raised when a program uses a part of CUDA that the virtual GPU does not have."""
 
     def __init__(self, name: str, instead: str = "") -> None:
         super().__init__(f"{name} is not supported by the virtual GPU" + (f": {instead}" if instead else ""))
@@ -98,7 +105,9 @@ REFUSED_FUNCTIONS = {
 
 
 def refused_names() -> dict[str, object]:
-    """Returns the functions and classes of `torch._C` that raise NotSupportedError, by name."""
+    """Returns the functions and classes of `torch._C` that the virtual GPU does not have, by name.
+    Each of them raises NotSupportedError when it is called.
+    """
     classes = {name: refusing_class(*text) for name, text in REFUSED_CLASSES.items()}
     functions = {name: refusing(*text) for name, text in REFUSED_FUNCTIONS.items()}
     return {**classes, **functions}

@@ -1,4 +1,6 @@
-"""The devices of `torch.cuda`: their number, the current device, their properties, and synchronization."""
+"""The devices of `torch.cuda`: how many there are, which is current, their properties, and waits
+for them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from unstall.virtual.torch_cuda.runtime import Runtime
 
 
 def device_names(runtime: Runtime) -> dict[str, object]:
-    """Returns the functions of `torch._C` for devices, by name."""
+    """Returns what `torch._C` has for devices, by name."""
     shim, forks = runtime.shim, runtime.forks
 
     def device_count() -> int:

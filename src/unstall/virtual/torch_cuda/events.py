@@ -1,4 +1,4 @@
-"""Events: `_CudaEventBase`, with the errors of c10/cuda/CUDAEvent.h."""
+"""The events of `torch.cuda`: `_CudaEventBase`, with the errors of c10/cuda/CUDAEvent.h."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ NO_OTHER_PROCESS = "each process has a virtual GPU of its own"
 
 
 def event_names(runtime: Runtime) -> dict[str, object]:
-    """Maps each name in `torch._C` that concerns events to its value."""
+    """Returns what `torch._C` has for events, by name."""
     torch_c = runtime.torch_c
 
     class CudaEventBase(torch_c.Event):  # type: ignore[name-defined, misc]
-        """A CUDA event of c10. The event is created when it is first recorded."""
+        """A CUDA event, which is created when it is first recorded, as in c10."""
 
         _recorded_on: int | None = None
         _in_capture = False
@@ -90,8 +90,9 @@ def event_names(runtime: Runtime) -> dict[str, object]:
                 raise cuda_error(torch_c, CAPTURED, call)
 
     def _number_of(event: torch.Event) -> int:
-        """Returns the event's number in the log. c10's handle of the event points to this number. The number is needed
-        because torch.Event.elapsed_time() does not accept events of a subclass.
+        """Returns the number that the log has for an event. c10's handle of the event points to it.
+
+        It is read because torch.Event.elapsed_time() does not accept events of a subclass.
         """
         return ctypes.c_int64.from_address(event.event_id).value
 

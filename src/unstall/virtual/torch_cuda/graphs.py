@@ -1,4 +1,6 @@
-"""CUDA graphs: `_CUDAGraph` and its memory pools, with the errors of ATen/cuda/CUDAGraph.cpp."""
+"""The CUDA graphs of torch: `_CUDAGraph` and its memory pools, with the errors of
+ATen/cuda/CUDAGraph.cpp.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ EMPTY = (
 
 
 def graph_names(runtime: Runtime) -> dict[str, object]:
-    """Maps each name in `torch._C` that concerns CUDA graphs to its value."""
+    """Returns what `torch._C` has for CUDA graphs, by name."""
     torch_c, shim, captures = runtime.torch_c, runtime.shim, runtime.captures
     numbers = itertools.count(1)
     own_pools = itertools.count(1)
@@ -120,8 +122,8 @@ def graph_names(runtime: Runtime) -> dict[str, object]:
             return self._pool
 
         def register_generator_state(self, _generator: torch.Generator) -> None:
-            """Does nothing. A generator of a virtual device gives new random numbers in each replay, even if it is not
-            registered.
+            """Does nothing: a random number generator of a virtual device gives new numbers in each
+            replay, registered or not.
             """
 
         def enable_debug_mode(self) -> None:

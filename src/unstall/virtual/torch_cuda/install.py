@@ -1,5 +1,5 @@
-"""Adds to `torch._C` the names that a CPU build of torch does not have. Adds these names right after the module
-`torch._C` was executed and before the module `torch.cuda` is executed.
+"""Adds to `torch._C` what a CPU build of torch lacks, when that module has been executed and before
+the module `torch.cuda` is.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ SHIM = "unstall.virtual._shim"
 
 
 def install(torch_c: ModuleType) -> None:
-    """Adds the names of a CUDA build to `torch._C`. The shim must be loaded."""
+    """Adds to the module `torch._C` what a CUDA build has and a CPU build lacks. The shim must be
+    loaded.
+    """
     shim = sys.modules[SHIM]
     runtime = Runtime(torch_c, shim, ForkGuard(torch_c, shim))
     vars(torch_c).update(names_for(runtime))
@@ -45,7 +47,7 @@ def install(torch_c: ModuleType) -> None:
 
 
 def names_for(runtime: Runtime) -> dict[str, object]:
-    """Returns the names that are added to `torch._C`, with their values."""
+    """Returns all that is added to `torch._C`, by name."""
     return {
         **refused_names(),
         **tunable_names(),
@@ -67,7 +69,7 @@ def names_for(runtime: Runtime) -> dict[str, object]:
 
 
 def finish(torch: ModuleType) -> None:
-    """Replaces functions of torch itself. Called after the import of torch."""
+    """Replaces functions of torch itself. To be called when torch has been imported."""
     shim = sys.modules[SHIM]
     make_storages(torch, shim)
     share_storages(torch, shim)

@@ -1,5 +1,5 @@
-"""The caching allocator in the form that `torch.cuda.memory` needs. Converts the simulator's numbers into torch's
-formats.
+"""Device memory as `torch.cuda.memory` shows it: converts what the simulator's allocator knows into
+torch's forms.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ALL_POOLS = (0, 0)
 
 
 def nested(flat: Mapping[str, int]) -> dict[str, Any]:
-    """Converts {"a.b": 1} into {"a": {"b": 1}}."""
+    """Returns nested dicts in place of one dict with dotted keys: {"a": {"b": 1}} for {"a.b": 1}."""
     whole: dict[str, Any] = {}
     for key, value in flat.items():
         *path, last = key.split(".")
@@ -33,7 +33,9 @@ def nested(flat: Mapping[str, int]) -> dict[str, Any]:
 
 
 def settings_of_snapshot(text: str) -> dict[str, Any]:
-    """Returns the entry `allocator_settings` of a memory snapshot."""
+    """Returns the entry `allocator_settings` of a memory snapshot. `text` has the settings, in the
+    form of PYTORCH_ALLOC_CONF.
+    """
     settings = AllocatorSettings.parse(text)
     limit = settings.max_split_size
     return {
@@ -52,7 +54,7 @@ def settings_of_snapshot(text: str) -> dict[str, Any]:
 
 
 def memory_names(runtime: Runtime) -> dict[str, object]:
-    """Maps each name in `torch._C` that concerns device memory to its value."""
+    """Returns what `torch._C` has for device memory, by name."""
     fractions: dict[int, float] = {}
     raw_blocks: dict[int, torch.UntypedStorage] = {}
     history = MemoryHistory(runtime)
@@ -160,12 +162,12 @@ def memory_names(runtime: Runtime) -> dict[str, object]:
 
 
 class _Allocator:
-    """Represents the only allocator. `torch.cuda` returns it to code that queries the current allocator."""
+    """What `torch.cuda` returns when it is asked for the current allocator. There is only one."""
 
 
 def _segments(segments: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yields the segments in torch's format. Stream numbers become CUDA stream pointers. Missing Python stacks become
-    empty lists.
+    """Yields the segments in torch's form: streams are CUDA's pointers, and stacks that are missing
+    are empty lists.
     """
     for segment in segments:
         blocks = [{**block, "frames": block.get("frames", [])} for block in segment["blocks"]]

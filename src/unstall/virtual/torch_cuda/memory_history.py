@@ -1,4 +1,4 @@
-"""`torch.cuda.memory._record_memory_history`: one entry for each action of the allocator."""
+"""`torch.cuda.memory._record_memory_history`: an entry for each thing that the allocator does."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ ACTIONS = {
 
 
 class MemoryHistory:
-    """torch's history of the allocator: whether recording is on, which actions are recorded, and the recorded entries.
-    The entries have no Python stacks.
+    """torch's history of the allocator: whether it is recorded, which actions it leaves out, and
+    its entries. The entries have no Python stacks.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -37,13 +37,16 @@ class MemoryHistory:
         self._metadata = ""
 
     def entries(self, device: int) -> list[dict[str, object]]:
-        """Returns the history entries of a device, in the format of `device_traces` in a memory snapshot."""
+        """Returns the entries of a device, in the form that a memory snapshot has under
+        `device_traces`. Returns [] unless the history is recorded.
+        """
         if not self._enabled:
             return []
         entries = self._runtime.simulator.memory_history(device)
         return [self._entry(device, entry) for entry in entries if entry.action not in self._skipped]
 
     def names(self) -> dict[str, object]:
+        """Returns what `torch._C` has for the history of the allocator, by name."""
         return {
             "_cuda_allocationTraceback": lambda _pointer: None,
             "_cuda_getMemoryMetadata": lambda: self._metadata,

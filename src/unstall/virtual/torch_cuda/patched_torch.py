@@ -1,15 +1,16 @@
-"""Replaces functions of torch after torch was imported.
+"""Replaces functions of torch after it was imported.
 
-- `torch.compile` returns its argument unchanged and warns. Compiled kernels are machine code of a real GPU. This code
-  cannot run here, and its time cannot be predicted. The program still computes the same values. Its times are the times
-  of the separate operators. An error instead of a warning would stop programs that do not depend on the optimisation.
-- `torch.UntypedStorage` can be created and resized on virtual devices. Copies and the loading of saved files need this.
-  The code in a CPU build cannot do this.
-- `Tensor.tolist` is logged. It reads pinned memory without an operator. Without the log record, a race with this read
-  would not be found.
-- `torch.autograd.profiler.emit_nvtx` raises an error that names emit_nvtx.
-- `torch.set_num_threads` passes the number of threads to the shim. The modelled time of CPU operators depends on this
-  number.
+- `torch.compile` returns its argument unchanged, with a warning. Compiled kernels are machine code
+  of a real GPU: they cannot run here, and their times cannot be predicted. The program computes the
+  same values, in the time that the separate operators take. An error would stop programs that do
+  not depend on the optimisation.
+- `torch.UntypedStorage` can be made and resized on virtual devices, which copies and the loading of
+  saved files need. A CPU build cannot do this.
+- `Tensor.tolist` is logged. It reads pinned memory without an operator, so a race with that read
+  would be missed otherwise.
+- `torch.autograd.profiler.emit_nvtx` raises an error that names it.
+- `torch.set_num_threads` tells the shim the number of threads. The modelled time of CPU operators
+  depends on it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ TEXT = (
 
 
 class StorageShim(Protocol):
-    """The methods of the shim that this module uses."""
+    """The functions of the shim that this module calls."""
 
     def resize_storage(self, storage: torch.UntypedStorage, bytes: int) -> None: ...
 
@@ -52,8 +53,8 @@ _asked = _Asked()
 
 
 def notes() -> tuple[str, ...]:
-    """Returns the notes for the report of this process. There is one note, `TEXT`, if the program called torch.compile.
-    Otherwise there are no notes.
+    """Returns the notes on this process for its report: one if the program called torch.compile,
+    otherwise none.
     """
     return (TEXT,) if _asked.compile else ()
 
@@ -63,7 +64,7 @@ class NotCompiledWarning(UserWarning):
 
 
 def run_uncompiled(module: ModuleType) -> None:
-    """Makes `torch.compile` return its argument."""
+    """Makes `torch.compile` return its argument, with a warning. `module` is torch."""
     compile_ = module.compile
 
     @functools.wraps(compile_)
@@ -80,7 +81,7 @@ def run_uncompiled(module: ModuleType) -> None:
 
 
 def make_storages(module: ModuleType, shim: StorageShim) -> None:
-    """Makes it possible to create and resize a `torch.UntypedStorage` on virtual devices."""
+    """Lets programs make and resize a `torch.UntypedStorage` on virtual devices. `module` is torch."""
     storage = module.UntypedStorage
     make, resize = storage.__new__, storage.resize_
 
@@ -109,8 +110,8 @@ def make_storages(module: ModuleType, shim: StorageShim) -> None:
 
 
 def log_host_reads(module: ModuleType, shim: StorageShim) -> None:
-    """Logs calls of `Tensor.tolist`, because `Tensor.tolist` reads the tensor's values. Does not log `Tensor.numpy`,
-    because `Tensor.numpy` only shares the memory of the tensor.
+    """Logs calls of `Tensor.tolist`, because they read the values of the tensor. `Tensor.numpy` is
+    not logged: it only shares the tensor's memory. `module` is torch.
     """
     tolist = module.Tensor.tolist
 
@@ -125,8 +126,10 @@ def log_host_reads(module: ModuleType, shim: StorageShim) -> None:
 
 
 def follow_threads(module: ModuleType, shim: StorageShim) -> None:
-    """Passes to the shim the number of threads that the program sets for CPU operators. If the program sets no number,
-    torch uses the cores of this machine, and the model uses the cores of the modelled host.
+    """Tells the shim how many threads the program sets for CPU operators. `module` is torch.
+
+    If the program sets no number, torch uses the cores of this machine, and the model those of the
+    modelled host.
     """
     set_threads = module.set_num_threads
 
@@ -139,7 +142,9 @@ def follow_threads(module: ModuleType, shim: StorageShim) -> None:
 
 
 def refuse_nvtx_profiler(module: ModuleType) -> None:
-    """Makes `torch.autograd.profiler.emit_nvtx` raise NotSupportedError. Other profilers still work."""
+    """Makes `torch.autograd.profiler.emit_nvtx` raise NotSupportedError. All other profilers still
+    work. `module` is torch.
+    """
     profiler = module.autograd.profiler
     enable = profiler._enable_profiler
 

@@ -1,4 +1,6 @@
-"""Adds NCCL to torch.distributed: the shim's class `ProcessGroupNCCL`. A CPU build of torch has no such class."""
+"""Adds NCCL to torch.distributed: the shim's class `ProcessGroupNCCL`, which a CPU build of torch
+lacks.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,25 @@ from unstall.virtual.torch_cuda.runtime import Runtime
 
 _C10D = "torch._C._distributed_c10d"
 _TIMEOUT = timedelta(minutes=10)
-"""kProcessGroupNCCLDefaultTimeout of ProcessGroupNCCL.hpp."""
+"""The time after which an operation of a process group fails, unless the program says otherwise:
+kProcessGroupNCCLDefaultTimeout of ProcessGroupNCCL.hpp.
+"""
 
 
 class NcclShim(Protocol):
+    """The functions of the shim that this module calls."""
+
     def define_nccl(self, c10d: ModuleType) -> None: ...
 
     def finish_messages(self) -> None: ...
 
 
 def process_group_names(runtime: Runtime) -> dict[str, object]:
-    """Maps a name in `torch._C` to a function that makes the bindings of torch.distributed, with NCCL."""
+    """Returns the function of `torch._C` that makes torch.distributed's bindings, by name. This one
+    also adds NCCL to them.
+
+    Returns {} if torch was built without torch.distributed.
+    """
     make: Callable[[], bool] | None = getattr(runtime.torch_c, "_c10d_init", None)
     if make is None:
         return {}

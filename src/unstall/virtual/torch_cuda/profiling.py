@@ -33,7 +33,7 @@ ERROR_TEXTS = {
 
 
 class CudaError(IntEnum):
-    """CUDA's cudaError_t. Accepts any number. A number without a name in this class is also valid."""
+    """CUDA's cudaError_t. Any number is a value of it, even one that has no name here."""
 
     success = 0
 
@@ -47,9 +47,11 @@ class CudaError(IntEnum):
 
 
 class Ranges:
-    """Writes NVTX ranges to the log as annotations. A range of `push` and `pop` becomes one annotation. A range of
-    `start` and `end` may begin on one thread and end on another thread. Such a range becomes two annotations of zero
-    length: one annotation at the begin of the range and one annotation at the end of the range.
+    """Writes NVTX ranges to the log as annotations.
+
+    A range of `push` and `pop` becomes one annotation. A range of `start` and `end` may begin on
+    one thread and end on another. It becomes two annotations without length: one where it begins,
+    one where it ends.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -59,12 +61,16 @@ class Ranges:
         self._started: dict[int, str] = {}
 
     def push(self, message: str) -> int:
+        """Begins a range on this thread. Returns how many ranges were open on it before."""
         depth: int = getattr(self._open, "depth", 0)
         self._runtime.log(LogCode.MARK_BEGIN, name=str(message), flags=NVTX)
         self._open.depth = depth + 1
         return depth
 
     def pop(self) -> int:
+        """Ends the innermost range of this thread. Returns how many are still open, or a negative
+        number if none was.
+        """
         depth: int = getattr(self._open, "depth", 0)
         if depth == 0:
             return NOTHING_TO_POP
@@ -73,23 +79,26 @@ class Ranges:
         return depth - 1
 
     def mark(self, message: str) -> None:
+        """Adds an annotation without length."""
         self._runtime.log(LogCode.MARK_BEGIN, name=str(message), flags=NVTX)
         self._runtime.log(LogCode.MARK_END, flags=NVTX)
 
     def start(self, message: str) -> int:
+        """Begins a range that may end on another thread. Returns a number by which it is ended."""
         handle = next(self._handles)
         self._started[handle] = str(message)
         self.mark(f"{message} begins")
         return handle
 
     def end(self, handle: int) -> None:
+        """Ends the range for which `start` returned `handle`. Does nothing if there is none."""
         message = self._started.pop(handle, None)
         if message is not None:
             self.mark(f"{message} ends")
 
 
 def profiling_names(runtime: Runtime) -> dict[str, object]:
-    """Returns the modules of `torch._C` for NVTX and the CUDA runtime, by name."""
+    """Returns the modules that `torch._C` has for NVTX and for the CUDA runtime, by name."""
     ranges = Ranges(runtime)
     return {"_nvtx": _nvtx_module(ranges), "_cudart": _cudart_module(runtime, ranges)}
 

@@ -1,4 +1,6 @@
-"""The properties of the GPU (`torch.cuda.get_device_properties`), and the versions of the CUDA build."""
+"""The properties of virtual GPUs, as `torch.cuda.get_device_properties` returns them, and the
+versions of the CUDA build.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ MIB = 1 << 20
 
 
 class DeviceUuid:
-    """A UUID like torch's UUID of a device. `bytes` is a list of 16 numbers. `str()` returns the usual form of a
-    UUID.
+    """The UUID of a device, as torch has it. `bytes` is a list of 16 numbers; `str()` returns the
+    usual form of a UUID.
     """
 
     def __init__(self, value: uuid.UUID) -> None:
@@ -42,8 +44,8 @@ class DeviceUuid:
 
 @dataclass(frozen=True, repr=False)
 class DeviceProperties:
-    """The properties of a device, named as in torch's `_CudaDeviceProperties`. Sizes are in bytes, clock rates in kHz,
-    and the bus width in bits.
+    """The properties of a device, with the names of torch's `_CudaDeviceProperties`. Sizes are in
+    bytes, clock rates in kHz, the width of the bus in bits.
     """
 
     name: str
@@ -70,8 +72,13 @@ class DeviceProperties:
 
     @classmethod
     def of(cls, description: object, index: int = 0) -> DeviceProperties:
-        """Returns the properties of a device. `description` is a mapping or an object. It has some fields of this
-        class, as keys or as attributes. Raises ValueError if a required field is missing.
+        """Returns the properties of the device with the given index.
+
+        `description` has some of the fields of this class: as keys if it is a mapping, otherwise as
+        attributes.
+
+        Raises:
+            ValueError: A field in `REQUIRED` is missing.
         """
         given = description if isinstance(description, Mapping) else _attributes(description)
         known = {field.name: given[field.name] for field in fields(cls) if field.name in given}
@@ -86,12 +93,12 @@ class DeviceProperties:
 
     @property
     def gcnArchName(self) -> str:  # noqa: N802
-        """A property for ROCm. torch also has this property on CUDA."""
+        """The device's name. torch has this property, which is meant for ROCm, in CUDA builds too."""
         return self.name
 
     @property
     def uuid(self) -> DeviceUuid:
-        """The UUID of the device. It is the same in every process."""
+        """The UUID of the device, which is the same in every process."""
         return DeviceUuid(uuid.uuid5(UUID_NAMESPACE, f"{self.name}/{self.index}"))
 
     def __repr__(self) -> str:
@@ -118,6 +125,7 @@ H200 = DeviceProperties(
 )
 """The properties of an H200, read with driver 580 and CUDA 13.0."""
 REQUIRED = ("name", "major", "minor", "total_memory", "multi_processor_count", "L2_cache_size")
+"""The fields that a description of a device must have."""
 
 
 def _attributes(description: object) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""The state of the virtual machine that the functions of `torch._C` use: the shim, the simulator, the devices, and
-forked children.
+"""What the functions of `torch._C` on a virtual GPU share: the shim, the simulator, the devices,
+and whether this process was forked.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 CAPTURING = "operation not permitted when stream is capturing"
 SET_REQUIRES_DEVICE_INIT = "_ZN5torch5utils24set_requires_device_initEN3c1010DeviceTypeEb"
-"""The symbol of torch::utils::set_requires_device_init(DeviceType, bool). If this function is called with True, factory
-functions in C++ initialise CUDA again.
+"""The symbol of torch::utils::set_requires_device_init(DeviceType, bool). If it is called with
+True, the next function in C++ that makes a tensor initialises CUDA again.
 """
 
 
 class Shim(Protocol):
-    """The shim's functions that the package `torch_cuda` calls. `device` is the index of a device, and `stream` is
-    c10's number of a stream on this device.
+    """The functions of the shim that `torch_cuda` calls. `device` is the index of a device,
+    `stream` c10's number of one of its streams.
     """
 
     def append(
@@ -70,16 +70,16 @@ class Shim(Protocol):
     def capture_begin(self, graph: int, device: int, stream: int, pool: int, mode: str) -> None: ...
 
     def refused_in_capture(self, device: int, stream: int) -> bool:
-        """Returns whether a wait for this stream is illegal because of a running graph capture. If the wait is illegal,
-        invalidates the graph capture.
+        """Returns whether this stream must not be waited for, because a CUDA graph is being
+        captured. If so, makes the capture invalid.
         """
 
     def refuse_forks(self) -> None:
-        """Makes the devices unusable in child processes that are forked after this call."""
+        """Makes the devices unusable in child processes that are forked from now on."""
 
     def capture_end(self, graph: int) -> int | None:
-        """Ends the capture of the graph. Returns the number of operations in the graph, or None if the number is
-        unknown.
+        """Ends the capture of a CUDA graph. Returns how many operations were captured, or None if
+        that is unknown.
         """
 
     def replay(self, graph: int, device: int, stream: int) -> None: ...
@@ -87,10 +87,10 @@ class Shim(Protocol):
     def free_graph(self, graph: int) -> None: ...
 
     def define_nccl(self, c10d: ModuleType) -> None:
-        """Adds the class ProcessGroupNCCL to this module."""
+        """Adds the class ProcessGroupNCCL to the module `c10d`."""
 
     def finish_messages(self) -> None:
-        """Waits until the messages of all process groups over NCCL have been received."""
+        """Waits until all messages of process groups over NCCL have arrived."""
 
 
 @dataclass(slots=True)
@@ -103,20 +103,20 @@ _attached = _Attached()
 
 
 def attach(simulator: Simulator, devices: Sequence[DeviceProperties]) -> None:
-    """Connects the simulator of this process. Call it before `torch.cuda` is first used.
+    """Connects the simulator of this process to `torch.cuda`. To be called before `torch.cuda` is
+    first used.
 
     Args:
-        simulator: The simulator of this process.
-        devices: The properties of this process's virtual devices, in the order of their indices.
+        simulator: The simulator.
+        devices: The properties of the virtual devices, by index.
     """
     _attached.simulator = simulator
     _attached.devices = tuple(devices)
 
 
 class ForkGuard:
-    """Makes devices unusable in child processes that were forked after this process used CUDA, as real CUDA does.
-
-    Spawned child processes can use the devices.
+    """Makes the devices unusable in child processes that are forked after this process has used
+    CUDA, as CUDA does. Child processes that are spawned can use them.
     """
 
     def __init__(self, torch_c: ModuleType, shim: Shim) -> None:
@@ -126,7 +126,7 @@ class ForkGuard:
         self.is_child = False
 
     def arm(self) -> None:
-        """Makes devices unusable in child processes that are forked after this call."""
+        """Makes the devices unusable in child processes that are forked from now on."""
         if self._armed:
             return
         self._armed = True
@@ -137,7 +137,9 @@ class ForkGuard:
         os.register_at_fork(after_in_child=self._after_fork)
 
     def refuse_child(self, call: str) -> None:
-        """Raises CUDA's initialization error if this process was forked after `arm`."""
+        """Raises CUDA's initialization error if this process was forked after its parent called
+        `arm`. `call` is the name of the CUDA call that fails.
+        """
         if self.is_child:
             raise cuda_error(self._torch_c, "initialization error", call)
 
@@ -149,14 +151,21 @@ class ForkGuard:
 
 @dataclass(slots=True)
 class Captures:
-    """The graphs that are being captured."""
+    """The numbers of the CUDA graphs that are being captured now."""
 
     running: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """The state that the functions of `torch._C` use. `torch_c` is the module `torch._C`."""
+    """What the functions of `torch._C` on a virtual GPU share.
+
+    Attributes:
+        torch_c: The module `torch._C`.
+        shim: The shim.
+        forks: Makes the devices unusable in forked processes.
+        captures: The CUDA graphs that are being captured.
+    """
 
     torch_c: ModuleType
     shim: Shim
@@ -165,15 +174,21 @@ class Runtime:
 
     @property
     def simulator(self) -> Simulator:
-        """The attached simulator. Raises NotSupportedError if no simulator is attached."""
+        """The simulator of this process.
+
+        Raises:
+            NotSupportedError: None is attached.
+        """
         if _attached.simulator is None:
             raise NotSupportedError("this figure of torch.cuda", "nothing simulates what runs in this process")
         return _attached.simulator
 
     @property
     def devices(self) -> tuple[DeviceProperties, ...]:
-        """The properties of the attached devices, or of H200s if no devices are attached. Raises ValueError if the
-        number of attached devices is not the shim's number of devices.
+        """The properties of the devices, by index. If none were attached, those of H200s.
+
+        Raises:
+            ValueError: The properties of more or fewer devices were attached than the shim has.
         """
         count = self.shim.device_count()
         devices = _attached.devices or tuple(DeviceProperties.of(H200, index) for index in range(count))
@@ -182,33 +197,48 @@ class Runtime:
         return devices
 
     def checked_device(self, device: int) -> int:
-        """Returns `device`. Raises torch.AcceleratorError if there is no such device."""
+        """Returns the index `device` if there is such a device.
+
+        Raises:
+            torch.AcceleratorError: There is none.
+        """
         if not 0 <= device < self.shim.device_count():
             raise accelerator_error(self.torch_c, NO_SUCH_DEVICE)
         return device
 
     def current_stream(self) -> tuple[int, int]:
-        """Returns (current device, current stream of this device)."""
+        """Returns `(device, stream)`: the index of the current device, and c10's number of its
+        current stream.
+        """
         device = self.shim.current_device()
         return device, self.shim.current_stream(device)
 
     def log(self, code: LogCode, *, a: int = 0, b: int = 0, name: str | None = None, flags: int = 0) -> None:
-        """Adds to the log a record for the current stream."""
+        """Adds a record for the current stream to the log. The meaning of the arguments depends on
+        `code`: see `LogCode`.
+        """
         device, stream = self.current_stream()
         self.shim.append(int(code), device, stream, a, b, name, flags)
 
     def cuda_begins(self) -> None:
-        """Tells the attached simulator that the program initialises CUDA. Does nothing if no simulator is attached."""
+        """Tells the simulator that the program initialises CUDA, if a simulator is attached."""
         if _attached.simulator is not None:
             _attached.simulator.cuda_begins()
 
     def initialise(self) -> None:
-        """Runs the lazy initialisation of torch.cuda. Every function that needs a device calls this method first."""
+        """Makes torch.cuda initialise itself, unless it has. To be called first in each function
+        that needs a device.
+        """
         sys.modules["torch.cuda"]._lazy_init()
 
     def refuse_in_capture(self, call: str) -> None:
-        """Raises torch.AcceleratorError if a wait for the current stream is illegal because of a running graph capture.
-        `call` is the name of the function that waits.
+        """Raises an error if the current stream must not be waited for, because a CUDA graph is
+        being captured.
+
+        `call` is the name of the CUDA call that waits.
+
+        Raises:
+            torch.AcceleratorError: A wait is not allowed.
         """
         if self.captures.running and self.shim.refused_in_capture(*self.current_stream()):
             raise cuda_error(self.torch_c, CAPTURING, call)

@@ -1,8 +1,9 @@
-"""Storages of a virtual GPU that several processes share. `torch.multiprocessing` shares storages when it sends CUDA
-tensors through queues.
+"""Storages on a virtual GPU that several processes share, as `torch.multiprocessing` does when it
+sends CUDA tensors through queues.
 
-The processes share the same bytes, so each process sees the writes of all processes. As on a real GPU, the receiver of
-a tensor needs no additional device memory. The bytes stay allocated in the sender until every receiver has freed them.
+The processes share the same bytes, so each sees what the others write. As on a real GPU, the
+receiver of a tensor needs no more device memory, and the bytes stay allocated in the sender until
+every receiver has freed them.
 """
 
 from __future__ import annotations
@@ -16,26 +17,28 @@ if TYPE_CHECKING:
     import torch
 
 _HANDLE = struct.Struct("<qq")
-"""(process id, descriptor in this process of the file with the bytes)"""
+"""The id of a process, and that process's descriptor of the file that has the bytes."""
 
 
 class SharingShim(Protocol):
-    """The methods of the shim that this module uses."""
+    """The functions of the shim that this module calls."""
 
     def share_storage(self, storage: torch.UntypedStorage) -> int:
-        """Moves the storage's bytes to a file in memory, and increments the number of receivers of the bytes. Returns
+        """Moves the bytes of a storage to a file in memory, and counts one receiver more. Returns
         this process's descriptor of the file.
         """
 
     def shared_storage(self, pid: int, descriptor: int, bytes: int, device: int) -> torch.UntypedStorage: ...
 
     def release_shared(self, pid: int, descriptor: int) -> None:
-        """Decrements the number of receivers of the bytes in this file."""
+        """Counts one receiver less of the bytes in the file. `pid` is the id of the process that
+        shares them, and `descriptor` that process's descriptor of the file.
+        """
 
 
 def share_storages(module: ModuleType, shim: SharingShim) -> None:
-    """Adds methods to `torch.UntypedStorage`. `torch.multiprocessing` uses these methods to send and receive CUDA
-    storages.
+    """Adds to `torch.UntypedStorage` the methods by which `torch.multiprocessing` sends and
+    receives CUDA storages. `module` is torch.
     """
 
     def share(self: torch.UntypedStorage) -> tuple[Any, ...]:

@@ -1,4 +1,6 @@
-"""Streams: `_CudaStreamBase`, the current stream, and `torch.cuda.set_sync_debug_mode`."""
+"""The streams of `torch.cuda`: `_CudaStreamBase`, the current stream, and
+`torch.cuda.set_sync_debug_mode`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from unstall.virtual.torch_cuda.cuda_errors import CUDA_DEVICE_TYPE, NotSupporte
 from unstall.virtual.torch_cuda.runtime import Runtime
 
 PRIORITIES = (0, -3)
-"""The lowest and the highest stream priority that torch supports. In c10/cuda/CUDAStream.h,
+"""The lowest and the highest priority that a stream can have in torch: in c10/cuda/CUDAStream.h,
 max_compile_time_stream_priorities is 4.
 """
 POINTER_BASE = 0x5600_0000_0000
@@ -20,14 +22,18 @@ PROTOTYPE = "Synchronization debug mode is a prototype feature and does not yet 
 
 
 def stream_pointer(device: int, stream: int) -> int:
-    """Returns the `cudaStream_t` of a stream. It is 0 for the default stream, as in CUDA. Each other stream has a
-    unique number.
+    """Returns the `cudaStream_t` of a stream, given c10's number of it. It is 0 for the default
+    stream, as in CUDA, and differs for all other streams.
     """
     return POINTER_BASE + (device << DEVICE_SHIFT) + stream * POINTER_STRIDE if stream else 0
 
 
 def stream_of_pointer(pointer: int, device: int) -> int:
-    """Returns c10's number of the stream with this pointer. Raises ValueError if there is no such stream."""
+    """Returns c10's number of the stream of `device` whose `cudaStream_t` is `pointer`.
+
+    Raises:
+        ValueError: There is no such stream.
+    """
     if pointer == 0:
         return 0
     stream, rest = divmod(pointer - POINTER_BASE - (device << DEVICE_SHIFT), POINTER_STRIDE)
@@ -37,20 +43,20 @@ def stream_of_pointer(pointer: int, device: int) -> int:
 
 
 def stream_priority(stream: int) -> int:
-    """Returns the priority of a stream, given c10's number of the stream. Bits 1 to 4 of the number encode the stream's
-    pool, as in c10/cuda/CUDAStream.cpp. The pool determines the priority.
+    """Returns the priority of a stream, given c10's number of it. Bits 1 to 4 of the number say
+    from which pool the stream comes (c10/cuda/CUDAStream.cpp), and each pool has one priority.
     """
     kind = stream >> 1 & 0xF
     return -(kind - 1) if kind else 0
 
 
 def stream_names(runtime: Runtime) -> dict[str, object]:
-    """Maps each name in `torch._C` that concerns streams to its value."""
+    """Returns what `torch._C` has for streams, by name."""
     torch_c, shim = runtime.torch_c, runtime.shim
 
     class CudaStreamBase(torch_c.Stream):  # type: ignore[name-defined, misc]
-        """A CUDA stream. If no stream id and no device are passed, takes a new stream from the current device's
-        pool.
+        """A CUDA stream. If neither a stream id nor a device is given, it is a new stream from the
+        pool of the current device.
         """
 
         def __new__(
@@ -128,7 +134,9 @@ def stream_names(runtime: Runtime) -> dict[str, object]:
 
 
 def sync_debug_names(runtime: Runtime) -> dict[str, object]:
-    """Returns the functions of `torch._C` for `torch.cuda.set_sync_debug_mode`. The mode is global to the process."""
+    """Returns what `torch._C` has for `torch.cuda.set_sync_debug_mode`, by name. The process has
+    one mode for all threads.
+    """
     shim = runtime.shim
     warned = False
 
