@@ -46,8 +46,9 @@ class Wait:
 class Way:
     """One way in which code waits for the device, with advice.
 
-    The attributes `op`, `frame`, `call` and `kernel` are regular expressions. A wait goes this way
-    if it matches each of them, and `read`. What is None matches every wait.
+    The attributes `op`, `frame`, `call` and `kernel` are regular expressions. A wait is of this way
+    if it matches all four, and if its `read` is the same. An attribute that is None matches every
+    wait.
 
     Attributes:
         rule: The name of the rule that reports such waits.
@@ -88,7 +89,7 @@ class Way:
         return f"{file}:{function}" if colon else None
 
     def matches(self, wait: Wait) -> bool:
-        """Returns whether all that this way says about a wait is true of `wait`."""
+        """Returns whether `wait` matches all patterns of this way."""
         return (
             (self.op is None or re.match(self.op, wait.op) is not None)
             and (self.frame is None or re.search(self.frame, wait.frames, re.MULTILINE) is not None)

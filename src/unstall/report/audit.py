@@ -22,8 +22,9 @@ _LEGEND = "in brackets: how often the line waits if not once, and the share of a
 def document(audit: Audit, in_repository: Mapping[str, str] | None = None) -> Document:
     """Returns the report of `unstall audit`.
 
-    `in_repository` maps the path of a source file, as `audit` has it, to the file's path relative
-    to the root of the git repository. Annotations for continuous integration show the latter.
+    `in_repository` maps the path of a source file, as it stands in `audit`, to the file's path
+    relative to the root of the git repository. Annotations for continuous integration show the
+    latter.
     """
     name = _Names(audit.rows)
     audited = [(row, row.figures) for row in audit.rows if row.figures is not None]

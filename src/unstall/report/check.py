@@ -40,8 +40,9 @@ _ALONE = {
 def document(result: CheckResult, in_repository: Mapping[str, str] | None = None) -> Document:
     """Returns the report of `unstall check`.
 
-    `in_repository` maps the path of a source file, as `result` has it, to the file's path relative
-    to the root of the git repository. Annotations for continuous integration show the latter.
+    `in_repository` maps the path of a source file, as it stands in `result`, to the file's path
+    relative to the root of the git repository. Annotations for continuous integration show the
+    latter.
     """
     cases = tuple(_case(result, outcome, in_repository or {}) for outcome in result.outcomes)
     unknown = tuple(words(Span(each.text, "warning")) for each in result.outcomes if each.state == "unknown")

@@ -70,9 +70,9 @@ def with_links(document: Document, files: Callable[[], Iterable[str]]) -> Docume
     """Returns a copy of `document` whose HTML page links to source files. A document without a page
     is returned as it is.
 
-    `files` is called when the page is written. It returns the paths of the source files, as the run
-    has them. Only files below the current folder are linked. A page that is written outside of the
-    current folder has no links.
+    `files` is called when the page is written. It returns the paths of the run's source files. Only
+    files below the current folder are linked. A page that is written outside of the current folder
+    has no links.
     """
     page = document.page
     if page is None:

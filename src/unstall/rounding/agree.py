@@ -36,11 +36,11 @@ class Explained:
         agrees: Whether rounding explains all differences.
         first: The index of the first tensor with a difference that rounding does not explain; None
             if there is none.
-        difference: The root mean square of the differences of the group's elements; inf if the two
-            tensors cannot be compared.
+        difference: The root mean square of the differences of the group's elements; inf if tensors
+            cannot be compared.
         limit: The largest `difference` of this group that rounding explains.
         measured: Whether random errors changed all the tensors that differ. If they did not, the
-            limit knows only the rounding of the elements themselves.
+            limit includes only the rounding of the elements themselves.
     """
 
     agrees: bool
@@ -61,7 +61,8 @@ def explain(reference: Tensors, other: Tensors, again: Callable[[int], Tensors])
     Tensors that are equal bit for bit agree; NaN equals NaN. Tensors of different shapes or types
     never agree, and neither do integers that differ. All other tensors are judged twice: by groups
     of elements of similar size, and by the elements that differ most, each alone. If all
-    differences come from rounding, each of the two judgments is wrong with a probability of 0.1 %.
+    differences come from rounding, each of the two judgments still reports a difference with a
+    probability of 0.1 %.
 
     Args:
         reference: The tensors of one run.

@@ -80,10 +80,10 @@ def _reduced(args: tuple[Any, ...]) -> int:
 
 
 def in_a_row(name: str, count: int) -> int:
-    """Returns how many additions of a sum follow each other at most, if the operator `name` adds up
-    `count` terms.
+    """Returns the length of the longest chain of additions, each of which needs the result of the
+    one before, if the operator `name` adds up `count` terms.
 
-    Reductions such as "sum" add long sums as a tree, so theirs are fewer than `count`.
+    Reductions such as "sum" add long sums as a tree, so their chains are shorter than `count`.
     """
     return count if _TERMS.get(name) is not _reduced or count <= _TREE else _TREE + math.ceil(math.log2(count / _TREE))
 

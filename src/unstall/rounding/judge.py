@@ -72,8 +72,9 @@ class Pair:
 
     @property
     def is_end(self) -> bool:
-        """Whether the tensor is what a run hands out (a result, a gradient, or an argument after
-        the run), not an argument before the run or the result of an operator.
+        """Whether the tensor is an output of the run: a result, a gradient, or an argument after
+        the run. Arguments before the run and results of operators are not. In a recorded program,
+        values that it read and weights that it wrote are outputs.
         """
         return self.seen.kind not in ("given", "operator")
 
@@ -92,9 +93,10 @@ class Compared:
             has are included.
         first: The first pair that differs by more than rounding. None if all results agree, even if
             some operators differ: different operators may compute the same results.
-        last: The pair just before `first`; None if there is none.
+        last: The pair just before `first` in `pairs`; None if there is none.
         added: Results of the operators that only the second run calls between `last` and `first`.
-        limit: The largest `share` of a pair that rounding explains.
+        limit: The largest `share` (difference divided by rounding) of a pair that rounding
+            explains.
         equal: Whether both runs call the same operators, and all pairs are equal bit for bit.
     """
 
@@ -117,13 +119,13 @@ class Errors:
     errors.
 
     The errors of a tensor are an array: one error for each stored element, then the error of the
-    sum of all elements. An error is nan if it is finite in no run. An *end* is what a run hands
-    out: a result, a gradient, or an argument after the run.
+    sum of all elements. An error is nan if no run has a finite value of it. An *end* is an output
+    of a run: a result, a gradient, or an argument after the run.
 
     Attributes:
         operators: The errors of each operator's result, in order; None in place of a result that no
-            other run has in this shape. All of it is None if a run with random errors called other
-            operators: then only ends can be judged.
+            run with random errors has in this shape. All of it is None if a run with random errors
+            called other operators: then only ends can be judged.
         ends: The errors of each end, by its kind and name; None if no run with random errors has
             the end in this shape.
         vary: Whether a run with random errors has other ends than the run without. If so, only ends
@@ -159,9 +161,9 @@ class Judge:
         before: The first run.
         errors: How far rounding moves the tensors of `before`, or repetitions of `before` with
             random errors.
-        among: How many tensors were looked at for differences, if `before` has only those that
-            differ. The more there are, the more likely one of them differs by chance. If `alone` is
-            True, the number of elements instead. 0 if `before` has all tensors.
+        among: If `before` has only the tensors that differ: how many tensors there are in all, or
+            how many elements if `alone` is True. The more there are, the larger a difference can be
+            by chance. 0 if `before` has all tensors.
         alone: Whether each element is judged by itself, not in a group of elements of similar size.
             An element without finite errors then counts as exact.
     """
@@ -180,7 +182,7 @@ class Judge:
         return any(not np.array_equal(one.values, other.values, equal_nan=True) for one, other in after)
 
     def compare(self, after: Ran) -> Compared:
-        """Compares the run `after` with the first run."""
+        """Returns the comparison of the run `after` with the first run."""
         ends = list(self._ends(after))
         places = list(self._matched(after.operators)) if self.errors.operators is not None else []
         inside = [self._pair(one, after.operators[other]) for one, other in places]
@@ -323,11 +325,11 @@ def _parts(sizes: Floats, judged: NDArray[np.bool_]) -> Iterator[NDArray[np.int6
 
 
 def factor_of(found: Compared) -> float | None:
-    """Returns the factor by which the first tensor that differs is larger in the second run than in
-    the first; None if it is not simply multiplied.
+    """Returns the number by which the first tensor that differs was multiplied: the tensor of the
+    second run is about this number times that of the first run. None if there is no such number.
 
-    If it is not, the same question is asked of the operators that only the second run calls: by
-    which factor one of their results is larger than the last tensor that agrees.
+    If there is none for this tensor, it is looked for between the last tensor that agrees and the
+    results of the operators that only the second run calls.
     """
     if found.first is None or found.first.before is None or found.first.after is None:
         return None

@@ -60,8 +60,8 @@ operator and returns the result.
 
 
 class Operators(TorchDispatchMode):
-    """A dispatch mode that calls each operator through `call`, and then `hook` with the result. It
-    may be entered again while it is active.
+    """A dispatch mode that calls each operator through the function `call`, and then calls the
+    function `hook` with the result. It may be entered again while it is active.
 
     An operator of a backward pass has the place of the forward operator whose gradient it computes.
     If a backward function is written in Python, the operators that it calls have the places of

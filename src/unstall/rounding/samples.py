@@ -95,7 +95,7 @@ class Ran:
     Attributes:
         given: The arguments before the run, by name.
         operators: The results of operators, in the order of the calls.
-        ends: What the run hands out, by kind and name: results, gradients, and arguments after the
+        ends: The outputs of the run, by kind and name: results, gradients, and arguments after the
             run. In a recorded program: values that it read, and weights that it wrote.
         complete: Whether the run was recorded to its end.
     """
@@ -168,8 +168,10 @@ class Kept:
         return self._count
 
     def of_operator(self, func: Any, args: tuple[Any, ...], place: Place, result: Any) -> None:
-        """Takes samples of the floating-point tensors in `result`. The operator `func` at `place`
-        returned it for `args`.
+        """Takes samples of the floating-point tensors in `result`, which the operator `func`
+        returned for `args`. `place` is the line that called it.
+
+        Results that share memory with an argument, or that have no values yet, are left out.
         """
         facts = facts_of(func)
         if facts.is_view or facts.is_unset:
@@ -383,8 +385,8 @@ def _signs_on_host() -> NDArray[np.int8]:
 
 @lru_cache(4096)
 def positions(count: int, device: torch.device, most: int) -> torch.Tensor:
-    """Returns the positions of the elements to store of a tensor with `count` elements: at most
-    `most`, the same in every run.
+    """Returns which elements of a flat tensor with `count` elements to store, as at most `most`
+    positions. They are the same in every run.
     """
     return torch.from_numpy(_places(count, most)).to(device)
 

@@ -29,7 +29,8 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of one test, as the baseline file has them. A figure that is unknown is None.
+    """The figures of one test, as they stand in the baseline file. A figure that is unknown is
+    None.
 
     Attributes:
         launches: How many kernels, graphs, copies and memsets the test launched.
@@ -176,7 +177,7 @@ def read(path: str | Path, *, fails: bool) -> Baseline:
 
 
 def written(test: str) -> str:
-    """Returns a test's id as the baseline file has it: line breaks in it are escaped."""
+    """Returns a test's id as it stands in the baseline file: line breaks in it are escaped."""
     return test.replace("\r", "\\r").replace("\n", "\\n")
 
 

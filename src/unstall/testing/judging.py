@@ -47,7 +47,7 @@ def judge(
         limits: The test's limits, by the names of their markers.
         counts: What the test did.
         waits: The waits of the test.
-        source: What counted. It has the timeline and the races of the test.
+        source: The object that counted. It has the timeline and the races of the test.
     """
     found = []
     for limit in limits.values():

@@ -21,7 +21,7 @@ class Change:
     """A test whose figures differ from those in the baseline file, or cannot be compared with them.
 
     Attributes:
-        test: The test's id, as the file has it.
+        test: The test's id, as it stands in the file.
         kind: "higher" or "lower" for figures that differ, "new" for a test that the file does not
             have, "not compared" if a figure of the file was not counted this time.
         words: The figures that differ, or the names of those that were not counted; "" for a new

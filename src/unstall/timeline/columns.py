@@ -232,7 +232,7 @@ class Lines:
 @dataclass(frozen=True, eq=False, slots=True)
 class Stacks:
     """Call stacks as trees. Each row is a frame, and `parent` is the row of the frame that called
-    it. Stacks that begin alike share these rows.
+    it. Stacks with the same outer frames share the rows of these frames.
     """
 
     parent: I32  # row of Stacks, always smaller than its own; -1 at the root
@@ -333,8 +333,8 @@ class Faults:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Held:
-    """The allocations that filled a device's memory when an allocation was refused and that ended
-    the program.
+    """The allocations that filled a device's memory when one more allocation was refused, which
+    ended the program.
 
     There is one row for each operator and call stack that allocated. The row with the most bytes
     comes first.
@@ -553,8 +553,8 @@ class Timeline:
         """Returns the digests of source lines, as far as they are known: `{file: {line number:
         digest}}`.
 
-        A digest is a number made from the text of a line. By it, a line is recognised that was
-        moved.
+        A digest is a number made from the text of a line. It identifies the line even if the line
+        was moved.
         """
         lines = self.lines
         found: dict[str, dict[int, int]] = {}

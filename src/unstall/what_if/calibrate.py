@@ -36,8 +36,8 @@ _MOST_TURNS = 40
 def by_overhead(
     program: Program, plain_step_ns: float, elastic: Bool | None = None, cost: RecorderCost = USUAL
 ) -> tuple[Program, float]:
-    """Takes as much of the recorder's overhead out of a program as makes its steps take
-    `plain_step_ns`.
+    """Takes a part of the recorder's overhead out of a program: as much as is needed for its steps
+    to take `plain_step_ns`.
 
     It is meant for recorders whose overhead is large and not well known, such as torch.profiler. If
     the device limits the steps, that alone cannot match `plain_step_ns`. Then ops also become

@@ -30,9 +30,9 @@ def was_set_up(finding: Finding, timeline: Timeline, steps: Steps) -> bool:
 
 
 def begins_with_program(timeline: Timeline) -> bool:
-    """Returns whether the recording has the start of the program.
+    """Returns whether the recording begins with the program's first step.
 
-    It does if the program ended before the recorder had warmed up: then the program's first steps
-    are kept, and `meta.shortfall` says so.
+    It does if the program ended before the recorder had warmed up. Then the first steps are kept,
+    and `meta.shortfall` says so.
     """
     return timeline.meta.shortfall is not None

@@ -28,8 +28,8 @@ SYNCS = (Code.SYNC_STREAM, Code.SYNC_DEVICE, Code.SYNC_EVENT)
 class Subject:
     """A run and its `Program`. Edits change the program.
 
-    An edit returns a new `Subject`. It does not remove instructions or ops, so their numbers stay
-    valid: what it takes away, it makes take no time.
+    An edit returns a new `Subject`. It removes no instructions and no ops, so their numbers stay
+    valid. Instead, it makes them take no time.
 
     Attributes:
         timeline: The run.
@@ -186,9 +186,9 @@ class Subject:
 
         Args:
             chosen: A mask of `timeline.host`: the events to remove.
-            keep: A mask of the instructions that stay in any case.
+            keep: A mask of the instructions that stay in any case; None for no such instruction.
             spare: A mask of `timeline.host`: the events that stay and take their time even within a
-                chosen event.
+                chosen event; None for no such event.
         """
         do = self.program.instructions
         known = np.flatnonzero(do.host >= 0)

@@ -43,16 +43,17 @@ class ExpandableSegment:
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """A part of a segment: a range of addresses that a tensor has, or that is free.
+    """A part of a segment: a range of addresses that is allocated or free.
 
     Attributes:
         address: The first address.
         size: The size in bytes.
         stream: The stream on which the block was allocated.
         pool: The pool in which the block lies while it is free.
-        segment: The expandable segment that has the block; None for another segment.
+        segment: The expandable segment that the block is a part of; None for a part of another
+            segment.
         requested_size: How many bytes the program asked for.
-        allocated: Whether a tensor has the block.
+        allocated: Whether the block is allocated.
         mapped: Whether there is memory at the addresses. False only for a part of an expandable
             segment.
         prev: The block right before this one in the segment; None if it is the first.
@@ -60,8 +61,8 @@ class Block:
         stream_uses: As keys, the other streams that used the block since it was allocated, in the
             order of their first use.
         event_count: How many CUDA events must be done before the block is free.
-        searches_when_freed: The number of searches in the pool, at the time when the block was
-            freed.
+        searches_when_freed: How often the pool had been searched for a free block, at the time when
+            this block was freed.
     """
 
     address: int
@@ -85,7 +86,7 @@ class Block:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no tensor has the block, and no stream uses it any more."""
+        """Whether the block is not allocated, and no stream uses it any more."""
         return not (self.allocated or self.event_count or self.stream_uses)
 
     @property

@@ -213,12 +213,15 @@ def _divisions(text: str) -> tuple[int, ...]:
 
 
 def settings_text() -> str:
-    """Returns the allocator's settings as the environment variables have them; "" if none is set."""
+    """Returns the text of the allocator's settings in the environment variable PYTORCH_ALLOC_CONF,
+    or else in PYTORCH_CUDA_ALLOC_CONF; "" if neither is set.
+    """
     return os.environ.get(_variable(), "")
 
 
 def checked_settings_text() -> str:
-    """Returns the allocator's settings as the environment variables have them; "" if none is set.
+    """Returns the text of the allocator's settings in the environment variable PYTORCH_ALLOC_CONF,
+    or else in PYTORCH_CUDA_ALLOC_CONF; "" if neither is set.
 
     Raises:
         UsageError: torch would reject these settings.

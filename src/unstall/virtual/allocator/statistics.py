@@ -34,7 +34,9 @@ class Stat:
         self.allocated = self.freed = 0
 
     def items(self) -> Iterator[tuple[str, int]]:
-        """Yields each figure with the name that torch gives to it."""
+        """Yields `(name, value)` for each figure. The names are torch's: "current", "peak",
+        "allocated" and "freed".
+        """
         yield "current", self.current
         yield "peak", self.peak
         yield "allocated", self.allocated

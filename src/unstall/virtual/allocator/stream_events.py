@@ -25,7 +25,9 @@ class StreamEvents(Protocol):
 
 
 class DoneAtOnce:
-    """Events of streams that do all work at once, so that no event has to be waited for."""
+    """Stands for events of streams that do all work at once: every event is done, so none is waited
+    for.
+    """
 
     def record(self, stream: int) -> int:
         return stream

@@ -49,12 +49,12 @@ def is_frame(timeline: Timeline) -> Bool:
 
 
 def slices_of(timeline: Timeline) -> FrameSlices:
-    """Returns the spans of Python frames. A span lasts from the start of the first event that has
-    the frame in its call stack to the end of the last.
+    """Returns the spans of Python frames. A span lasts from the start of the first to the end of
+    the last of successive events that have the frame in their call stacks.
 
-    Of the stack of an event within an operator, frames that the operator's own stack has are left
-    out. An annotation may begin in one frame and end in another. So its beginning and its end count
-    as two events.
+    If an event lies within an operator, frames that the operator's own call stack has, too, do not
+    count for the event. An annotation may begin in one frame and end in another. So its beginning
+    and its end count as two events.
     """
     host = timeline.host
     solid = host.kind != HostKind.ANNOTATION

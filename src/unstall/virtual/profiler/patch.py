@@ -36,7 +36,7 @@ _OBSERVERS = frozenset({"NVTX", "ITT"})  # states in which torch emits ranges fo
 
 
 class ProfiledMachine(Protocol):
-    """What a profile needs of the virtual machine."""
+    """The methods of the virtual machine that a profile calls."""
 
     def now_ns(self) -> int: ...
 
@@ -95,7 +95,9 @@ class _Profiler:
         self._disable_observer = import_module("torch._C._autograd")._disable_profiler
 
     def functions(self) -> dict[str, object]:
-        """Returns the functions that replace torch's, by the names of torch's."""
+        """Returns the functions that replace functions of torch, as `{name of torch's function:
+        replacement}`.
+        """
         return {
             "ProfilerConfig": self._config,
             "_supported_activities": self._supported,

@@ -36,12 +36,13 @@ class Asked:
     """What a profile was asked to record.
 
     Attributes:
-        cpu: The host's operators and annotations.
-        cuda: What runs on the device.
-        shapes: The shapes of operators' inputs.
-        memory: Allocations and frees.
-        stacks: The call stacks of operators.
-        fallback: The device's time as a figure of each operator, and no events of the device.
+        cpu: Whether to record the host's operators and annotations.
+        cuda: Whether to record what runs on the device.
+        shapes: Whether to record the shapes of operators' inputs.
+        memory: Whether to record allocations and frees.
+        stacks: Whether to record the call stacks of operators.
+        fallback: Whether the device's time is given as a figure of each operator, instead of events
+            of the device.
     """
 
     cpu: bool = True

@@ -53,8 +53,9 @@ def write_trace(
     Args:
         timeline: The timeline to write.
         path: The file to write.
-        metadata: More entries under the key "unstall" of the trace.
-        head: More entries at the top level of the trace, before the events.
+        metadata: Entries that are added under the key "unstall" of the trace; None for none.
+        head: Entries that are added at the top level of the trace, before the events; None for
+            none.
 
     Raises:
         UsageError: The file cannot be written.

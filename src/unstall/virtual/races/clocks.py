@@ -10,8 +10,8 @@ _NOTHING = -1
 
 
 class LaneClocks:
-    """A vector clock for each lane and one for the host. A lane is a stream, or a branch of a CUDA
-    graph. Positions count in the order in which the records of the log run.
+    """A vector clock for each lane (stream, or branch of a CUDA graph), and one for the host. A
+    position is a place in the order in which the records of the log run.
 
     `of[s][t]` is a position in the work of lane t: all work of t up to it ends before lane s begins
     its next work. `of[s][s]` is not used, because the work of one lane runs in order. `host` is the
@@ -29,8 +29,10 @@ class LaneClocks:
         self._launched: dict[int, list[int]] = {}
 
     def now(self, lane: int) -> list[int]:
-        """Returns the vector clock of a lane for the next work that the host puts on it. All that
-        the host has waited for is included.
+        """Returns the vector clock of a lane (stream, or branch of a CUDA graph) for the next work
+        that the host puts on it. All that the host has waited for is included.
+
+        For each lane, the clock has the position up to which its work has ended.
         """
         clock = self.of[lane]
         if self._known[lane] != self._waited:
@@ -39,17 +41,18 @@ class LaneClocks:
         return clock
 
     def record(self, event: tuple[int, int], lane: int, position: int) -> None:
-        """Records an event on a lane. A wait for the event waits for all work of the lane up to
-        `position`.
+        """Records an event on a lane (stream, or branch of a CUDA graph). A wait for the event
+        waits for all work of the lane up to `position`, a place in the order in which the records
+        of the log run.
 
-        An event is `(graph, number)`. `graph` is the number of the CUDA graph that has the event,
-        or -1.
+        An event is `(graph, number)`. `graph` is the number of the CUDA graph in which it was
+        captured, or -1.
         """
         self._events[event] = self._up_to(lane, position)
 
     def wait(self, event: tuple[int, int], lane: int) -> None:
-        """Makes a lane wait for an event as it was last recorded. Does nothing if the event was
-        never recorded.
+        """Makes a lane (stream, or branch of a CUDA graph) wait for an event as it was last
+        recorded. Does nothing if the event was never recorded.
         """
         if event in self._events:
             _join(self.of[lane], self._events[event])
@@ -62,22 +65,33 @@ class LaneClocks:
             self._host_joins(self._events[event])
 
     def host_waits(self, lane: int, position: int) -> None:
-        """Makes the host wait for all work of a lane up to `position`."""
+        """Makes the host wait for all work of a lane (stream, or branch of a CUDA graph) up to
+        `position`, a place in the order in which the records of the log run.
+        """
         self._host_joins(self._up_to(lane, position))
 
     def host_waits_for_device(self, device: int, position: int) -> None:
-        """Makes the host wait for all work up to `position` on all lanes of a device."""
+        """Makes the host wait for all work of a device up to `position`, a place in the order in
+        which the records of the log run.
+        """
         for lane in range(self.lanes.host):
             if self.lanes.device[lane] == device:
                 self.host_waits(lane, position)
 
     def hand_over(self, source: int, target: int, position: int) -> None:
-        """Makes the lane `target` wait for all work of the lane `source` up to `position`."""
+        """Makes the lane `target` wait for all work of the lane `source` up to `position`.
+
+        A lane is a stream, or a branch of a CUDA graph. A position is a place in the order in which
+        the records of the log run.
+        """
         _join(self.of[target], self._up_to(source, position))
 
     def begin_launch(self, graph: int, own: tuple[int, ...], lane: int, position: int) -> None:
-        """Begins a launch of a CUDA graph on the stream `lane`. The graph waits for its previous
-        launch, and its branches (the lanes `own`) wait for the stream, as in CUDA.
+        """Begins a launch of a CUDA graph on the stream `lane`. As in CUDA, the graph waits for its
+        previous launch, and its branches wait for the stream. `own` has the numbers of the
+        branches.
+
+        `position` is a place in the order in which the records of the log run.
         """
         if graph in self._launched:
             _join(self.of[lane], self._launched[graph])
@@ -86,7 +100,9 @@ class LaneClocks:
 
     def end_launch(self, graph: int, own: tuple[int, ...], lane: int, position: int) -> None:
         """Ends a launch of a CUDA graph on the stream `lane`, which waits for all branches of the
-        graph (the lanes `own`).
+        graph. `own` has the numbers of the branches.
+
+        `position` is a place in the order in which the records of the log run.
         """
         for part in own:
             self.hand_over(part, lane, position)

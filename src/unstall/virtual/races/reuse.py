@@ -84,8 +84,9 @@ class Reuse:
         self._allocated = dict(zip(records["a"][allocating].tolist(), lanes.position[allocating].tolist(), strict=True))
 
     def uses_stream(self, allocation: int, lane: int) -> None:
-        """To be called for each `record_stream`. The allocator then gives the block to no other
-        allocation before the stream (`lane`) has finished its work on it.
+        """To be called for each `record_stream`: the stream `lane` uses the allocation, too. The
+        allocator gives the memory to no other allocation before this stream has finished its work
+        on it.
         """
         self._other_streams.setdefault(allocation, set()).add(lane)
 
@@ -117,9 +118,12 @@ class Reuse:
         self.ordered(position)
 
     def ordered(self, position: int) -> None:
-        """To be called after each synchronization, at `position`. For each use of freed memory that
-        may still run, finds the lanes (streams, or branches of CUDA graphs) whose work comes after
-        this use from now on.
+        """To be called after each synchronization. For each use of freed memory that may still run,
+        finds the lanes (streams, or branches of CUDA graphs) whose work comes after this use from
+        now on.
+
+        `position` is the place of the synchronization in the order in which the records of the log
+        run.
         """
         for leftover in list(self._pending):
             use = leftover.use
@@ -130,8 +134,10 @@ class Reuse:
                 self._pending.remove(leftover)
 
     def emptied(self, position: int) -> None:
-        """To be called when the allocator's cache is emptied, at `position`. cudaFree waits for all
-        work before it, so no earlier use runs any more.
+        """To be called when the allocator's cache is emptied. cudaFree waits for all work before
+        it, so no earlier use runs any more.
+
+        `position` is the place of that in the order in which the records of the log run.
         """
         for leftover in self._pending:
             leftover.until = [min(known, position) for known in leftover.until]

@@ -45,13 +45,16 @@ def with_iterations(timeline: Timeline) -> Timeline:
 def with_found_steps(timeline: Timeline, boundaries: Sequence[tuple[StepSource, int]]) -> Timeline:
     """Returns the timeline with annotations for its steps, as a recorder would add them.
 
-    `boundaries` has each moment in ns at which a step may have begun, with what told of it. The
-    best source decides. Best are calls of `unstall.step()`, which always count. Next are steps of
-    an optimizer. They are listed only for programs whose optimizer runs within a CUDA graph: a
-    replay of the graph adds no annotation. Last are items of a loop, or calls of a model. These
-    count only if the timeline has no annotated steps and no steps of an optimizer, because one step
-    may have several items. If `boundaries` is empty, calls from the loop of a framework take the
-    place of items.
+    `boundaries` has moments at which a step may have begun, each as `(source, time in ns)`. Only
+    those of the best source are used:
+
+    - Best are calls of `unstall.step()`. They are always used.
+    - Next are steps of an optimizer. They are in `boundaries` only if the optimizer runs within a
+      CUDA graph: replays of the graph add no annotation for them.
+    - Last are items of a loop, and calls of a model. As one step may have several items, they are
+      used only if the timeline has neither annotated steps nor steps of an optimizer.
+
+    If `boundaries` is empty, calls that a framework's loop makes are used, as items would be.
     """
     sources = StepSources()
     for source, _ in boundaries:

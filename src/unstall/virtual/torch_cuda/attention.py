@@ -56,7 +56,7 @@ def against_efficient(params: SDPAParams, major: int) -> Iterator[str]:
 
 
 def attention_names(runtime: Runtime) -> dict[str, object]:
-    """Returns what `torch._C` has for attention, by name."""
+    """Returns the functions of `torch._C` for attention on a virtual GPU, as `{name: function}`."""
     torch_c = runtime.torch_c
 
     def can_use(

@@ -56,7 +56,9 @@ def lt_workspace_bytes(major: int, environment: str) -> int:
 
 
 def blas_names(runtime: Runtime) -> dict[str, object]:
-    """Returns what `torch._C` has for cuBLAS, cuSOLVER and cuDNN, by name."""
+    """Returns the functions and modules of `torch._C` for cuBLAS, cuSOLVER and cuDNN on a virtual
+    GPU, as `{name: value}`.
+    """
 
     def default_cublas() -> int:
         return workspace_bytes(runtime.devices[0].major, os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
@@ -112,8 +114,8 @@ TUNABLE_SETTINGS: dict[str, object] = {
 
 
 def tunable_names() -> dict[str, object]:
-    """Returns what `torch._C` has for TunableOp, by name. Settings can be set and read, but
-    TunableOp is never enabled.
+    """Returns the functions of `torch._C` for TunableOp on a virtual GPU, as `{name: function}`.
+    Its settings can be set and read, but it is never enabled.
     """
     settings = dict(TUNABLE_SETTINGS)
     names: dict[str, object] = {

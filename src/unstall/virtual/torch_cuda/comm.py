@@ -160,7 +160,7 @@ def nccl_reduce_scatter(
 
 
 def comm_names() -> dict[str, object]:
-    """Returns what `torch._C` has for copies between devices, by name."""
+    """Returns the functions of `torch._C` for copies between virtual devices, as `{name: function}`."""
     major, minor, patch = NCCL_VERSION
     return {
         "_broadcast": broadcast,

@@ -105,8 +105,8 @@ REFUSED_FUNCTIONS = {
 
 
 def refused_names() -> dict[str, object]:
-    """Returns the functions and classes of `torch._C` that the virtual GPU does not have, by name.
-    Each of them raises NotSupportedError when it is called.
+    """Returns the functions and classes of `torch._C` that the virtual GPU does not have, as
+    `{name: value}`. Each of them raises NotSupportedError when it is called.
     """
     classes = {name: refusing_class(*text) for name, text in REFUSED_CLASSES.items()}
     functions = {name: refusing(*text) for name, text in REFUSED_FUNCTIONS.items()}

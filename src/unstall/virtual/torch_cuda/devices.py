@@ -12,7 +12,7 @@ from unstall.virtual.torch_cuda.runtime import Runtime
 
 
 def device_names(runtime: Runtime) -> dict[str, object]:
-    """Returns what `torch._C` has for devices, by name."""
+    """Returns the functions and classes of `torch._C` for virtual devices, as `{name: value}`."""
     shim, forks = runtime.shim, runtime.forks
 
     def device_count() -> int:

@@ -16,7 +16,7 @@ NO_OTHER_PROCESS = "each process has a virtual GPU of its own"
 
 
 def event_names(runtime: Runtime) -> dict[str, object]:
-    """Returns what `torch._C` has for events, by name."""
+    """Returns the class of `torch._C` for events of a virtual GPU, as `{name: class}`."""
     torch_c = runtime.torch_c
 
     class CudaEventBase(torch_c.Event):  # type: ignore[name-defined, misc]

@@ -26,7 +26,9 @@ EMPTY = (
 
 
 def graph_names(runtime: Runtime) -> dict[str, object]:
-    """Returns what `torch._C` has for CUDA graphs, by name."""
+    """Returns the functions and classes of `torch._C` for CUDA graphs on a virtual GPU, as `{name:
+    value}`.
+    """
     torch_c, shim, captures = runtime.torch_c, runtime.shim, runtime.captures
     numbers = itertools.count(1)
     own_pools = itertools.count(1)

@@ -47,7 +47,7 @@ def install(torch_c: ModuleType) -> None:
 
 
 def names_for(runtime: Runtime) -> dict[str, object]:
-    """Returns all that is added to `torch._C`, by name."""
+    """Returns all that is added to `torch._C` for a virtual GPU, as `{name: value}`."""
     return {
         **refused_names(),
         **tunable_names(),

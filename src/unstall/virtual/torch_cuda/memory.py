@@ -54,7 +54,9 @@ def settings_of_snapshot(text: str) -> dict[str, Any]:
 
 
 def memory_names(runtime: Runtime) -> dict[str, object]:
-    """Returns what `torch._C` has for device memory, by name."""
+    """Returns the functions and classes of `torch._C` for the memory of virtual devices, as `{name:
+    value}`.
+    """
     fractions: dict[int, float] = {}
     raw_blocks: dict[int, torch.UntypedStorage] = {}
     history = MemoryHistory(runtime)

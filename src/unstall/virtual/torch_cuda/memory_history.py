@@ -46,7 +46,7 @@ class MemoryHistory:
         return [self._entry(device, entry) for entry in entries if entry.action not in self._skipped]
 
     def names(self) -> dict[str, object]:
-        """Returns what `torch._C` has for the history of the allocator, by name."""
+        """Returns the functions of `torch._C` for the history of the allocator, as `{name: function}`."""
         return {
             "_cuda_allocationTraceback": lambda _pointer: None,
             "_cuda_getMemoryMetadata": lambda: self._metadata,

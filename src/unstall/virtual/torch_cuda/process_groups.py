@@ -29,8 +29,8 @@ class NcclShim(Protocol):
 
 
 def process_group_names(runtime: Runtime) -> dict[str, object]:
-    """Returns the function of `torch._C` that makes torch.distributed's bindings, by name. This one
-    also adds NCCL to them.
+    """Returns the function of `torch._C` that makes the bindings of torch.distributed, as `{name:
+    function}`. It also adds NCCL to these bindings.
 
     Returns {} if torch was built without torch.distributed.
     """

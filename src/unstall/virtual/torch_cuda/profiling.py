@@ -47,7 +47,8 @@ class CudaError(IntEnum):
 
 
 class Ranges:
-    """Writes NVTX ranges to the log as annotations.
+    """Writes NVTX ranges as annotations to the log (the shim's records of what the program asks of
+    its GPU).
 
     A range of `push` and `pop` becomes one annotation. A range of `start` and `end` may begin on
     one thread and end on another. It becomes two annotations without length: one where it begins,
@@ -69,7 +70,7 @@ class Ranges:
 
     def pop(self) -> int:
         """Ends the innermost range of this thread. Returns how many are still open, or a negative
-        number if none was.
+        number if none was open.
         """
         depth: int = getattr(self._open, "depth", 0)
         if depth == 0:
@@ -98,7 +99,9 @@ class Ranges:
 
 
 def profiling_names(runtime: Runtime) -> dict[str, object]:
-    """Returns the modules that `torch._C` has for NVTX and for the CUDA runtime, by name."""
+    """Returns the modules of `torch._C` for NVTX and for the CUDA runtime on a virtual GPU, as
+    `{name: module}`.
+    """
     ranges = Ranges(runtime)
     return {"_nvtx": _nvtx_module(ranges), "_cudart": _cudart_module(runtime, ranges)}
 

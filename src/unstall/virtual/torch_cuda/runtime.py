@@ -116,7 +116,7 @@ def attach(simulator: Simulator, devices: Sequence[DeviceProperties]) -> None:
 
 class ForkGuard:
     """Makes the devices unusable in child processes that are forked after this process has used
-    CUDA, as CUDA does. Child processes that are spawned can use them.
+    CUDA. That is so with a real GPU, too. Child processes that are spawned can use the devices.
     """
 
     def __init__(self, torch_c: ModuleType, shim: Shim) -> None:
@@ -177,7 +177,7 @@ class Runtime:
         """The simulator of this process.
 
         Raises:
-            NotSupportedError: None is attached.
+            NotSupportedError: No simulator is attached.
         """
         if _attached.simulator is None:
             raise NotSupportedError("this figure of torch.cuda", "nothing simulates what runs in this process")
@@ -185,10 +185,10 @@ class Runtime:
 
     @property
     def devices(self) -> tuple[DeviceProperties, ...]:
-        """The properties of the devices, by index. If none were attached, those of H200s.
+        """The properties of the devices, by index. If no properties were attached, those of H200s.
 
         Raises:
-            ValueError: The properties of more or fewer devices were attached than the shim has.
+            ValueError: Properties were attached for more or fewer devices than the shim has.
         """
         count = self.shim.device_count()
         devices = _attached.devices or tuple(DeviceProperties.of(H200, index) for index in range(count))
@@ -200,7 +200,7 @@ class Runtime:
         """Returns the index `device` if there is such a device.
 
         Raises:
-            torch.AcceleratorError: There is none.
+            torch.AcceleratorError: There is no such device.
         """
         if not 0 <= device < self.shim.device_count():
             raise accelerator_error(self.torch_c, NO_SUCH_DEVICE)
@@ -214,8 +214,9 @@ class Runtime:
         return device, self.shim.current_stream(device)
 
     def log(self, code: LogCode, *, a: int = 0, b: int = 0, name: str | None = None, flags: int = 0) -> None:
-        """Adds a record for the current stream to the log. The meaning of the arguments depends on
-        `code`: see `LogCode`.
+        """Adds a record for the current stream to the log (the shim's records of what the program
+        asks of its GPU). The meaning of `a`, `b`, `name` and `flags` depends on `code`: see
+        `LogCode`.
         """
         device, stream = self.current_stream()
         self.shim.append(int(code), device, stream, a, b, name, flags)
@@ -226,7 +227,7 @@ class Runtime:
             _attached.simulator.cuda_begins()
 
     def initialise(self) -> None:
-        """Makes torch.cuda initialise itself, unless it has. To be called first in each function
+        """Initialises torch.cuda unless that has been done. To be called first in each function
         that needs a device.
         """
         sys.modules["torch.cuda"]._lazy_init()
@@ -238,7 +239,7 @@ class Runtime:
         `call` is the name of the CUDA call that waits.
 
         Raises:
-            torch.AcceleratorError: A wait is not allowed.
+            torch.AcceleratorError: The stream must not be waited for.
         """
         if self.captures.running and self.shim.refused_in_capture(*self.current_stream()):
             raise cuda_error(self.torch_c, CAPTURING, call)

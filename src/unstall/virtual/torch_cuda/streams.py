@@ -23,7 +23,7 @@ PROTOTYPE = "Synchronization debug mode is a prototype feature and does not yet 
 
 def stream_pointer(device: int, stream: int) -> int:
     """Returns the `cudaStream_t` of a stream, given c10's number of it. It is 0 for the default
-    stream, as in CUDA, and differs for all other streams.
+    stream, as in CUDA, and a different number for each other stream.
     """
     return POINTER_BASE + (device << DEVICE_SHIFT) + stream * POINTER_STRIDE if stream else 0
 
@@ -51,7 +51,9 @@ def stream_priority(stream: int) -> int:
 
 
 def stream_names(runtime: Runtime) -> dict[str, object]:
-    """Returns what `torch._C` has for streams, by name."""
+    """Returns the functions and the class of `torch._C` for streams of a virtual GPU, as `{name:
+    value}`.
+    """
     torch_c, shim = runtime.torch_c, runtime.shim
 
     class CudaStreamBase(torch_c.Stream):  # type: ignore[name-defined, misc]
@@ -134,8 +136,8 @@ def stream_names(runtime: Runtime) -> dict[str, object]:
 
 
 def sync_debug_names(runtime: Runtime) -> dict[str, object]:
-    """Returns what `torch._C` has for `torch.cuda.set_sync_debug_mode`, by name. The process has
-    one mode for all threads.
+    """Returns the functions of `torch._C` for `torch.cuda.set_sync_debug_mode` on a virtual GPU, as
+    `{name: function}`. All threads of the process share one mode.
     """
     shim = runtime.shim
     warned = False

@@ -16,7 +16,9 @@ from unstall.what_if.subject import Subject
 
 
 class Module(Protocol):
-    """What a file of this folder offers. The first paragraph of its docstring says what the edit does."""
+    """What each file of the folder `what_if/edits` offers. The first paragraph of the file's
+    docstring says what the edit does.
+    """
 
     __doc__: str | None
 

@@ -40,18 +40,18 @@ def prepare(text: str | None) -> EditPlace | None:
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
     """Returns the run in which each stretch of launches that can be captured becomes a CUDA graph.
-    A stretch is as long as possible, and lies within a step.
+    A stretch is a series of successive launches within a step, as long as possible.
 
     A stretch ends where nothing can be captured: at a wait, an upload, a copy that blocks, a
     download to pageable memory, an event, or a launch of another thread. It also ends at work that
     a graph would not remove: data loading, requests to the driver, or long work outside of
     operators.
 
-    If all launches of an operator are in one graph, the host's work in that operator goes, too. If
-    `place` is a function, so does the host's work in the function and in all that it calls. The
-    caller of the function stays as it is. So does an operator that is not part of the function, but
-    runs within it: one that adds gradients to `.grad`, for example. If `place` is None, launches of
-    the whole step are captured.
+    If all launches of an operator are in one graph, the host's work in that operator is removed,
+    too. If `place` is a function, so is the host's work in the function and in all that it calls.
+    The caller of the function stays as it is. So does an operator that is not part of the function,
+    but runs within it: one that adds gradients to `.grad`, for example. If `place` is None,
+    launches of the whole step are captured.
     """
     program = subject.program
     do, ops = program.instructions, program.ops
