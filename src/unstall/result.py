@@ -51,7 +51,7 @@ of `Busy`.
 class Source(msgspec.Struct, frozen=True, kw_only=True):
     """The run that a result is about. The run was recorded, or simulated on a virtual GPU.
 
-    Attributes that the trace does not tell are None.
+    Attributes that are unknown are None.
 
     Attributes:
         path: The path of the trace. For a run that was not read from a file, a name for it.
@@ -144,14 +144,14 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of a run, and how they were found.
 
     Attributes:
-        found_by: What showed where steps begin: an annotation, the steps of an optimizer, or a
-            period of the launches. "whole" if no steps were found: then the whole run counts as one
-            step.
-        name: The name of the annotation, optimizer or launch that begins each step; None if it has
-            none.
-        marks: What unstall's recorder took as step boundaries: steps of the optimizer, batches of
-            the DataLoader, calls of the model ("forward"), or `unstall.step()` ("explicit"). None
-            if another tool recorded the run.
+        found_by: What showed where steps begin. "annotation": an annotation around each step.
+            "optimizer": the steps of an optimizer. "period": launches that repeat. "whole":
+            nothing; the whole run then counts as one step.
+        name: The name of the annotation, optimizer or launch that begins each step; None if no
+            steps were found.
+        marks: What unstall's recorder took as step boundaries. "optimizer": the steps of an
+            optimizer. "loader": the batches of a DataLoader. "forward": the calls of a model.
+            "explicit": calls of `unstall.step()`. None if another tool recorded the run.
         count: Number of steps.
         start_ns: When the first step begins, counted from time 0 of the run.
         wall_ns: Time from the start of the first step to the end of the last one.
@@ -279,8 +279,8 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         mean_step_ns: Step time of the replayed run, with the overhead.
         error: `mean_step_ns` less the recorded step time, as a fraction of the recorded step time.
-        error_ns: The size of `error` times `undistorted_mean_step_ns`. A gain smaller than this may
-            be no gain at all.
+        error_ns: The absolute value of `error`, times `undistorted_mean_step_ns`. A gain smaller
+            than this may be no gain at all.
         undistorted_mean_step_ns: Step time in a long run without the recorder's overhead.
         undistorted_by: How the overhead was found out. "plain step time": from steps that were
             timed without recording. "host-only steps": from steps in which only the host was timed
@@ -430,7 +430,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """A fault of a device: what failed, and where Python was told. The source line whose work
     failed is `Finding.where`.
 
-    Attributes that are not known are None.
+    Attributes that are unknown are None.
 
     Attributes:
         kind: What failed. "memory" if the device's memory was full; otherwise the kind of check in
@@ -446,8 +446,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         device: The device's index.
         stream: The number of the stream, as the recorder counts streams.
         iteration: Number of the step, from 1 on, counted over the whole program.
-        call: The number of the call that failed among the calls of this operator with this call
-            stack, from 1 on.
+        call: How many times the program had called the operator with this call stack, including the
+            failed call.
         replayed_at: Where the CUDA graph was launched; None if the failed work was not part of a
             CUDA graph.
         noticed_at: Where the error was raised in Python; None if it was not raised in Python.
@@ -555,14 +555,14 @@ class LineCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LineCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How often one source line does something of one kind: waits for the device, launches, or
-    copies.
+    """How often one source line waits for the device, launches work, or copies. One object counts
+    one of these.
 
     Attributes:
         where: The source line.
-        most: How often it does so in the step in which it does so most often.
-        count: How often it does so in all steps together.
-        steps_seen: In how many steps it does so.
+        most: The largest number within a single step.
+        count: The number in all steps together.
+        steps_seen: In how many steps it happens at least once.
         title: What the line does, in a sentence; "" if there is no such sentence.
         fix: What to do instead; "" if no fix is known.
         rule: The rule of the finding that tells what it costs; "" if the line has no such finding.
@@ -578,14 +578,13 @@ class LineCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How often something of one kind happens in a step: a wait, a launch, or a copy.
+    """How many waits, launches or copies a step has. One object counts one of these.
 
     Attributes:
-        most: How often it happens in the step in which it happens most often.
-        step: The number of that step, from 1 on; 0 if it never happens.
-        count: How often it happens in all steps together. The mean is `count` divided by the number
-            of steps.
-        lines: The counts of each source line, the highest `most` first.
+        most: The largest number within a single step.
+        step: The number of the step that has so many, from 1 on; 0 if no step has any.
+        count: The number in all steps together. The mean is `count` divided by the number of steps.
+        lines: The numbers of each source line, the line with the highest `most` first.
     """
 
     most: Amount

@@ -1,9 +1,9 @@
 """Finds out from the log (what the program asked of its GPU) which bytes each copy to a device
 brings, and which calls use the memory that it writes.
 
-Memory is told apart by the number of its allocation, not by its address. The allocator may give the
-memory of a freed allocation to the next one. If the copy ran on another stream, it would give it
-other memory.
+Memory is told apart by the number of its allocation, not by its address: the allocator may give the
+memory of a freed allocation to the next one, which it would not do if the copy ran on another
+stream.
 """
 
 from __future__ import annotations
