@@ -77,9 +77,10 @@ class Subject:
         """`(starts, ends)`: when the call of each instruction began and ended in the recording, in
         ns.
 
-        If a call has become several instructions, the first of them has the start and the end of
-        the call. The others have its end twice. A wait for another thread (`Code.JOIN`) begins at
-        the end of the last call on the waiting thread, or at 0 if there is none.
+        If a call has become several instructions, its first instruction has the start and the end
+        of the call. For each further one, start and end are both the end of the call. A wait for
+        another thread (`Code.JOIN`) begins at the end of the last call on the waiting thread, or at
+        0 if there is none.
         """
         host, do = self.timeline.host, self.program.instructions
         start, end = np.zeros(len(do), dtype=np.int64), np.zeros(len(do), dtype=np.int64)

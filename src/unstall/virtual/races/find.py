@@ -23,9 +23,9 @@ def find_races(
     Args:
         records: The records of the log, with dtype `log.RECORD`.
         uses: The uses of memory in the log, with dtype `log.USE`.
-        placement: The addresses of allocations. If given, memory is also found that is freed, and
-            that another allocation gets while a stream still uses it. This leaves out private pools
-            of CUDA graphs. None if addresses are unknown.
+        placement: The addresses of allocations; None if they are unknown. If they are known, the
+            result also has races over memory that is freed and that another allocation gets while a
+            stream still uses it. Private pools of CUDA graphs are left out.
         within: Numbers of records. Only races whose later access one of these records asked for are
             returned. None for all races.
 
