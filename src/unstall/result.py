@@ -171,7 +171,7 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unit(self) -> str:
-        """What a figure is for, in words: "a step", or "the run" if no steps were found."""
+        """What a figure describes, in words: "a step", or "the run" if no steps were found."""
         return "the run" if self.found_by == "whole" else "a step"
 
     @property

@@ -330,8 +330,8 @@ def way_of(wait: Wait) -> Way:
 
 
 def is_known(way: Way) -> bool:
-    """Returns whether `way` is a particular way to wait. The last of `WAYS` is not: it matches
-    every wait.
+    """Returns whether `way` is a specific way to wait. Returns False for the last of `WAYS`,
+    because that one matches every wait.
     """
     return way is not _OTHER
 

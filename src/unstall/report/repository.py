@@ -32,9 +32,10 @@ def in_repository(files: Iterable[str]) -> dict[str, str]:
 def place_in_repository(where: Where, in_repository: Mapping[str, str]) -> tuple[str | None, int | None]:
     """Returns the `(file, line)` that continuous integration should show for the place `where`.
 
-    That is the place itself if its file is a key of `in_repository`. If only the file of its caller
-    is one, that is the caller. In both cases, the file is the path that `in_repository` maps it to.
-    If neither is one, the file and line of `where` are returned as they are; both may be None.
+    If the file of the place is a key of `in_repository`, that is the place. Otherwise, if the file
+    of its caller is a key, that is the caller. In both cases, the returned file is the value of the
+    key. If neither file is a key, the file and line of `where` are returned as they are; both may
+    be None.
     """
     caller = where.called_from
     if where.file and where.file in in_repository:

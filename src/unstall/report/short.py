@@ -46,7 +46,8 @@ def in_short(verdict: str, shortfall: str | None = None) -> str:
     """Returns the beginning of `verdict`, up to the end of the sentence that says what limits the
     run.
 
-    Before this sentence, `verdict` may have the text `shortfall` and a caveat; both are kept.
+    `verdict` may begin with the text `shortfall` and with a caveat. The result begins with them,
+    too.
     """
     begins = len(shortfall.rstrip(".")) + 1 if shortfall else 0  # with its full stop
     sentences = verdict[begins:].split(". ")

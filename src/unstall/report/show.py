@@ -25,7 +25,7 @@ class Lines(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         role: "at" for the line of a finding, "from" for the line that called it.
         file: The file's path.
-        line: The number of the line that is meant.
+        line: The number of the source line itself.
         first: The number of the first line in `lines`.
         lines: The text of each line; empty if the source is not available.
         why_not: Why the source is not available; "" if it is.
@@ -73,8 +73,8 @@ def numbered(result: Result) -> dict[str, Finding]:
 
 
 def findings_at(result: Result, place: str) -> list[Finding]:
-    """Returns the findings at a source line. `place` is like "train.py:41"; the file's name may be
-    the end of its path.
+    """Returns the findings at a source line. `place` is like "train.py:41"; the end of the file's
+    path is enough.
 
     Findings that are not worth a change are included, although the report does not number them.
     """

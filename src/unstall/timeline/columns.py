@@ -90,7 +90,7 @@ class WaitKind(IntEnum):
 
 
 class RaceKind(IntEnum):
-    """What two accesses do to the same bytes, if nothing orders them. The worst kind is first."""
+    """What two accesses do to the same bytes, if nothing ensures their order. The worst kind is first."""
 
     READ_EARLY = 0  # read before a write has finished
     WRITTEN_TWICE = 1  # written by both
@@ -157,7 +157,7 @@ class Device:
         return len(self.start)
 
     def heads(self, *, of_unknown: bool) -> Bool:
-        """Returns a mask of the ops that lie, on their stream, before the first op whose launch is
+        """Returns a mask of the ops that come, on their stream, before the first op whose launch is
         known.
 
         A stream runs its ops in the order of their launches, so these ops were launched before that
@@ -285,8 +285,8 @@ class Races:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Dependencies:
-    """Pairs of operators or calls, of which the later needs bytes that the earlier used on a
-    device.
+    """Pairs of operators or calls whose work runs on devices. The later one needs bytes that the
+    earlier one used.
 
     Each pair occurs once. The table is empty unless all accesses to memory were recorded.
     """
@@ -566,9 +566,9 @@ class Timeline:
     def queued_before(self) -> Bool:
         """A mask of the ops that are known to have been launched before the recording began.
 
-        They lie, on their stream, before the first op whose launch was recorded. If a stream has
-        ops but no recorded launch, all of them count, unless `meta.sound` is False: then launches
-        may have been lost, and none of them counts.
+        On its stream, such an op comes before the first op whose launch was recorded. If a stream
+        has ops but no recorded launch, the mask has all of them. But if `meta.sound` is False,
+        launches may have been lost: then it has none of them.
         """
         return self.device.heads(of_unknown=self.meta.sound)
 

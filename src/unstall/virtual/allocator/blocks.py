@@ -115,8 +115,8 @@ def link(before: Block | None, after: Block | None) -> None:
 
 
 def absorb(block: Block, neighbour: Block | None) -> int:
-    """Merges `neighbour` into `block`, if it is idle and both blocks are mapped or neither is.
-    Returns by how many bytes `block` grew, 0 if it did not.
+    """Merges `neighbour` into `block`, if `neighbour` is idle, and if both blocks are mapped or
+    neither is. Returns by how many bytes `block` grew: 0 if nothing was merged, as for None.
 
     `block` must not lie in a pool.
     """
@@ -238,7 +238,7 @@ class Pools:
 
 
 class PrivatePool:
-    """The memory that CUDA graphs allocate during their capture. When all graphs that keep it are
+    """The memory that CUDA graphs allocate during their capture. When all graphs that need it are
     freed, it can be given back to the driver.
     """
 

@@ -210,7 +210,7 @@ class CachingAllocator:
         """Begins to capture a CUDA graph that allocates from the private pool `pool_id`.
 
         Until `capture_end`, a request gets its memory from this pool if `captures` returns True for
-        the stream of the request. The graph keeps the pool until `release_pool` is called.
+        the stream of the request. The graph needs the pool until `release_pool` is called.
         """
         if pool_id in self._captures:
             raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
@@ -225,8 +225,8 @@ class CachingAllocator:
         del self._captures[pool_id]
 
     def release_pool(self, pool_id: PoolId) -> None:
-        """Notes that one CUDA graph less keeps the private pool `pool_id`. When none keeps it, its
-        free memory can be given back to the driver.
+        """Notes that a CUDA graph no longer needs the private pool `pool_id`. When no graph needs
+        the pool any more, its free memory can be given back to the driver.
         """
         pool = self._private_pools.get(pool_id)
         if pool is None or pool.graphs == 0:

@@ -55,7 +55,7 @@ class Asked:
 
 @dataclass(slots=True, eq=False)
 class Event:
-    """One event of a profile. Its methods are those of Kineto's events, and return its attributes."""
+    """One event of a profile, with the methods of Kineto's events."""
 
     what: str  # its name
     activity: str

@@ -30,7 +30,8 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """A pair of accesses to the same bytes that nothing orders, and of which at least one writes.
+    """A pair of accesses to the same bytes whose order nothing ensures. At least one of them
+    writes.
 
     It stands for all pairs of the same kind, on the same streams, from the same call stacks.
 

@@ -57,8 +57,8 @@ class _Leftover:
 
 
 class Reuse:
-    """Finds two uses of the same memory, through two allocations, that nothing orders. It is told
-    of the frees and the uses of allocations in the order of the log.
+    """Finds pairs of uses of the same memory, through two different allocations, whose order
+    nothing ensures. It is told of the frees and the uses of allocations in the order of the log.
     """
 
     def __init__(
@@ -174,8 +174,8 @@ class Reuse:
             self._counts.add(RaceKind.TAKEN_EARLY, index.use(row), use, index.shared(row, address + offset, size))
 
     def finish(self) -> None:
-        """To be called at the end of the log. Adds a race for each use of freed memory for which a
-        later use of the same memory did not wait.
+        """To be called at the end of the log. Adds a race for each use of freed memory that a later
+        use of the same memory did not wait for.
         """
         for leftover in self._leftovers:
             index = self._indexed()

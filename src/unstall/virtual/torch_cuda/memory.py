@@ -21,7 +21,7 @@ ALL_POOLS = (0, 0)
 
 
 def nested(flat: Mapping[str, int]) -> dict[str, Any]:
-    """Returns nested dicts in place of one dict with dotted keys: {"a": {"b": 1}} for {"a.b": 1}."""
+    """Returns nested dicts in place of one dict with dotted keys: {"a.b": 1} becomes {"a": {"b": 1}}."""
     whole: dict[str, Any] = {}
     for key, value in flat.items():
         *path, last = key.split(".")

@@ -111,8 +111,8 @@ def make_storages(module: ModuleType, shim: StorageShim) -> None:
 
 def log_host_reads(module: ModuleType, shim: StorageShim) -> None:
     """Makes `Tensor.tolist` write a record to the log (what the program asks of its GPU), because
-    it reads the values of the tensor. `Tensor.numpy` writes none: it only shares the tensor's
-    memory. `module` is torch.
+    `Tensor.tolist` reads the values of the tensor. `Tensor.numpy` writes no record: it only shares
+    the tensor's memory. `module` is torch.
     """
     tolist = module.Tensor.tolist
 

@@ -49,8 +49,8 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 
     If all launches of an operator are in one graph, the host's work in that operator is removed,
     too. If `place` is a function, so is the host's work in the function and in all that it calls.
-    The caller of the function stays as it is. So does an operator that is not part of the function,
-    but runs within it: one that adds gradients to `.grad`, for example. If `place` is None,
+    The caller of the function stays as it is. An operator that is not part of the function but runs
+    within it stays, too: one that adds gradients to `.grad`, for example. If `place` is None,
     launches of the whole step are captured.
     """
     program = subject.program
