@@ -1,1 +1,3 @@
-"""Simulates the shim's log. Computes the times and the memory of the logged work, and answers the program's queries."""
+"""Simulates what the shim's log says the program asked of its GPU: finds the times and the memory,
+and answers the program's questions about them.
+"""

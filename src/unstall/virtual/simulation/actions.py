@@ -1,5 +1,6 @@
-"""Maps each log record to a recipe. The recipe depends on the cost of a call, the signature of an operator, or the size
-of a copy.
+"""Finds the recipe of each record of the shim's log: the host instructions to simulate, and the
+device ops that they launch. A recipe depends on the kind of the record, the signature of an
+operator, or the size of a copy.
 """
 
 from __future__ import annotations
@@ -43,31 +44,34 @@ _SPIN = "void at::cuda::(anonymous namespace)::spin_kernel(long)"
 
 
 class Actions:
-    """Finds the recipe of each log record. A recipe has the host instructions and the device operations to simulate.
-    Creates a recipe when it is first needed.
+    """Finds the recipe of each record of the shim's log: the host instructions to simulate, and the
+    device ops that they launch. It makes a recipe when it is first needed. Recipes are named by
+    their numbers.
+
+    Attributes:
+        costs: The costs of operators, copies and calls on the modelled GPU and its host.
+        recipes: All recipes that were made so far.
+        launches_block: Whether each launch waits until its work is done, as with
+            CUDA_LAUNCH_BLOCKING=1. It must be set before the first launch.
+        operators: The device cost of each signature of an operator, by the number of the signature
+            in the log. An operator on the CPU has an empty cost.
+        names: The operator's name of each signature, without the namespace.
+        guessed: By name, the operators whose cost could not be computed, with the reason. The
+            simulation guesses their costs.
+        collectives: The collectives in which this rank took part, in the order of their calls.
+        job: This process's rank in its job, and the number of ranks. None if the process belongs to
+            no job over NCCL.
     """
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
         self.recipes = Recipes()
         self.launches_block = False
-        """Whether each launch waits until its work is done, as with CUDA_LAUNCH_BLOCKING=1. Set it before the first
-        launch.
-        """
         self.operators: list[OperatorCost] = []
-        """The device cost of each signature, by the number of the signature. The signature of a WORK record has an
-        empty cost.
-        """
         self.names: list[str] = []
-        """The operator name of each signature, without the namespace."""
         self.guessed: dict[str, str] = {}
-        """The operators whose cost could not be computed. The key is the operator's name. The value is the reason. The
-        simulation uses a guess as the cost of these operators.
-        """
         self.collectives: list[Collective] = []
-        """The collectives, in the order in which the rank met the other ranks for them."""
         self.job: tuple[int, int] | None = None
-        """This process's rank in its job, and the number of ranks, if the process belongs to a job over NCCL."""
         self._on_host: dict[int, Signature] = {}
         self._of_signature = Column(np.int64)
         self._needs_memory = Column(np.bool_)
@@ -101,8 +105,12 @@ class Actions:
         )
 
     def add(self, key: Hashable, steps: Sequence[RecipeStep]) -> int:
-        """Adds a recipe of instructions and returns its number. If `launches_block` is True, adds a wait after each
-        launch.
+        """Adds a recipe, and returns its number. If `launches_block` is True, each launch in it is
+        followed by a wait until the stream has no work left.
+
+        Args:
+            key: What the recipe can be found by.
+            steps: The host instructions of the recipe, in order.
         """
         if self.launches_block:
             waits = RecipeStep(Do.SYNC_STREAM, RuntimeCall.REST, latency=self.costs.limits.wake_latency)
@@ -110,8 +118,8 @@ class Actions:
         return self.recipes.add(key, steps)
 
     def know(self, raw: RawSignature) -> None:
-        """Adds the recipe and the cost of an operator call. Signatures are numbered in the order in which they are
-        added.
+        """Adds the next signature of an operator in the shim's log, with its cost and its recipe.
+        Signatures are numbered in the order in which they are added.
         """
         on_host = raw[0].startswith(CPU_PREFIX)
         signature = parse((raw[0].removeprefix(CPU_PREFIX), *raw[1:]))
@@ -125,8 +133,9 @@ class Actions:
         self._needs_memory.append(bool(cost.temporaries or cost.workspaces))
 
     def collective(self, collective: Collective) -> int:
-        """Adds the recipe of a collective's kernel and returns the number of the collective. The kernel begins as soon
-        as the rank is ready: the meeting of the ranks counts the delays of the launch.
+        """Adds a collective with the recipe of its kernel, and returns the number of the
+        collective. The kernel begins as soon as this rank is ready, without the delay of a launch:
+        the time at which the rank is ready already includes that delay.
         """
         number = len(self.collectives)
         self.collectives.append(collective)
@@ -137,8 +146,13 @@ class Actions:
         return number
 
     def instead(self, signature: int, ran: OperatorCost | None) -> int:
-        """Returns the number of the recipe of a call that needs more memory than the device has. `ran` is the cost of
-        the call's fallback, or None if the call fails and launches nothing.
+        """Returns the number of the recipe for an operator that needs more memory than the device
+        has left.
+
+        Args:
+            signature: The number of the operator's signature in the shim's log.
+            ran: The cost of what the operator runs with less memory; None if the operator fails and
+                launches nothing.
         """
         key = ("instead", signature, ran is None)
         found = self.recipes.find(key)
@@ -152,8 +166,8 @@ class Actions:
         return [replace(steps[0], work=steps[0].work + cost.host_ns), *steps[1:]]
 
     def _cost(self, signature: Signature) -> OperatorCost:
-        """Returns the cost of a call. If the computation of the cost fails, returns a guess, because an unexpected call
-        must not end the simulation.
+        """Returns the cost of a call of an operator. If it cannot be computed for whatever reason,
+        returns a guess, because an unexpected call must not end the simulation.
         """
         try:
             cost = self.costs.cost(signature)
@@ -165,11 +179,15 @@ class Actions:
 
     @property
     def needs_memory(self) -> np.ndarray:
-        """For each signature: whether the operator allocates memory in addition to the memory of its outputs."""
+        """For each signature of an operator: whether the operator allocates more memory than that
+        of its outputs. A bool array.
+        """
         return self._needs_memory.rows
 
     def of(self, records: np.ndarray) -> np.ndarray:
-        """Returns, for each log record, the number of its recipe."""
+        """Returns the number of the recipe of each record, as an int64 array. `records` are records
+        of the shim's log, an array of `log.RECORD`.
+        """
         code = records["code"]
         result: np.ndarray = self._of_code[code]
         rows = np.flatnonzero(code == LogCode.LAUNCH)
@@ -189,21 +207,32 @@ class Actions:
         return result
 
     def call(self, what: RuntimeCall, ns: int) -> int:
-        """Returns the number of the recipe for a runtime call that takes `ns` and does nothing else."""
+        """Returns the number of the recipe of a call of the CUDA runtime that takes `ns` and does
+        nothing else.
+        """
         key = ("call", what, ns)
         found = self.recipes.find(key)
         return self.recipes.add(key, [RecipeStep(Do.CALL, what, call=ns)]) if found is None else found
 
     def sized(self, kind: int, a: int, more: int) -> int:
-        """Returns the number of the recipe of a log record whose duration depends on its field `a` and on `more`. For a
-        COPY record, `more` has the flags. For a WORK record, `more` is the number of the signature.
+        """Returns the number of the recipe of a record whose duration depends on more than its
+        kind.
+
+        Args:
+            kind: The kind of record, a `LogCode`.
+            a: The record's field `a`: for a copy, the number of bytes.
+            more: For a COPY, the record's flags. For a WORK, the number of the operator's
+                signature.
         """
         key = (kind, a, more)
         found = self.recipes.find(key)
         return self.add(key, self._sized(kind, a, more)) if found is None else found
 
     def rest_of_copy(self, size_bytes: int, flags: int) -> int:
-        """Returns the number of the recipe of a copy whose call has begun with a wait for the driver's pieces."""
+        """Returns the number of the recipe of a copy whose call began with waits until the driver's
+        buffers were free. These waits have a recipe of their own; this recipe is the rest of the
+        call.
+        """
         key = ("rest", size_bytes, flags)
         found = self.recipes.find(key)
         if found is not None:
@@ -212,7 +241,7 @@ class Actions:
         return self.add(key, [replace(first, what=RuntimeCall.REST), *others])
 
     def _plain(self, code: LogCode) -> list[RecipeStep]:
-        """Returns the instructions for a log record whose duration depends only on its code."""
+        """Returns the host instructions for a record whose duration depends only on its kind."""
         host, limits = self.costs.host, self.costs.limits
         wake = limits.wake_latency
         steps: dict[LogCode, RecipeStep] = {
@@ -275,8 +304,8 @@ class Actions:
         return [RecipeStep(Do.LAUNCH, RuntimeCall.LAUNCH, work=kernel.host_ns, call=host.launch, ops=(op,))]
 
     def _copied(self, kernel: Kernel) -> list[RecipeStep]:
-        """Returns the instructions for a copy inside an operator. The name of the kernel tells the direction of the
-        copy. The host waits for a device-to-host copy.
+        """Returns the host instructions for a copy that an operator makes. The direction is found
+        from the name of `kernel`. If the copy is from device to host, the host waits for it.
         """
         direction = next(
             (direction for text, direction in _IN_NAMES.items() if text in kernel.name), CopyDirection.DEVICE_TO_DEVICE
@@ -292,10 +321,17 @@ class Actions:
         return steps
 
     def _copy(self, size_bytes: int, flags: int) -> list[RecipeStep]:
-        """Returns the instructions for a copy. The host waits for a copy from or to pageable memory, because the driver
-        stages the bytes of the copy. For a host-to-device copy that fits into the driver's pieces, the host waits only
-        until pieces are free: `Server` inserts this wait, and the copy ends with a record of an event. If torch waits
-        for a copy, the log has a separate record of this wait.
+        """Returns the host instructions for a copy.
+
+        From or to pageable memory, the call of the copy waits until the copy is done, with two
+        exceptions. A small upload never waits. An upload that fits into the driver's two buffers
+        (see `staging`) waits only until they are free; `Server` inserts that wait, and the recipe
+        ends with the record of an event. If torch itself waits after a copy, the log has a record
+        of its own for that.
+
+        Args:
+            size_bytes: The number of bytes.
+            flags: The flags of the record, a `CopyFlag`.
         """
         host, limits = self.costs.host, self.costs.limits
         direction = _DIRECTIONS[flags & DIRECTION_BITS]
@@ -331,14 +367,18 @@ class Actions:
         )
 
     def _share_of_copy(self, duration: int, size_bytes: int) -> int:
-        """Returns the fraction of the device's memory bandwidth that a device-to-device copy uses, in thousandths."""
+        """Returns which share of the device's memory bandwidth a copy within the device uses, in
+        thousandths.
+        """
         largest = self.costs.copy_ns(_LARGE_BYTES, CopyDirection.DEVICE_TO_DEVICE, False)
         ideal = largest * max(size_bytes, 0) / _LARGE_BYTES
         return 1000 if size_bytes < 0 else min(max(round(1000 * ideal / max(duration, 1)), 1), 1000)
 
 
 def _check(cost: OperatorCost) -> None:
-    """Raises ValueError if a time or a size of the cost is out of the range that the simulation can use."""
+    """Raises ValueError if a time or a size of `cost` is not an int, is negative, or is 2^60 or
+    more.
+    """
     times = (cost.host_ns, *(kernel.duration_ns for kernel in cost.kernels))
     sizes = (*(size for each in cost.temporaries for size in each), *(size for _, size in cost.workspaces))
     if not all(isinstance(each, int) and 0 <= each < _MOST for each in (*times, *sizes)):
@@ -353,7 +393,7 @@ _IN_NAMES = {
 
 
 def _name_of_copy(direction: CopyDirection, pinned: bool) -> str:
-    """Returns the name of a copy in Kineto's traces."""
+    """Returns the name that Kineto's traces give to a copy."""
     host = "Pinned" if pinned else "Pageable"
     return {
         CopyDirection.HOST_TO_DEVICE: f"Memcpy HtoD ({host} -> Device)",

@@ -1,4 +1,6 @@
-"""Computes the least amount of bytecode that Python can execute between two places in a function."""
+"""Finds the least amount of bytecode that Python executes to get from one place of a function to
+another.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,12 @@ _ENDS = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")
 
 
 class _Branches(NamedTuple):
-    """Jumps, returns and raises: the instructions after which the next instruction may be skipped.
+    """The branches of a function: the instructions after which the next instruction in the bytecode
+    may not be the next that runs. They are jumps, returns and raises.
 
     Attributes:
-        at: The offsets of these instructions, in bytes, in ascending order.
-        targets: For each of these instructions, the offsets at which execution may continue.
+        at: The offset of each branch in bytes, in ascending order.
+        targets: For each branch, the offsets at which execution may continue.
     """
 
     at: list[int]
@@ -28,15 +31,16 @@ class _Branches(NamedTuple):
 
 
 def units_between(code: CodeType, start: int, end: int) -> int:
-    """Returns the number of code units on the shortest path from the offset `start` to the offset `end`.
+    """Returns how many code units (of two bytes) Python executes at least to get from `start` to
+    `end`.
 
-    Code that a jump skips does not count. The path has no unneeded iterations of a loop. If no path is found, for
-    example to an exception handler, returns the distance between the two offsets.
+    Code that a jump skips does not count, and a loop is not repeated. If there is no path, as to an
+    exception handler, returns the distance between the two offsets.
 
     Args:
-        code: The function's code.
-        start: The offset at which the path begins, in bytes. It is -1 before the function's first instruction.
-        end: The offset at which the path ends, in bytes.
+        code: The code of the function.
+        start: The offset in bytes at which the path begins; -1 before the first instruction.
+        end: The offset in bytes at which the path ends.
     """
     start, end = max(start, 0), max(end, 0)
     branches = _branches(code)

@@ -1,4 +1,4 @@
-"""Converts the capture of a CUDA graph into the recipe of a graph launch."""
+"""Makes a recipe for the launch of a CUDA graph from what was captured."""
 
 from __future__ import annotations
 
@@ -9,11 +9,21 @@ from unstall.virtual.simulation.actions import Actions
 from unstall.virtual.simulation.recipes import Op, RecipeStep, RuntimeCall
 
 Place = tuple[int, int]
-"""(device, stream)"""
+"""A stream: `(device, number of the stream on the device)`."""
 
 
 @dataclass(slots=True)
 class _Node:
+    """A device op of a CUDA graph during its capture.
+
+    Attributes:
+        op: The op.
+        place: The stream on which it was captured.
+        follows: The numbers of the nodes that it waits for.
+        done: When it would end, in ns after the start of the graph, if it waited only for those
+            nodes.
+    """
+
     op: Op
     place: Place
     follows: frozenset[int]
@@ -21,8 +31,12 @@ class _Node:
 
 
 class Capture:
-    """One graph during its capture. Stores, for each stream, the graph nodes that the next node on this stream depends
-    on.
+    """A CUDA graph while it is being captured. For each stream that is captured, it knows which
+    nodes of the graph the next node on that stream has to wait for.
+
+    Attributes:
+        graph: The number of the graph in the shim's log.
+        origin: The stream on which the capture began.
     """
 
     def __init__(self, graph: int, origin: Place) -> None:
@@ -33,15 +47,17 @@ class Capture:
         self._events: dict[int, frozenset[int]] = {}
 
     def holds(self, place: Place) -> bool:
-        """Returns whether work on this stream is captured."""
+        """Returns whether work on the stream `place` is captured."""
         return place in self._last
 
     def record(self, event: int, place: Place) -> None:
+        """Notes that the captured stream `place` records `event`."""
         self._events[event] = self._last[place]
 
     def wait(self, event: int, place: Place) -> bool:
-        """Makes the stream wait for an event. If the event was recorded in this capture, the stream joins the capture.
-        Returns whether the event was recorded in this capture.
+        """Makes the stream `place` wait for `event`, if `event` was recorded in this capture. From
+        then on, work on this stream is captured too. Returns whether `event` was recorded in this
+        capture.
         """
         if event not in self._events:
             return False
@@ -49,6 +65,7 @@ class Capture:
         return True
 
     def add(self, ops: list[Op], place: Place) -> None:
+        """Adds device ops to the graph, one after the other on the captured stream `place`."""
         for op in ops:
             follows = self._last[place]
             begun = max((self._nodes[node].done for node in follows), default=0)
@@ -56,11 +73,11 @@ class Capture:
             self._nodes.append(_Node(op, place, follows, begun + op.duration + op.gap))
 
     def finish(self, actions: Actions) -> int:
-        """Adds a recipe for the launch of the graph. Returns the recipe's number.
+        """Adds the recipe for the launch of this graph to `actions`, and returns its number.
 
-        A node waits for the previous node on its stream. A node may also depend on several nodes of other streams. In
-        the recipe, it waits for only one of them: the one that ends last. To find it, the end of each node is computed
-        as if only dependencies delayed nodes.
+        In a recipe, an op waits for the op before it on its stream, and for at most one op of
+        another stream. If a node of the graph depends on several nodes of other streams, the recipe
+        keeps the one that ends last. The ends are computed as if nodes waited only for each other.
         """
         host, limits = actions.costs.host, actions.costs.limits
         several = len({node.place for node in self._nodes}) > 1

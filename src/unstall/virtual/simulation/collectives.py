@@ -1,4 +1,6 @@
-"""The collectives of NCCL in which a rank took part: their names, the data that they move, and when they end."""
+"""The collectives of NCCL in which this rank took part: their names, the data that they move, and
+when they end.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,16 @@ from unstall.virtual.costs.model import Costs
 
 
 class Call(NamedTuple):
-    """One call of torch's process group. Several calls of a batch are one operation of NCCL.
+    """A call of torch's process group. If several calls are batched, they together are one
+    operation of NCCL.
 
     Attributes:
         name: torch's name of the collective, as in Kineto's traces.
         dtype: The type of the elements, such as "float32".
-        reduction: "sum", "avg", "product", "min", "max", "premul_sum", or "" if nothing is added up.
-        sent: The bytes that the call reads on this rank.
-        received: The bytes that the call writes on this rank.
-        peer: The other rank of a message within the group, or -1.
+        reduction: "sum", "avg", "product", "min", "max" or "premul_sum"; "" if nothing is reduced.
+        sent: How many bytes the call reads on this rank.
+        received: How many bytes the call writes on this rank.
+        peer: For a send or a receive, the rank of the other side within the group; else -1.
     """
 
     name: str
@@ -31,7 +34,14 @@ class Call(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A process group: its name, its description, this rank's number in it, and its ranks as ranks of the job."""
+    """A process group.
+
+    Attributes:
+        name: The name that torch gives it.
+        description: What torch says it is for.
+        rank: This process's rank in the group.
+        members: The ranks of the group, as ranks of the job.
+    """
 
     name: str
     description: str
@@ -40,12 +50,13 @@ class Group(NamedTuple):
 
 
 class Meeting(NamedTuple):
-    """When an operation could begin, in ns of the virtual time that all ranks share.
+    """When the ranks of a group were ready for an operation, in ns of the virtual time that all
+    ranks share.
 
     Attributes:
-        ready: When this rank is ready.
-        all_ready: When all ranks are ready.
-        sender_ready: When all ranks that send a message to this rank are ready.
+        ready: When this rank was ready.
+        all_ready: When the last rank was ready.
+        sender_ready: When the last of the ranks that send a message to this rank was ready.
     """
 
     ready: int
@@ -55,7 +66,14 @@ class Meeting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """One operation of NCCL on this rank. `sequence` is its number in its group."""
+    """An operation of NCCL, as this rank took part in it.
+
+    Attributes:
+        calls: The calls that make up the operation: one, or several that were batched.
+        group: The process group.
+        sequence: The number of the operation in its group.
+        meeting: When the ranks were ready for it.
+    """
 
     calls: tuple[Call, ...]
     group: Group
@@ -64,27 +82,33 @@ class Collective:
 
     @property
     def name(self) -> str:
+        """torch's name of the collective; "coalesced" if the calls have several names."""
         names = {call.name for call in self.calls}
         return names.pop() if len(names) == 1 else "coalesced"
 
     @property
     def sent(self) -> int:
+        """How many bytes all calls together read on this rank."""
         return sum(call.sent for call in self.calls)
 
     @property
     def received(self) -> int:
+        """How many bytes all calls together write on this rank."""
         return sum(call.received for call in self.calls)
 
     def peers(self) -> tuple[int, int]:
-        """Returns the ranks of the job that send and receive a message. Returns (-1, -1) for anything else."""
+        """Returns which ranks of the job send and receive, if this is a single send or receive.
+        Returns `(-1, -1)` if it is anything else.
+        """
         if len(self.calls) != 1 or self.calls[0].peer < 0:
             return -1, -1
         own, other = (self.group.members[rank] for rank in (self.group.rank, self.calls[0].peer))
         return (own, other) if self.calls[0].name == "send" else (other, own)
 
     def kernel(self, costs: Costs) -> str:
-        """Returns the name of the kernel. NCCL compiles kernels for sums with the protocol LL, and uses these
-        kernels for other reductions and protocols too (`best_kernel` of src/device/generate.py).
+        """Returns the name of NCCL's kernel for this operation. For reductions, the name says "Sum"
+        and "LL" whatever the reduction and the protocol are: NCCL compiles only these kernels, and
+        uses them for all (`best_kernel` of src/device/generate.py).
         """
         call = self.calls[0]
         operation = _OPERATIONS[call.name]
@@ -97,7 +121,10 @@ class Collective:
         return _KERNEL.format(f"{operation}_Sum_{_TYPES.get(call.dtype, 'u8')}_{'TREE' if is_tree else 'RING'}_LL")
 
     def end_ns(self, costs: Costs) -> int:
-        """Returns when the operation ends on this rank. Calls of one operation share the links."""
+        """Returns when the operation ends on this rank, in ns of the virtual time that all ranks
+        share. The calls of one operation share the links: in one direction, their data moves one
+        after the other.
+        """
         meeting, ranks = self.meeting, len(self.group.members)
         if ranks < 2:
             return meeting.ready
@@ -134,8 +161,8 @@ _TYPES = {
 
 
 def _begins(call: Call, meeting: Meeting) -> int:
-    """Returns when the bytes of a call begin to move. A send waits for nobody, since the receiver has room for the
-    message.
+    """Returns when the data of `call` begins to move. A send waits for no other rank, since the
+    receiver has room for the message.
     """
     if call.name == "send":
         return meeting.ready
@@ -143,8 +170,8 @@ def _begins(call: Call, meeting: Meeting) -> int:
 
 
 def _bytes(call: Call, group: Group) -> int:
-    """Returns the bytes of a call as the model of its operation counts them. In a gather, a scatter and an all-to-all,
-    the part that a rank keeps does not count.
+    """Returns how many bytes the formulas of `costs.collectives` take for `call`. In a gather, a
+    scatter and an all-to-all, the part that stays on its rank does not count.
     """
     others = (len(group.members) - 1) / len(group.members)
     if call.name in ("gather", "scatter", "all_to_all", "all_to_allv"):
@@ -155,5 +182,12 @@ def _bytes(call: Call, group: Group) -> int:
 def collective_of(
     calls: Sequence[tuple[str, str, str, int, int, int]], group: Group, sequence: int, meeting: Meeting
 ) -> Collective:
-    """Returns the collective that the shim describes."""
+    """Returns the collective that the shim describes.
+
+    Args:
+        calls: For each call, the fields of `Call`.
+        group: The process group.
+        sequence: The number of the operation in its group.
+        meeting: When the ranks were ready for it.
+    """
     return Collective(tuple(Call(*call) for call in calls), group, sequence, meeting)

@@ -1,4 +1,6 @@
-"""Counts launches and reserved memory since a point of the simulation (a mark), without building a timeline."""
+"""Counts launches, and finds the peak of reserved memory, from a given point of the simulation on.
+It needs no timeline for that.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A point of the simulation. `since` counts from this point.
+    """A point of the simulation from which on `since` counts.
 
     Attributes:
-        ops: The number of device ops in the history.
-        changes: The number of changes of allocated memory in the history.
-        reserved: The bytes that the caching allocator has reserved on each device.
+        ops: How many device ops had run by then.
+        changes: How often the allocated memory had changed by then.
+        reserved: The bytes that the caching allocator had reserved then, for each device with an
+            allocator.
     """
 
     ops: int = 0
@@ -28,13 +31,13 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What happened since a mark.
+    """What happened from a given point of the simulation on.
 
     Attributes:
-        launches: The number of calls that put work on a device. Each call launches a kernel, a graph, a copy or a
-            memset.
-        reserved_peak_bytes: The peak of the memory that the caching allocator reserved on one device. If there are
-            several devices, this is the highest peak of any device.
+        launches: The number of calls that put work on a device: of a kernel, a CUDA graph, a copy
+            or a memset.
+        reserved_peak_bytes: The most memory that the caching allocator had reserved on one device
+            at any time. With several devices, that of the device with the most.
     """
 
     launches: int
@@ -42,7 +45,7 @@ class Counts:
 
 
 def mark(simulation: Simulation) -> Mark:
-    """Returns a mark at the current point of the simulation."""
+    """Returns the current point of the simulation. `since` counts from it."""
     requests = simulation.requests
     return Mark(
         ops=simulation.history.ran.length,
@@ -52,9 +55,7 @@ def mark(simulation: Simulation) -> Mark:
 
 
 def since(simulation: Simulation, start: Mark) -> Counts:
-    """Returns the counts since a mark. Takes time proportional to the number of launches and allocations since the
-    mark.
-    """
+    """Returns what happened in the simulation from the point `start` on."""
     history = simulation.history
     launching = history.ran.since("instruction", start.ops)
     reserved = history.allocated.since("reserved", start.changes)

@@ -1,8 +1,8 @@
-"""The cuBLAS handle of each thread. Each handle has its own workspaces.
+"""Knows which cuBLAS handle each thread has. Each handle has workspaces of its own.
 
-torch has a pool of handles (aten/src/ATen/cuda/detail/DeviceThreadHandles.h). A thread takes a handle from the pool
-when the thread first needs a handle. The thread returns the handle to the pool when the thread ends. Autograd has one
-thread for each device, and these threads never end.
+torch has a pool of handles (aten/src/ATen/cuda/detail/DeviceThreadHandles.h). A thread takes a
+handle from the pool when it first needs one, and returns it when the thread ends. The autograd
+threads, one for each device, never end.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from unstall.virtual.log import NO_PYTHON
 class CublasHandles:
     """The cuBLAS handle of each thread. Handles are numbered from 0.
 
-    When a new Python thread needs a handle, the Python threads with a handle are counted. If this number is not
-    smaller than the number of living Python threads (including the new thread), a thread with a handle has ended. The
-    new thread then reuses the handle of the ended thread.
+    The log does not say when a thread ends. So when a new Python thread needs a handle, this class
+    compares two numbers: the Python threads that have a handle, and the Python threads that live
+    now, with the new one. If the first is not smaller, some thread with a handle has ended. The new
+    thread then gets the handle that has not been needed for the longest time.
     """
 
     def __init__(self) -> None:
@@ -30,8 +31,12 @@ class CublasHandles:
         self._count = 0
 
     def know(self, threads: np.ndarray, stacks: np.ndarray) -> None:
-        """Adds the threads of new log records. A thread whose first record is outside Python belongs to autograd or
-        another library.
+        """Notes the threads of new records of the log. A thread whose first record has no Python
+        stack is taken for a thread of autograd or of another library.
+
+        Args:
+            threads: The thread of each record.
+            stacks: The number of each record's stack, or NO_PYTHON.
         """
         most = int(threads.max()) + 1
         if most > len(self._known):
@@ -45,7 +50,7 @@ class CublasHandles:
                     self._native.add(int(thread))
 
     def of(self, thread: int) -> int:
-        """Returns the number of the thread's handle. Gives the thread a handle if it has none."""
+        """Returns the number of the handle of `thread`. If the thread has none, gives it one."""
         if thread in self._native:
             return self._of[thread] if thread in self._of else self._new(thread)
         if thread in self._of:
@@ -58,7 +63,7 @@ class CublasHandles:
         return self._of[thread]
 
     def would_be(self, thread: int) -> int:
-        """Returns the number that `of(thread)` would return. Does not give the thread a handle."""
+        """Returns the number that `of(thread)` would return, and changes nothing."""
         if thread in self._of:
             return self._of[thread]
         is_reused = thread not in self._native and len(self._python) >= threading.active_count()

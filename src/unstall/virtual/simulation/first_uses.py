@@ -1,5 +1,5 @@
-"""Inserts the host time of first uses: CUDA's initialisation, the context of a device, the loading of kernel
-modules.
+"""Charges the host for first uses: the start of CUDA, the context of a device, and the loading of
+modules with kernels.
 """
 
 from __future__ import annotations
@@ -20,26 +20,37 @@ from unstall.virtual.simulation.recipes import RuntimeCall
 
 @dataclass
 class _Loaded:
+    """What was used on a device before.
+
+    Attributes:
+        modules: The modules that were loaded: the number of a measured module, or the name of an
+            operator whose modules are unknown.
+        kernels: The names of the kernels that were launched.
+        calls: How often each operator was called. Calls that can cost nothing extra may not be
+            counted.
+        settled: For each signature of an operator, whether its next calls cost nothing extra. A
+            bool array.
+    """
+
     modules: set[int | str] = field(default_factory=set)
     kernels: set[str] = field(default_factory=set)
     calls: Counter[str] = field(default_factory=Counter)
-    """The number of calls of each operator. Some calls after the second call are not counted."""
     settled: np.ndarray = field(default_factory=lambda: np.zeros(0, np.bool_))
-    """For each signature: True if the next calls of this signature have no first-use cost."""
 
 
 class FirstUses:
-    """Inserts the host time of first uses into the log: CUDA's initialisation, the context of each device, and the
-    loading of each kernel module before the first launch of one of its kernels.
+    """Inserts the host time of first uses into batches of the shim's log: the start of CUDA, the
+    context of each device, and the loading of each module before the first launch of one of its
+    kernels.
 
-    If an operator was not measured, assumes that its kernels are in a separate module. Assumes that loading this module
-    takes the median time of the measured modules.
+    If an operator was not measured, its kernels are taken to be in a module of their own, which
+    takes as long to load as the median of the measured modules.
 
-    An operator may also launch kernels of other operators. For example, topk sorts its results. If topk is the first to
-    launch a kernel for sorting, it must load the module of this kernel. `startup` may lack the time of this loading. It
-    has medians of measurements with the operators in random order. If at least two other operators launch the same
-    kernel, then one of them usually came before topk, and had already loaded the module. In this case, the time of
-    loading is added.
+    An operator may launch kernels that belong to other operators: topk sorts its results, for
+    example. The measured time of topk may then lack the loading of the module for sorting, because
+    the operators were measured in random order, and others had mostly loaded it before. This is
+    assumed if at least two other operators launch the same kernel. The time of loading that module
+    is then added.
     """
 
     def __init__(self, startup: Startup, actions: Actions) -> None:
@@ -54,7 +65,9 @@ class FirstUses:
         self._usual_kernel = round(statistics.median(startup.kernels.values() or [0]))
 
     def serve(self, batch: LogBatch) -> None:
-        """Inserts the host time of the first uses of CUDA, devices and operators in this batch."""
+        """Inserts the host time of first uses into `batch`. If the costs have no times of first
+        uses, inserts nothing.
+        """
         if self._startup == Startup():
             return
         records = batch.records
@@ -91,14 +104,23 @@ class FirstUses:
             loaded.settled[signature] = True
 
     def _later_ns(self, signature: int) -> int:
-        """Returns about how long a call of this operator, and the wait for the call, take after the first uses."""
+        """Returns about how long a call of an operator, with a wait for its result, takes when it
+        is no longer new, in ns.
+        """
         cost, host, limits = self._actions.operators[signature], self._actions.costs.host, self._actions.costs.limits
         on_host = host.operator + cost.host_ns + len(cost.kernels) * host.launch + host.synchronize_device
         on_device = sum(each.duration_ns for each in cost.kernels)
         return on_host + limits.launch_latency + on_device + limits.wake_latency
 
     def _loading(self, name: str, kernels: set[str], loaded: _Loaded) -> int:
-        """Returns how long it takes to load the modules that an operator's new kernels need, in ns."""
+        """Returns how long it takes to load what an operator's new kernels need, in ns, and notes
+        that it is loaded.
+
+        Args:
+            name: The name of the operator, without the namespace.
+            kernels: The names of the kernels that are launched for the first time.
+            loaded: What was used on this device before.
+        """
         known = next((each for each in (name, name.removesuffix("_")) if each in self._startup.kernels), None)
         ns = self._usual_kernel if known is None else self._startup.kernels[known]
         if known is None:
@@ -119,9 +141,8 @@ class FirstUses:
         return ns + sum(self._startup.modules[module][0] for module in needed)
 
     def _modules_of_others(self, name: str, kernel: str, least: int = 1) -> set[int]:
-        """Returns the modules of all operators except `name` that launch `kernel`.
-
-        Returns no modules if there are fewer than `least` such operators.
+        """Returns the numbers of the modules of all operators except `name` that launch `kernel`.
+        Returns an empty set if fewer than `least` other operators launch it.
         """
         others = self._actions.costs.launched_by.get(kernel, set()) - {name}
         return (

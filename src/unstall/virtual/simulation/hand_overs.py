@@ -1,14 +1,13 @@
-"""Finds the order between log records of different threads: which records had to wait for a record of another thread.
+"""Finds which records of the shim's log had to wait for a record of another thread.
 
-- Autograd's threads run no Python. An autograd thread runs while the thread that called `backward()` waits. The calling
-  thread continues when the autograd thread has finished.
-
-- The first record of a Python thread comes after all records that other threads made before the thread started. After
-  its first record, the thread runs independently. If the thread waits for an event of another thread, the waiting
-  thread continues after the other thread has recorded the event.
-
-- A thread of a process group (for example of gloo) also runs no Python. For each collective, the calling thread
-  passes a stream to the process group's thread, and then the process group's thread begins the collective.
+- An autograd thread runs no Python. It runs while the thread that called `backward()` waits, and
+  that thread goes on when the autograd thread has finished.
+- A Python thread begins after all records that other threads wrote before its first record. From
+  then on it runs independently. If it waits for an event that another thread records, it goes on
+  once the event is recorded.
+- A thread of a process group (such as gloo's) runs no Python either. For each collective, the
+  caller makes a stream wait and passes it to that thread, and then that thread begins the
+  collective.
 """
 
 from __future__ import annotations
@@ -28,16 +27,28 @@ _OF_COLLECTIVES = chosen(LogCode.MARK_BEGIN, LogCode.SYNC_STREAM)
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A call that waited for another thread. Rows are rows of the current batch of log records."""
+    """A record of the shim's log that had to wait for another thread. Rows count within the current
+    batch of records.
 
-    row: int  # the call's record
-    thread: int  # the thread that it waited for
-    after: int  # row of that thread's record, or -1 if it was simulated in an earlier batch
-    instruction: int = -1  # that thread's instruction; -1 if it is its last one before this batch
+    Attributes:
+        row: The row of the record.
+        thread: The thread that it waited for.
+        after: The row of the record of that thread that it waited for; -1 if that record is in an
+            earlier batch.
+        instruction: If `after` is -1, the number of the instruction of that thread that it waited
+            for; -1 for the thread's last instruction before this batch.
+    """
+
+    row: int
+    thread: int
+    after: int
+    instruction: int = -1
 
 
 class HandOvers:
-    """Finds which threads waited for which other threads, over all batches of log records."""
+    """Finds which records of the log had to wait for a record of another thread. It remembers what
+    it needs of earlier batches of records.
+    """
 
     def __init__(self) -> None:
         self._known: set[int] = set()
@@ -53,17 +64,25 @@ class HandOvers:
         self._given_row: dict[Place, int] = {}
 
     def knows(self, thread: int) -> bool:
+        """Returns whether a record of `thread` was in any batch so far."""
         return thread in self._known
 
     def is_behind(self, thread: int) -> bool:
-        """Returns whether the thread's next log record comes after records of other threads. This is the case if the
-        thread is new, or if the thread waited for a thread that runs no Python.
+        """Returns whether the next record of `thread` will come after records of other threads.
+        That is so in two cases: the thread is new, or it waits for a thread that runs no Python.
         """
         return thread in self._waiting or (thread > 0 and not self.knows(thread))
 
     def joins(self, records: np.ndarray) -> tuple[list[Join], Bool]:
-        """Returns (joins, woken). `joins` has one `Join` for each log record that had to wait for another thread.
-        `woken` has one bool for each log record: whether the previous record woke this record's thread.
+        """Finds which records of the next batch had to wait for another thread.
+
+        Args:
+            records: The next records of the log.
+
+        Returns:
+            `(joins, woken)`. `joins` has an element for each record that had to wait. `woken` is a
+            bool array with an element for each record: whether the record right before it in the
+            log is that of the thread it waited for.
         """
         thread = records["thread"]
         woken = np.zeros(len(records), np.bool_)
@@ -90,8 +109,12 @@ class HandOvers:
         return found + self._collectives(records), woken
 
     def targets(self, joins: list[Join], ends: I64) -> list[int]:
-        """Returns, for each call in `joins`, the number of the instruction that the call waits for. `ends[row]` is one
-        more than the number of the last instruction of the log record in row `row`.
+        """Returns, for each element of `joins`, the number of the instruction that its record waits
+        for.
+
+        Args:
+            joins: The records that wait.
+            ends: For each record of the batch, the number of its last instruction plus one.
         """
         return [
             int(ends[join.after]) - 1
@@ -103,15 +126,23 @@ class HandOvers:
         ]
 
     def remember(self, ends: I64) -> None:
-        """Called when the records that were passed to the last call of `joins` are simulated. `ends[row]` is one more
-        than the number of the last instruction of the log record in row `row`.
+        """Notes the instructions of the batch that was last given to `joins`. Call this once the
+        batch has its instructions.
+
+        Args:
+            ends: For each record of the batch, the number of its last instruction plus one.
         """
         self._last |= {thread: int(ends[row]) - 1 for thread, row in self._last_row.items()}
         self._given |= {place: (self._given[place][0], int(ends[row]) - 1) for place, row in self._given_row.items()}
 
     def _waits_for(self, record: np.void, current: int) -> int:
-        """Returns the thread that a log record had to wait for, or -1 if the record did not wait. Call this method only
-        if the previous record is on another thread.
+        """Returns the thread that a record had to wait for, or -1 if it did not wait. Call this
+        only for a record right after one of another thread, or after a sleep or a read of the
+        clock.
+
+        Args:
+            record: The record.
+            current: The thread of the record.
         """
         new = current not in self._known
         self._known.add(current)
@@ -133,9 +164,11 @@ class HandOvers:
         return before if new else served_by
 
     def _collectives(self, records: np.ndarray) -> list[Join]:
-        """Returns a join for each collective that a thread of a process group (for example of gloo) runs. The thread
-        waits for the caller of the collective. The caller first makes a stream wait for the tensors. The thread that
-        runs the collective begins with a wait for this stream.
+        """Returns a join for each collective that a thread of a process group (such as gloo's)
+        begins: it waits for the thread that called the collective.
+
+        The caller first makes a stream wait for the tensors. The thread of the process group then
+        begins with a wait for that stream. So the stream tells which caller it is.
         """
         found: list[Join] = []
         self._given_row = {}
@@ -160,18 +193,20 @@ class HandOvers:
 
 
 class EventHandOvers:
-    """Remembers which thread last recorded each event."""
+    """Remembers which thread last recorded each CUDA event."""
 
     def __init__(self) -> None:
         self._thread: dict[int, int] = {}
 
     def joins(self, records: np.ndarray, event: I64, recorded: Mapping[int, int]) -> list[Join]:
-        """Returns a join for each log record that waits for an event of another thread.
+        """Returns a join for each record of the log that waits for an event that another thread
+        recorded.
 
         Args:
             records: The next records of the log.
-            event: The event of each record, or 0 if the record has no event.
-            recorded: The instruction that last recorded each event before these records.
+            event: For each record, the event that it records or waits for; 0 if it has none.
+            recorded: By event, the number of the instruction that last recorded it before these
+                records.
         """
         found: list[Join] = []
         here: dict[int, int] = {}
@@ -185,30 +220,31 @@ class EventHandOvers:
         return found
 
     def to(self, thread: int, event: int) -> bool:
-        """Returns whether the event was last recorded by a thread other than `thread`."""
+        """Returns whether a thread other than `thread` last recorded `event`."""
         return self._thread.get(event, thread) != thread
 
     def forget(self, events: Iterable[int]) -> None:
+        """Forgets CUDA events that no later record refers to."""
         for event in events:
             self._thread.pop(event, None)
 
 
 def _begins_a_collective(record: np.void) -> bool:
-    """Returns whether the log record is the annotation with which a thread of a process group begins a collective. All
-    other annotations come from Python.
+    """Returns whether `record` is the annotation with which a thread of a process group begins a
+    collective. It is the only annotation that comes from a thread without Python.
     """
     return bool(record["stack"] == NO_PYTHON and record["code"] == LogCode.MARK_BEGIN)
 
 
 def _is_apart(record: np.void) -> bool:
-    """Returns whether the log record is a sleep or a read of the clock. A thread that sleeps, for example to redraw a
-    progress bar, or that times itself, does not wake other threads.
+    """Returns whether `record` is a sleep or a read of the clock. A thread that sleeps, for example
+    between two updates of a progress bar, or that reads the clock, wakes no other thread by that.
     """
     return bool(_APART[record["code"]])
 
 
 def _runs_no_python(record: np.void) -> bool:
-    """Returns whether the log record is on an autograd thread. Such a record has no Python stack, or it begins an
-    operator and has the number of the forward thread.
+    """Returns whether `record` comes from an autograd thread. It does if it has no Python stack, or
+    if it begins an operator and says which forward thread the operator belongs to.
     """
     return bool(record["stack"] == NO_PYTHON or (record["code"] == LogCode.OP_BEGIN and record["b"] >= 0))

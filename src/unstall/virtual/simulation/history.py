@@ -1,9 +1,9 @@
-"""The history of the simulation in growing numpy columns. Timelines are built from it.
+"""All that was simulated so far, in numpy columns that grow. Timelines are made from it.
 
-Columns are compressed (see `GrowingArray`). A record and its instruction take about 20 bytes. A device operation takes
-about 10 bytes. The engine and the race detection also store data, about as many bytes as the history. A million
-operators, each with five records and one device operation, take about 400 MB. The memory grows with the length of the
-run and has no limit, because a timeline shows the whole run.
+The columns are compressed (`GrowingArray`). A record of the log with its instruction takes about 20
+bytes, and a device op about 10. The engine and the race finder together take about as much again. A
+million operators, each with five records and one device op, take about 400 MB. There is no limit,
+because a timeline shows the whole run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from unstall.virtual.growing_array import GrowingArray
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Happened:
-    """The records of the log, as columns. `log.RECORD` has the meaning of each column."""
+    """The records of the shim's log, as columns. A row is a record. The columns are fields of
+    `log.RECORD`.
+    """
 
     code: np.ndarray
     thread: np.ndarray
@@ -31,7 +33,9 @@ class Happened:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Done:
-    """Simulated host instructions. Times are in ns of the virtual clock."""
+    """The host instructions that were simulated, as columns. A row is an instruction. Times are in
+    ns of the virtual clock.
+    """
 
     record: np.ndarray
     what: np.ndarray  # Call
@@ -44,7 +48,9 @@ class Done:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ran:
-    """Simulated device ops. Times are in ns of the virtual clock."""
+    """The device ops that were simulated, as columns. A row is an op. Times are in ns of the
+    virtual clock.
+    """
 
     instruction: np.ndarray
     stream: np.ndarray
@@ -55,7 +61,9 @@ class Ran:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Allocated:
-    """Changes of allocated memory. Sizes are in bytes."""
+    """The changes of allocated memory on all devices, as columns. A row is an allocation, a free,
+    or a change of the reserved memory alone. Sizes are in bytes.
+    """
 
     record: np.ndarray
     device: np.ndarray
@@ -68,7 +76,9 @@ Table = TypeVar("Table", Happened, Done, Ran, Allocated)
 
 
 class Columns(Generic[Table]):
-    """A table of columns to which rows can only be appended."""
+    """A table of columns of equal length to which rows can be appended. Rows are never changed or
+    removed.
+    """
 
     def __init__(self, of: Callable[..., Table], types: dict[str, type]) -> None:
         self._of: Callable[..., Table] = of
@@ -80,21 +90,30 @@ class Columns(Generic[Table]):
         return next(iter(self._columns.values())).length
 
     def append(self, **columns: np.ndarray) -> None:
-        """Appends rows. All columns must have the same length."""
+        """Appends rows. `columns` has the new values of each column, by the column's name. All must
+        have the same length.
+        """
         for name, column in self._columns.items():
             column.append(columns[name])
 
     def whole(self) -> Table:
-        """Returns all rows."""
+        """Returns all rows, with each column as one array."""
         return self._of(**{name: column.whole() for name, column in self._columns.items()})
 
     def since(self, name: str, row: int) -> np.ndarray:
-        """Returns the values of one column from row `row` on."""
+        """Returns the values of the column `name` from row `row` on."""
         return self._columns[name].since(row)
 
 
 class History:
-    """All tables of the history."""
+    """All that was simulated so far.
+
+    Attributes:
+        happened: The records of the shim's log.
+        done: The host instructions.
+        allocated: The changes of allocated memory.
+        ran: The device ops.
+    """
 
     def __init__(self) -> None:
         i1, i4, i8 = np.int8, np.int32, np.int64

@@ -1,5 +1,6 @@
-"""Computes the time of the host's work before each log record and before each read of the clock. The time is modelled
-for the host of the GPU, measured on this machine, or a mix of both.
+"""Finds how long the host worked before each record of the shim's log, and before each read of the
+clock. The time is modelled for the host of the modelled GPU, measured on this machine, or a mix of
+both.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from unstall.virtual.simulation.bytecode_paths import units_between
 
 _UNKNOWN = -1  # instead of a number of a stack
 _NOTED_NS = 100_000
-"""A difference in ns between the real and the modelled time of work. Larger differences are stored for the report.
+"""How much longer work must really take than the model says, in ns, for the report to mention it.
 Smaller differences are noise.
 """
 _MAIN_THREAD = 0
 
 
 class Moment(NamedTuple):
-    """The moment when a thread reads its clock.
+    """The moment at which a thread reads the clock.
 
     Attributes:
         thread: The number of the thread.
-        stack: The number of the thread's stack in the log.
+        stack: The number of the thread's Python stack in the shim's log.
         host_ns: The time of CLOCK_MONOTONIC.
-        computing_ns: How long the thread computed tensor values since its last log record.
+        computing_ns: For how long the thread has computed values of tensors since its last record.
     """
 
     thread: int
@@ -39,50 +40,66 @@ class Moment(NamedTuple):
 
 
 class HostClock(Protocol):
-    """Computes how long the host worked before each log record and before each read of the clock."""
+    """Finds how long the host worked before each record of the shim's log, and before each read of
+    the clock.
+
+    Attributes:
+        scale: The factor by which measured times are multiplied.
+        not_charged_ns: For how long, in ns of real time, the main thread has worked without
+            advancing its clock.
+    """
 
     scale: float
-    """The factor by which measured times are multiplied."""
     not_charged_ns: int
-    """The sum of the times in `unmodelled`."""
 
     def know(self, stacks: Sequence[Stack]) -> None:
-        """Adds the log's next stacks. Stacks are numbered in the order in which they are added."""
+        """Adds the next Python stacks of the log. They are numbered in the order in which they are
+        added.
+        """
 
     def work(self, records: np.ndarray, usual: I64, woken: Bool) -> I64:
-        """Returns, for each log record, how long the host worked since the previous record of the same thread, in ns.
-        Must be called with the records in order.
+        """Returns, for each record, how long the host worked since the record before it of the same
+        thread, in ns. All records must be passed to this method in the order of the log.
 
         Args:
             records: The next records of the log.
-            usual: The modelled host time of each record itself, in ns.
-            woken: For each record, whether the previous record in the log woke this record's thread. If True, the work
-                begins at the previous record, although another thread wrote the previous record.
+            usual: For each record, the modelled host time of what it stands for, in ns.
+            woken: For each record, whether its thread was woken by the record right before it in
+                the log. If so, the thread's work began at that record, although it is another
+                thread's.
         """
 
     def read(self, moment: Moment) -> int:
-        """Returns how long the host worked since the thread's last log record or read, in ns. Pass all earlier log
-        records to `work` before a call of this method.
+        """Returns how long the host worked since the thread's last record or read of the clock, in
+        ns. All earlier records must have been passed to `work`.
         """
 
     def leave_out(self, thread: int, ns: int) -> None:
-        """Excludes `ns` of real time from the thread's work since its last log record or read, because the simulation
-        took this time.
+        """Excludes real time from the work of `thread` since its last record or read of the clock,
+        because the simulation took that time.
+
+        Args:
+            thread: The number of the thread.
+            ns: The time in ns.
         """
 
     def unmodelled(self) -> dict[tuple[int, int], int]:
-        """Returns a dict with the real time, in ns, of the host work that did not advance the clock. The keys are
-        (stack before the work, stack after the work). The number -1 means an unknown stack.
+        """Returns the real time, in ns, of the host work that did not advance the clock. The keys
+        are `(before, after)`: the numbers of the Python stacks before and after the work, or -1 for
+        an unknown stack.
         """
 
 
 class ModelledHost:
-    """Computes the time of host work only from modelled costs, so a program always takes the same time. Charges time
-    for log records, and for Python code between two records of a thread. An operator that the thread did not call
-    recently costs extra, because the operator's code is no longer in the CPU caches.
+    """A host clock that uses only modelled costs, so that a program takes the same time in every
+    run.
 
-    Code that is not modelled (loops, NumPy, other libraries) costs nothing. `unmodelled` has the real time that this
-    code took in the main thread.
+    It charges for what the records stand for, and for the Python code that ran between two records
+    of a thread. An operator that the thread has not called lately costs extra, because the CPU's
+    caches no longer hold its code.
+
+    Other work, such as loops, NumPy and other libraries, costs nothing. `unmodelled` has the real
+    time that such work took on the main thread.
     """
 
     scale = 1.0
@@ -137,7 +154,14 @@ class ModelledHost:
         self._unmodelled[before, after] = self._unmodelled.get((before, after), 0) + ns
 
     def _charge_python(self, work: I64, before: I64, stack: I64) -> None:
-        """Adds the cost of the Python code between two log records of a thread to `work`."""
+        """Adds to `work` the cost of the Python code that ran before each record.
+
+        Args:
+            work: The work before each record, in ns. It is changed.
+            before: The number of the Python stack of the thread's record before it, or -1 for an
+                unknown stack.
+            stack: The number of the record's Python stack, or a negative number for none.
+        """
         moved = np.flatnonzero((stack != before) & (stack >= 0) & (before >= -1))
         if not len(moved):
             return
@@ -145,7 +169,9 @@ class ModelledHost:
         work[moved] += np.array([self._moved(pair) for pair in pairs], np.int64)
 
     def _nested(self, records: np.ndarray) -> Bool:
-        """Returns, for each log record, whether it is inside an operator of its thread."""
+        """Returns, for each record, whether its thread is in an operator. The operator that the
+        record itself begins or ends does not count.
+        """
         code, thread = records["code"], records["thread"]
         step = (code == LogCode.OP_BEGIN).astype(np.int64) - (code == LogCode.OP_END)
         result = np.zeros(len(records), np.bool_)
@@ -165,11 +191,15 @@ class ModelledHost:
 
 
 def passed(before: Stack, after: Stack) -> tuple[int, int]:
-    """Returns (frames entered, two-byte units of bytecode) for the Python code that ran between two stacks.
+    """Returns how much Python code ran between two stacks of a thread, at least.
 
-    Counts the bytecode from the start of each entered frame to the current position in this frame. In the innermost
-    frame that both stacks share, counts the bytecode from the old to the new position. Each count is for the shortest
-    path between the two positions, so bytecode that a jump skips does not count.
+    Bytecode counts from the start of each new frame to the current position in it. In the innermost
+    frame that both stacks have, it counts from the old position to the new one. Each time, the
+    shortest path counts.
+
+    Returns:
+        `(entered, units)`. `entered` is the number of frames that were entered, and `units` the
+        number of code units of two bytes.
     """
     common = 0
     for (code, offset), (other, other_offset) in zip(reversed(before), reversed(after), strict=False):
@@ -187,8 +217,8 @@ def passed(before: Stack, after: Stack) -> tuple[int, int]:
 
 
 class Lately:
-    """Finds operators that their thread has not begun lately: not within its last `within` records. Records must come
-    in the order of the log.
+    """Finds the operators that their thread has not begun lately: not within the last `within`
+    records of that thread.
     """
 
     def __init__(self, within: int) -> None:
@@ -197,7 +227,13 @@ class Lately:
         self._last: dict[tuple[int, int], int] = {}  # by thread and operator: the number of the record that began it
 
     def began_anew(self, records: np.ndarray, begins: Bool) -> list[int]:
-        """Returns the rows of the records that begin such an operator. `begins` has the records that begin any."""
+        """Returns the rows of the records that begin an operator that its thread has not begun
+        lately. All records must be passed to this method in the order of the log.
+
+        Args:
+            records: The next records of the log.
+            begins: For each record, whether it begins an operator.
+        """
         thread = records["thread"]
         place = np.zeros(len(records), np.int64)
         for number, mine in by_thread(thread):
@@ -215,14 +251,17 @@ class Lately:
 
 
 class MeasuredHost:
-    """Takes the time of host work from measurements on this machine. Excludes the time in which tensor values were
-    computed, and the time of the simulation.
+    """A host clock that uses the times of this machine. It leaves out the time in which values of
+    tensors were computed, and the time that the simulation took.
+
+    Attributes:
+        scale: The factor by which measured times are multiplied, except times of sleep.
     """
 
     not_charged_ns = 0
 
     def __init__(self, scale: float = 1.0) -> None:
-        """`scale` multiplies the measured times. It does not multiply sleeps."""
+        """`scale` is the factor by which measured times are multiplied, except times of sleep."""
         self.scale = scale
         self._last: dict[int, int] = {}
         self._end = 0
@@ -255,8 +294,9 @@ class MeasuredHost:
         return {}
 
     def _take_left_out(self, thread: np.ndarray) -> I64:
-        """Returns, for each log record, the ns of real time to exclude from the work before this record. The first
-        record of each thread gets the whole time that `leave_out` excluded for this thread. The other records get 0.
+        """Returns, for each record, how much of the real time before it does not count as work, in
+        ns. That is what `leave_out` was told since the last call, and it all goes to the first
+        record of its thread.
         """
         ns = np.zeros(len(thread), np.int64)
         for number in list(self._left_out):
@@ -267,9 +307,9 @@ class MeasuredHost:
 
 
 class MixedHost:
-    """Uses modelled times for operators and calls that involve a device. An operator on the CPU takes its real time,
-    multiplied by `scale`. Work outside operators takes the longer of two times: its real time multiplied by `scale`,
-    and its modelled time.
+    """A host clock that uses modelled times for operators and calls that involve a device. An
+    operator on the CPU takes its real time, multiplied by `scale`. Work outside of operators takes
+    its modelled time, or its real time multiplied by `scale`, whichever is longer.
     """
 
     not_charged_ns = 0
@@ -280,7 +320,7 @@ class MixedHost:
 
     @property
     def scale(self) -> float:
-        """The time of CPU work on the modelled host, divided by the time of the same work on this machine."""
+        """The time of the CPU's work on the modelled host, over its time on this machine."""
         return self._measured.scale
 
     @scale.setter
@@ -310,7 +350,11 @@ class MixedHost:
 
 
 def by_thread(thread: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields (thread, rows) for each thread of the log records. Most batches of the log are of one thread."""
+    """Yields `(number, rows)` for each thread. `rows` are the rows of that thread's records.
+
+    Args:
+        thread: For each record, the number of its thread. At least one record.
+    """
     if thread.min() == thread.max():
         yield int(thread[0]), np.arange(len(thread))
         return
@@ -319,11 +363,14 @@ def by_thread(thread: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def _previous(thread: np.ndarray, values: I64, last: dict[int, int], none: int) -> I64:
-    """Returns, for each log record, the value of the previous record of its thread, or `none` if the thread has no
-    previous record.
+    """Returns, for each record, the value of the record before it of the same thread.
 
-    `last` has the last value of each thread before these records. The function updates `last` to the last value of each
-    thread in these records.
+    Args:
+        thread: For each record, the number of its thread.
+        values: For each record, its value.
+        last: By thread, the value of its last record before these. It is updated to the last of
+            these.
+        none: What stands for the value if there is no record before.
     """
     before = np.empty_like(values)
     if not len(values):

@@ -1,4 +1,4 @@
-"""A part of the log that is being simulated."""
+"""A batch of records of the shim's log that is being simulated."""
 
 from __future__ import annotations
 
@@ -11,17 +11,27 @@ from unstall.virtual.simulation.actions import Actions
 
 @dataclass(slots=True)
 class Insertions:
-    """Driver calls to insert into a batch of log records. Each call is inserted right before the log record in its
-    `row`.
+    """Calls of the driver that are inserted into a batch of the shim's log. Each list has an
+    element for each call.
+
+    Attributes:
+        row: The row of the record right before which the call is inserted.
+        recipe: The number of the recipe of the call.
+        device: The device of the call.
+        stream: The stream of the call.
+        event: The CUDA event of the call; 0 if it has none.
     """
 
     row: list[int] = field(default_factory=list)
     recipe: list[int] = field(default_factory=list)
     device: list[int] = field(default_factory=list)
     stream: list[int] = field(default_factory=list)
-    event: list[int] = field(default_factory=list)  # 0 for none
+    event: list[int] = field(default_factory=list)
 
     def add(self, row: int, recipe: int, device: int, stream: int = 0, event: int = 0) -> None:
+        """Inserts a call right before the record in row `row`. The other arguments are elements of
+        the lists of the same names.
+        """
         self.row.append(row)
         self.recipe.append(recipe)
         self.device.append(device)
@@ -30,20 +40,33 @@ class Insertions:
 
 
 class LogBatch:
-    """A batch of log records. The first `simulated` records of the batch are already simulated."""
+    """A batch of records of the shim's log, of which the first ones may have been simulated
+    already.
+
+    Attributes:
+        records: The records.
+        number: The number of the first record, counted from the start of the log.
+        captured: For each record, whether it was captured into a CUDA graph, so that nothing runs.
+        instead: By row: the number of the recipe that replaces the usual one.
+        events: By row: the CUDA event that a copy records at its end.
+        simulated: How many records were simulated.
+        insertions: The calls of the driver that are inserted before records.
+    """
 
     def __init__(self, records: np.ndarray, number: int) -> None:
-        """`number` is the position that the first of `records` has in the whole log."""
+        """`number` is the number of the first of `records`, counted from the start of the log."""
         self.records = records
         self.number = number
-        self.captured = np.zeros(len(records), np.bool_)  # part of a graph capture, so nothing runs
-        self.instead: dict[int, int] = {}  # by row: the recipe that replaces the usual one
-        self.events: dict[int, int] = {}  # by row: the event that a copy records at its end
-        self.simulated = 0  # number of simulated rows
+        self.captured = np.zeros(len(records), np.bool_)
+        self.instead: dict[int, int] = {}
+        self.events: dict[int, int] = {}
+        self.simulated = 0
         self.insertions = Insertions()
 
     def recipes(self, actions: Actions, first: int, until: int) -> np.ndarray:
-        """Returns the number of the recipe of each record in rows `first` … `until` - 1, as an int64 array."""
+        """Returns the number of the recipe of each record in rows `first` … `until` - 1, as an
+        int64 array.
+        """
         result = actions.of(self.records[first:until])
         for row, recipe in self.instead.items():
             if first <= row < until:
@@ -51,7 +74,7 @@ class LogBatch:
         return result
 
     def take_insertions(self, until: int) -> Insertions:
-        """Removes the insertions before row `until` and returns them."""
+        """Removes the insertions before row `until`, and returns them."""
         taken, self.insertions = self.insertions, Insertions()
         is_early = [row < until for row in taken.row]
         if not all(is_early):

@@ -1,7 +1,9 @@
-"""Recipes. A recipe has the host instructions and device operations (ops) of one kind of log record.
+"""Recipes: the host instructions and device ops that stand for one kind of record of the shim's
+log.
 
-A recipe is a range of rows in the table of steps. A step is one host instruction. It refers to a range of rows in the
-table of ops. So numpy can convert a batch of log records into instructions by repeating rows.
+All recipes are in two tables. A recipe is a range of rows of the table of instructions, and an
+instruction names a range of rows of the table of ops. So numpy can turn a batch of records into
+instructions by repeating rows.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from unstall.timeline.columns import CopyDirection, DeviceKind, HostMemory
 
 
 class RuntimeCall(IntEnum):
-    """The CUDA runtime call that an instruction simulates."""
+    """The call of the CUDA runtime that a host instruction stands for."""
 
     NONE = 0
     REST = 1  # continues the previous call
@@ -42,7 +44,9 @@ class RuntimeCall(IntEnum):
 
 
 class EnginePart(IntEnum):
-    """The part of the device that a device op occupies. An op with NOTHING runs concurrently with all other ops."""
+    """The part of a device that an op occupies. Ops that occupy UPLOADS or DOWNLOADS run one at a
+    time. An op with NOTHING delays no op on other streams.
+    """
 
     NOTHING = -1
     UPLOADS = 0
@@ -61,20 +65,23 @@ class Op:
         name: The name of the kernel, copy or memset.
         duration: How long the op runs.
         part: The part of the device that the op occupies.
-        gap: The time from the end of the previous op to the start of this op.
-        latency: The time from the end of the launch call to the start of the op on an idle device.
-        kind: The kind of op.
+        gap: The least time from the end of the op before it on its stream to its start.
+        latency: The time from the end of the launch call to the start of the op if the device is
+            idle.
+        kind: Whether it is a kernel, a copy or a memset.
         direction: The direction of a copy.
-        memory: The kind of host memory of a copy.
-        bytes: The size of a copy, or -1 if it is unknown.
-        branch: The branch of the graph on which the op runs. Branch 0 is the launching stream.
-        after: The index, within the recipe, of the op on another branch that this op waits for. It is -1 if this op
-            does not wait for another branch.
-        share: The fraction of the device's rate that the op uses, in thousandths.
-        blocks: The number of thread blocks for each multiprocessor, in thousandths, or 0 if it is unknown.
-        size: The part of a multiprocessor's room that a block fills, in thousandths.
+        memory: Whether a copy uses pinned or pageable memory of the host.
+        bytes: The size of a copy; -1 if it is unknown or if the op is no copy.
+        branch: For an op of a CUDA graph, the branch of the graph on which it runs. Branch 0 runs
+            on the stream on which the graph is launched.
+        after: The index, in the recipe, of the op on another branch that this op waits for; -1 if
+            it waits for none.
+        share: The share of the device's rate that the op uses, in thousandths.
+        blocks: How many thread blocks the op has per multiprocessor, in thousandths; 0 if it is
+            unknown.
+        size: How much of a multiprocessor's room for thread blocks one block takes, in thousandths.
         tail: How long before its end the op leaves the device to others.
-        cached: What the op reads and writes, in thousandths of what the L2 cache holds.
+        cached: How much the op reads and writes, in thousandths of the size of the L2 cache.
         uncached: How much longer the op takes if its data is not in the L2 cache.
     """
 
@@ -99,7 +106,16 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class RecipeStep:
-    """One host instruction of a recipe, with the device ops that it launches."""
+    """A host instruction of a recipe. Times are in ns.
+
+    Attributes:
+        code: What the instruction does.
+        what: The call of the CUDA runtime that it stands for.
+        work: How long the host works before the call.
+        call: How long the call takes, without waiting.
+        latency: How long after the end of what it waits for the instruction ends.
+        ops: The device ops that it launches.
+    """
 
     code: Code
     what: RuntimeCall = RuntimeCall.NONE
@@ -111,7 +127,10 @@ class RecipeStep:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RecipeSteps:
-    """The instructions of all recipes, as columns with one row for each instruction."""
+    """The host instructions of all recipes, as columns. A row is an instruction. The columns are
+    fields of `RecipeStep`; but `first_op` is the row of the instruction's first op in `OpRows`, and
+    `ops` is the number of its ops.
+    """
 
     code: np.ndarray
     what: np.ndarray
@@ -124,7 +143,9 @@ class RecipeSteps:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OpRows:
-    """The device ops of all recipes, as columns with one row for each op; see `Op`."""
+    """The device ops of all recipes, as columns. A row is an op. The columns are the fields of
+    `Op`; `name` is an index into `Recipes.names`.
+    """
 
     name: np.ndarray
     duration: np.ndarray
@@ -146,8 +167,9 @@ class OpRows:
 
     @property
     def used(self) -> np.ndarray:
-        """The fraction of the device that each op keeps from others, in thousandths: of its rate, or of the room for
-        thread blocks, whichever is larger.
+        """How much of the device each op keeps from other ops, in thousandths: its share of the
+        device's rate, or the share of the room for thread blocks that its blocks fill, whichever is
+        larger. An int array.
         """
         filled = np.minimum(self.blocks.astype(np.int64) * self.size // WHOLE, WHOLE)
         used: np.ndarray = np.maximum(self.share, filled)
@@ -155,8 +177,10 @@ class OpRows:
 
 
 class Recipes:
-    """A growing table of recipes. Each recipe has a unique key. A recipe has the host instructions and device ops of
-    one kind of log record.
+    """All recipes that were made so far. A recipe has a number, and a key by which it can be found.
+
+    Attributes:
+        names: The names of device ops, each once.
     """
 
     def __init__(self) -> None:
@@ -169,11 +193,16 @@ class Recipes:
         self._ops = {each.name: Column(_OP_TYPES[each.name]) for each in fields(OpRows)}
 
     def find(self, key: Hashable) -> int | None:
-        """Returns the number of the recipe with this key, or None if there is no such recipe."""
+        """Returns the number of the recipe that was added with `key`, or None if there is none."""
         return self._of.get(key)
 
     def add(self, key: Hashable, steps: Sequence[RecipeStep]) -> int:
-        """Adds a recipe of at least one instruction. Returns the recipe's number."""
+        """Adds a recipe, and returns its number.
+
+        Args:
+            key: What the recipe can be found by.
+            steps: The host instructions of the recipe, in order. At least one.
+        """
         number = self._of[key] = len(self._first)
         self._first.append(len(self._steps["code"]))
         self._count.append(len(steps))
@@ -191,24 +220,28 @@ class Recipes:
 
     @property
     def first(self) -> np.ndarray:
-        """The row in `steps` of the first instruction of each recipe."""
+        """For each recipe, the row of its first instruction in `steps`."""
         return self._first.rows
 
     @property
     def count(self) -> np.ndarray:
-        """The number of instructions of each recipe."""
+        """For each recipe, the number of its instructions."""
         return self._count.rows
 
     @property
     def steps(self) -> RecipeSteps:
+        """The host instructions of all recipes, in one table."""
         return RecipeSteps(**{name: column.rows for name, column in self._steps.items()})
 
     @property
     def ops(self) -> OpRows:
+        """The device ops of all recipes, in one table."""
         return OpRows(**{name: column.rows for name, column in self._ops.items()})
 
     def ops_of(self, recipe: int) -> list[Op]:
-        """Returns all device ops of a recipe, in order."""
+        """Returns the device ops of the recipe with the number `recipe`, in order. Their `branch`
+        and `after` are not filled in.
+        """
         first = int(self.first[recipe])
         steps, ops = self.steps, self.ops
         rows = [
@@ -275,7 +308,7 @@ _OP_TYPES: dict[str, type] = {
 
 
 class Column:
-    """A numpy column that grows."""
+    """A numpy array to whose end values can be appended."""
 
     def __init__(self, dtype: type) -> None:
         self._array: np.ndarray = np.zeros(64, dtype)
@@ -285,6 +318,7 @@ class Column:
         return self._length
 
     def append(self, value: int) -> None:
+        """Appends a value."""
         if self._length == len(self._array):
             self._array = np.concatenate((self._array, np.zeros_like(self._array)))
         self._array[self._length] = value
@@ -292,4 +326,5 @@ class Column:
 
     @property
     def rows(self) -> np.ndarray:
+        """The values so far."""
         return self._array[: self._length]

@@ -20,13 +20,13 @@ from unstall.virtual.costs.model import DeviceFacts, OperatorCost
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A failed request for memory.
+    """A request for device memory that failed.
 
     Attributes:
-        record: The number of the record that made the request.
-        device: The device of the request.
-        allocation: The number of the request in the log, or 0.
-        error: The error with torch's message.
+        record: The number of the record, in the shim's log, that made the request.
+        device: The device.
+        allocation: The number that the log gave to the request; 0 if it gave none.
+        error: The error, with torch's message.
     """
 
     record: int
@@ -36,28 +36,35 @@ class Refusal:
 
 
 class DriverCalls(Protocol):
-    """The driver calls that the caching allocator makes. A driver call is inserted right before the log record that
-    caused the call.
+    """Inserts the driver calls that the caching allocators make into the simulation: right before
+    the record of the log that makes them necessary.
     """
 
     def device_malloc(self, device: int) -> None:
-        """Inserts a call of cudaMalloc by the host."""
+        """Inserts a call of cudaMalloc."""
 
     def device_free(self, device: int) -> None:
-        """Inserts a call of cudaFree by the host. This call waits for the device."""
+        """Inserts a call of cudaFree. It waits until the device has no work left."""
 
     def record(self, device: int, stream: int) -> int:
-        """Inserts a call of cudaEventRecord by the host. Returns the event."""
+        """Inserts a call of cudaEventRecord on a stream. Returns the number of the event."""
 
     def query(self, event: int) -> bool:
-        """Inserts a call of cudaEventQuery by the host. Returns whether the event is complete."""
+        """Inserts a call of cudaEventQuery. Returns whether the event is complete."""
 
     def synchronize(self, event: int) -> None:
-        """Inserts a call of cudaEventSynchronize by the host."""
+        """Inserts a call of cudaEventSynchronize. It waits until the event is complete."""
 
 
 class Requests:
-    """The allocators of all devices, and a log of the changes of allocated memory."""
+    """Serves the requests for memory on all devices, and keeps a list of the changes of allocated
+    memory.
+
+    Attributes:
+        fractions: By device, the fraction of its memory that the program may use. A device for
+            which the program set none is missing.
+        refused: How many requests failed of which the program learns only at a later call.
+    """
 
     def __init__(self, facts: DeviceFacts, settings: str, host: DriverCalls) -> None:
         self._facts = facts
@@ -69,15 +76,13 @@ class Requests:
         self._changes: list[tuple[int, int, int, int, int]] = []
         self._placed: list[tuple[int, int, int]] = []
         self.fractions: dict[int, float] = {}
-        """By device: the fraction of the device's memory that the program may use."""
         self._most_entries: int | None = None
         self._history: dict[int, deque[TraceEntry]] = {}
         self._refusals: list[Refusal] = []
         self.refused = 0
-        """The number of requests whose failure the program learns of only at a later call."""
 
     def allocator(self, device: int) -> CachingAllocator:
-        """Returns a device's allocator. Creates it at the first use."""
+        """Returns the caching allocator of `device`. Creates it if the device has none yet."""
         found = self._allocators.get(device)
         if found is None:
             addresses = _Calls(self._host, device)
@@ -95,42 +100,62 @@ class Requests:
 
     @property
     def devices(self) -> list[int]:
-        """The devices that have an allocator."""
+        """The numbers of the devices that have an allocator, in ascending order."""
         return sorted(self._allocators)
 
     def record_history(self, most_entries: int | None) -> None:
-        """Starts to record the history of each allocator. Stores only the last `most_entries` entries of each history.
-        Stops recording if `most_entries` is None.
+        """Starts to record what each allocator does, as torch.cuda.memory._record_memory_history
+        does.
+
+        Args:
+            most_entries: How many entries are kept for each device: the last ones. None stops
+                recording.
         """
         self._most_entries = most_entries
         for device in self.devices:
             self._observe(device)
 
     def history(self, device: int) -> list[TraceEntry]:
-        """Returns the recorded history of a device's allocator, oldest entry first."""
+        """Returns what was recorded about the allocator of `device` (see `record_history`). The
+        oldest entry is first.
+        """
         return list(self._history.get(device, ()))
 
     def take_changes(self) -> np.ndarray:
-        """Returns the changes of allocated memory since the last call, as an int64 array of shape (changes, 5).
+        """Returns the changes of allocated memory since the last call of this method.
 
-        The columns are the number of the log record, the device, the bytes allocated (negative if freed), the bytes
-        that the device's allocator has reserved after the change, and the address of the block. The address is -1 if
-        only the reserved bytes changed.
+        Returns:
+            An int64 array of shape (changes, 5). The columns are: the number of the record in the
+            shim's log; the device; the bytes allocated, negative if they were freed; the bytes that
+            the allocator of the device has reserved after the change; and the address of the block,
+            -1 if only the reserved bytes changed.
         """
         taken, self._changes = self._changes, []
         return np.array(taken, np.int64).reshape(-1, 5)
 
     def take_placed(self) -> list[tuple[int, int, int]]:
-        """Returns (allocation number, address, bytes) of each allocation since the last call."""
+        """Returns the allocations since the last call of this method, as tuples `(number, address,
+        size)`. `number` is the one that the shim's log gives to the allocation, and `size` is the
+        size of its block in bytes.
+        """
         taken, self._placed = self._placed, []
         return taken
 
     def take_refusals(self) -> list[Refusal]:
-        """Returns the requests that failed since the last call."""
+        """Returns the requests that failed since the last call of this method."""
         taken, self._refusals = self._refusals, []
         return taken
 
     def malloc(self, record: int, device: int, stream: int, allocation: int, size: int) -> None:
+        """Serves a request for memory. If it fails, adds it to the refusals.
+
+        Args:
+            record: The number of the record in the shim's log.
+            device: The device.
+            stream: The stream for which the memory is requested.
+            allocation: The number that the log gives to the allocation.
+            size: The size of the request in bytes.
+        """
         allocator = self.allocator(device)
         if size <= 0:
             return
@@ -143,12 +168,25 @@ class Requests:
         self._placed.append((allocation, block.address, block.size))
 
     def free(self, record: int, allocation: int) -> None:
-        """Frees an allocation. Does nothing if the allocation failed or is unknown."""
+        """Frees the memory of an allocation. Does nothing if the request for it failed, or if the
+        allocation is unknown.
+
+        Args:
+            record: The number of the record in the shim's log.
+            allocation: The number that the log gave to the allocation.
+        """
         held = self._blocks.pop(allocation, None)
         if held is not None:
             self._give_back(record, *held)
 
     def use_on_stream(self, allocation: int, stream: int) -> None:
+        """Notes that another stream, `stream`, uses the memory of an allocation, as
+        Tensor.record_stream does.
+
+        Args:
+            allocation: The number that the shim's log gave to the allocation.
+            stream: The other stream.
+        """
         held = self._blocks.get(allocation)
         if held is not None:
             held[0].record_stream(held[1], stream)
@@ -156,20 +194,21 @@ class Requests:
     def operate(
         self, record: int, device: int, stream: int, handle: int, cost: OperatorCost, request: int
     ) -> OperatorCost | None:
-        """Allocates an operator's workspaces and temporary memory, and frees the temporary memory.
+        """Allocates the workspaces and the temporary memory of an operator, and frees the temporary
+        memory again.
 
         Args:
-            record: The number of the operator's log record.
-            device: The operator's device.
-            stream: The operator's stream.
-            handle: The calling thread's cuBLAS handle.
+            record: The number of the operator's record in the shim's log.
+            device: The device.
+            stream: The stream.
+            handle: The number of the calling thread's cuBLAS handle.
             cost: The cost of the operator.
-            request: The number of the request in the log, or 0.
+            request: The number that the log gives to the request; 0 if it gives none.
 
         Returns:
-            The cost of what runs: `cost`, or its fallback if the device has no room. None if the operator fails. A
-            library that falls back hides the failure of its request, so only an operator that fails is in
-            `take_refusals`.
+            The cost of what runs: `cost`, or its fallback if there is no room for the memory of
+            `cost`. None if the operator fails. Only then is the request in `take_refusals`: a
+            library that has a fallback hides that its request failed.
         """
         allocator = self.allocator(device)
         try:
@@ -187,7 +226,7 @@ class Requests:
         return cost
 
     def _pass(self, record: int, allocator: CachingAllocator, stream: int, sizes: tuple[int, ...]) -> None:
-        """Allocates and frees the temporary memory of one pass of an operator."""
+        """Allocates the temporary memory of one pass of an operator, and frees it again."""
         taken: list[Block] = []
         try:
             for size in filter(None, sizes):
@@ -197,25 +236,47 @@ class Requests:
                 self._give_back(record, allocator, block)
 
     def has_workspaces(self, device: int, stream: int, handle: int, cost: OperatorCost) -> bool:
-        """Returns whether all workspaces of an operator are already allocated."""
+        """Returns whether all workspaces of an operator are allocated already.
+
+        Args:
+            device: The device.
+            stream: The stream.
+            handle: The number of the calling thread's cuBLAS handle.
+            cost: The cost of the operator.
+        """
         return all((device, stream, handle, name) in self._workspaces for name, _ in cost.workspaces)
 
     def foresee(self, device: int, stream: int, sizes: Iterable[int], is_done: Callable[[int], bool]) -> DriverCall:
-        """Predicts the driver call of each request. Each prediction assumes that no other request comes first.
-        Returns the driver call of the first request that needs a driver call. Returns "" if no request needs one.
+        """Returns which driver call the next requests for memory would need first; "" if none of
+        them would need one.
+
+        Each request is looked at as if it were the only one.
+
+        Args:
+            device: The device.
+            stream: The stream for which the memory would be requested.
+            sizes: The sizes of the requests in bytes.
+            is_done: A function that returns whether the CUDA event with a given number is complete.
         """
         allocator = self.allocator(device)
         calls = (allocator.foresee(size, stream, is_done) for size in sizes)
         return next((call for call in calls if call), "")
 
     def clear_workspaces(self, record: int) -> None:
-        """Frees all workspaces. Operators allocate them again when they need them."""
+        """Frees all workspaces of cuBLAS. `record` is the number of the record, in the shim's log,
+        at which this happens.
+        """
         while self._workspaces:
             (device, *_), block = self._workspaces.popitem()
             self._give_back(record, self.allocator(device), block)
 
     def empty_cache(self, record: int, device: int) -> None:
-        """Empties the cache of one device, or of all devices if `device` is -1."""
+        """Gives the cached memory of a device back to the driver.
+
+        Args:
+            record: The number of the record in the shim's log.
+            device: The device; a negative number stands for all devices.
+        """
         for number in self.devices if device < 0 else [device]:
             allocator = self.allocator(number)
             before = allocator.memory_reserved()
@@ -224,18 +285,31 @@ class Requests:
                 self._changed(record, number, 0, -1, allocator)
 
     def pool_begin(self, device: int, pool: PoolId, captures: Callable[[int], bool]) -> None:
+        """Lets the memory of the streams that are being captured come from the private pool `pool`,
+        from now on.
+
+        Args:
+            device: The device.
+            pool: The id of the pool.
+            captures: A function that returns whether a stream is being captured.
+        """
         self.allocator(device).capture_begin(pool, captures)
 
     def pool_end(self, device: int, pool: PoolId) -> None:
+        """Ends what `pool_begin` began."""
         self.allocator(device).capture_end(pool)
 
     def pool_release(self, device: int, pool: PoolId) -> None:
+        """Notes that a CUDA graph that used the private pool `pool` was freed."""
         self.allocator(device).release_pool(pool)
 
     def headroom(self, device: int, kept_bytes: int) -> int:
-        """Returns how many bytes are certain to be available for new requests, even if no memory is freed. `kept_bytes`
-        more stay available for workspaces. Each request counts with the size of the segment that the default settings
-        would reserve for it (`growth`).
+        """Returns how many bytes new requests may take in total and still be sure to be served,
+        even if no memory is freed. A request counts with what `growth` returns for it.
+
+        Args:
+            device: The device.
+            kept_bytes: How many more bytes must stay available, for workspaces.
         """
         allocator = self.allocator(device)
         free, total = allocator.mem_get_info()
@@ -274,13 +348,15 @@ _DEFAULT = AllocatorSettings.parse("")
 
 
 def growth(sizes: Iterable[int]) -> int:
-    """Returns by how many bytes requests of these sizes increase the reserved memory at most, with default settings."""
+    """Returns by how many bytes requests of the given sizes raise the reserved memory at most, with
+    the allocator's default settings. `sizes` are in bytes.
+    """
     return sum(_DEFAULT.segment_size(_DEFAULT.block_size(size)) for size in sizes)
 
 
 def worst_growth(settings: AllocatorSettings) -> int:
-    """Returns the largest possible ratio between the memory that a request reserves with these settings and the memory
-    that the same request reserves with the default settings.
+    """Returns a factor: with `settings`, a request raises the reserved memory by at most so many
+    times what it may raise it by with the default settings.
     """
     times = -(-settings.large_segment // LARGE_SEGMENT)  # for blocks of 1 to 10 MiB
     if max(settings.roundup_power2_divisions) > 1:
@@ -289,11 +365,13 @@ def worst_growth(settings: AllocatorSettings) -> int:
 
 
 _APART = 1 << 42
-"""The distance between the addresses of consecutive devices."""
+"""The distance between the addresses of two devices with consecutive numbers."""
 
 
 class _Calls(TopDownAddresses):
-    """The address space of a device. The host calls the driver to reserve or release a range of addresses."""
+    """The addresses of a device. To reserve or release a range of them, the host calls the
+    driver.
+    """
 
     def __init__(self, host: DriverCalls, device: int) -> None:
         super().__init__()
@@ -310,7 +388,7 @@ class _Calls(TopDownAddresses):
 
 
 class _Events:
-    """The CUDA events that the allocator of a device records on the device's streams."""
+    """The CUDA events that the allocator of a device records on the streams of that device."""
 
     def __init__(self, host: DriverCalls, device: int) -> None:
         self._host = host

@@ -1,5 +1,5 @@
-"""Handles memory requests and graph captures one by one, because their order matters. Handles the memory requests and
-graph captures of a batch before the other records of the batch.
+"""Handles the memory requests and the captures of CUDA graphs in a batch of the shim's log, one by
+one, because their order matters. This is done before the batch is simulated.
 """
 
 from __future__ import annotations
@@ -31,29 +31,38 @@ _OPS = (LogCode.LAUNCH, LogCode.COPY, LogCode.SLEEP, LogCode.GRAPH_LAUNCH)
 
 
 class BatchSimulation(Protocol):
-    """The methods of the simulation that `Server` uses."""
+    """What `Server` uses of the simulation.
+
+    Attributes:
+        costs: The costs of operators, copies and calls.
+        actions: The recipes of records.
+    """
 
     costs: Costs
     actions: Actions
 
     def run(self, batch: LogBatch, until: int) -> None:
-        """Simulates the batch's records before row `until`."""
+        """Simulates the records of `batch` before row `until`."""
 
     def now(self, thread: int) -> int:
-        """Returns a thread's virtual clock in ns."""
+        """Returns the virtual time of `thread`, in ns."""
 
     def when_done(self, event: int) -> int | None:
-        """Returns the time in ns at which the last recording of the event is complete. Returns None if the event was
-        never recorded.
+        """Returns when the last recording of `event` completes, in ns of the virtual clock. Returns
+        None if the event was never recorded.
         """
 
     def forget(self, events: Iterable[int]) -> None:
-        """Removes events that are no longer used."""
+        """Forgets CUDA events that nothing refers to any more."""
 
 
 class Server:
-    """Handles memory requests and graph captures in the order of the log. Inserts each driver call right before the log
-    record that caused the driver call.
+    """Handles memory requests and captures of CUDA graphs in the order of the shim's log. Inserts
+    the driver calls that the memory requests need right before the records that make them
+    necessary.
+
+    Attributes:
+        requests: Serves the requests for memory.
     """
 
     def __init__(self, simulation: BatchSimulation, settings: str) -> None:
@@ -68,6 +77,9 @@ class Server:
         self._staging: dict[int, Staging] = {}  # by device
 
     def serve(self, batch: LogBatch) -> None:
+        """Handles the memory requests and captures in `batch`. Its captured records are marked, and
+        calls of the driver are inserted into it.
+        """
         self._batch = batch
         records = batch.records
         code = records["code"]
@@ -103,19 +115,24 @@ class Server:
     # The driver calls of the allocators.
 
     def device_malloc(self, device: int) -> None:
+        """Inserts a call of cudaMalloc before the current record."""
         self._insert(self._simulation.actions.device_malloc, device)
 
     def device_free(self, device: int) -> None:
+        """Inserts a call of cudaFree before the current record."""
         self._insert(self._simulation.actions.device_free, device)
 
     def record(self, device: int, stream: int) -> int:
+        """Inserts a call of cudaEventRecord before the current record. Returns the number of the
+        new event.
+        """
         self._events -= 1
         self._insert(self._simulation.actions.block_record, device, stream, self._events)
         return self._events
 
     def query(self, event: int) -> bool:
-        """Returns whether an event is complete. If the answer is not known yet, first simulates everything before the
-        current log record.
+        """Inserts a call of cudaEventQuery, and returns whether `event` is complete. If that is not
+        known yet, first simulates all records before the current one.
         """
         simulation, batch = self._simulation, self._batch
         thread = int(batch.records["thread"][self._row])
@@ -130,16 +147,19 @@ class Server:
         return True
 
     def has_workspaces(self, thread: int, device: int, stream: int, cost: OperatorCost) -> bool:
-        """Returns whether all workspaces that an operator needs are already allocated. The operator would be launched
-        by `thread`.
+        """Returns whether all workspaces of an operator are allocated already, if `thread` launched
+        it next.
         """
         return self.requests.has_workspaces(device, stream, self._handles.would_be(thread), cost)
 
     def synchronize(self, event: int) -> None:
+        """Inserts a call of cudaEventSynchronize before the current record."""
         self._insert(self._simulation.actions.block_sync, 0, 0, event)
 
     def _is_staged(self, records: np.ndarray) -> Bool:
-        """Returns which records are copies through the driver's pinned pieces."""
+        """Returns, for each record, whether it is a copy that goes through the driver's pinned
+        buffers (see `staging`).
+        """
         flags = records["flags"]
         staged: Bool = (
             (records["code"] == LogCode.COPY)
@@ -150,7 +170,9 @@ class Server:
         return staged
 
     def _stage(self, device: int, stream: int, size_bytes: int, flags: int) -> None:
-        """Inserts the waits of a copy from pageable memory for the driver's pinned pieces."""
+        """Inserts the waits of a copy from pageable memory until the driver's pinned buffers are
+        free (see `staging`).
+        """
         actions, batch = self._simulation.actions, self._batch
         staging, pieces = self._staging.setdefault(device, Staging()), pieces_of(size_bytes)
         self._events -= 1
@@ -166,8 +188,9 @@ class Server:
         self._batch.insertions.add(self._row, recipe, device, stream, event)
 
     def _on_stream(self, code: int, device: int, stream: int, a: int, b: int, id_: int) -> None:
-        """Handles work on a stream. Allocates an operator's workspaces and temporary memory. Adds captured work to its
-        graph capture.
+        """Handles a record of work on a stream: allocates the memory that an operator needs besides
+        its outputs, and adds the work to the CUDA graph if it is captured. The arguments are fields
+        of the record.
         """
         simulation, place = self._simulation, (device, stream)
         if code == LogCode.LAUNCH and simulation.actions.needs_memory[id_]:
@@ -189,7 +212,9 @@ class Server:
                     capture.add(simulation.actions.recipes.ops_of(int(recipe)), place)
 
     def _graph(self, code: int, device: int, stream: int, a: int, b: int) -> None:
-        """Begins or ends a graph's capture, or frees the graph and its private pool."""
+        """Handles a record that begins or ends the capture of a CUDA graph, or frees the graph with
+        its private pool. The arguments are fields of the record.
+        """
         requests = self.requests
         if code == LogCode.CAPTURE_BEGIN:
             capture = self._captures[a] = Capture(a, (device, stream))

@@ -1,5 +1,5 @@
-"""Simulates the log. Converts log records into instructions. The replay engine runs the instructions and computes the
-times of the instructions.
+"""Simulates the shim's log: turns its records into instructions, and lets the replay engine work
+out their times.
 """
 
 from __future__ import annotations
@@ -31,8 +31,22 @@ _NO_RECORDED = np.zeros((0, 5), np.int32)
 
 
 class Simulation:
-    """The simulation of a log that arrives in batches of records. The state of the simulation is in the engine, the
-    allocators and the graph captures.
+    """The simulation of the shim's log, which arrives in batches of records.
+
+    Attributes:
+        costs: The costs of operators, copies and calls.
+        clock: Finds how long the host worked between records.
+        devices: The number of devices.
+        actions: The recipes of records.
+        streams: The streams of all devices, numbered.
+        history: All that was simulated so far.
+        server: Handles memory requests and captures.
+        events: By CUDA event, the number of the instruction that last recorded it. Events of the
+            program have positive numbers, and are removed when nothing refers to them any more.
+            Events of the allocators and of copies have negative numbers, and are removed when they
+            are complete.
+        arrived: By CUDA event of the program, the virtual time, in ns, at which the recording of
+            the event reached the device.
     """
 
     def __init__(
@@ -45,15 +59,16 @@ class Simulation:
         warm: bool = False,
         clocks: Iterable[tuple[int, float]] = (),
     ) -> None:
-        """Begins an empty simulation.
+        """Begins a simulation in which nothing has happened.
 
         Args:
             costs: The costs of the GPU and its host.
-            clock: The host's clock.
+            clock: Finds how long the host worked between records.
             devices: The number of devices.
-            settings: The allocator's settings, in the format of PYTORCH_ALLOC_CONF.
-            warm: If True, first uses cost no more than later uses.
-            clocks: (device, factor) of each device whose kernels take 1 / factor as long.
+            settings: The settings of the caching allocator, in the format of PYTORCH_ALLOC_CONF.
+            warm: Whether first uses cost no more than later ones.
+            clocks: For each device with lower clock rates, a pair `(device, factor)`: its kernels
+                take 1 / factor times as long.
         """
         self.costs = costs
         self.clock = clock
@@ -67,13 +82,7 @@ class Simulation:
         self._first_uses = FirstUses(Startup() if warm else costs.startup, self.actions)
         self.server = Server(self, settings)
         self.events: dict[int, int] = {}
-        """By event: the number of the instruction that last recorded the event. The entry is removed when the event is
-        forgotten. Events of the allocator have negative numbers, and are forgotten when they are complete.
-        """
         self.arrived: dict[int, int] = {}
-        """By event of the program: the time in ns at which the recording of the event reached the device. The entry is
-        removed when the event is forgotten.
-        """
         self._turns = HandOvers()
         self._handed = EventHandOvers()
         self._engine = begin(costs.limits.queue_capacity, fills_gaps=True)
@@ -84,18 +93,21 @@ class Simulation:
 
     @property
     def requests(self) -> Requests:
+        """Serves the requests for memory."""
         return self.server.requests
 
     def know(self, signatures: Sequence[RawSignature], stacks: Sequence[Stack]) -> None:
-        """Adds the next operator signatures and stacks of the log. Signatures and stacks are numbered separately, in
-        the order in which they are added.
+        """Adds the next signatures of operators, and the next Python stacks, of the shim's log.
+        Each of the two is numbered in the order in which it is added.
         """
         for raw in signatures:
             self.actions.know(raw)
         self.clock.know(stacks)
 
     def feed(self, records: np.ndarray) -> None:
-        """Simulates the next records of the log. Call `know` first with all signatures and stacks of these records."""
+        """Simulates the next records of the shim's log. All signatures and stacks to which the
+        records refer must have been passed to `know` before.
+        """
         if not len(records):
             return
         self._threads = max(self._threads, int(records["thread"].max()) + 1)
@@ -108,44 +120,53 @@ class Simulation:
         self.history.allocated.append(**dict(zip(names, columns, strict=True)))
 
     def take_reads(self) -> list[tuple[int, int]]:
-        """Returns (number, time in ns) of each CLOCK record that was simulated since the last call."""
+        """Returns the reads of the clock that were simulated since the last call of this method, as
+        pairs `(number, time)`. `number` is the one in the log's CLOCK record, and `time` is in ns
+        of the virtual clock.
+        """
         taken, self._reads = self._reads, []
         return taken
 
     def clear_workspaces(self) -> None:
-        """Frees the workspaces of cuBLAS after the last log record."""
+        """Frees the workspaces of cuBLAS, as of the last record so far."""
         self.requests.clear_workspaces(max(self.history.happened.length - 1, 0))
 
     def is_behind(self, thread: int) -> bool:
-        """Returns whether the thread's clock may be too early until the thread's next log record. This is the case if
-        the thread is new, or if the thread waited for a thread that runs no Python.
+        """Returns whether the clock of `thread` may be too early until its next record is
+        simulated. That is so in two cases: the thread is new, or it waited for a thread that runs
+        no Python.
         """
         return self._turns.is_behind(thread)
 
     def now(self, thread: int) -> int:
-        """Returns, in ns, the value of a thread's virtual clock after all simulated records of this thread."""
+        """Returns the virtual time of `thread`, in ns, after all of its records that were
+        simulated.
+        """
         return (self._engine.clock(thread) if thread < self._simulated_threads else 0) + self._owed.get(thread, 0)
 
     def spend(self, thread: int, ns: int) -> None:
-        """Adds `ns` to a thread's clock before its next log record."""
+        """Adds `ns` to the virtual time of `thread`. The time passes before the thread's next
+        record.
+        """
         self._owed[thread] = self._owed.get(thread, 0) + ns
 
     def ask(self, thread: int, event: int) -> None:
-        """Delays `thread` until the recording of the event has reached the device. Does nothing if `thread` itself
-        recorded the event.
+        """Advances the virtual clock of `thread` to the time at which the last recording of `event`
+        reached the device, if another thread recorded it. Does nothing if `thread` itself recorded
+        it.
         """
         if self._handed.to(thread, event) and event in self.arrived:
             self.spend(thread, max(0, self.arrived[event] - self.now(thread)))
 
     def when_done(self, event: int) -> int | None:
-        """Returns the time in ns at which the last recording of the event is complete. Returns None if the event was
-        never recorded.
+        """Returns when the last recording of `event` completes, in ns of the virtual clock. Returns
+        None if the event was never recorded.
         """
         instruction = self.events.get(event)
         return None if instruction is None else self._engine.marked(instruction)
 
     def forget(self, events: Iterable[int]) -> None:
-        """Removes events that are no longer used."""
+        """Forgets CUDA events that nothing refers to any more."""
         events = list(events)
         self._handed.forget(events)
         for event in events:
@@ -153,8 +174,9 @@ class Simulation:
             self.arrived.pop(event, None)
 
     def when_passed(self, event: int) -> int | None:
-        """Returns the timestamp that the device writes for an event, in ns. After this time, cudaEventQuery returns
-        that the event is complete. Returns None if the event was never recorded.
+        """Returns the time stamp that the device writes for the last recording of `event`, in ns of
+        the virtual clock. From then on, cudaEventQuery says that the event is complete. Returns
+        None if the event was never recorded.
         """
         instruction = self.events.get(event)
         if instruction is None:
@@ -162,18 +184,22 @@ class Simulation:
         return max(self._engine.marked(instruction), self.arrived[event] + self.costs.limits.event_latency)
 
     def can_start(self, thread: int, place: Place) -> int:
-        """Returns when a kernel could start on a stream, in ns, if the thread's last call launched it."""
+        """Returns when a kernel that the last call of `thread` launched on the stream `place` could
+        start, in ns of the virtual clock.
+        """
         return max(self.now(thread) + self.costs.limits.launch_latency, self.when_stream_done(place))
 
     def when_stream_done(self, place: Place) -> int:
-        """Returns the time in ns at which all work on a stream is complete. Returns 0 if the stream has no work."""
+        """Returns when all work so far on the stream `place` is complete, in ns of the virtual
+        clock. Returns 0 if the stream had no work.
+        """
         row = self.streams.find(place)
         known = row is not None and self.history.done.length > 0 and row < self.streams.fed
         return self._engine.done(row) if known and row is not None else 0
 
     def run(self, batch: LogBatch, until: int) -> None:
-        """Simulates the batch's log records before row `until`. Also simulates the driver calls that are inserted
-        before these records.
+        """Simulates the records of `batch` before row `until` that are not simulated yet, with the
+        calls that are inserted before them.
         """
         first = batch.simulated
         if until <= first:
@@ -328,7 +354,9 @@ class Simulation:
         history.happened.append(**{name: records[name] for name in ("code", "thread", "stack", "id", "a", "b")})
 
     def _pay(self, thread: np.ndarray) -> I64:
-        """Returns, for each log record, the ns that `spend` added to the thread's clock before this record."""
+        """Returns, for each record, the ns that `spend` added before it. They all go to the first
+        record of their thread.
+        """
         owed = np.zeros(len(thread), np.int64)
         for number in [number for number in self._owed if self._owed[number]]:
             mine = np.flatnonzero(thread == number)
@@ -339,13 +367,23 @@ class Simulation:
     def _resolve(
         self, event: I64, last: I64, code: np.ndarray, last_code: np.ndarray, target: I64, base: int
     ) -> dict[int, int]:
-        """Finds, for each wait for an event, the instruction that last recorded the event. Writes the number of this
-        instruction to `target`. If the event was never recorded, changes the wait into a call that does not wait.
-        `last` has the last instruction of each row, which records the event or waits for it, and `last_code` its code.
+        """Finds, for each wait for a CUDA event, the instruction that last recorded the event. If
+        none did, the wait becomes a call that does not wait.
+
+        Args:
+            event: For each row, its event; 0 if it has none. A row is a record of the log, or a
+                call that was inserted.
+            last: For each row, the number of its last instruction: the one that records the event
+                or waits for it.
+            code: For each instruction, what it does. It is changed.
+            last_code: For each row, what its last instruction does.
+            target: For each instruction, the number of the instruction that it waits for. It is
+                changed.
+            base: The number of the first instruction.
 
         Returns:
-            A dict with the events that the program recorded in this batch. The key is the event. The value is the
-            number of the instruction that last recorded the event.
+            By CUDA event that the program recorded in these rows, the number of the instruction
+            that last recorded it.
         """
         now: dict[int, int] = {}
         for row in np.flatnonzero(event).tolist():
@@ -365,8 +403,8 @@ class Simulation:
         return now
 
     def _streams_of(self, code: np.ndarray, of_row: I64, device: I64, stream: I64) -> np.ndarray:
-        """Returns, for each instruction, the row of the instruction's stream in `StreamRows`. For a wait for a whole
-        device, returns the index of the device. For an instruction without a stream, returns -1.
+        """Returns the stream of each instruction, as a row of `StreamRows`. For a wait for a whole
+        device, it is the number of the device. It is -1 for an instruction without a stream.
         """
         result = np.full(len(code), -1, np.int32)
         on_stream = np.flatnonzero(_ON_STREAM[code])
@@ -382,8 +420,8 @@ _OF_EVENTS = chosen(LogCode.EVENT_RECORD, LogCode.EVENT_WAIT, LogCode.SYNC_EVENT
 
 
 def _events(records: np.ndarray, captured: Bool) -> I64:
-    """Returns the event that each log record records or waits for. Returns 0 for captured records and for records
-    without an event.
+    """Returns, for each record, the CUDA event that it records or waits for; 0 if it has none or if
+    it is captured.
     """
     events: I64 = np.where(_OF_EVENTS[records["code"]] & ~captured, records["a"], 0)
     return events

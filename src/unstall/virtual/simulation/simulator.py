@@ -1,4 +1,6 @@
-"""Has the class `Simulator`. This class reads the shim's log and answers the program's queries to the virtual GPU."""
+"""The simulator of a process: it reads the shim's log, and answers the program's questions to the
+virtual GPU.
+"""
 
 from __future__ import annotations
 
@@ -41,19 +43,30 @@ if TYPE_CHECKING:
 
 
 class LateRead:
-    """A read of a virtual clock. `at_ns` is None until the read is simulated."""
+    """A read of the virtual clock that need not know its time yet.
+
+    Attributes:
+        at_ns: The time of the read in ns of the virtual clock; None until the read is simulated.
+    """
 
     __slots__ = ("__weakref__", "_latest_ns", "_offset_ns", "at_ns")
 
     def __init__(self, latest_ns: Callable[[], int], offset_ns: int) -> None:
-        """`latest_ns` simulates the rest of the log and returns the calling thread's clock. `offset_ns` is added to the
-        read's time."""
+        """Begins a read whose time is not known.
+
+        Args:
+            latest_ns: A function that simulates the rest of the log, and returns the virtual time
+                of the calling thread.
+            offset_ns: What `ns` adds to the time of the read.
+        """
         self.at_ns: int | None = None
         self._latest_ns = latest_ns
         self._offset_ns = offset_ns
 
     def ns(self) -> int:
-        """Returns the time in ns. Raises UnstallError if the simulation failed."""
+        """Returns the time of the read, plus the offset, in ns. Simulates the log first if the time
+        is not known yet. Raises UnstallError if the simulation failed.
+        """
         latest = self._latest_ns() if self.at_ns is None else 0
         if self.at_ns is None:  # in a forked process, where nothing more is simulated
             self.at_ns = latest
@@ -61,13 +74,27 @@ class LateRead:
 
 
 class Simulator:
-    """Answers the program's queries to the virtual GPU. Before each answer, simulates all records that are in the
-    log.
+    """Answers the program's questions to the virtual GPU. Before it answers, it simulates all
+    records that the shim's log has.
+
+    Attributes:
+        options: The options of the virtual machine.
+        costs: The costs of the modelled GPU and its host.
+        simulation: The simulation of the log.
+        names: The names of operators and annotations in the log.
+        stacks: The Python stacks in the log, without frames of unstall itself.
+        races: The accesses to memory, from which races are found.
+        faults: The faults so far.
     """
 
     def __init__(self, source: LogSource, options: MachineOptions, costs: Costs | None = None) -> None:
-        """Uses `costs`. If `costs` is None, uses the costs of the GPU in `options`. Raises UsageError if this GPU is
-        unknown.
+        """Begins a simulator for which nothing has happened. Raises UsageError if the GPU in
+        `options` is unknown.
+
+        Args:
+            source: What provides the log: the shim, or an object of a test.
+            options: The options of the virtual machine.
+            costs: The costs of the GPU and its host. None: those of the GPU in `options`.
         """
         self._source = source
         self.options = options
@@ -104,15 +131,17 @@ class Simulator:
             self._set_headroom(device)
 
     def cuda_begins(self) -> None:
-        """Called when the program initialises CUDA. Reads the environment variables that CUDA reads at this time."""
+        """Reads the environment variables that CUDA reads when a program initialises it. Called at
+        that time.
+        """
         self.simulation.actions.launches_block = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"
 
     def drain(self) -> None:
-        """Simulates the rest of the log. Delays signal handlers, because an exception in a handler would cause a loss
-        of records.
+        """Simulates all records that the shim's log has. Signals with handlers in Python are
+        delayed meanwhile: if a handler raised an error, records would be lost.
 
-        The garbage collector may run a finalizer during this call. If the finalizer queries the simulator, the answer
-        covers only what was simulated before this call of `drain`.
+        During this call, the garbage collector may run code of the program that asks this simulator
+        a question. The answer then knows only of the records before this call.
         """
         with self._lock:
             if self._forked or self._draining:
@@ -152,7 +181,7 @@ class Simulator:
             raise
 
     def _know(self) -> None:
-        """Adds the new signatures, stacks and names of the log."""
+        """Adds the signatures, stacks and names that are new in the shim's log."""
         signatures = self._source.signatures(self._signatures)
         self._signatures += len(signatures)
         stacks = self._source.stacks(len(self.stacks))
@@ -162,8 +191,13 @@ class Simulator:
         self.simulation.know(signatures, [_outside_annotations(_without(_is_ours, stack)) for stack in stacks])
 
     def _refuse(self, request: int, error: OutOfMemoryError) -> None:
-        """Reports to the program that a request failed. If `make_room` is simulating this request, `make_room` raises
-        the error. Otherwise the program's next call that uses the device raises the error.
+        """Tells the program that a request for memory failed. If `make_room` waits for this
+        request, it raises the error. If not, the program's next call that uses the device raises
+        it.
+
+        Args:
+            request: The number that the shim's log gave to the request.
+            error: The error.
         """
         if request and request == self._asked:
             self._refusal = error
@@ -172,7 +206,9 @@ class Simulator:
             self._source.raise_later(_torch_error()(str(error)))
 
     def _up_to_date(self) -> None:
-        """Simulates the rest of the log. Raises UnstallError if the simulation failed."""
+        """Simulates all records that the shim's log has. Raises UnstallError if the simulation
+        failed, now or earlier.
+        """
         self.drain()
         if self._failure is not None:
             raise UnstallError(
@@ -181,13 +217,15 @@ class Simulator:
             ) from self._failure
 
     def ended_by(self, error: BaseException) -> None:
-        """Stores whether the error that ends the program is a device error. The timeline's faults use this
-        information.
+        """Notes whether `error`, which ends the program, is a device error. The timeline's faults
+        then say which fault led to it.
         """
         self.faults.ended = of_error(error, _torch_error())
 
     def failures(self) -> list[FailedAt]:
-        """Returns the assertions that failed in kernels so far, in order of time."""
+        """Returns the assertions that failed in kernels so far, in the order in which they
+        failed.
+        """
         with self._lock:
             self._up_to_date()
             return (
@@ -197,19 +235,26 @@ class Simulator:
             )
 
     def forked(self) -> None:
-        """Called in a forked child process. After this call, nothing is logged, and the clock does not advance."""
+        """Stops simulating in a forked child process. There, nothing is logged any more, and the
+        virtual clock stands.
+        """
         self._lock = threading.RLock()
         self._forked = True
 
     def now_ns(self) -> int:
-        """Returns the calling thread's virtual clock in ns. Reading the clock also costs virtual time."""
+        """Returns the virtual time of the calling thread, in ns. Reading the clock takes virtual
+        time too.
+        """
         with self._lock:
             thread = self._spend(self.costs.host.clock_read)
             return self.simulation.now(thread)
 
     def read_late(self, offset_ns: int) -> LateRead:
-        """Reads the calling thread's virtual clock, and simulates nothing for it. The read's time is known after the
-        next simulation. Costs as much virtual time as `now_ns`. `offset_ns` is added to the time.
+        """Reads the virtual clock of the calling thread, without simulating the log for it. The
+        read takes as much virtual time as `now_ns`.
+
+        Returns:
+            The read. Its `ns` returns the time, plus `offset_ns`.
         """
         with self._lock:
             read = LateRead(self._latest_ns, offset_ns)
@@ -227,23 +272,29 @@ class Simulator:
             return self.simulation.now(self._source.this_thread())
 
     def foresee_request(self, device: int, stream: int, size_bytes: int) -> Kind | None:
-        """Returns the driver call that a memory request of the calling thread would need. Returns None if the
-        allocator's cache can serve the request.
+        """Returns for which call of the driver the calling thread would wait if it requested
+        `size_bytes` for a stream now. Returns None if the allocator's cache can serve the request.
         """
         with self._lock:
             self._up_to_date()
             return self._foresight.request(self._source.this_thread(), device, stream, size_bytes)
 
     def largest_cached(self, device: int, stream: int) -> tuple[int, int]:
-        """Returns the bytes of a stream's largest cached blocks, in the form of `CachingAllocator.largest_cached`. The
-        numbers are from the time of the last query.
+        """Returns the sizes of the largest free blocks for a stream, as
+        `CachingAllocator.largest_cached` does. Does not simulate the log: the sizes are those after
+        the last record that was simulated.
         """
         with self._lock:
             return self.simulation.requests.allocator(device).largest_cached(stream)
 
     def foresee_launch(self, signature: int, device: int, stream: int) -> Kind | None:
-        """Returns what the calling thread would wait for if it launched an operator with this signature. Returns None
-        if it would not wait.
+        """Returns what the calling thread would wait for if it launched an operator now, or None if
+        it would not wait.
+
+        Args:
+            signature: The number of the operator's signature in the shim's log.
+            device: The device.
+            stream: The stream.
         """
         if signature in self._plain:
             return None
@@ -257,25 +308,37 @@ class Simulator:
             return self._foresight.launch(self._source.this_thread(), device, stream, cost)
 
     def foresee_empty_cache(self, device: int) -> Kind | None:
-        """Returns "free" if emptying the cache would call the driver, otherwise None."""
+        """Returns "free" if torch.cuda.empty_cache() would call the driver for this device now, and
+        None if not.
+        """
         with self._lock:
             self._up_to_date()
             return "free" if self.simulation.requests.allocator(device).waits_to_empty() else None
 
     def waits_for_upload(self, size_bytes: int) -> bool:
-        """Returns whether the host waits in a non-blocking host-to-device copy of this size from pageable memory. The
-        host does not wait in a small copy, because the driver stages all bytes of the copy immediately.
+        """Returns whether a non-blocking copy of `size_bytes` from pageable memory to the device
+        makes the host wait. A small one does not, because its bytes travel in the launch queue.
         """
         return size_bytes > self.costs.limits.staged_at_once_bytes
 
     def here_ns(self) -> int:
-        """Returns the calling thread's virtual clock in ns. Does not charge virtual time for reading the clock."""
+        """Returns the virtual time of the calling thread, in ns. Unlike `now_ns`, takes no virtual
+        time.
+        """
         with self._lock:
             return self.simulation.now(self._spend(0))
 
     def join_group(self, at_ns: int, rank: int, ranks: int) -> int:
-        """Lets the calling thread wait until `at_ns` of its virtual clock, when the last rank joins a process group.
-        Returns how long the thread waits, in ns. The first group is the job's.
+        """Lets the calling thread wait until the last rank joins a process group. The first group
+        that a process joins is that of its job.
+
+        Args:
+            at_ns: When the last rank joins, in ns of this rank's virtual clock.
+            rank: This process's rank in the group.
+            ranks: The number of ranks in the group.
+
+        Returns:
+            How long the thread waits, in ns.
         """
         with self._lock:
             actions = self.simulation.actions
@@ -286,8 +349,9 @@ class Simulator:
             return waits
 
     def can_start_ns(self, device: int, stream: int) -> int:
-        """Returns when the kernel of a collective can start on a stream, in ns, whatever the other ranks do. The last
-        record of the calling thread is the COLLECTIVE_CALL.
+        """Returns when the kernel of a collective could start on a stream if it waited for no other
+        rank, in ns of the virtual clock. The last record of the calling thread must be the
+        COLLECTIVE_CALL that launches the kernel.
         """
         with self._lock:
             self._up_to_date()
@@ -300,19 +364,29 @@ class Simulator:
         sequence: int,
         meeting: tuple[int, int, int],
     ) -> int:
-        """Adds a collective and returns its number, for the record COLLECTIVE. The arguments are the fields of `Call`,
-        `Group` and `Meeting`.
+        """Adds a collective, and returns its number, which belongs into the record COLLECTIVE.
+
+        Args:
+            calls: For each call, the fields of `Call`.
+            group: The fields of `Group`.
+            sequence: The number of the operation in its group.
+            meeting: The fields of `Meeting`.
         """
         with self._lock:
             found = collective_of(calls, Group(*group), sequence, Meeting(*meeting))
             return self.simulation.actions.collective(found)
 
     def call_facts(self, signature: int) -> tuple[int, bool]:
-        """Returns (growth, reads) of an operator's call.
+        """Returns what the shim needs to know of an operator before it launches it.
 
-        `growth` is the largest number of bytes by which the call's temporary memory can increase the reserved memory
-        (see `Requests.headroom`), or -1 if it is not known yet. Workspaces count as one byte: the headroom already
-        leaves room for them. `reads` is whether the call's kernels include a copy to the host.
+        Args:
+            signature: The number of the operator's signature in the shim's log.
+
+        Returns:
+            `(growth, reads)`. `growth` is by how many bytes the temporary memory of the operator
+            may raise the reserved memory (see `requests.growth`). It is 1 if the operator has only
+            workspaces, for which room is kept free, and -1 if it is not known yet. `reads` is
+            whether the operator copies a value to the host.
         """
         with self._lock:
             if self._forked or self._draining:
@@ -330,8 +404,13 @@ class Simulator:
             return sum(growth(sizes) for sizes in set(cost.temporaries)) or int(kept > 0), reads_value(cost)
 
     def make_room(self, device: int, request: int) -> None:
-        """Simulates a request for memory that is in the log and may not fit on the device: an allocation, or the launch
-        of an operator with temporary memory. If the request fails, raises torch.OutOfMemoryError with torch's message.
+        """Simulates a request for memory that may not fit on the device: an allocation, or the
+        launch of an operator with temporary memory. Its record must be in the shim's log. Raises
+        torch.OutOfMemoryError, with torch's message, if the request fails.
+
+        Args:
+            device: The device.
+            request: The number that the log gives to the request.
         """
         with self._lock:
             self._asked = request
@@ -344,8 +423,8 @@ class Simulator:
             self._set_headroom(device)
 
     def event_done(self, event: int) -> bool:
-        """Implements cudaEventQuery. Returns whether the event is complete. Returns True if the event was never
-        recorded.
+        """Returns what cudaEventQuery would: whether `event` is complete. Returns True if the event
+        was never recorded.
         """
         with self._lock:
             thread = self._spend(self.costs.host.event_query)
@@ -357,7 +436,7 @@ class Simulator:
             return True
 
     def stream_done(self, device: int, stream: int) -> bool:
-        """Implements cudaStreamQuery. Returns whether all work on the stream is complete."""
+        """Returns what cudaStreamQuery would: whether all work on the stream is complete."""
         with self._lock:
             thread = self._spend(self.costs.host.event_query)
             if self.simulation.when_stream_done((device, stream)) > self.simulation.now(thread):
@@ -366,9 +445,12 @@ class Simulator:
             return True
 
     def place_of(self, stack: int) -> str:
-        """Returns the innermost line of the program's own code in the stack, in the form "train.py:41 in forward". If
-        the stack has no line of the program's own code, returns the innermost line of the stack. Returns "" if the
-        stack is empty.
+        """Returns the innermost line of a Python stack that is the program's own, such as
+        "train.py:41 in forward". If no line is the program's own, returns the innermost line of
+        all. Returns "" if the stack is empty or unknown.
+
+        Args:
+            stack: The number of the stack in the shim's log.
         """
         with self._lock:
             self.drain()
@@ -377,7 +459,9 @@ class Simulator:
             return " in ".join(place) if place is not None else ""
 
     def elapsed_ms(self, start: int, end: int) -> float:
-        """Implements cudaEventElapsedTime. Raises ValueError if one of the events was never recorded."""
+        """Returns what cudaEventElapsedTime would: the ms from the event `start` to the event
+        `end`. Raises ValueError if one of them was never recorded.
+        """
         with self._lock:
             self._up_to_date()
             first, last = (self.simulation.when_passed(event) for event in (start, end))
@@ -386,37 +470,45 @@ class Simulator:
             return (last - first) / 1e6
 
     def memory_stats(self, device: int) -> Mapping[str, int]:
-        """Returns the allocator's statistics, with the same keys as torch.cuda.memory_stats()."""
+        """Returns the statistics of a device's allocator, with the keys of
+        torch.cuda.memory_stats().
+        """
         with self._lock:
             self._up_to_date()
             return self.simulation.requests.allocator(device).memory_stats()
 
     def memory_snapshot(self, device: int) -> Sequence[Mapping[str, Any]]:
-        """Returns the allocator's segments and their blocks, in the form of torch.cuda.memory_snapshot()."""
+        """Returns the segments of a device's allocator with their blocks, in the form of
+        torch.cuda.memory_snapshot().
+        """
         with self._lock:
             self._up_to_date()
             return self.simulation.requests.allocator(device).memory_snapshot()
 
     def mem_get_info(self, device: int) -> tuple[int, int]:
-        """Returns (free bytes, total bytes) of the device. Memory that the caching allocator has reserved is not
-        free.
+        """Returns `(free, total)`, the free memory of a device and all of its memory in bytes, as
+        torch.cuda.mem_get_info() does. Memory that the caching allocator has reserved is not free.
         """
         with self._lock:
             self._up_to_date()
             return self.simulation.requests.allocator(device).mem_get_info()
 
     def reset_peak(self, device: int) -> None:
+        """Does what torch.cuda.reset_peak_memory_stats() does for a device."""
         with self._lock:
             self._up_to_date()
             self.simulation.requests.allocator(device).reset_peak_memory_stats()
 
     def reset_accumulated(self, device: int) -> None:
+        """Does what torch.cuda.reset_accumulated_memory_stats() does for a device."""
         with self._lock:
             self._up_to_date()
             self.simulation.requests.allocator(device).reset_accumulated_memory_stats()
 
     def set_memory_fraction(self, device: int, fraction: float) -> None:
-        """Limits the memory of a device to this fraction. Raises ValueError if the fraction is not within 0 … 1."""
+        """Lets the program use no more than `fraction` of a device's memory. Raises ValueError if
+        `fraction` is not within 0 … 1.
+        """
         with self._lock:
             self._up_to_date()
             requests = self.simulation.requests
@@ -425,49 +517,60 @@ class Simulator:
             self._set_headroom(device)
 
     def record_memory_history(self, on: bool, max_entries: int = sys.maxsize) -> None:
-        """Starts to record the history of each allocator. Stores only the last `max_entries` entries of each history.
-        Stops recording if `on` is False.
+        """Starts or stops recording what the allocators do, as
+        torch.cuda.memory._record_memory_history does.
+
+        Args:
+            on: Whether to record.
+            max_entries: How many entries are kept for each device: the last ones.
         """
         with self._lock:
             self._up_to_date()
             self.simulation.requests.record_history(max_entries if on else None)
 
     def memory_history(self, device: int) -> Sequence[TraceEntry]:
-        """Returns the recorded history of a device's allocator, oldest entry first."""
+        """Returns what was recorded about the allocator of `device` (see `record_memory_history`).
+        The oldest entry is first.
+        """
         with self._lock:
             self._up_to_date()
             return self.simulation.requests.history(device)
 
     def clear_workspaces(self) -> None:
-        """Implements torch._C._cuda_clearCublasWorkspaces."""
+        """Frees the workspaces of cuBLAS, as torch._C._cuda_clearCublasWorkspaces does."""
         with self._lock:
             self._up_to_date()
             self.simulation.clear_workspaces()
 
     def mark(self) -> counts.Mark:
-        """Returns a mark of the current point of the program. `counts_since` takes this mark."""
+        """Returns the current point of the program. `counts_since` counts from it."""
         with self._lock:
             self._up_to_date()
             return counts.mark(self.simulation)
 
     def counts_since(self, mark: counts.Mark) -> counts.Counts:
-        """Returns the counts of all threads since the mark. Takes no virtual time. Does not build a timeline."""
+        """Returns how many launches all threads made since the point `mark`, and the peak of
+        reserved memory since then. This takes no virtual time, and makes no timeline.
+        """
         with self._lock:
             self._up_to_date()
             return counts.since(self.simulation, mark)
 
     def race_mark(self) -> int:
-        """Returns a number for the current point of the program. `timeline` takes a range between two of these
-        numbers.
+        """Returns a number for the current point of the program. A range of two such numbers, given
+        to `timeline`, selects the races between the two points.
         """
         with self._lock:
             self._up_to_date()
             return self.races.kept
 
     def timeline(self, races_within: range | None = None, clock: ClockLog | None = None) -> Timeline:
-        """Returns the timeline of everything that ran so far. `races_within` is a range between two numbers from
-        `race_mark`. If it is not None, the timeline has only races whose later access is in this range. `clock` has the
-        program's reads of the clock.
+        """Returns the timeline of everything that ran so far.
+
+        Args:
+            races_within: A range between two numbers from `race_mark`: the timeline has only the
+                races whose later access lies in it. None: it has all races.
+            clock: The program's reads of the clock. None: the timeline has none.
         """
         from unstall.virtual.timeline.build import timeline_of
 
@@ -491,10 +594,12 @@ class Simulator:
         self._source.set_headroom(device, self.simulation.requests.headroom(device, self._workspace_bytes))
 
     def _spend(self, ns: int) -> int:
-        """Brings the calling thread's clock up to date, and then adds `ns` to it. Returns the thread's number.
+        """Brings the virtual clock of the calling thread up to date, and adds `ns` to it. Returns
+        the number of the thread.
 
-        To bring the clock up to date, simulates all records of the log, and adds the thread's work since its last
-        record. If the thread has no records, its clock begins after everything that is simulated so far.
+        For that, simulates all records of the shim's log, and adds the work that the thread did
+        since its last record. The clock of a thread without records begins after all that was
+        simulated so far.
         """
         thread, clock = self._source.this_thread(), self.simulation.clock
         if self._forked or self._draining:
@@ -512,8 +617,8 @@ class Simulator:
         return thread
 
     def measure_host(self) -> None:
-        """Measures the speed of this machine if the host clock needs the speed. Call this method after torch is
-        imported.
+        """Measures the speed of this machine, if the times of the host depend on it. Call this
+        after torch was imported.
         """
         clock = self.simulation.clock
         if isinstance(clock, ModelledHost):
@@ -540,8 +645,9 @@ def _without(left_out: Callable[[str], bool], stack: Stack) -> Stack:
 
 
 def _outside_annotations(stack: Stack) -> Stack:
-    """Returns the frames that called torch's code for annotations. The cost of an annotation was measured with this
-    Python code, so the frames of this code must not cost time again.
+    """Returns the frames of `stack` that called torch's Python code for annotations, without the
+    frames of that code. The cost of an annotation was measured with that code, so it must not cost
+    time once more.
     """
     within = [at for at, (code, _) in enumerate(stack) if code.co_filename.endswith(_OF_ANNOTATIONS)]
     return stack[within[-1] + 1 :] if within else stack

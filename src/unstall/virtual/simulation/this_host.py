@@ -1,5 +1,5 @@
-"""Measures two numbers on this machine: its speed relative to the modelled host, and the time that torch takes to
-report an operator to a callback.
+"""Measures two things on this machine: how fast its CPU is, compared with the modelled host, and
+how long torch takes to report an operator to a callback.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _CALLS = 100
 
 
 def host_scale(costs: Costs) -> float:
-    """Returns the time of some CPU operators on the modelled host, divided by their time on this machine. Both times
-    are for one thread. Takes about 0.1 s. Does not draw random numbers.
+    """Returns the time of the CPU's work on the modelled host, over its time on this machine. Takes
+    about 0.1 s, and uses no random number generator of the program.
 
-    The operators are x.mul(x).sum(-1) and bmm of rows. The memory limits the speed of x.mul(x).sum(-1). Simple loops
-    over single numbers limit the speed of bmm.
+    The work is two operators in one thread: x.mul(x).sum(-1), whose time depends on the memory, and
+    bmm of many small rows, whose time depends on simple loops over single numbers.
     """
     return float(f"{sum(_modelled_ns(costs)) / _here_ns():.3g}")
 
@@ -38,7 +38,9 @@ def _modelled_ns(costs: Costs) -> list[int]:
 
 
 def _here_ns() -> int:
-    """Returns the time in ns that one thread of this machine takes for the operators of `host_scale`."""
+    """Returns how long one thread of this machine takes for the operators that `host_scale`
+    compares, in ns.
+    """
     import torch
 
     x = torch.ones(_ROWS, _WIDTH)
@@ -57,8 +59,8 @@ def _here_ns() -> int:
 
 
 def telling_ns() -> int:
-    """Returns how long torch takes to report the begin or the end of an operator to a callback, in ns. This is half of
-    the time that the reports add to a call of an operator.
+    """Returns how long torch takes to report the begin or the end of an operator to a callback, in
+    ns. It is half of what both reports add to the time of the operator.
     """
     import torch
 
@@ -78,8 +80,8 @@ def telling_ns() -> int:
 
 
 def _fastest(work: Callable[[], None], takes_ns: int) -> int:
-    """Calls `work` many times, for about `takes_ns` in total. Returns the time of the fastest call in ns, because other
-    programs may slow down some of the calls.
+    """Calls `work` again and again for about `takes_ns`. Returns how long the fastest call took, in
+    ns; the others may have been slowed down by other programs.
     """
     found: list[int] = []
     ends = time.monotonic_ns() + takes_ns
