@@ -1,3 +1,3 @@
-"""The shim: the C++ part of the virtual GPU. The shim records what a program requests from the program's GPU. The shim
-is compiled once, and loaded before torch.
+"""The shim: the C++ part of the virtual GPU, which records what a program asks of its GPU. It is
+compiled once, and loaded into a process before torch.
 """

@@ -1,9 +1,10 @@
-"""Compiles the shim once for each build of torch. Stores the shim in the user's cache, which all environments share.
+"""Compiles the shim (the C++ part of the virtual GPU) once for each build of torch, and keeps it in
+a cache of the user.
 
-The shim's path contains hashes of everything that the shim depends on: the shim's sources, torch's headers and
-libraries, Python's ABI and the flags. The compiled shim contains no folder names, so it does not matter which
-environment compiled the shim. The package may also contain a compiled shim (`prebuilt/`), whose file name has the same
-hashes.
+The path of the compiled shim has hashes of all that its content depends on: the sources of the
+shim, torch's headers and libraries, Python's ABI, and the flags. It has no names of folders in it,
+so all Python environments of the user can share it. The package may bring a compiled shim of its
+own in `prebuilt/`; the name of that file has the same hashes.
 """
 
 from __future__ import annotations
@@ -43,40 +44,51 @@ STALE_S = 7 * 24 * 3600
 
 
 def cache_folder() -> Path:
-    """Returns the cache folder of compiled shims."""
+    """Returns the folder of the user's cache in which compiled shims are kept."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unstall"
 
 
 @dataclass(frozen=True)
 class Names:
-    """The names in the path of one compiled shim. Each name is a hash of the things that the shim depends on."""
+    """The two hashes in the path of a compiled shim.
 
-    setting: str  # torch's build, Python's ABI, flags
+    Attributes:
+        setting: The hash of torch's build, Python's ABI and the compiler's flags.
+        sources: The hash of the shim's sources and headers.
+    """
+
+    setting: str
     sources: str
 
     @property
     def folder(self) -> Path:
+        """The folder in the cache for all shims with the same `setting`."""
         return cache_folder() / f"shim-{self.setting}"
 
     @property
     def cached(self) -> Path:
+        """The path of the compiled shim in the cache."""
         return self.folder / self.sources / f"_shim{_suffix()}"
 
     @property
     def prebuilt(self) -> Path:
+        """The path of the compiled shim in the package. The file need not exist."""
         return PREBUILT / f"_shim-{self.setting}-{self.sources}{_suffix()}"
 
 
 def names_of(torch: Torch) -> Names:
-    """Returns the names in the path of the shim for this torch and Python."""
+    """Returns the hashes in the path of the shim that is compiled for `torch` and this Python."""
     setting = _hash(torch.version, torch.build(), _python(), repr(FLAGS), repr(LANGUAGE))
     texts = [text for path in [*_sources(), *_headers()] for text in (path.name, path.read_text())]
     return Names(setting[:16], _hash(*texts)[:16])
 
 
 def build(torch: Torch) -> Path:
-    """Returns the path of the shim for this torch and Python. Compiles the shim if neither the package nor the cache
-    has it.
+    """Returns the path of the shim that is compiled for `torch` and this Python. Compiles it first
+    if neither the package nor the cache has it.
+
+    Raises:
+        VirtualGpuError: The shim cannot be compiled, or the cache cannot be used.
     """
     names = names_of(torch)
     if is_sealed(names.prebuilt):
@@ -87,7 +99,12 @@ def build(torch: Torch) -> Path:
 
 
 def compiled(torch: Torch) -> Path:
-    """Returns the path of the shim in the cache. If the cache does not have the shim, compiles it first."""
+    """Returns the path, in the cache, of the shim that is compiled for `torch` and this Python.
+    Compiles it first if the cache does not have it.
+
+    Raises:
+        VirtualGpuError: The shim cannot be compiled, or the cache cannot be used.
+    """
     names = names_of(torch)
     folder, shim = names.folder, names.cached
     try:
@@ -111,8 +128,8 @@ def compiled(torch: Torch) -> Path:
 
 
 def why_not() -> str | None:
-    """Returns the reason why the virtual GPU cannot run on this machine, or None if the virtual GPU can run. Does not
-    compile anything.
+    """Returns why the virtual GPU cannot run on this machine, or None if it can. Compiles
+    nothing.
     """
     try:
         torch = installed_torch()
@@ -134,8 +151,8 @@ def _headers() -> list[Path]:
 
 
 def _read_with(source: Path) -> list[Path]:
-    """Returns the files that the compiled source depends on: the source itself, and all of the project's headers that
-    the source includes directly or through other headers. The source is recompiled only if one of these files changes.
+    """Returns the files on which the compilation of `source` depends: `source` itself, and all
+    headers of this project that it includes, directly or through other headers.
     """
     found = {source: None}
     for path in (waiting := [source]):
@@ -152,7 +169,9 @@ def _suffix() -> str:
 
 
 def _python() -> str:
-    """Returns a text that identifies Python's ABI. For example, Python 3.11.2 and Python 3.11.7 have the same text."""
+    """Returns a text that identifies Python's ABI. Python 3.11.2 and Python 3.11.7 have the same
+    text, for example.
+    """
     return _suffix() if sys.version_info.releaselevel == "final" else f"{_suffix()} {sys.version}"
 
 
@@ -162,7 +181,15 @@ def _includes(torch: Torch) -> list[Path]:
 
 
 def _compile(torch: Torch, compiler: list[str], includes: list[Path], shim: Path) -> None:
-    """Compiles the missing object files and links the shim. The caller must hold the lock."""
+    """Compiles those source files whose object files are missing, and links the shim. The caller
+    must hold the lock of the folder.
+
+    Args:
+        torch: The torch for which the shim is compiled.
+        compiler: The compiler's command and its first arguments.
+        includes: The folders with headers.
+        shim: The path for the shim.
+    """
     folder = shim.parent.parent
     by = [_version(compiler), *compiler[1:]]
     objects = {
@@ -201,9 +228,16 @@ def _compile(torch: Torch, compiler: list[str], includes: list[Path], shim: Path
 
 
 def _precompile(command: list[str], shop: Workshop) -> list[str]:
-    """Precompiles torch's headers in the workshop. The precompiled headers take a third of a GB. Returns the compiler
-    flags for the use of the precompiled headers, or [] if the headers cannot be precompiled. During the precompilation,
-    source files are compiled without precompiled headers.
+    """Precompiles torch's headers, which takes a third of a GB on disk until the workshop is
+    closed.
+
+    Args:
+        command: The compiler's command with its flags.
+        shop: The workshop in which the result is kept.
+
+    Returns:
+        The compiler flags that make it use the precompiled headers. An empty list if the headers
+        cannot be precompiled.
     """
     header = shop.folder / TORCH_HEADERS
     shutil.copyfile(SHIM / TORCH_HEADERS, header)
@@ -215,8 +249,8 @@ def _precompile(command: list[str], shop: Workshop) -> list[str]:
 
 
 def _shortened(torch: Torch) -> list[str]:
-    """Returns compiler flags that shorten file paths in error messages. Error messages at run time contain the file and
-    line of the C++ code.
+    """Returns compiler flags that shorten the paths of source files in the compiled shim. These
+    paths are shown in error messages of the C++ code.
     """
     named = {torch.root: "torch", _python_headers(): "python", FRAMES: "unstall/lines", SHIM: "unstall/virtual/shim"}
     return [f"-ffile-prefix-map={folder}={name}" for folder, name in named.items()]
@@ -228,7 +262,9 @@ def _version(compiler: list[str]) -> str:
 
 
 def _compiler() -> list[str]:
-    """Returns the compiler's command and its arguments. There are arguments if CXX is, for example, "ccache g++"."""
+    """Returns the path of the compiler, and the arguments that the variable CXX gives it, if any:
+    CXX can be "g++ -pipe", for example.
+    """
     named = os.environ.get("CXX") or "g++"
     try:
         command = shlex.split(named)
@@ -253,7 +289,9 @@ def _python_headers() -> Path:
 
 
 def _make_own(folder: Path) -> None:
-    """Makes a folder that only this user can write to, because the files in the folder are executed."""
+    """Makes a folder to which only this user can write, because files in it are going to be loaded
+    and run. Raises VirtualGpuError if the folder exists and others can write to it.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         folder.mkdir(mode=0o700)
@@ -264,7 +302,7 @@ def _make_own(folder: Path) -> None:
 
 
 def _refuse_foreign(path: Path) -> None:
-    """Raises VirtualGpuError if another user may have written the file."""
+    """Raises VirtualGpuError if another user may have written the file or folder `path`."""
     about = path.stat()
     others = stat.S_IMODE(about.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
     _refuse_foreign_owner(path)
@@ -273,7 +311,7 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def _refuse_foreign_owner(path: Path) -> None:
-    """Raises VirtualGpuError if the file belongs to another user."""
+    """Raises VirtualGpuError if the file or folder `path` belongs to another user."""
     owner = path.stat().st_uid
     if owner != os.geteuid():
         raise _foreign(path, f"it belongs to user {owner}")
@@ -286,7 +324,9 @@ def _foreign(path: Path, why: str) -> VirtualGpuError:
 
 
 def _used(path: Path) -> None:
-    """Marks a file as used, so that it is not deleted as stale. Does nothing if the cache is read-only."""
+    """Sets the modification time of a file to now, so that it is not deleted as unused. Does
+    nothing if the cache is read-only.
+    """
     with contextlib.suppress(OSError):
         os.utime(path)
 
@@ -300,7 +340,9 @@ def _hash(*texts: str) -> str:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Holds a lock inside the block. So only one process compiles, and other processes wait for its results."""
+    """Holds the lock of `folder` inside the block. So only one process compiles into the folder,
+    and others wait until it has finished.
+    """
     with (folder / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -316,7 +358,9 @@ def _say(text: str) -> None:
 
 
 def _forget_stale(folder: Path, keep: set[Path]) -> None:
-    """Deletes compiled files that were not used for a week. Does not delete the files in `keep`."""
+    """Deletes the compiled files in `folder` that were not used for a week, except those in
+    `keep`.
+    """
     for path in [*folder.glob("*.o"), *folder.glob("*/*.so")]:
         if path not in keep and time.time() - path.stat().st_mtime > STALE_S:
             path.unlink(missing_ok=True)

@@ -1,4 +1,6 @@
-"""Finds, without an import, the torch that this Python would import. Identifies the build of this torch."""
+"""Finds the torch that this Python would import, and says which build of torch it is. Does not
+import torch.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +19,28 @@ _COMPILED_AGAINST = re.compile(r"torch/(include/.*|lib/lib(c10|torch|torch_cpu|t
 
 
 class VirtualGpuError(UnstallError):
-    """The virtual GPU cannot run on this machine. The message says what to install."""
+    """The virtual GPU cannot run on this machine. The message says why, and what to do."""
 
 
 @dataclass(frozen=True)
 class Torch:
-    """The torch that this Python would import."""
+    """The torch that this Python would import.
+
+    Attributes:
+        root: The folder of the package `torch`.
+        version: The version, such as "2.11.0+cpu".
+    """
 
     root: Path
     version: str
 
     def build(self) -> str:
-        """Returns a text that identifies the build. Two installations have the same text only if their headers and
-        libraries are the same.
+        """Returns a text that identifies this build of torch. Two installations have the same text
+        only if their headers and libraries are the same.
 
-        The text has the hashes of the headers and libraries. The hashes come from pip's list of the package's files. If
-        pip has no list, for example in a checkout of torch, the text is the path of torch's folder.
+        The text has the hashes of the headers and libraries, from pip's list of the package's
+        files. If pip has no such list, as for a checkout of torch, the text is the path of torch's
+        folder.
         """
         record = self.root.parent / f"torch-{self.version}.dist-info" / "RECORD"
         try:
@@ -43,8 +51,8 @@ class Torch:
 
 
 def installed_torch() -> Torch:
-    """Finds torch without importing it. Raises VirtualGpuError if torch is missing, or if the shim cannot be compiled
-    against it.
+    """Returns the torch that this Python would import. Does not import it. Raises VirtualGpuError
+    if there is no torch, or if the virtual GPU cannot run with this torch.
     """
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:

@@ -1,7 +1,7 @@
-"""Loads the shim into this process. This must happen before torch is imported, because torch looks for CUDA only at its
-import.
+"""Loads the shim (the C++ part of the virtual GPU) into this process. It must be loaded before
+torch is imported, because torch looks for CUDA only while it is imported.
 
-The shim's functions (`configure`, `take`, `signatures`, …) are in `shim/module.cpp`.
+`shim/module.cpp` has the functions of the shim, such as `configure` and `take`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,17 @@ LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch.so", "libtorch_python.so"
 
 
 def load(devices: int = 1, numerics: str = "real", simulator: object | None = None) -> ModuleType:
-    """Give this process virtual GPUs and return the shim. Call it before torch is imported.
+    """Give this process virtual GPUs. Call this before torch is imported.
 
     Args:
         devices: The number of virtual GPUs.
-        numerics: "real" computes all values. "skip" computes only the shapes of large tensors. "device" rounds and adds
-            up values as a GPU does.
-        simulator: The simulator that answers the shim's queries, for example whether an event is complete.
+        numerics: "real" computes all values. "skip" computes only the shapes of large tensors.
+            "device" rounds and adds up values as a GPU does.
+        simulator: The object that answers the shim's questions, such as whether an event is
+            complete.
+
+    Returns:
+        The shim, as a Python module.
 
     Raises:
         VirtualGpuError: torch is imported already, or the shim cannot run on this machine.
@@ -53,16 +57,17 @@ def load(devices: int = 1, numerics: str = "real", simulator: object | None = No
 
 
 def _let_autograd_end() -> None:
-    """Waits for 20 ms, so that the autograd thread of a device can free the Python objects of the last backward pass.
-    Without this wait, the autograd thread may request the GIL while the interpreter ends. Such a request aborts the
-    process, as it does on a real GPU.
+    """Waits for 20 ms when the process ends. In this time, the autograd thread of each device frees
+    the Python objects of the last backward pass. If such a thread asks for the GIL while the
+    interpreter ends, the process is aborted. A process with a real GPU can be aborted in the same
+    way.
     """
     threading.Event().wait(_AUTOGRAD_ENDS_S)
 
 
 def _import_usable(torch: Torch, path: Path) -> ModuleType:
-    """Imports the shim at `path`. If the shim of the package does not load on this machine, prints a message, compiles
-    a new shim, and imports the new shim.
+    """Imports the shim at `path`. If this is the shim that came with the package, and it does not
+    load on this machine, prints a message, compiles another shim, and imports that.
     """
     if path.parent != building.PREBUILT:
         return _import(path)

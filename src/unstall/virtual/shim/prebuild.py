@@ -1,7 +1,7 @@
-"""Compiles the shim for the installed torch and Python, and puts the compiled shim into the package. A wheel of the
-package then needs no compiler.
+"""Compiles the shim (the C++ part of the virtual GPU) for the installed torch and Python, and puts
+it into the package, so that a wheel of the package needs no compiler where it is installed.
 
-python -m unstall.virtual.shim.prebuild
+Run it as `python -m unstall.virtual.shim.prebuild`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from unstall.virtual.shim.sealed import seal
 
 
 def prebuild(torch: Torch) -> Path:
-    """Copies the compiled shim into the package, atomically. Returns the path of the copy."""
+    """Puts the shim that is compiled for `torch` and this Python into the package, and returns its
+    path there. Compiles it first if the cache does not have it. No process ever sees an incomplete
+    file at that path.
+    """
     target = names_of(torch).prebuilt
     target.parent.mkdir(exist_ok=True)
     partial = target.with_name(f".{os.getpid()}-{target.name}")

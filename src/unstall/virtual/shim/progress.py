@@ -1,4 +1,6 @@
-"""Shows, on stderr, the progress of compiling: the files being compiled, the number of compiled files, and the time."""
+"""Shows on stderr how far a compilation is: how many files are compiled, which ones are being
+compiled, and for how long it has been going on.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ _WIDTH = 79
 
 
 class Progress:
-    """Shows the progress of work on `total` files. In a terminal, one line changes. In a log, new lines are added."""
+    """A context manager that shows, on stderr, how far the compilation of `total` files is. In a
+    terminal, it changes one line. In a file, it adds a line every 15 seconds.
+    """
 
     def __init__(self, title: str, total: int) -> None:
         self._total, self._done = total, 0
@@ -38,16 +42,20 @@ class Progress:
         print(f"{clear}{ending}", end="", file=sys.stderr, flush=True)
 
     def begins(self, name: str) -> None:
+        """Notes that the compilation of the file `name` begins."""
         with self._lock:
             self._running.append(name)
 
     def ends(self, name: str) -> None:
+        """Notes that the compilation of the file `name` has ended."""
         with self._lock:
             self._running.remove(name)
             self._done += 1
 
     def line(self) -> str:
-        """Returns a line such as "12 of 31 files, 48 s: call.cpp, copies.cpp", cut to a terminal's width."""
+        """Returns a line such as "unstall: 12 of 31 files, 48 s: call.cpp, copies.cpp", cut at 79
+        characters.
+        """
         with self._lock:
             names = ", ".join(self._running)
             text = f"unstall: {self._done} of {self._total} files, {self._seconds()} s" + (

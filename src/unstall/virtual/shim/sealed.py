@@ -1,7 +1,8 @@
-"""Sealed files: compiled files that end with the digest of their content.
+"""Seals compiled files: a seal is a digest of the file's content, appended to the file.
 
-The loader and the linker of ELF files ignore what follows the sections. A file that was cut short, or whose disk lost a
-part of it, has no seal or a wrong one. Loading such a library may kill the process (SIGBUS).
+It tells whether a file is complete. A file that was cut short has no seal or a wrong one, and
+loading such a library may kill the process (SIGBUS). The loader and the linker of ELF files ignore
+what is appended.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ _SEAL_BYTES = len(_MAGIC) + hashlib.sha256().digest_size
 
 
 def seal(path: Path) -> None:
-    """Appends a seal to a file."""
+    """Appends a digest of the content of the file `path` to that file."""
     digest = hashlib.sha256(path.read_bytes()).digest()
     with path.open("ab") as file:
         file.write(_MAGIC + digest)
 
 
 def is_sealed(path: Path) -> bool:
-    """Returns whether a file is as it was when it was sealed. Returns False if there is no such file."""
+    """Returns whether the file `path` ends with the right digest of its content (see `seal`).
+    Returns False if there is no such file.
+    """
     try:
         content = memoryview(path.read_bytes())
     except FileNotFoundError:

@@ -1,4 +1,6 @@
-"""Runs compilers. If this process ends, even by SIGKILL, its compilers end, and what they had begun is removed."""
+"""Runs compilers in a temporary folder. If this process ends, even by SIGKILL, its compilers are
+ended and the folder is removed.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from unstall.virtual.shim.installed import VirtualGpuError
 from unstall.virtual.shim.sealed import seal
 
 PROVED = "2.13"
-"""The torch for which the shim is known to compile."""
+"""A version of torch for which the shim is known to compile."""
 _PREFIX = "making-"
 # The guard is the leader of the compilers' process group. Its stdin ends when this process closes it or ends. Then it
 # ends its group by SIGTERM, so that compilers also remove their own temporary files.
@@ -24,18 +26,24 @@ _GUARD = """trap "" TERM INT HUP; read -r _; kill -TERM 0; rm -rf -- "$1"; sleep
 
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """A folder in which compilers work, and the process group that they run in.
+    """A temporary folder in which compilers work.
 
     Attributes:
-        folder: The folder for what is being made.
+        folder: The path of the folder.
     """
 
     folder: Path
     _group: int
 
     def make(self, command: list[str], result: Path) -> None:
-        """Runs a compiler. `result` appears, sealed, only when it is complete. Raises VirtualGpuError if the compiler
-        fails.
+        """Runs a compiler, and puts a seal (`sealed.seal`) on what it made.
+
+        Args:
+            command: The compiler's command, without the option for the output.
+            result: The path of the output. The file appears there only once it is complete.
+
+        Raises:
+            VirtualGpuError: The compiler failed.
         """
         partial = self.folder / result.name
         done = self._run([*command, "-o", str(partial)])
@@ -62,8 +70,11 @@ class Workshop:
 
 @contextmanager
 def workshop(folder: Path) -> Iterator[Workshop]:
-    """Opens a workshop within `folder`, and removes workshops that ended with their machine. The caller must hold the
-    folder's lock. At the end of the block, compilers that still run are ended.
+    """Makes a temporary folder within `folder` in which compilers can work. At the end of the
+    block, ends the compilers that still run, and removes the temporary folder.
+
+    Also removes temporary folders that earlier processes left because the machine went down. The
+    caller must hold the lock of `folder`.
     """
     for left in folder.glob(f"{_PREFIX}*"):
         shutil.rmtree(left, ignore_errors=True)
