@@ -1,1 +1,3 @@
-"""Finds device faults in a log: which device-side assertions failed, and when Python got their errors."""
+"""Finds the faults in the shim's log: which device-side assertions failed, and when Python got
+their errors.
+"""

@@ -1,4 +1,4 @@
-"""Stores the faults of a program and their streams. The simulation's history does not store the streams of faults."""
+"""Collects the faults of a program from the shim's log."""
 
 from __future__ import annotations
 
@@ -24,30 +24,36 @@ class Ended(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FaultRecord:
-    """One fault in the log. The number of a record is its position in the whole log.
+    """One fault of a program on the virtual GPU. Records of the shim's log are named by their
+    number, counted from the start of the log.
 
     Attributes:
-        record: The number of the fault's ASSERT record.
+        record: The number of the record that says that an assertion failed.
         thread: The thread that submitted the work.
         device: The device of the work that failed.
         stream: The stream of the work that failed.
-        node: The number of the captured LAUNCH that failed, or 0 if the work was not captured.
+        node: If the work that failed was captured in a CUDA graph, the number that the shim gave to
+            the captured launch; else 0.
         raw: The details of the fault, as a tuple from the shim.
-        noticed: The number of the fault's NOTICE record, or -1 if Python did not get the error.
+        noticed: The number of the record that says that Python got the error; -1 if Python did not
+            get it.
     """
 
     record: int
     thread: int
     device: int
     stream: int
-    node: int  # the number of the captured LAUNCH, or 0
+    node: int
     raw: RawFault
-    noticed: int  # record number, or -1
+    noticed: int
 
 
 class FaultLog:
-    """Collects the faults of a log that arrives in parts. `ended` is the kind of device error that ended the program.
-    `refusal` is the last failed request for device memory.
+    """Collects the faults of a program while its log arrives in parts.
+
+    Attributes:
+        ended: The kind of device error that ended the program; None if none did.
+        refusal: The last request for device memory that failed; None if none did.
     """
 
     def __init__(self) -> None:
@@ -64,8 +70,12 @@ class FaultLog:
         return len(self._raw)
 
     def add(self, records: np.ndarray, raw: Sequence[RawFault]) -> None:
-        """Adds the next part of the log: its records, and the details of its new faults (`raw`). A record refers to a
-        fault by the fault's number.
+        """Adds the next part of the shim's log.
+
+        Args:
+            records: The records of the part, an array of `log.RECORD`.
+            raw: The details of the faults that are new in this part. The faults of all parts are
+                numbered in this order, and a record names a fault by its number.
         """
         self._raw += raw
         rows = np.flatnonzero(records["code"] >= LogCode.ASSERT)
@@ -80,7 +90,7 @@ class FaultLog:
         self._length += len(records)
 
     def faults(self) -> list[FaultRecord]:
-        """Returns the faults so far, in order of time."""
+        """Returns the faults that were added so far, in the order in which they occurred."""
         return [
             FaultRecord(record, thread, device, stream, node, self._raw[number], self._notices.get(number, -1))
             for record, thread, device, stream, number, node in self._asserts
@@ -88,9 +98,12 @@ class FaultLog:
 
 
 def of_error(error: BaseException, out_of_memory: type[BaseException]) -> Ended | None:
-    """Returns the kind of device error that ended the program. Searches `error` and its causes for a failed device-side
-    assertion or an out-of-memory error. Returns None if there is no such error. `out_of_memory` is the class of torch's
-    out-of-memory error.
+    """Returns which kind of device error ended the program: the first in the chain that leads from
+    an exception to its causes. Returns None if there is none.
+
+    Args:
+        error: The exception that ended the program.
+        out_of_memory: The class of torch's out-of-memory error.
     """
     chain: BaseException | None = error
     for _ in range(_LONGEST_CHAIN):

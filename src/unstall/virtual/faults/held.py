@@ -1,4 +1,6 @@
-"""Finds the calls that allocated the memory that is in use on a device at a given log record."""
+"""Finds which calls allocated the memory that is in use on a device, at a given record of the
+shim's log.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,17 @@ _MOST = 1_000  # parts; smaller parts are merged into one part without a known c
 
 
 def held_table(allocated: Allocated, host_row: I32, host: Host, device: int, until: int) -> Held:
-    """Returns the memory that was allocated on a device right before log record `until`. One row has the allocations of
-    one operator from one stack. Rows are sorted by bytes, largest first.
+    """Returns the memory that was allocated on a device right before a given record of the shim's
+    log. A row has all of this memory that one operator allocated from one Python stack. The row
+    with the most bytes is first.
 
-    `host_row` has an index into `host` for each log record. It is the index of the record's call, or of the operator
-    that encloses the record. It is -1 if there is neither.
+    Args:
+        allocated: All allocations of the run.
+        host_row: For each record of the shim's log, the index in `host` of its call, or of the
+            operator that encloses it; -1 if there is neither.
+        host: The calls and operators of the run.
+        device: The device.
+        until: The number of the record.
     """
     record, size = live(allocated, device, until)
     row = host_row[record]
@@ -36,9 +44,18 @@ def held_table(allocated: Allocated, host_row: I32, host: Host, device: int, unt
 
 
 def live(allocated: Allocated, device: int, until: int) -> tuple[I64, I64]:
-    """Returns (record numbers, bytes) of a device's live allocations right before log record `until`. A record
-    number is the number of the record that made the allocation. Workspaces of an operator have the record number of the
-    operator's launch.
+    """Returns the allocations on a device that were not yet freed right before a given record of
+    the shim's log.
+
+    Args:
+        allocated: All allocations of the run.
+        device: The device.
+        until: The number of the record.
+
+    Returns:
+        `(record, size)`, with an element for each allocation. `record` is the number of the record
+        that allocated the memory; for the workspace of an operator, it is the number of the
+        operator's launch. `size` is in bytes.
     """
     before = (allocated.device == device) & (allocated.record < until)
     record, size = allocated.record[before], allocated.size[before]

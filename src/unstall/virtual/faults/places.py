@@ -1,4 +1,4 @@
-"""Finds the Python stacks of faults: where the work that failed was launched."""
+"""Finds the Python stacks from which work that failed on the device was launched."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from unstall.virtual.simulation.history import Happened
 
 @dataclass(frozen=True, slots=True)
 class FailedAt:
-    """An assertion that failed in a kernel.
+    """An assertion that failed in a kernel, and where the kernel was launched.
 
     Attributes:
         details: The kernel, the assertion, and the value that was wrong.
-        stream: The number of the stream.
-        stack: The stack from which the kernel was launched. For an autograd thread, the stack of the call that waits
-            for this thread.
+        stream: The number of the kernel's stream.
+        stack: The Python stack from which the kernel was launched. If an autograd thread launched
+            it, the stack of the call that waits for this thread.
         in_backward: Whether an autograd thread launched the kernel.
-        replayed: The stack from which the kernel's graph was launched. Empty if the kernel is not in a graph.
+        replayed: The stack from which the CUDA graph with the kernel was launched. Empty if the
+            kernel is not in a graph.
     """
 
     details: FaultDetails
@@ -35,7 +36,13 @@ class FailedAt:
 
 
 def failures(log: FaultLog, happened: Happened, stacks: Sequence[Stack]) -> list[FailedAt]:
-    """Returns the faults so far, in order of time."""
+    """Returns the faults so far, in the order in which they occurred.
+
+    Args:
+        log: The faults.
+        happened: The records of the shim's log.
+        stacks: The Python stacks to which these records refer by number.
+    """
     found = []
     for fault in log.faults():
         launched = captured_at(fault, happened) if fault.node else fault.record

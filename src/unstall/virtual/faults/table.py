@@ -1,5 +1,5 @@
-"""Converts faults into the timeline's table `Faults`. The faults refer to log records by number. The table refers to
-host events by row.
+"""Makes the table `Faults` of a timeline. The faults name records of the shim's log by number, and
+the table names rows of `timeline.host`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,26 @@ _KINDS = {
     "aten::poisson": FaultKind.OTHER,
     "aten::masked_scatter": FaultKind.OTHER,
 }
-"""The kind of a fault, by the beginning of the kernel's name. Kernels with other names check indices."""
+"""The kind of a fault, by the start of the operator's name. The assertions of all other operators
+check indices.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One row of the timeline's table `Faults`, before log records are converted to host events. `call`, `replay` and
-    `noticed` are numbers of log records. Each of them is -1 if there is no record.
+    """A row of the timeline's table `Faults`, before records of the shim's log are replaced by rows
+    of `timeline.host`.
+
+    Attributes:
+        kind: What the assertion checked.
+        call: The number of the record that launched the work that failed; -1 if there is none.
+        replay: The number of the record that launched the CUDA graph with this work; -1 if there is
+            none.
+        noticed: The number of the record at which Python got the error; -1 if there is none.
+        device: The device.
+        stream: The stream.
+        ended: Whether this fault ended the program.
+        details: The kernel, the assertion, and the value that was wrong.
     """
 
     kind: FaultKind
@@ -53,15 +66,16 @@ def faults_table(
     stream_row: Callable[[int, int], int],
     text: Callable[[str], int],
 ) -> Faults:
-    """Returns the timeline's table of faults.
+    """Returns the table `Faults` of a timeline.
 
     Args:
         log: The faults.
-        happened: The records of the log.
-        host_row: For each log record, an index into the table `Host`. It is the index of the record's call, or of the
-            operator that encloses the record. It is -1 if there is neither.
-        stream_row: Returns the index of a stream in the table `Streams`, given (device, stream).
-        text: Returns the index of a text in the timeline's strings.
+        happened: The records of the shim's log.
+        host_row: For each record, the index in `timeline.host` of its call, or of the operator that
+            encloses it; -1 if there is neither.
+        stream_row: A function of a device and a stream. Returns the index of that stream in
+            `timeline.streams`.
+        text: A function of a text. Returns its index in the timeline's strings.
     """
     rows = [*_failed(log, happened), *_refused(log)]
 
@@ -82,8 +96,8 @@ def faults_table(
 
 
 def _failed(log: FaultLog, happened: Happened) -> list[_Row]:
-    """Returns a row for each assertion that failed in a kernel. If a failed assertion ended the program, `ended` is
-    True for the failed assertion whose error Python got last.
+    """Returns a row for each assertion that failed in a kernel. If such a fault ended the program,
+    `ended` is True for the one whose error Python got last.
     """
     faults = log.faults()
     last = max((fault.noticed for fault in faults), default=-1) if log.ended == Ended.FAULT else -1
@@ -103,8 +117,8 @@ def _failed(log: FaultLog, happened: Happened) -> list[_Row]:
 
 
 def _refused(log: FaultLog) -> list[_Row]:
-    """Returns one row for the failed memory request that ended the program. Returns an empty list if no failed memory
-    request ended the program.
+    """Returns a row for the memory request that failed and so ended the program. Returns an empty
+    list if the program did not end so.
     """
     refusal = log.refusal
     if log.ended != Ended.MEMORY or refusal is None:
@@ -114,14 +128,24 @@ def _refused(log: FaultLog) -> list[_Row]:
 
 
 def captured_at(fault: FaultRecord, happened: Happened) -> int:
-    """Returns the number of the captured launch's log record. Returns -1 if the log does not have this record."""
+    """Returns the number of the record, in the shim's log, that captured the launch that failed.
+    Returns -1 if the log has no such record.
+
+    Args:
+        fault: A fault in a CUDA graph.
+        happened: The records of the log.
+    """
     found = np.flatnonzero((happened.code == LogCode.LAUNCH) & (happened.a == fault.node))
     return int(found[0]) if len(found) else -1
 
 
 def replayed_at(fault: FaultRecord, happened: Happened) -> int:
-    """Returns the number of the log record of the graph launch in which the captured work fails. Returns -1 if the log
-    does not have this record.
+    """Returns the number of the record, in the shim's log, that launched the CUDA graph in which
+    the work failed. Returns -1 if the log has no such record.
+
+    Args:
+        fault: A fault in a CUDA graph.
+        happened: The records of the log.
     """
     before = slice(fault.record)
     launched = (happened.code[before] == LogCode.GRAPH_LAUNCH) & (happened.thread[before] == fault.thread)
@@ -135,7 +159,7 @@ def _kind(raw: RawFault) -> FaultKind:
 
 
 def details_of(raw: RawFault) -> FaultDetails:
-    """Converts a tuple from the shim into the details of a fault."""
+    """Returns the details of a fault as an object. `raw` has them as a tuple from the shim."""
     kernel, check, inputs, wrong = raw
     return FaultDetails(
         check=check,
