@@ -1,4 +1,6 @@
-"""Tells `unstall.blame()` of faults on the virtual GPU: the line whose work failed, and the value that was wrong."""
+"""Tells `unstall.blame()` of the faults on the virtual GPU: which line launched the work that
+failed, and which value was wrong.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from unstall.virtual.simulation.simulator import Simulator
 
 
 def connect(simulator: Simulator) -> None:
-    """From now on, blocks of `unstall.blame()` learn of the faults of this simulator."""
+    """Makes each `unstall.blame()` block that begins after this call report the faults that
+    `simulator` sees during the block.
+    """
 
     def begin() -> FaultsOf:
         before = simulator.failures()
@@ -51,13 +55,17 @@ def _result(failures: list[FailedAt]) -> BlameResult:
 
 
 def _wrong(value: WrongValue) -> str:
-    """Returns which value was wrong, and the values that are right."""
+    """Returns a text that says which value was wrong, and between which bounds the valid values lie
+    if this is known.
+    """
     right = f": it must be {value.least} … {value.bound - 1}" if value.bound is not None else ""
     return f"{value.argument} is {value.value} at {list(value.position)}{right}"
 
 
 def _own_lines(stack: Stack) -> tuple[Line, ...]:
-    """Returns the lines of the program's own code in a stack, innermost first."""
+    """Returns the lines of a stack that belong to neither Python, nor torch, nor unstall: the
+    program's own. The innermost is first.
+    """
     lines = []
     for code, offset in stack:
         file, number = code.co_filename, line_at(code, offset)

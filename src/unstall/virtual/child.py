@@ -1,6 +1,7 @@
-"""Gives a virtual GPU to a program that `unstall run --gpu` started, and to the program's child processes.
+"""Gives a virtual GPU to a program that `unstall run --gpu` started, and to the child processes of
+that program.
 
-This is done before the first line of the program runs.
+Each process gets its virtual GPU before the first line of the program runs in it.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ _pythons_own = sys.__excepthook__
 
 
 def arm(place: str | None) -> None:
-    """Gives this process a virtual GPU, and writes the run of this process to `place`.
+    """Gives this process a virtual GPU.
 
-    `place` is a `RunPlace` as JSON. If it is None, as in child processes, no run is written.
+    Args:
+        place: Where to write what this process did on the virtual GPU when the process ends: a
+            `RunPlace` as JSON. None, as in child processes of the program: nothing is written.
     """
     sys.excepthook = sys.__excepthook__ = _show_error  # programs compare the two
     watch = machine(MachineOptions.from_json(os.environ[ENVIRONMENT]), checked=True).watch()
@@ -36,7 +39,9 @@ def arm(place: str | None) -> None:
 
 
 def _show_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Shows the error that ends the program. For a NotSupportedError, shows only the user's frames and one sentence."""
+    """Prints the traceback of the error that ends the program, as Python does. For a
+    NotSupportedError, prints only the user's frames and one sentence.
+    """
     if found := current():
         found.ended_by(error)
     errors = sys.modules.get("unstall.virtual.torch_cuda.cuda_errors")  # there if such an error was raised

@@ -1,4 +1,6 @@
-"""The reads of the virtual clock by lines of the program. With these, reports say what a measured time leaves out."""
+"""Notes where a program read the virtual clock, and which time it got. Reports use this to say
+which device work the program's own time measurements leave out.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +18,28 @@ _READ = np.dtype([("ns", "<i8"), ("place", "<i4")])
 
 
 class ClockLog:
-    """Collects reads of the clock on the main thread: the virtual time, and the place of the program that reads.
+    """The reads of the virtual clock on the main thread. Of each read, it keeps the virtual time
+    and the line of the program that read it.
 
-    Reads of libraries, such as a progress bar's, are left out. Those of `timeit` belong to the program.
+    A read by a library, such as a progress bar, is not kept. A read by `timeit` counts as a read by
+    the line that called `timeit`.
+
+    Attributes:
+        places: The different lines that read the clock, as pairs (code object, line number).
     """
 
     def __init__(self) -> None:
         self._reads = GrowingArray(_READ)
-        self.places: list[tuple[CodeType, int]] = []  # code and line
+        self.places: list[tuple[CodeType, int]] = []
         self._number: dict[tuple[CodeType, int], int] = {}
 
     def add(self, ns: int) -> None:
-        """Adds a read at the virtual time `ns` by the calling thread."""
+        """Adds a read by the calling thread. Does nothing if that is not the main thread, or if
+        there are too many reads already.
+
+        Args:
+            ns: The time that was read, in ns of the virtual clock.
+        """
         if self._reads.length >= MOST_READS or threading.current_thread() is not threading.main_thread():
             return
         frame = _program(sys._getframe(1))
@@ -42,12 +54,16 @@ class ClockLog:
         self._reads.append(row)
 
     def whole(self) -> np.ndarray:
-        """Returns all reads, with the fields `ns` and `place`: an index of `places`."""
+        """Returns all reads, in the order in which they were added. The fields of an element are
+        `ns`, the time that was read, and `place`, an index into `places`.
+        """
         return self._reads.whole()
 
 
 def _program(frame: FrameType | None) -> FrameType | None:
-    """Returns the innermost frame outside of this package and of `timeit`, if it is the program's; else None."""
+    """Returns the innermost frame, from `frame` outwards, that belongs to neither unstall nor
+    `timeit`. Returns None if that frame is a library's, or if there is no such frame.
+    """
     while frame is not None and (frame.f_code.co_filename.startswith(OURS) or _is_timeit(frame)):
         frame = frame.f_back
     return frame if frame is not None and is_users(frame.f_code.co_filename) else None

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 class VirtualGpu:
-    """A span of time on the virtual GPU: a `with` block, or the time from `start` to `stop`.
+    """A span of a program's time on the virtual GPU: a `with` block, or the time from `start` to
+    `stop`.
 
-    Created by `unstall.virtual_gpu`.
+    `unstall.virtual_gpu` creates it.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -41,8 +42,8 @@ class VirtualGpu:
         return self
 
     def stop(self) -> None:
-        """End the span. If no other span is active, the program's clock is real again. Tensors on the virtual GPU still
-        work.
+        """End the span. Tensors on the virtual GPU still work afterwards. If no other span is
+        active, the functions of `time` return real times again.
         """
         if self._watch is not None:
             self._machine.unwatch(self._watch)
@@ -56,7 +57,7 @@ class VirtualGpu:
         self.stop()
 
     def now_ns(self) -> int:
-        """Return the length of the span. If the span has not ended, return the time since its start.
+        """Return how long the span took. If it has not ended, return the time since its start.
 
         Returns:
             Nanoseconds of the virtual clock.
@@ -69,10 +70,11 @@ class VirtualGpu:
         return until - watch.start_ns
 
     def timeline(self) -> Timeline:
-        """Return everything that ran in the span. If the span has not ended, the timeline ends at the current time.
+        """Return everything that ran in the span. If the span has not ended, return what ran in it
+        so far.
 
         Returns:
-            A timeline with the same columns as a recorded timeline.
+            A timeline with the same columns as that of a recording on a real GPU.
 
         Raises:
             UsageError: The span has not begun, or torch was not imported.
@@ -117,31 +119,33 @@ def virtual_gpu(
 ) -> VirtualGpu:
     """Run a `with` block on a virtual GPU.
 
-    The first block must begin before torch is imported. In a block, `time.perf_counter` and `time.time` are virtual,
-    and Python processes that the block starts also have a virtual GPU. A process keeps its virtual GPU until the
-    process ends. A later block uses the same virtual GPU, and has its own timeline.
+    The first block of a process must begin before torch is imported. In a block,
+    `time.perf_counter` and `time.time` return virtual times, and Python processes that the block
+    starts have a virtual GPU too. A process keeps its virtual GPU until the process ends. A later
+    block uses the same virtual GPU, and has its own timeline.
 
-    Several threads may be in such blocks at the same time. The blocks share one virtual GPU, and each has its own
-    timeline, which includes what the other threads ran meanwhile.
+    Several threads may be in such blocks at the same time. The blocks share one virtual GPU. The
+    timeline of each block includes what other threads ran during the block.
 
     Args:
         gpu: The name of a GPU, or a .json file of `unstall calibrate`; "h200:2" for two devices;
-            "h200:2,1@0.8" for two devices, of which device 1 has only 0.8 of its clocks.
-        numerics: "real" computes all values as the CPU does. "skip" computes the values of small tensors. Of large
-            tensors, it computes only the shapes. "device" computes values that deviate from the CPU's values as a GPU's
-            values do: it adds up sums and products in a different order, and rounds factors to TF32 if torch's settings
-            allow TF32.
-        host: "modelled" charges host work with its modelled time on the host of the modelled GPU. Work that the model
-            does not cover takes no time. "mixed" also charges work that the model does not cover: it measures the work
-            on this machine, and scales the time to the host of the modelled GPU. "measured" charges the time that host
-            work takes on this machine.
-        warm: If True, the first uses of CUDA and of each operator have no extra cost.
+            "h200:2,1@0.8" for two devices, of which device 1 runs at 0.8 of its clock rates.
+        numerics: "real" computes all values as the CPU does. "skip" computes the values of small
+            tensors only; of a large tensor, it computes only the shape. "device" computes values
+            that deviate from the CPU's values as a GPU's values do: it adds up sums and products in
+            a different order, and rounds factors to TF32 if torch's settings allow TF32.
+        host: How long the program's work on the CPU takes on the virtual clock. "modelled": as long
+            as the model says for the CPU beside the modelled GPU; work that the model does not
+            cover takes no time. "mixed": the same, but work that the model does not cover is
+            measured on this machine, and its time is scaled to the CPU beside the modelled GPU.
+            "measured": as long as it takes on this machine.
+        warm: Whether to leave out the extra cost of the first use of CUDA and of each operator.
 
     Returns:
         A context manager that gives the timeline, the report and the trace of its block.
 
     Raises:
-        UsageError: The GPU is unknown, torch was imported without a virtual GPU, or this process already has a
-            virtual GPU with different options.
+        UsageError: The GPU is unknown, torch was imported without a virtual GPU, or this process
+            already has a virtual GPU with different options.
     """
     return VirtualGpu(machine(parse(gpu, numerics, host, warm)))

@@ -1,4 +1,4 @@
-"""An array for data that is often appended to and rarely read."""
+"""An array that is cheap to append to. It suits data that is rarely read."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ _ENOUGH_ROWS = 1 << 15
 
 
 class GrowingArray:
-    """An array of rows to which rows can be appended. The rows are stored in parts.
+    """An array of rows to which rows can be appended. It stores its rows in parts.
 
-    Large parts are compressed, so a row that is similar to its neighbours needs less memory. Small parts are
-    concatenated from time to time, because each part has an overhead of some hundred bytes.
+    Large parts are compressed, so that rows that resemble their neighbours need less memory. Small
+    parts are joined from time to time, because each part takes some hundred bytes of its own.
+
+    Attributes:
+        length: The number of rows.
     """
 
     def __init__(self, dtype: DTypeLike) -> None:
@@ -29,7 +32,7 @@ class GrowingArray:
         self._unpacked_rows = 0
 
     def append(self, rows: np.ndarray) -> None:
-        """Appends a copy of the rows."""
+        """Appends a copy of `rows`, converted to the dtype of this array."""
         self._loose.append(rows.astype(self._dtype))
         self._unpacked_rows += len(rows)
         self.length += len(rows)
@@ -41,7 +44,7 @@ class GrowingArray:
             self._loose = []
 
     def whole(self) -> np.ndarray:
-        """Returns all rows as one array. Takes time proportional to the number of rows."""
+        """Returns all rows as one new array."""
         whole = np.empty(self.length, self._dtype)
         end = self.length
         for length, part in self._backwards():
@@ -50,7 +53,9 @@ class GrowingArray:
         return whole
 
     def since(self, row: int) -> np.ndarray:
-        """Returns the rows from number `row` on. Decompresses only the parts that contain these rows."""
+        """Returns the rows from index `row` on, as a new array. Decompresses only the parts that
+        contain them.
+        """
         taken: list[np.ndarray] = []
         first = self.length
         for length, part in self._backwards():
@@ -61,7 +66,9 @@ class GrowingArray:
         return np.concatenate([np.zeros(0, self._dtype), *reversed(taken)])
 
     def _backwards(self) -> Iterator[tuple[int, np.ndarray | Packed]]:
-        """Yields (number of rows, rows) of each part, the last part first."""
+        """Yields `(length, rows)` for each part, from the last part to the first. `rows` is
+        compressed for a large part.
+        """
         for parts in (self._loose, self._joined, self._packed):
             for part in reversed(parts):
                 yield len(part), part

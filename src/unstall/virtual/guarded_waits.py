@@ -1,5 +1,5 @@
-"""Tells the guards (`unstall.guarding`) when the host waits for the virtual GPU. The shim announces these waits
-(`shim/waits.h`).
+"""Tells the guards (`unstall.no_sync`) when the host is about to wait for the virtual GPU. The shim
+announces such waits (`shim/waits.h`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from unstall.virtual.simulation.simulator import Simulator
 
 
 class WaitingShim(Protocol):
-    """The methods of the shim that this module uses."""
+    """The functions of the shim that this module calls."""
 
     def set_wait_watcher(self, watcher: GuardedWaits) -> None: ...
 
@@ -24,7 +24,12 @@ class WaitingShim(Protocol):
 
 
 class Begun:
-    """A wait that has not ended. `start_ns` is its start on the virtual clock."""
+    """A wait of the host that has not ended.
+
+    Attributes:
+        pending: The same wait, as the guard knows it.
+        start_ns: When the wait began, in ns of the virtual clock.
+    """
 
     def __init__(self, pending: Pending, start_ns: int) -> None:
         self.pending = pending
@@ -32,11 +37,12 @@ class Begun:
 
 
 class GuardedWaits:
-    """Checks calls that may wait. While any thread is guarded, the shim calls one of these methods before each call
-    that may wait.
+    """Tells the guards of each wait for the virtual GPU. While any thread is in a block of
+    `unstall.no_sync`, the shim calls one of these methods before each call that may wait.
 
-    The methods that return `Begun | None` raise SyncError if the guard forbids the wait. They return None if the call
-    does not wait, or if this thread is not guarded. Otherwise they return a `Begun`, which the shim passes to `after`.
+    `before`, `allocating`, `launching` and `emptying_cache` raise SyncError if the guard forbids
+    the wait. They return None if the call does not wait, or if the calling thread is not guarded.
+    Otherwise they return the wait, and the shim passes it to `after` when the wait ends.
     """
 
     def __init__(self, shim: WaitingShim, simulator: Simulator) -> None:
@@ -44,16 +50,43 @@ class GuardedWaits:
         self._simulator = simulator
 
     def before(self, operators: Sequence[str], kind: Kind, size_bytes: int, staged: int) -> Begun | None:
-        """Checks a wait. `staged` is 1 for a non-blocking copy from or to pageable memory. The driver stages the bytes
-        of such a copy.
+        """Announces a copy, a synchronisation or another call of the given kind that waits for the
+        device.
+
+        Args:
+            operators: The names of the operators that the calling thread is in.
+            kind: The kind of wait.
+            size_bytes: The number of bytes that are copied.
+            staged: 1 for a non-blocking copy from or to pageable memory, which the driver copies
+                through a buffer of its own; else 0. Such an upload waits only if that buffer has no
+                room.
+
+        Returns:
+            The wait, or None if the call does not wait or the thread is not guarded.
+
+        Raises:
+            SyncError: The guard forbids the wait.
         """
         if kind == "upload" and staged and not self._simulator.waits_for_upload(size_bytes):
             return None
         return self._begin(operators, kind)
 
     def allocating(self, operators: Sequence[str], device: int, stream: int, size_bytes: int) -> Begun | None:
-        """Checks a request for device memory. The shim does not call this method if it knows that the caching allocator
-        serves the request from its cache.
+        """Announces a request for device memory, which waits if the caching allocator has to ask
+        the driver. The shim does not announce requests that it knows to be served from the
+        allocator's cache.
+
+        Args:
+            operators: The names of the operators that the calling thread is in.
+            device: The device.
+            stream: The stream for which the memory is requested.
+            size_bytes: The size of the request.
+
+        Returns:
+            The wait, or None if the request does not wait or the thread is not guarded.
+
+        Raises:
+            SyncError: The guard forbids the wait.
         """
         if not is_guarded():
             return None
@@ -62,32 +95,61 @@ class GuardedWaits:
         return self._begin(operators, kind)
 
     def launching(self, operators: Sequence[str], device: int, stream: int, signature: int) -> Begun | None:
-        """Checks the launch of an operator."""
+        """Announces the launch of an operator's work, which may wait.
+
+        Args:
+            operators: The names of the operators that the calling thread is in.
+            device: The device.
+            stream: The stream of the launch.
+            signature: The number of the operator's signature in the shim's log.
+
+        Returns:
+            The wait, or None if the launch does not wait or the thread is not guarded.
+
+        Raises:
+            SyncError: The guard forbids the wait.
+        """
         if not is_guarded():
             return None
         return self._begin(operators, self._simulator.foresee_launch(signature, device, stream))
 
     def emptying_cache(self, operators: Sequence[str], device: int) -> Begun | None:
-        """Checks torch.cuda.empty_cache() for one device."""
+        """Announces that torch.cuda.empty_cache() is about to give back the free memory of one
+        device, which may wait.
+
+        Args:
+            operators: The names of the operators that the calling thread is in.
+            device: The device.
+
+        Returns:
+            The wait, or None if the call does not wait or the thread is not guarded.
+
+        Raises:
+            SyncError: The guard forbids the wait.
+        """
         if not is_guarded():
             return None
         return self._begin(operators, self._simulator.foresee_empty_cache(device))
 
     def switch(self, on: bool) -> None:
-        """Turns the shim's announcements of waits on or off."""
+        """Sets whether the shim announces waits. The guards turn this on while any thread is
+        guarded.
+        """
         self._shim.set_guarding(on)
 
     def settle(self) -> None:
-        """Does nothing, because this source of waits reports each wait when the wait ends."""
+        """Does nothing. The guards call it so that a source of waits can report waits that have
+        ended; this source reports each wait as soon as it ends.
+        """
 
     def begins(self, begun: Begun) -> None:
-        """Sets the start of a wait to the current time. The shim calls this method if the wait starts after `begun` was
-        created.
+        """Sets the start of a wait to the current virtual time. The shim calls this if the wait
+        begins later than it was announced.
         """
         begun.start_ns = self._simulator.here_ns()
 
     def after(self, begun: Begun) -> None:
-        """Reports the length of a wait to the guard. The shim calls this method when the wait ends."""
+        """Reports to the guard how long a wait took. The shim calls this when the wait ends."""
         begun.pending.waited(self._simulator.here_ns() - begun.start_ns)
 
     def _begin(self, operators: Sequence[str], kind: Kind | None) -> Begun | None:
@@ -96,7 +158,9 @@ class GuardedWaits:
 
 
 def connect(shim: WaitingShim, simulator: Simulator) -> None:
-    """Makes the shim announce its waits while any thread is guarded."""
+    """Makes the shim announce its waits to the guards (`unstall.no_sync`) while any thread is
+    guarded.
+    """
     waits = GuardedWaits(shim, simulator)
     shim.set_wait_watcher(waits)
     add_source(waits)

@@ -1,5 +1,6 @@
-"""The log that the shim writes, as numpy arrays: one array for records, and one array for the memory ranges that
-records use."""
+"""The log that the shim writes, as numpy arrays. One array has a record for each thing that the
+program asked of its GPU. The other array has the memory ranges that these records use.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ assert USE.itemsize == 32
 
 
 class LogCode(IntEnum):
-    """The kinds of records in the log. The comments give the meaning of the fields `a` and `b`. The shim's log.h has
-    the same numbers.
+    """The kinds of records in the shim's log. The comments say what the fields of a record of each
+    kind mean. The shim's log.h has the same numbers.
     """
 
     OP_BEGIN = 0  # id: its name; a: autograd's sequence number or -1; b: the forward thread or -1
@@ -78,7 +79,9 @@ class LogCode(IntEnum):
 
 
 class Within(IntEnum):
-    """The kind of the innermost operator that a thread was running before it wrote a record."""
+    """What a thread was doing before it wrote a record of the shim's log: the kind of the innermost
+    operator that it was in, if any.
+    """
 
     NO_OPERATOR = 0
     DEVICE_OPERATOR = 1
@@ -86,17 +89,21 @@ class Within(IntEnum):
 
 
 NO_PYTHON = -1
-"""The `stack` of a record whose thread runs no Python, as a thread of autograd."""
+"""The `stack` of a record whose thread runs no Python, such as a thread of autograd."""
 ON_HOST = 1
-"""Flag of an OP_BEGIN: the operator is a HOST_OPERATOR."""
+"""Flag of an OP_BEGIN record: the operator has nothing to do with a device."""
 NVTX = 1
-"""Flag of a MARK_BEGIN and a MARK_END: the annotation is a range of NVTX."""
+"""Flag of a MARK_BEGIN or MARK_END record: the annotation is a range of NVTX."""
 CPU_PREFIX = "cpu "
-"""The prefix of the operator names in signatures of WORK records. Example: "cpu aten::mul"."""
+"""How the name of an operator begins in the signature of a WORK record. Example: "cpu
+aten::mul".
+"""
 
 
 class CopyFlag(IntFlag):
-    """Flags of a COPY. The two lowest bits are the direction. Direction 0 means from one device to another device."""
+    """Flags of a COPY record. The two lowest bits are the direction: 0 is from one device to
+    another device, and 1 to 3 are the first three members.
+    """
 
     HOST_TO_DEVICE = 1
     DEVICE_TO_HOST = 2
@@ -111,77 +118,113 @@ DIRECTION_BITS = 3
 RawSignature: TypeAlias = (
     tuple[str, str, Sequence[object], Sequence[object]] | tuple[str, str, Sequence[object], Sequence[object], str]
 )
-"""An operator's name, overload, arguments, outputs and precision; see `costs.signature`."""
+"""A call of an operator: `(name, overload, arguments, outputs)`, and the precision if the product
+of matrices has one. `costs.signature` says what the elements are.
+"""
 RawValue: TypeAlias = tuple[str, int | float, Sequence[int], int | None, int | None, int, int]
-"""A wrong value: (name of its argument, value, its position in the argument, smallest valid value, smallest value that
-is too large, number of wrong values, number of all values).
+"""A wrong value that made an assertion fail: `(argument, value, position, least, bound, count,
+of)`. `argument` is the name of the tensor, and `position` is the index of the value in it. `least`
+is the smallest valid value, and `bound` is the smallest value that is too large; each is None if
+there is no such limit. Of the `of` values of the tensor, `count` are wrong.
 """
 RawFault: TypeAlias = tuple[str, str, Sequence[tuple[str, str, Sequence[int]]], RawValue | None]
-"""A failed assertion: (operator whose kernel checks, text of the check, the operator's tensors as (name, dtype, shape),
-first wrong value or None if unknown).
+"""A device-side assertion that failed: `(kernel, check, tensors, wrong)`. `kernel` is the operator
+whose kernel checks, and `check` is the text of the assertion. `tensors` are the operator's tensors
+as tuples `(name, dtype, shape)`. `wrong` is the first wrong value, or None if it is unknown.
 """
 Stack: TypeAlias = Sequence[tuple[CodeType, int]]
-"""Frames, innermost first: (code object, offset of the instruction in the code)."""
+"""The frames of a Python stack, innermost first, as pairs `(code object, offset of the instruction
+in the code)`.
+"""
 
 
 class LogSource(Protocol):
-    """A source of the log: the shim, or a test."""
+    """What provides the log of a program on the virtual GPU: the shim, or an object of a test."""
 
     def take(self) -> tuple[bytes, bytes, bytes]:
-        """Removes and returns everything that was logged since the last call. Returns the bytes of three arrays:
-        (records, uses of memory, events). `events` (int64) lists the CUDA events that no later record refers to.
+        """Removes from the log all that it has, and returns it.
+
+        Returns:
+            `(records, uses, events)`: the bytes of three arrays. The dtype of `records` is RECORD.
+            The dtype of `uses` is USE: the memory that the records use. `events` has the numbers of
+            the CUDA events to which no later record refers, as int64.
         """
 
     def signatures(self, first: int) -> Sequence[RawSignature]:
-        """Returns the signatures from number `first` on, as plain tuples that `costs.signature.parse` reads."""
+        """Returns the signatures of operators that the log has, from number `first` on, as tuples
+        that `costs.signature.parse` reads.
+        """
 
     def names(self, first: int) -> Sequence[str]:
-        """Returns the names from number `first` on."""
+        """Returns the names of operators and annotations that the log has, from number `first`
+        on.
+        """
 
     def faults(self, first: int) -> Sequence[RawFault]:
-        """Returns the faults from number `first` on."""
+        """Returns the faults that the log has, from number `first` on."""
 
     def stacks(self, first: int) -> Sequence[Stack]:
-        """Returns the stacks from number `first` on."""
+        """Returns the Python stacks that the log has, from number `first` on."""
 
     def this_thread(self) -> int:
-        """Returns the number of the calling thread."""
+        """Returns the number that the log gives to the calling thread."""
 
     def now_ns(self) -> int:
-        """Returns the current time of CLOCK_MONOTONIC. The times of records are times of this clock."""
+        """Returns the current time of CLOCK_MONOTONIC in ns. The times of records are times of this
+        clock.
+        """
 
     def moment(self) -> tuple[int, int, int]:
-        """Returns (stack, host_ns, computing_ns) of the calling thread. `host_ns` is the time of CLOCK_MONOTONIC.
-        `computing_ns` is how long the thread computed tensor values since its last record. The next record does not
-        count this time again.
+        """Returns where the calling thread is now, and when.
+
+        Returns:
+            `(stack, host_ns, computing_ns)`. `stack` is the number of the thread's Python stack.
+            `host_ns` is the time of CLOCK_MONOTONIC. `computing_ns` is how long the thread computed
+            values of tensors since its last record; the `computing_ns` of its next record does not
+            include this time again.
         """
 
     def append(self, code: int, device: int = -1, stream: int = 0, a: int = 0) -> None:
-        """Writes a record for the calling thread."""
+        """Writes a record for the calling thread.
+
+        Args:
+            code: The kind of record, a `LogCode`.
+            device: The device of the record; -1 if it has none.
+            stream: The stream of the record.
+            a: The field `a` of the record. `LogCode` says what it means.
+        """
 
     def hold_signals(self) -> None:
-        """Delays signals that have Python handlers. Each call needs a call of `release_signals`."""
+        """Delays signals that have handlers in Python, until `release_signals` was called as often
+        as this.
+        """
 
     def release_signals(self) -> None: ...
 
     def raise_later(self, exception: Exception) -> None:
-        """Stores an exception. The next call that uses the device or waits for the device raises the exception."""
+        """Stores an exception. The program's next call that uses the device or waits for it raises
+        this exception.
+        """
 
     def set_logging(self, on: bool) -> None:
-        """Stops or starts the writing of records."""
+        """Sets whether records are written."""
 
     def set_telling_ns(self, ns: int) -> None:
-        """Sets how long torch takes on this machine to report the begin or the end of an operator to the log. This time
-        does not count as the program's time. The time of writing the log does not count as the program's time either.
+        """Sets the time, in ns, that torch takes on this machine to report the begin or the end of
+        an operator to the log. It does not count as time of the program, just as the time of
+        writing the log does not.
         """
 
     def set_headroom(self, device: int, size_bytes: int) -> None:
-        """Tells the shim how many bytes of new memory requests are certain to fit on the device."""
+        """Tells the shim that memory requests of `size_bytes` in total fit on the device for
+        certain. Until they sum up to that, the shim need not ask.
+        """
 
 
 def chosen(*codes: int) -> np.ndarray:
-    """Returns a bool array, indexed by code, that is True for `codes`. Faster than `np.isin`, whose overhead dominates
-    small batches.
+    """Returns a bool array with an element for each `LogCode`. It is True for `codes`.
+    `chosen(...)[records["code"]]` then tells which records are of these kinds; for small arrays,
+    this is faster than `np.isin`.
     """
     table = np.zeros(max(LogCode) + 1, np.bool_)
     table[list(codes)] = True
@@ -189,10 +232,14 @@ def chosen(*codes: int) -> np.ndarray:
 
 
 def records_of(data: bytes) -> np.ndarray:
-    """Converts bytes to an array of RECORD. Raises ValueError if the last record is incomplete."""
+    """Returns the records of the shim's log in `data`, as an array of RECORD. Raises ValueError if
+    the last record is incomplete.
+    """
     return np.frombuffer(data, RECORD)
 
 
 def uses_of(data: bytes) -> np.ndarray:
-    """Converts bytes to an array of USE. Raises ValueError if the last row is incomplete."""
+    """Returns the uses of memory of the shim's log in `data`, as an array of USE. Raises ValueError
+    if the last row is incomplete.
+    """
     return np.frombuffer(data, USE)

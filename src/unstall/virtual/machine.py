@@ -1,4 +1,6 @@
-"""The virtual machine of this process. The machine starts when torch is imported and exists until the process ends."""
+"""The virtual machine of this process: its virtual GPUs and the host beside them. It starts when
+torch is imported, and exists until the process ends.
+"""
 
 from __future__ import annotations
 
@@ -27,26 +29,38 @@ if TYPE_CHECKING:
     from unstall.virtual.torch_cuda.properties import DeviceProperties
 
 ARMED_BY = "unstall.virtual.child"
-"""The module that gives a child process its virtual GPU. It runs before the first line of the program."""
+"""The module that gives a child process its virtual GPU, before the first line of the child's
+program runs.
+"""
 
 FIRST_WITH_TF32 = 8
 """The major number of the first compute capability (Ampere's) whose tensor cores have TF32."""
 
 
 class WatchedSpan:
-    """A span of time on the virtual GPU, such as a `with` block. `timeline` returns the timeline of the span."""
+    """A span of time on the virtual GPU, such as a `with` block. It has its own timeline.
+
+    Attributes:
+        machine: The virtual machine of this process.
+        step_boundaries: Of each step boundary in the span, what reported it, and when on the
+            virtual clock.
+        start_ns: When the span began, in ns of the virtual clock.
+        end_ns: When it ended; None if it has not.
+        start_race_mark: What `Machine.race_mark` returned when the span began.
+        end_race_mark: What it returned when the span ended; None if it has not.
+    """
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.step_boundaries: list[tuple[StepSource, LateRead]] = []  # times of the machine
+        self.step_boundaries: list[tuple[StepSource, LateRead]] = []
         self.start_ns = 0
         self.end_ns: int | None = None
         self.start_race_mark = 0
         self.end_race_mark: int | None = None
 
     def timeline(self) -> Timeline:
-        """Returns the timeline of the span. If the span has not ended, the timeline ends at the current time. Raises
-        UsageError if torch was not imported.
+        """Returns the timeline of the span. If the span has not ended, the timeline ends at the
+        current time. Raises UsageError if torch was not imported.
         """
         from unstall.virtual.timeline.steps import with_found_steps, with_iterations
         from unstall.virtual.timeline.window import cut
@@ -60,10 +74,17 @@ class WatchedSpan:
 
 
 class Machine:
-    """One virtual machine and its watched spans of time.
+    """The virtual machine of a process, with the spans of time in which it is watched (see
+    `WatchedSpan`).
 
-    While a span is watched, the program's clock is virtual, child processes have a virtual machine too, and
-    `unstall.step()` adds step boundaries. While no span is watched, the machine only keeps its tensors usable.
+    During a span, the functions of `time` return virtual times, child processes get a virtual
+    machine too, and `unstall.step()` adds step boundaries. Outside of all spans, the machine only
+    keeps its tensors usable.
+
+    Attributes:
+        under_way: The message for a user who tries to record on this machine.
+        options: The options with which the machine was created.
+        simulator: The simulator; None until torch is imported.
     """
 
     under_way = (
@@ -80,8 +101,9 @@ class Machine:
         self._watched = ExitStack()
         self._sees_steps = False
         self.on_step: Callable[[str, int], None] = lambda kind, who: None
-        """A function that is called at each step boundary from `unstall.step()` and from the helpers of `unstall.fix`.
-        It is not called at a step boundary that a hook in torch reports.
+        """A function `on_step(kind, who)` that is called at each step boundary from
+        `unstall.step()` and from the helpers of `unstall.fix`. It is not called at a step boundary
+        that a hook in torch reports. Its arguments are the fields of `StepSource`.
         """
         self._shim: ModuleType
         around_import("torch", self._power_on, self._torch_is_there)
@@ -89,39 +111,50 @@ class Machine:
 
     @property
     def is_watched(self) -> bool:
-        """Whether a span is watched. The program's clock is virtual while a span is watched."""
+        """Whether a span (`WatchedSpan`) is active. While one is, the functions of `time` return
+        virtual times.
+        """
         return bool(self._watches)
 
     def now_ns(self) -> int:
-        """Returns the calling thread's virtual clock in ns, or 0 before torch is imported."""
+        """Returns the virtual time of the calling thread in ns, or 0 before torch is imported."""
         return self.simulator.now_ns() if self.simulator is not None else 0
 
     def read_late(self, offset_ns: int) -> LateRead:
-        """Reads the calling thread's virtual clock; see `Simulator.read_late`. Call it after torch was imported."""
+        """Reads the virtual clock of the calling thread without waiting for the simulation. Call it
+        only after torch was imported.
+
+        Returns:
+            The read. It finds out its time, plus `offset_ns`, only when asked for it.
+        """
         assert self.simulator is not None
         return self.simulator.read_late(offset_ns)
 
     def advance(self, ns: int) -> None:
-        """Adds a sleep of `ns` to the calling thread."""
+        """Advances the virtual clock of the calling thread by `ns`, as a sleep does."""
         from unstall.virtual.log import LogCode
 
         self._shim.append(int(LogCode.ADVANCE), -1, 0, ns, 0, -1, 0)
 
     def not_charged_ns(self) -> int:
-        """Returns the real time, in ns, that the main thread has worked so far without advancing its virtual
-        clock.
+        """Returns for how long, in ns of real time, the main thread has worked so far without
+        advancing its virtual clock.
         """
         return self.simulator.simulation.clock.not_charged_ns if self.simulator is not None else 0
 
     def race_mark(self) -> int:
-        """Returns a number for the current point of the program. Two such numbers can select races in `timeline`."""
+        """Returns a number for the current point of the program. A range of two such numbers, given
+        to `timeline`, selects the races between the two points.
+        """
         return self.simulator.race_mark() if self.simulator is not None else 0
 
     def timeline(self, races_within: range | None = None) -> Timeline:
-        """Returns the timeline of everything that ran so far. Raises UsageError if torch was not imported.
+        """Returns the timeline of everything that ran so far. Raises UsageError if torch was not
+        imported.
 
-        `races_within` is a range between two numbers from `race_mark`. If it is given, the timeline includes only races
-        whose later access is in this range.
+        Args:
+            races_within: A range between two numbers from `race_mark`: the timeline has only the
+                races whose later access lies in it. None: the timeline has all races.
         """
         if self.simulator is None:
             raise UsageError("nothing ran on the virtual GPU: torch was not imported")
@@ -132,7 +165,9 @@ class Machine:
         return replace(timeline, meta=replace(timeline.meta, recorder="virtual", notes=notes))
 
     def watch(self) -> WatchedSpan:
-        """Begins a span. Raises UsageError while a recording is active."""
+        """Begins a span of time with its own timeline, and returns it. Raises UsageError while a
+        recording is active.
+        """
         with self._turn:
             if not self._watches:
                 self._begin_watching()
@@ -142,7 +177,7 @@ class Machine:
             return watch
 
     def unwatch(self, watch: WatchedSpan) -> None:
-        """Ends a span. Does nothing if the span has already ended."""
+        """Ends the span `watch`. Does nothing if it has ended before."""
         with self._turn:
             if watch not in self._watches:
                 return
@@ -168,6 +203,13 @@ class Machine:
     # The same interface as a recording, for `unstall.step()`, the helpers of `unstall.fix`, and the end of the process.
 
     def step_boundary(self, kind: str, who: int = 0) -> None:
+        """Notes a step boundary in all active spans. `unstall.step()` and the helpers of
+        `unstall.fix` call this.
+
+        Args:
+            kind: What reports the boundary, as in `StepSource`.
+            who: Which one of its kind reports it, as in `StepSource`.
+        """
         if kind in (OPTIMIZER, FORWARD):
             with self._turn:
                 if self._watches and not self._sees_steps:
@@ -186,22 +228,29 @@ class Machine:
             watch.step_boundaries.append((StepSource(kind, who), now))
 
     def end(self, why: str) -> None:
+        """Ends all active spans. Called when the process ends. `why` is not used; recordings have
+        the same method.
+        """
         for watch in list(self._watches):
             self.unwatch(watch)
 
     def ended_by(self, error: BaseException) -> None:
-        """Stores the error that ends the program, for the timeline's faults."""
+        """Stores the error that ends the program. The timeline's faults then say which fault led to
+        it.
+        """
         if self.simulator is not None:
             self.simulator.ended_by(error)
 
     def keep_at_termination(self, keep: Callable[[], None]) -> None:
-        """Calls `keep` before a signal that the program does not handle ends this process. Call this function after
-        torch was imported.
+        """Has `keep` called right before this process dies of a signal that the program does not
+        handle. Call this only after torch was imported.
         """
         self._shim.keep_at_termination(keep)
 
     def forked(self) -> None:
-        """Called in a forked child: makes the clock real and stops watching."""
+        """Ends the virtual clock and all spans in a forked child process. Python calls this in the
+        child, right after the fork.
+        """
         self._turn = threading.RLock()  # another thread may have held it
         self._watches.clear()
         if self.simulator is not None:
@@ -214,7 +263,7 @@ class Machine:
         self._sees_steps = False
 
     def _power_on(self) -> None:
-        """Starts the machine. Called right before torch is imported."""
+        """Starts the virtual machine. Called right before torch is imported."""
         from unstall.virtual import blamed_faults, guarded_waits
         from unstall.virtual.shim.load import load
         from unstall.virtual.simulation.simulator import Simulator
@@ -245,18 +294,22 @@ _turn = threading.Lock()  # held while a machine is looked for or created
 
 
 def current() -> Machine | None:
-    """Returns the machine of this process, or None."""
+    """Returns the virtual machine of this process, or None if it has none."""
     return _machines[0] if _machines else None
 
 
 def machine(options: MachineOptions, *, checked: bool = False) -> Machine:
-    """Returns the machine of this process. Creates a machine with `options` if there is none.
+    """Returns the virtual machine of this process. If there is none, creates one with `options`.
 
-    `checked` says that the GPU of `options` is known to exist. If it is False, its file is read now, which imports
-    NumPy.
+    Args:
+        options: The options of the machine.
+        checked: Whether the GPU of `options` is known to exist. If False, its file is read now,
+            which imports NumPy.
 
-    Raises UsageError in four cases: this process has a machine with options other than `options`, torch is already
-    imported, the GPU is unknown, or torch would refuse the allocator's settings.
+    Raises:
+        UsageError: This process has a machine with other options; or torch was imported before the
+            machine was created; or the GPU is unknown; or torch would refuse the allocator's
+            settings in the environment.
     """
     with _turn:
         found = _machines[0] if _machines else _started(options, checked=checked)
@@ -269,7 +322,9 @@ def machine(options: MachineOptions, *, checked: bool = False) -> Machine:
 
 
 def _started(options: MachineOptions, *, checked: bool) -> Machine:
-    """Returns a new machine, which is this process's machine from now on. Raises UsageError as `machine` does."""
+    """Creates the virtual machine of this process, and returns it. Raises UsageError as `machine`
+    does.
+    """
     if "torch" in sys.modules:
         raise UsageError(
             "torch was imported before the virtual GPU was there, and would not see it: begin the virtual GPU "
@@ -286,7 +341,7 @@ def _started(options: MachineOptions, *, checked: bool) -> Machine:
 
 
 def _properties(options: MachineOptions) -> list[DeviceProperties]:
-    """Returns torch's properties of each device."""
+    """Returns what `torch.cuda.get_device_properties` returns for each device of the machine."""
     from unstall.virtual.costs.gpu_file import gpu_named
     from unstall.virtual.torch_cuda.properties import H200, DeviceProperties
 

@@ -1,4 +1,6 @@
-"""The options of a virtual machine, and how they reach child processes."""
+"""The options of a virtual machine, and the environment variable that passes them to child
+processes.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +21,27 @@ LEAST_CLOCK = 0.01
 _CLOCKS = re.compile(r"(?:,\d+@\d*\.?\d+)+$")
 
 ENVIRONMENT = "UNSTALL_VIRTUAL_GPU"
-"""The environment variable that passes the options to child processes."""
+"""The environment variable that passes the options of the virtual machine to child processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
-    """One virtual machine.
+    """The options of a virtual machine.
 
     Attributes:
-        gpu: The name of the machine's GPUs, or their .json file.
+        gpu: The name of the machine's GPUs, or the path of their .json file.
         devices: The number of GPUs.
-        numerics: "real" computes all values as the CPU does. "skip" computes no values of large tensors. "device"
-            rounds and adds up values as a GPU does.
-        host: Where the times of CPU work come from. "modelled" uses the GPU's file. "measured" measures the work on
-            this machine. "mixed" uses the GPU's file for operators and calls that involve a device. For all other work,
-            "mixed" measures the work on this machine and scales the time.
-        warm: If True, the first uses of CUDA and of each operator have no extra cost.
-        clocks: (device, factor) of each device whose clocks are lower: its kernels take 1 / factor as long. Copies over
-            the bus and transfers between GPUs take as long as ever.
+        numerics: Which values are computed, and how. "real": all values, as the CPU does. "skip":
+            the values of small tensors only. "device": all values, rounded and added up as a GPU
+            does.
+        host: How long work of the CPU takes. "modelled": as long as the file of the GPU says.
+            "measured": as long as it takes on this machine. "mixed": as long as the file of the GPU
+            says for operators and for calls that involve a device; other work is measured on this
+            machine, and its time is scaled to the host of the GPU's file.
+        warm: Whether the extra cost of the first use of CUDA and of each operator is left out.
+        clocks: A pair `(device, factor)` for each device with lower clock rates. Its kernels take 1
+            / factor times as long. Copies between host and device, and transfers between GPUs, are
+            not slower.
     """
 
     gpu: str = "h200"
@@ -47,7 +52,9 @@ class MachineOptions:
     clocks: tuple[tuple[int, float], ...] = ()
 
     def metadata(self) -> dict[str, object]:
-        """Returns the options as an entry of a trace's metadata."""
+        """Returns the options as an entry of a trace's metadata: the key is "virtual", and the
+        value has the fields of this class.
+        """
         return {"virtual": asdict(self)}
 
     def __str__(self) -> str:
@@ -56,7 +63,7 @@ class MachineOptions:
         return f"{self.gpu}:{self.devices}{clocks}, numerics {self.numerics}, host {self.host}{warm}"
 
     def to_json(self) -> str:
-        """Returns the options as one line of ASCII, for an environment variable."""
+        """Returns the options as one line of ASCII that fits into an environment variable."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -68,8 +75,14 @@ class MachineOptions:
 
 
 def parse(gpu: str, numerics: str = "real", host: str = "modelled", warm: bool = False) -> MachineOptions:
-    """Parses a user's options. `gpu` is "h200", "h200:2" for two devices, "h200:2,1@0.8" for two of which device 1 runs
-    at 0.8 of its clocks, or a .json file. Raises UsageError if an option is invalid.
+    """Returns the options that a user gave. Raises UsageError if one of them is not valid.
+
+    Args:
+        gpu: The name of a GPU, such as "h200", or the path of a .json file. ":2" after it asks for
+            two devices. ",1@0.8" after that lets device 1 run at 0.8 of its clock rates.
+        numerics: "real", "skip" or "device"; see `MachineOptions`.
+        host: "modelled", "mixed" or "measured"; see `MachineOptions`.
+        warm: Whether the extra cost of first uses is left out.
     """
     whole = gpu
     slower = found[0] if (found := _CLOCKS.search(gpu)) else ""
@@ -87,7 +100,21 @@ def parse(gpu: str, numerics: str = "real", host: str = "modelled", warm: bool =
 
 
 def _clocks_in(text: str, devices: int, gpu: str) -> tuple[tuple[int, float], ...]:
-    """Parses ",3@0.8,4@0.9". Raises UsageError if a device does not exist, or comes twice, or for another factor."""
+    """Parses a text such as ",3@0.8,4@0.9": device 3 runs at 0.8 of its clock rates, device 4 at
+    0.9.
+
+    Args:
+        text: The text.
+        devices: How many devices the machine has.
+        gpu: The whole option of the user, for the error message.
+
+    Returns:
+        A pair `(device, factor)` for each device in the text.
+
+    Raises:
+        UsageError: A device does not exist or comes twice, or a factor is not between LEAST_CLOCK
+            and 1.
+    """
     pairs = [pair.split("@") for pair in text.split(",")[1:]]
     clocks = tuple((int(device), float(factor)) for device, factor in pairs)
     numbers = {device for device, _ in clocks}

@@ -1,4 +1,4 @@
-"""Finds, in a stack, the line of the program's own code."""
+"""Finds, in a Python stack, the line of the program's own code."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ from unstall.virtual.log import Stack
 
 
 def own_place(stack: Stack, folder: str) -> tuple[str, str] | None:
-    """Returns the innermost line of the program's own code in the stack, in the form ("train.py:41", "forward"). If
-    the stack has no line of the program's own code, returns the stack's innermost line. Returns None if the stack is
-    empty. Paths are relative to `folder`.
+    """Returns the innermost line of a stack that is the program's own, and the name of its
+    function. Example: `("train.py:41", "forward")`.
+
+    If no line is the program's own, returns the innermost line of all. Returns None if the stack is
+    empty.
+
+    Args:
+        stack: The stack.
+        folder: The folder to which the paths in the result are relative.
     """
     short = Shortened(folder)
     own = (frame for frame in stack if not is_framework(short[frame[0].co_filename]))

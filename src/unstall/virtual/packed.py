@@ -1,4 +1,6 @@
-"""Compresses columns of integers. Equal values, close values and evenly spaced values take few bytes."""
+"""Compresses arrays of integers. Equal values, close values and evenly spaced values take few
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ _SMALL = (np.uint8, np.uint16, np.uint32)
 
 
 class Packed:
-    """A compressed array of integers, or of structs of integers. Each field of a struct is compressed separately.
-    `rows` decompresses the array.
+    """A compressed array of integers, or of structs of integers. Each field of a struct is
+    compressed by itself. `rows` returns the original array.
     """
 
     __slots__ = ("_columns", "_dtype", "_length")
@@ -25,6 +27,7 @@ class Packed:
         return self._length
 
     def rows(self) -> np.ndarray:
+        """Returns the original array."""
         rows = np.empty(self._length, self._dtype)
         fields = [rows[name] for name in self._dtype.names] if self._dtype.names else [rows]
         for field, column in zip(fields, self._columns, strict=True):
@@ -34,13 +37,14 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A compressed column of integers.
+    """A compressed array of integers. What is stored are either the values themselves, or the
+    differences of neighbouring values.
 
     Attributes:
-        first: The first value of the column if `steps` is True, otherwise 0.
-        steps: Whether the column stores the differences of adjacent values instead of the values.
+        first: The first value if differences are stored, otherwise 0.
+        steps: Whether differences are stored.
         least: The least of the stored numbers.
-        above: Each stored number minus `least`, or None if all stored numbers are equal.
+        above: Each stored number minus `least`. None if all stored numbers are equal.
     """
 
     first: int
@@ -59,8 +63,8 @@ class _Column:
 
 
 def _packed(values: np.ndarray) -> _Column:
-    """Compresses a column of integers of up to 64 bits. Stores the differences of adjacent values if the differences
-    take fewer bytes than the values. Otherwise stores the values.
+    """Compresses an array of integers of up to 64 bits. Stores the differences of neighbouring
+    values if they take fewer bytes than the values, and the values if not.
     """
     if not len(values):
         return _Column(0, False, 0, None)
@@ -73,8 +77,11 @@ def _packed(values: np.ndarray) -> _Column:
 
 
 def _above_least(values: np.ndarray) -> tuple[int, np.ndarray | None]:
-    """Returns (least, above). `least` is the least value. `above` has each value minus `least`, in the smallest
-    possible dtype. `above` is None if all values are equal.
+    """Returns `(least, above)`. `least` is the least value. `above` has each value minus `least`,
+    in the smallest dtype that can hold them all; it is None if all values are equal.
+
+    Differences that need more than 32 bits are not made: then `least` is 0, and `above` is
+    `values`.
     """
     if not len(values):
         return 0, None

@@ -1,7 +1,8 @@
-"""The virtual clock of a program on the virtual GPU. It replaces `time.perf_counter`, `time.time` and `time.sleep`.
+"""Lets a program on the virtual GPU see virtual times: replaces `time.perf_counter`, `time.time`
+and `time.sleep`.
 
-`time.monotonic` still returns real time, because threads, queues and locks use it. `datetime`, `time.process_time` and
-`time.clock_gettime` also return real time.
+`time.monotonic` still returns real time, because threads, queues and locks use it. `datetime`,
+`time.process_time` and `time.clock_gettime` also return real time.
 """
 
 from __future__ import annotations
@@ -29,26 +30,30 @@ _WITH_TIMERS = ("Timer", "timeit", "repeat")  # in timeit: their default timers 
 
 
 class Clock(Protocol):
-    """The virtual clock of the host. The program reads this clock."""
+    """A virtual clock of the host that the program can read."""
 
     def now_ns(self) -> int:
-        """Returns the ns since the clock began. Never decreases."""
+        """Returns the time in ns since the clock began, as the calling thread sees it. It never
+        decreases on a thread.
+        """
 
     def read_late(self, offset_ns: int) -> LateRead:
-        """Reads this clock. Returns a read whose time plus `offset_ns` is found when it is asked for."""
+        """Reads this clock without waiting for the simulation. The read that it returns finds out
+        its time, plus `offset_ns`, only when asked for it.
+        """
 
     def advance(self, ns: int) -> None:
-        """Adds `ns` to the calling thread's time."""
+        """Adds `ns` to the virtual time of the calling thread."""
 
     def not_charged_ns(self) -> int:
-        """Returns how long the main thread has worked so far without advancing this clock: a total since the start,
-        in ns of real time.
+        """Returns for how long, in ns of real time, the main thread has worked so far without
+        advancing this clock.
         """
 
 
 class _StandIn:
-    """A replacement for a built-in function. Like a built-in function, it does not bind as a method, and pickle stores
-    it by name.
+    """A replacement for a built-in function. It behaves as one in two ways: as an attribute of a
+    class, it does not become a method; and pickle stores only its name.
     """
 
     def __init__(self, function: Callable[[], float], instead: Callable[[], float]) -> None:
@@ -64,11 +69,14 @@ class _StandIn:
 
 
 class ProgramClock:
-    """Replaces the functions of the module `time`. The method `install` replaces them, and `remove` restores them.
+    """Replaces functions of the module `time` by `install`, and restores them by `remove`.
 
-    Before `start`, the replacements return real times. After `start`, they return virtual times that continue from the
-    last real time. The program may keep a reference to a replacement. After `remove`, the replacement returns real
-    times.
+    Before `start`, the replacements return real times. After `start`, they return virtual times
+    that continue from the last real time. After `remove`, a replacement to which the program kept a
+    reference returns real times.
+
+    Attributes:
+        log: Where the program read the virtual clock.
     """
 
     def __init__(self) -> None:
@@ -82,7 +90,9 @@ class ProgramClock:
         self.log = ClockLog()
 
     def install(self) -> None:
-        """Replaces the functions in `time`, in `timeit`, and in the user's modules that imported the functions."""
+        """Replaces the functions in `time`, as default timers in `timeit`, and in the user's
+        modules that imported them by name.
+        """
         originals: dict[object, object] = {
             function: _StandIn(function, instead)
             for function, instead in (
@@ -103,22 +113,26 @@ class ProgramClock:
             self._put_default(vars(function)["__init__"] if isinstance(function, type) else function, originals)
 
     def start(self, clock: Clock) -> None:
-        """Switches to the virtual clock."""
+        """Lets the replaced functions return times of `clock` from now on. The times continue from
+        the last real ones.
+        """
         self._within.last = self._began = clock.now_ns()
         self._shift(-self._began, 1)
         self._clock = clock
         instants.read_late = lambda: clock.read_late(self._offsets[0])
 
     def stop(self) -> None:
-        """Switches to real time. The times continue from the current virtual time."""
+        """Lets the replaced functions return real times again. They continue from the last virtual
+        ones.
+        """
         if self._clock is not None:
             last, self._clock = self._virtual(), None
             instants.read_late = None
             self._shift(last, -1)
 
     def remove(self) -> None:
-        """Restores the real clock. If the program keeps a reference to a replacement, the replacement also returns real
-        times.
+        """Puts the original functions back. Replacements to which the program kept a reference
+        return real times from now on.
         """
         self._undo.close()
         if self._clock is not None:
@@ -126,7 +140,13 @@ class ProgramClock:
         self._clock, self._offsets = None, (0, 0)
 
     def _shift(self, virtual_ns: int, sign: int) -> None:
-        """Changes the offsets so that `time.perf_counter` and `time.time` continue from their current values."""
+        """Changes the offsets of this clock, so that `time.perf_counter` and `time.time` do not
+        jump when virtual time begins or ends.
+
+        Args:
+            virtual_ns: The current virtual time: negative when it begins, positive when it ends.
+            sign: 1 when virtual time begins, -1 when it ends.
+        """
         perf_counter, wall = self._offsets
         self._offsets = (
             perf_counter + virtual_ns + sign * self._perf_counter_ns(),
@@ -140,7 +160,9 @@ class ProgramClock:
         return self._offsets[1] + (self._read() if self._clock else self._time_ns())
 
     def _read(self) -> int:
-        """Returns the calling thread's virtual time in ns, and logs that the program read it."""
+        """Returns the virtual time of the calling thread in ns, and notes that the program read
+        it.
+        """
         asked = not getattr(self._within, "asking", False)
         now = self._virtual()
         if asked:
@@ -148,8 +170,8 @@ class ProgramClock:
         return now
 
     def _virtual(self) -> int:
-        """Returns the calling thread's virtual time in ns. Returns the last known time if the simulation itself reads
-        the clock.
+        """Returns the virtual time of the calling thread in ns. If it is the simulation that reads
+        the clock, returns the time of the thread's last read.
         """
         clock, within = self._clock, self._within
         last: int = max(getattr(within, "last", 0), self._began)
@@ -165,12 +187,12 @@ class ProgramClock:
         return int(within.last)
 
     def _tell_of_free_work(self, passed_ns: int, not_charged_ns: int) -> None:
-        """Prints a warning if most of the work between two reads of the clock took no virtual time. Prints the warning
-        at most once.
+        """Warns the user if, between two reads of the clock, more work took no virtual time than
+        there was virtual time. Does so at most once.
 
         Args:
             passed_ns: The virtual time between the reads.
-            not_charged_ns: The value of `Clock.not_charged_ns` at the second read.
+            not_charged_ns: What `Clock.not_charged_ns` returned at the second read.
         """
         before, self._not_charged = self._not_charged, not_charged_ns
         free = not_charged_ns - before
@@ -199,7 +221,12 @@ class ProgramClock:
         self._undo.callback(undo)
 
     def _put_default(self, function: FunctionType, originals: dict[object, object]) -> None:
-        """Replaces a default argument of `function` if the argument is a function of the real clock."""
+        """Replaces those default arguments of `function` that are functions of `time`.
+
+        Args:
+            function: The function whose defaults are replaced.
+            originals: The replacement of each function of `time`.
+        """
         before = function.__defaults__
         function.__defaults__ = tuple(
             originals[value] if _is_any(value, originals) else value for value in before or ()
@@ -208,15 +235,16 @@ class ProgramClock:
 
 
 def _is_any(value: object, originals: dict[object, object]) -> bool:
-    """Returns whether `value` is one of the keys of `originals`, which are functions such as `time.time`.
-
-    Looks up only built-in functions, because other values may not be hashable.
+    """Returns whether `value` is a key of `originals`. The keys are built-in functions such as
+    `time.time`. Only a built-in function is looked up, because other values may not be hashable.
     """
     return type(value) is type(time.monotonic) and value in originals
 
 
 def _where() -> str:
-    """Returns the file and line of the program's code that reads the clock."""
+    """Returns `file:line` of the innermost frame outside of unstall. It is where the clock is being
+    read.
+    """
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(OURS):
         frame = frame.f_back
@@ -224,8 +252,8 @@ def _where() -> str:
 
 
 def _holders() -> Iterator[ModuleType]:
-    """Yields the modules that may have references to the replaced functions, for example after `from time import
-    perf_counter`. These modules are the user's modules and timeit.
+    """Yields the modules that may hold a function of `time` under a name of their own, for example
+    after `from time import perf_counter`: the user's modules, and `timeit`.
     """
     for name, module in list(sys.modules.items()):
         if isinstance(module, ModuleType) and (name in _TAKING_COPIES or _is_users(module)):

@@ -1,4 +1,6 @@
-"""Writes a program's run on the virtual GPU when the process ends, for `unstall run`."""
+"""Writes what a program did on the virtual GPU to a folder when the process ends. `unstall run`
+reads it there.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ from unstall.virtual.run_place import RunPlace
 
 
 class RunFolder:
-    """Writes the timeline of a watched span to its place when the process ends. Also writes the timeline if the
-    process ends by `os._exit`, or by a signal that it does not handle, such as SIGTERM.
+    """Writes the timeline of a span when the process ends. This includes an end by `os._exit`, and
+    by a signal that the program does not handle, such as SIGTERM.
     """
 
     def __init__(self, watch: WatchedSpan, place: RunPlace) -> None:
@@ -35,8 +37,8 @@ class RunFolder:
         when_imported("torch", lambda: watch.machine.keep_at_termination(self._at_termination))
 
     def write(self) -> None:
-        """Writes the timeline. If the timeline cannot be written, writes the error message. Does not change the way in
-        which the program ends.
+        """Ends the span and writes its timeline. Does so only once, and only in the process that
+        created this object. If writing fails, writes the error message instead, and raises nothing.
         """
         if os.getpid() != self._process:
             return
@@ -59,15 +61,18 @@ class RunFolder:
             remember_interrupt()
 
     def _at_termination(self) -> None:
-        """Writes the timeline before a signal ends the process. If another thread is writing it already, waits for
-        that. Other threads of the program go on meanwhile, but their further work is not in the timeline.
+        """Writes the timeline right before a signal ends the process. If another thread is writing
+        it already, waits until that is done. What other threads of the program do meanwhile is not
+        in the timeline.
         """
         self.write()
         with self._writing:
             pass
 
     def _store(self) -> None:
-        """Writes the timeline to the folder. If the disk is full, writes the timeline to the spare memory."""
+        """Writes the timeline to the folder of the run. If that fails, for example because the disk
+        is full, writes it to the file in memory (`RunPlace.spare`), if there is one.
+        """
         timeline = self._watch.timeline()
         try:
             timeline.save(self._place.timeline)
@@ -88,8 +93,8 @@ class RunFolder:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ignores the first Ctrl-C inside the block. The program has already ended, and an exception would lead to the loss
-    of the program's timeline. A second Ctrl-C works as usual.
+    """Ignores the first Ctrl-C inside a block, so that writing the timeline is not interrupted. A
+    second Ctrl-C works as usual.
     """
     usual = signal.getsignal(signal.SIGINT)
     if usual in (None, signal.SIG_IGN) or threading.current_thread() is not threading.main_thread():

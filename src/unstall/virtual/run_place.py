@@ -1,4 +1,4 @@
-"""Where a program writes its run on the virtual GPU, for `unstall run`."""
+"""Says where a program writes what it did on the virtual GPU, for `unstall run`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ FAILED = "failed.txt"
 
 @dataclass(frozen=True, slots=True)
 class RunPlace:
-    """The folder of a run, and a file in memory for a run that does not fit into the folder.
+    """The two places to which a program can write its run: a folder, and a file in memory. The file
+    is used if writing to the folder fails, for example because the disk is full.
 
     Attributes:
-        folder: The folder.
-        spare: The path of the file in memory. It belongs to `unstall run`, and is gone when that process ends. None if
-            there is no such file.
+        folder: The path of the folder.
+        spare: The path of the file in memory. `unstall run` creates it, and it is gone when
+            `unstall run` ends. None if there is no such file.
     """
 
     folder: str
@@ -25,26 +26,28 @@ class RunPlace:
 
     @property
     def timeline(self) -> Path:
-        """The file of the run."""
+        """The path, in the folder, of the file that has the timeline of the run."""
         return Path(self.folder) / TIMELINE
 
     @property
     def failed(self) -> Path:
-        """The file that says why there is no run."""
+        """The path, in the folder, of the text file that says why the run could not be written."""
         return Path(self.folder) / FAILED
 
     def written(self) -> Path | None:
-        """Returns the file that has the run, or None if the program has not written its run."""
+        """Returns the path of the file that has the timeline of the run: in the folder, or the file
+        in memory. Returns None if the program has written to neither.
+        """
         if self.timeline.exists():
             return self.timeline
         spare = Path(self.spare) if self.spare else None
         return spare if spare and spare.exists() and spare.stat().st_size else None
 
     def to_json(self) -> str:
-        """Returns the place as one line of ASCII, for an environment variable."""
+        """Returns both paths as one line of ASCII that fits into an environment variable."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> RunPlace:
-        """Parses a text that `to_json` returned."""
+        """Returns the object for which `to_json` returned `text`."""
         return cls(**json.loads(text))

@@ -1,4 +1,6 @@
-"""Ends a program on the virtual GPU after the requested number of steps or seconds (`unstall run --stop`)."""
+"""Ends a program on the virtual GPU after as many steps or seconds as `unstall run --stop` asks
+for.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,12 @@ _ASKED, _STOPPED, _ENDED = "stop.json", "stopped.txt", "ended.txt"
 
 
 class Machine(Protocol):
-    """The process's virtual machine."""
+    """What this module uses of the virtual machine of a process.
+
+    Attributes:
+        on_step: A function `on_step(kind, who)` that the machine calls at step boundaries. Its
+            arguments are the fields of `StepSource`.
+    """
 
     on_step: Callable[[str, int], None]
 
@@ -29,14 +36,15 @@ class Machine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """The point at which the program ends: after a number of steps, or after a time.
+    """The point at which a program is to end: after a number of steps, or after a time.
 
     Attributes:
         warmup: The number of warm-up steps.
         steps: The number of steps after the warm-up.
-        after_s: A time of the virtual clock, in seconds. Steps and `for_s` are counted from this time.
-        for_s: The number of seconds of the virtual clock, counted from `after_s`, after which the program ends. If
-            None, the number of steps decides.
+        after_s: The time of the virtual clock, in seconds, from which on steps and `for_s` are
+            counted.
+        for_s: How many seconds of the virtual clock after `after_s` the program ends. None: the
+            number of steps decides.
     """
 
     warmup: int
@@ -46,15 +54,22 @@ class Until:
 
 
 def ask(folder: Path, until: Until) -> None:
-    """Requests that a program ends at the point `until`. The program writes its run to `folder`. Call this function
-    before the program starts.
+    """Has a program end at the point `until`. Call this before the program starts.
+
+    Args:
+        folder: The folder to which the program will write its run.
+        until: The point.
     """
     (folder / _ASKED).write_text(json.dumps(asdict(until)))
 
 
 def stop_if_asked(machine: Machine, folder: Path) -> None:
-    """Ends the program at the point that `ask` requested for `folder`. Does nothing if `ask` was not called. Call this
-    function at the start of the program.
+    """Makes this program end at the point that `ask` was given for `folder`. Does nothing if `ask`
+    was not called for this folder. Call this when the program starts.
+
+    Args:
+        machine: The virtual machine of this process.
+        folder: The folder to which the program writes its run.
     """
     try:
         until = Until(**json.loads((folder / _ASKED).read_text()))
@@ -64,12 +79,16 @@ def stop_if_asked(machine: Machine, folder: Path) -> None:
 
 
 def stopped_after(folder: Path) -> int | None:
-    """Returns the number of steps after which the program was stopped, or None if the program was not stopped."""
+    """Returns how many steps a program took until it was stopped as `ask` had requested. Returns
+    None if it was not stopped. `folder` is the folder of its run.
+    """
     return _number_in(folder / _STOPPED)
 
 
 def steps_of_ended(folder: Path) -> int | None:
-    """Returns the number of steps that the program took until it ended. Returns None if the program was killed."""
+    """Returns how many steps a program took until it ended in any way except by being killed.
+    Returns None if it was killed. `folder` is the folder of its run.
+    """
     return _number_in(folder / _ENDED)
 
 
@@ -81,9 +100,7 @@ def _number_in(path: Path) -> int | None:
 
 
 class _Stop:
-    """Counts the program's steps. Ends the program when it reaches the requested number of steps or the requested
-    time.
-    """
+    """Counts the steps of this program, and ends the program at the requested point."""
 
     def __init__(self, machine: Machine, folder: Path, until: Until) -> None:
         self._machine, self._folder, self._until = machine, folder, until
