@@ -1,7 +1,7 @@
-"""Predicts the costs of operators and copies on a GPU.
+"""Predicts what operators and copies cost on a GPU, from calls that were measured.
 
-The predictions come from calls that were measured on the GPU. If the GPU was not measured, the predictions come from
-calls that were measured on another GPU. These predictions are scaled to the GPU that was not measured.
+The calls were measured on that GPU, or on another one. In the second case, their times are scaled
+to the GPU by the peak rates of both.
 """
 
 from __future__ import annotations
@@ -37,11 +37,15 @@ from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import CostTable, Estimate, of_rows
 
 _OF_LIBRARIES = re.compile(r"_?(linalg_(?!vector_norm)|fft_|cholesky|triangular_solve|ormqr|geqrf|lu_)")
-"""Operators of cuSOLVER and cuFFT. Their time cannot be computed from the bytes that they move."""
+"""Matches the operators of cuSOLVER and cuFFT. Their time does not follow from the bytes that they
+move.
+"""
 _LEAST = 10
-"""The share of the device, in thousandths, that a short kernel uses if no more is known about the kernel."""
+"""The share of the device, in thousandths, that a kernel uses at least."""
 _WHOLE_MULTIPROCESSORS = ("product", "convolution", "attention")
-"""Families whose thread blocks are taken to fill a multiprocessor if their size is unknown."""
+"""The families of operators whose thread blocks are taken to fill a multiprocessor each if their
+size is unknown.
+"""
 _LAST_WITHOUT_TF32 = (7, 5)
 _PieceCost: TypeAlias = tuple[tuple[Kernel, ...], tuple[tuple[int, ...], ...]]
 _DIRECTIONS = {
@@ -65,20 +69,28 @@ def _total_ns(kernels: tuple[Kernel, ...]) -> int:
 
 
 def _lasting(kernels: tuple[Kernel, ...], least_ns: int) -> tuple[Kernel, ...]:
-    """Returns the kernels. If they take less than this time together, they are scaled up to it."""
+    """Returns kernels with at least `least_ns` in total. If they take less, all of them are
+    lengthened by the same factor.
+    """
     scale = max(1.0, least_ns / _total_ns(kernels))
     return tuple(replace(kernel, duration_ns=round(kernel.duration_ns * scale)) for kernel in kernels)
 
 
 def _called(variant: str) -> str:
-    """Extracts the operator's name from the variant of a call. Leaves out the overload."""
+    """Returns the name of the operator in a variant of element-wise calls, without the overload:
+    "add" for "float32 add.Tensor ==".
+    """
     return " ".join(variant.split()[1:2]).partition(".")[0]
 
 
 class MeasuredCosts:
-    """Costs on `gpu`, from the tables of calls that were measured on the GPU `measured`.
+    """The costs of operators and copies on one GPU, from calls that were measured on the same or on
+    another GPU.
 
-    If `gpu` was measured, `gpu` and `measured` are the same GPU.
+    Args:
+        gpu: The GPU whose costs are predicted.
+        measured: The GPU on which the calls were measured. If `gpu` was measured, it is the same
+            GPU.
     """
 
     def __init__(self, gpu: Gpu, measured: Gpu) -> None:
@@ -90,10 +102,11 @@ class MeasuredCosts:
         self._tables: dict[tuple[str, str, bool], CostTable | None] = {}
 
     def _roofline_for(self, family: Family, dtype: str) -> Roofline:
-        """Returns the GPU's roofline for calls of a family in a type.
+        """Returns the roofline of the GPU for the calls of a family of operators in one data type.
 
-        Tensor cores before Ampere multiply neither in bfloat16 nor in TF32. Convolutions in float32 were measured in
-        TF32, which cuDNN uses by default, so they scale by the rates of TF32.
+        Two cases have rates of their own. Before Ampere, tensor cores multiply neither in bfloat16
+        nor in TF32. And convolutions in float32 were measured in TF32, which cuDNN uses by default,
+        so their times are scaled by the rates for TF32.
         """
         own = self._roofline
         if dtype == "bfloat16" and not _multiplies_in_tf32(self._gpu):
@@ -105,22 +118,29 @@ class MeasuredCosts:
 
     @property
     def device(self) -> DeviceFacts:
+        """The device's name and memory, which programs and timelines see."""
         return self._gpu.facts
 
     @cached_property
     def host(self) -> HostCosts:
+        """The costs of calls and of other work on the host."""
         return self._gpu.host
 
     @cached_property
     def limits(self) -> Limits:
+        """The latencies and limits of the device."""
         return self._gpu.limits
 
     @cached_property
     def startup(self) -> Startup:
+        """What first uses cost the host."""
         return self._gpu.startup
 
     @cached_property
     def launched_by(self) -> dict[str, set[str]]:
+        """By the name of a kernel, the operators that launch it. Only operators whose first use was
+        measured count.
+        """
         file = self._measured.file
         found: dict[str, set[str]] = {}
         for family, tables in file.tables.items():
@@ -135,19 +155,24 @@ class MeasuredCosts:
 
     @cached_property
     def _usual_host_ns(self) -> int:
-        """Median host time in ns, for operators whose host time was not measured."""
+        """The host time, in ns, that is taken for an operator whose host time was not measured: the
+        median of the others.
+        """
         known = self._measured.file.operators_host_ns.values()
         return round(statistics.median(known)) if known else 0
 
     @property
     def known_error(self) -> str:
-        """The prediction error on programs with known times, as a text for notes."""
+        """How wrong predictions were for programs whose real times are known, as a text that
+        reports show.
+        """
         return self._gpu.file.known_error
 
     def cost(self, signature: Signature) -> OperatorCost:
-        """Returns the cost of one call.
+        """Returns the cost of a call of an operator.
 
-        If a piece of the call is like no measured call, the cost of the piece is one kernel with the roofline time.
+        CUDA may run a call in several pieces. A piece that no measured call resembles is one
+        kernel, which takes as long as the roofline says.
 
         Raises:
             NotImplementedError: The operator belongs to cuSOLVER or cuFFT.
@@ -169,7 +194,13 @@ class MeasuredCosts:
     def _put_together(
         self, signature: Signature, split: tuple[Piece, ...], piece_cost: Callable[[Signature], _PieceCost]
     ) -> OperatorCost:
-        """Returns the cost of a call, given its pieces and the cost of each."""
+        """Returns the cost of a call that CUDA runs in pieces.
+
+        Args:
+            signature: The call.
+            split: The pieces, in the order in which they run.
+            piece_cost: A function that returns the kernels and the temporary memory of one piece.
+        """
         name = signature.name.removeprefix("aten::")
         kernels: list[Kernel] = []
         temporaries: list[tuple[int, ...]] = []
@@ -196,9 +227,10 @@ class MeasuredCosts:
         return OperatorCost(lasting, host_ns, tuple(temporaries), tuple(workspaces.items()))
 
     def _link_ns(self, signature: Signature) -> int:
-        """Returns how long a call's kernels read and write memory of the host over the link, in ns.
+        """Returns how long the kernels of a call take to read and write memory of the host over the
+        link, in ns.
 
-        Both directions run at the same time, each at the rate of copies from or to pinned memory.
+        Reads and writes run at the same time, each at the rate of copies from or to pinned memory.
         """
         directions = CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST
         ns = [
@@ -209,16 +241,19 @@ class MeasuredCosts:
         return max(ns, default=0)
 
     def guess(self, signature: Signature) -> OperatorCost:
-        """Returns the cost of one kernel that moves the bytes of all tensors once, at the GPU's peak rate."""
+        """Returns the cost of a call as one kernel that moves the bytes of each tensor once, at the
+        GPU's peak rate.
+        """
         moved = sum(tensor.distinct_bytes for tensor in (*signature.tensors, *signature.results))
         name = signature.name.partition("::")[2] or signature.name
         kernel = self._kernel(f"{name}_kernel", self._roofline.ns(Work(0.0, float(moved)), "float32"))
         return OperatorCost((kernel,), self._usual_host_ns)
 
     def _pieces(self, signature: Signature) -> tuple[Piece, ...]:
-        """Splits a call into pieces.
+        """Returns the pieces in which CUDA runs a call, in order.
 
-        The bias of a convolution becomes a separate piece if the most similar measured convolution has no bias.
+        For a convolution, they also depend on what was measured: its bias becomes a piece of its
+        own if the measured convolution that is most like it has no bias.
         """
         apart = pieces(signature)
         last = apart[-1].signature
@@ -234,10 +269,18 @@ class MeasuredCosts:
         return apart
 
     def _unlike(self, signature: Signature, bias: bool | None = None) -> tuple[float, float]:
-        """Returns how much a convolution differs from the most similar measured convolution.
+        """Returns how much a convolution differs from the measured convolution that is most like
+        it.
 
-        The result is (number of words in which the variants differ, distance in doublings). If `bias` is True, only
-        measured convolutions with a bias are compared. If `bias` is False, only those without a bias are compared.
+        Args:
+            signature: The convolution.
+            bias: True: compare only with measured convolutions that have a bias. False: only with
+                those without. None: with all.
+
+        Returns:
+            `(words, distance)`. `words` is in how many words the names of their variants differ.
+            `distance` is how far apart their sizes are, in doublings. Both are infinite if there is
+            no convolution to compare with.
         """
         described = describe(signature)
         table = self._find(*described) if described is not None else None
@@ -250,10 +293,12 @@ class MeasuredCosts:
         return differ, table.ask(described[1].dims, self._roofline).distance
 
     def _without_workspace(self, signature: Signature) -> _PieceCost:
-        """Returns (kernels, allocations) of a piece if the device has no room for the workspace of a convolution.
+        """Returns the kernels and the temporary memory of a piece of a call if the device has no
+        room for the workspace of a convolution.
 
-        cuDNN then tries its other algorithms, at last those without a workspace. None of these is faster than the
-        first: otherwise, cuDNN would have chosen it first.
+        cuDNN then tries other algorithms, the ones without a workspace last. None of them is faster
+        than the one that it chose first, so the kernels take at least as long as those with the
+        workspace.
         """
         kernels, allocations = self._piece(signature)
         if signature.name not in convolutions.OPERATORS or not allocations:
@@ -262,11 +307,16 @@ class MeasuredCosts:
         return _lasting(others, _total_ns(kernels)), ()
 
     def _piece(self, signature: Signature, *, bare: bool = False) -> _PieceCost:
-        """Returns (kernels, allocations) of a piece.
+        """Returns the kernels and the temporary memory of one piece of a call.
 
-        A piece frees its temporary memory at the end of each pass. For example, the backward of a convolution has a
-        pass for each gradient. `allocations` has one tuple for each pass: the bytes of each temporary allocation. If
-        `bare` is True, the piece has no allocations: only measured calls without temporary memory are used.
+        Args:
+            signature: The piece.
+            bare: Whether to look only at measured calls without temporary memory.
+
+        Returns:
+            `(kernels, allocations)`. The piece works in passes, and frees its temporary memory at
+            the end of each: the backward of a convolution has a pass for each gradient, for
+            example. `allocations` has a tuple for each pass, with the bytes of each allocation.
         """
         name = signature.name.removeprefix("aten::")
         described = describe(signature)
@@ -318,9 +368,8 @@ class MeasuredCosts:
         return kernels, (temporaries,) if temporaries else ()
 
     def _read_once(self, signature: Signature, family: Family, shape: CallShape, answer: Estimate) -> Estimate:
-        """Returns the estimate without reads of memory that an earlier argument has too.
-
-        In measured calls, each argument has its own memory.
+        """Returns an estimate for a call of which several arguments have the same memory: kernels
+        read such memory once. In measured calls, each argument has memory of its own.
         """
         if not signature.repeated_bytes:
             return answer
@@ -332,8 +381,8 @@ class MeasuredCosts:
         return replace(answer, total_ns=answer.total_ns * least / roofline.ns(work, dtype))
 
     def _share(self, table: CostTable, dims: tuple[int, ...], family: Family, answer: Estimate, dtype: str) -> int:
-        """Returns the share of the device's rate that a call uses, in thousandths: its rate, divided by the rate that
-        the largest calls of the same variant reach.
+        """Returns the share of the device's rate that a call uses, in thousandths: the rate at
+        which it works, over the rate that the best measured calls of the same variant reach.
         """
         rate = table.ideal_ns(dims, self._roofline_for(family, dtype), dtype) / max(answer.total_ns, 1.0)
         return max(round(1000 * min(rate, 1.0)), _LEAST)
@@ -351,10 +400,15 @@ class MeasuredCosts:
         )
 
     def _with_data(self, kernels: tuple[Kernel, ...], size: float) -> tuple[Kernel, ...]:
-        """Returns the kernels with their use of the L2 cache.
+        """Returns the kernels with what the L2 cache means for them. Only a call of one kernel is
+        changed.
 
-        In measured calls, the data of the call before is still in the cache. If it is not, the call takes at least as
-        long as its bytes at the memory's rate.
+        In measured calls, the L2 cache still holds the data of the call before. If it does not, a
+        call takes at least as long as the memory needs to move its bytes.
+
+        Args:
+            kernels: The kernels of a call.
+            size: How many bytes the call reads and writes.
         """
         if len(kernels) != 1:
             return kernels
@@ -364,20 +418,29 @@ class MeasuredCosts:
         return (replace(kernels[0], cached=min(round(WHOLE * held), MOST), uncached_ns=more),)
 
     def host_work_ns(self, signature: Signature, threads: int) -> int:
-        """Returns the time in ns for which an operator computes on the CPU, or 0.
+        """Returns for how long an operator on CPU tensors computes, in ns.
 
-        `threads` is the program's number of threads.
+        Args:
+            signature: The call.
+            threads: The number of threads that the program set; 0 if it set none.
         """
         return host_work_ns(signature, threads, self.host)
 
     def transfer(self, operation: Operation, size_bytes: int, ranks: int) -> Transfer:
+        """Returns how NCCL runs an operation, and how long it takes once all ranks are ready. The
+        arguments are those of `collectives.chosen_way`.
+        """
         device = self._gpu.file.device
         return transfer(operation, size_bytes, self._gpu.links, device.capability, ranks)
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
-        """Returns the duration of a copy in ns, interpolated between measured sizes.
+        """Returns how long a copy takes, in ns. The time is interpolated between measured sizes. A
+        copy that is larger than all of them has the rate of the largest.
 
-        Above the largest measured size, copies have the same rate as the largest measured copy.
+        Args:
+            size_bytes: The size of the copy.
+            direction: Its direction.
+            pinned: Whether its host memory is pinned.
         """
         of = _DIRECTIONS.get(direction, "DtoD")
         rows = [
@@ -388,8 +451,13 @@ class MeasuredCosts:
         return _between(size_bytes, rows or [(size, ns) for at, _, size, ns in self._gpu.file.copies if at == "DtoD"])
 
     def _find(self, family: Family, shape: CallShape, bare: bool = False) -> CostTable | None:
-        """Returns the table of the first measured variant in `shape.variants`, or None if no variant was measured. If
-        `bare` is True, the tables have only calls without temporary memory.
+        """Returns the table of measured calls for the first name in `shape.variants` for which
+        there is one, or None if there is none.
+
+        Args:
+            family: The family of the operator.
+            shape: The shape of the call.
+            bare: Whether the table has only calls without temporary memory.
         """
         tables = (self._table(family, variant, bare) for variant in shape.variants)
         return next((table for table in tables if table is not None), None)
@@ -404,10 +472,14 @@ class MeasuredCosts:
         return self._tables[key]
 
     def _kernels(self, answer: Estimate, share: int, of_lists: Signature | None) -> tuple[Kernel, ...]:
-        """Returns the kernels of the most similar measured call, scaled to the estimated total time.
+        """Returns the kernels of the measured call that is nearest to an estimate, scaled to the
+        estimated time.
 
-        For an operator on lists of tensors, one launch can process only a limited part. So each kernel is repeated
-        until all parts are processed.
+        Args:
+            answer: The estimate.
+            share: The share of the device that each kernel uses, in thousandths.
+            of_lists: For an operator on lists of tensors, its call; else None. A launch can process
+                only so many tensors, so each kernel is repeated until all are processed.
         """
         names = self._measured.file.kernels
         before = max(answer.nearest.total_ns, 1)
@@ -425,10 +497,14 @@ class MeasuredCosts:
         )
 
     def _kernel(self, name: str, ns: float, share: int = 1000) -> Kernel:
-        """Returns a kernel that uses `share` thousandths of the device.
+        """Returns a kernel that takes `ns`.
 
-        For a memset or a copy, ignores `share`. Its share is computed from `ns` instead: the part of this time that
-        exceeds the time of an empty kernel.
+        Args:
+            name: The name of the kernel. It is a memset or a copy if the name says so.
+            ns: How long it takes, in ns.
+            share: The share of the device that it uses, in thousandths. Not used for a memset or a
+                copy, whose share follows from its time: the part in which it does more than an
+                empty kernel.
         """
         kind = DeviceKind.KERNEL
         if name.startswith("Mem"):
@@ -440,9 +516,16 @@ class MeasuredCosts:
     def _cut(
         self, signature: Signature, shape: CallShape, kernels: tuple[Kernel, ...], temporaries: tuple[int, ...]
     ) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
-        """Adds or removes a memset of counters. `kernels` are the kernels of the most similar measured reduction.
+        """Returns the kernels and the temporary memory of a reduction, given those of the measured
+        reduction that is most like it. If several thread blocks share a result, the reduction
+        begins with a memset of counters. The memset is added or removed if only one of the two
+        reductions has it.
 
-        Adds the memset if the reduction needs it. Removes the memset if the reduction does not need it.
+        Args:
+            signature: The reduction.
+            shape: Its shape.
+            kernels: The kernels of the measured reduction.
+            temporaries: The bytes of each temporary allocation of the measured reduction.
         """
         device = self._gpu.file.device
         threads = threads_on(device.capability)
@@ -456,7 +539,10 @@ class MeasuredCosts:
         return self._kernel("Memset (Device)", _between(size_bytes, self._gpu.file.memsets))
 
     def _workspaces(self, signature: Signature) -> dict[str, int]:
-        """Returns {library: workspace bytes} of a matrix product. Has "cublaslt" only if the product adds a bias."""
+        """Returns the bytes of the workspaces that torch gives to a matrix product, by library:
+        "cublas", and also "cublaslt" if the product adds a bias. Returns an empty dict for other
+        calls.
+        """
         name = signature.name.removeprefix("aten::")
         if name not in CUBLAS:
             return {}
@@ -466,9 +552,10 @@ class MeasuredCosts:
 
 
 def costs_of(name: str) -> MeasuredCosts:
-    """Returns the costs on a GPU.
+    """Returns the costs on a GPU. Raises UsageError if there is no such GPU.
 
-    `name` is the name of the GPU or of its file. Raises UsageError for an unknown GPU.
+    Args:
+        name: The name of the GPU, or the path of its .json file.
     """
     gpu = gpu_named(name)
     return MeasuredCosts(gpu, gpu.measured)

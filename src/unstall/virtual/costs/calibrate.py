@@ -1,6 +1,5 @@
-"""Calibrates a GPU: measures facts of the GPU, the cases of the suite, and the host time of each operator.
-
-Needs torch and a GPU.
+"""Measures a GPU for `unstall calibrate`: facts about the GPU, the cases of the suite, and the host
+time of each operator. Needs torch and a GPU.
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ from unstall.virtual.costs.startup import measure_startup
 from unstall.virtual.costs.suite import TensorPool, cases
 
 _WITHIN = 0.056
-"""If similar calls predict a call's time within this relative error, the file does not contain the call.
-
-So a file of 60,000 calls is smaller than 2 MB.
+"""If similar calls predict the time of a call within this relative error, the file of the GPU does
+not contain the call. So a file with 60,000 measured calls takes less than 2 MB.
 """
 _STARTUP_SHARE, _HOST_SHARE = 0.15, 0.1  # of the time
 _ORDERS, _FEW_ORDERS = 24, 6  # processes that measure first uses, each of which takes about three seconds
@@ -31,9 +29,15 @@ _QUICK_RANK, _USUAL_RANK = 0, 3
 
 
 def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> GpuFile:
-    """Measures this machine's GPU for about `minutes` minutes, beginning with the most important cases.
+    """Measures the GPU of this machine, the most important cases first, and returns its file.
 
-    If `quick` is True, measures only the most important cases. `progress` is called with each status message.
+    Args:
+        minutes: About how long this may take.
+        quick: Whether to measure only the most important cases.
+        progress: A function that is called with a short text about what is being measured.
+
+    Raises:
+        RuntimeError: Some part of the file could not be measured.
     """
     seconds = 60 * minutes
     deadline = time.monotonic() + seconds
@@ -69,9 +73,14 @@ def _startup(orders: int, seconds: float) -> Startup | None:
 
 
 def try_shapes(most: int = _USUAL_RANK) -> tuple[int, list[str]]:
-    """Runs the cases of the suite on the meta device, which needs no GPU. Returns (number of cases, error messages).
+    """Runs the cases of the suite on the meta device, which needs no GPU.
 
-    Only cases whose `rank` is at most `most` are run.
+    Args:
+        most: Only cases whose `rank` is at most this are run.
+
+    Returns:
+        `(count, errors)`: how many cases were run, and a text for each operator that raised an
+        error.
     """
     pool = TensorPool("meta")
     wrong: dict[str, str] = {}
@@ -87,5 +96,5 @@ def try_shapes(most: int = _USUAL_RANK) -> tuple[int, list[str]]:
 
 
 def available() -> bool:
-    """Returns whether a real GPU is available. The virtual GPU does not count."""
+    """Returns whether there is a real GPU. The virtual GPU does not count as one."""
     return "unstall.virtual.shim.load" not in sys.modules and torch.cuda.is_available()

@@ -1,8 +1,9 @@
-"""Predicts how long NCCL moves bytes between the GPUs of one machine, by NCCL's own model.
+"""Predicts how long NCCL takes to move bytes between the GPUs of one machine, by NCCL's own model.
 
-NCCL chooses the algorithm and the protocol of a collective by a model of the time that each of them takes:
-`ncclTopoTuneModel` and `ncclTopoGetAlgoTime` in src/graph/tuning.cc (NVIDIA/nccl, commit 5067397c, 2026). This module
-has the part of that model for one machine, with the same constants. A GPU's file has its links.
+NCCL chooses the algorithm and the protocol of a collective by a model of how long each takes:
+`ncclTopoTuneModel` and `ncclTopoGetAlgoTime` in src/graph/tuning.cc (NVIDIA/nccl, commit 5067397c,
+2026). This module is the part of that model for one machine, with the same constants. How the GPUs
+are connected is in the file of the GPU.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ class Links(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         kind: "NVLink" or "PCIe".
-        bytes_per_ns: The rate at which a ring of the GPUs moves bytes in each direction, as NCCL counts it: NCCL's
-            bandwidth per link (src/graph/topo.h), times the links, rounded down to a rate that its search of rings
-            tries (search.cc).
+        bytes_per_ns: The rate at which a ring of the GPUs moves bytes in each direction, as NCCL
+            computes it: its bandwidth per link (src/graph/topo.h) times the number of links,
+            rounded down to a rate that its search for rings tries (search.cc).
         switch_adds: Whether a switch between the GPUs computes sums (NVLink SHARP).
     """
 
@@ -34,7 +35,7 @@ class Links(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 PCIE = Links("PCIe", 12.0)
-"""The links of a GPU whose file has none: PCIe 3.0 with 16 lanes."""
+"""The links that are assumed for a GPU whose file names none: PCIe 3.0 with 16 lanes."""
 
 _BASE_US = {"Tree": {"LL": 6.8, "LL128": 14.0, "Simple": 8.4}, "Ring": {"LL": 6.6, "LL128": 14.0, "Simple": 8.4}}
 _HOP_US: dict[str, dict[str, _Protocols]] = {
@@ -53,19 +54,27 @@ _TREE_FACTORS = {
         *(0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9),
     ),
 }
-"""The share of its bandwidth that a tree reaches. There is one share for each size: 64 bytes, and each further power of
-two."""
+"""By protocol, the share of its bandwidth that a tree reaches. The first share is for 64 bytes, and
+each further one for twice as many.
+"""
 _SWITCH_EFFICIENCY = 0.85
 _SWITCH_RATES = (60.0, 50.0, 40.0, 30.0, 24.0, 20.0, 15.0, 12.0, 11.0, 6.0, 3.0)
-"""The rates, in bytes per ns, that NCCL tries for the part of a switch that each rank uses (search.cc)."""
+"""The rates, in bytes per ns, that NCCL tries for the part of a switch that one rank uses
+(search.cc).
+"""
 _MESSAGE_EFFICIENCY = 0.81
-"""The share of `bytes_per_ns` that a message reaches. sendrecv_perf of nccl-tests reached 195 of 240 GB/s between A100s
-(li-plus/playground, cuda/nccl.md). tuning.cc does not model messages.
+"""The share of `Links.bytes_per_ns` that a send reaches. Between A100s, sendrecv_perf of nccl-tests
+reached 195 of 240 GB/s (li-plus/playground, cuda/nccl.md). tuning.cc has no model of sends.
 """
 
 
 class _Generation(NamedTuple):
-    """Limits of one generation of GPUs, in bytes per ns: that of the protocol LL, and that of one channel of a tree."""
+    """Limits of the rates of one generation of GPUs, in bytes per ns.
+
+    Attributes:
+        ll: The limit of the protocol LL.
+        tree: The limit of one channel of a tree.
+    """
 
     ll: float
     tree: float
@@ -78,18 +87,21 @@ def _generation(capability: tuple[int, int]) -> _Generation:
 
 
 _CHANNELS = 12
-"""The number of channels of a tree. With so many, only `bytes_per_ns` limits a tree between NVLink GPUs."""
+"""The number of channels of a tree. With so many, a tree between GPUs with NVLink is limited only
+by the links.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One algorithm and protocol of NCCL for an operation.
+    """A way in which NCCL can run an operation: an algorithm and a protocol, with the time they
+    take.
 
     Attributes:
         algorithm: "Ring", "Tree" or "NVLS".
         protocol: "LL", "LL128" or "Simple".
-        latency_us: The time of an operation without bytes.
-        bytes_per_ns: The bytes of the operation, divided by the time that they take.
+        latency_us: How long an operation without bytes takes, in µs.
+        bytes_per_ns: The bytes of an operation, over the time that it takes besides the latency.
     """
 
     algorithm: str
@@ -98,6 +110,7 @@ class Way:
     bytes_per_ns: float
 
     def takes_us(self, operation: str, size_bytes: int) -> float:
+        """Returns how long an operation of `size_bytes` takes in this way, in µs."""
         rate = self.bytes_per_ns
         if self.algorithm == "Tree" and operation == "AllReduce" and size_bytes >= 64:
             factors = _TREE_FACTORS[self.protocol]
@@ -108,7 +121,14 @@ class Way:
 
 @lru_cache(maxsize=512)
 def ways(operation: Operation, links: Links, capability: tuple[int, int], ranks: int) -> tuple[Way, ...]:
-    """Returns the ways in which NCCL can run an operation of at least two ranks on one machine."""
+    """Returns the ways in which NCCL can run an operation.
+
+    Args:
+        operation: The operation of NCCL.
+        links: How the GPUs are connected.
+        capability: The compute capability of the GPUs.
+        ranks: The number of ranks, at least two. All are on one machine.
+    """
     if operation == "SendRecv":
         hop = _HOP_US[links.kind]["Ring"]["LL"]
         return (Way("Ring", "LL", _BASE_US["Ring"]["LL"] + hop, links.bytes_per_ns * _MESSAGE_EFFICIENCY),)
@@ -135,26 +155,35 @@ def ways(operation: Operation, links: Links, capability: tuple[int, int], ranks:
 
 
 def chosen_way(operation: Operation, size_bytes: int, links: Links, capability: tuple[int, int], ranks: int) -> Way:
-    """Returns the way that NCCL chooses, which is the fastest by its model.
+    """Returns the way in which NCCL runs an operation. NCCL chooses the one that its model says is
+    the fastest.
 
     Args:
-        operation: NCCL's operation.
-        size_bytes: The bytes that each rank passes. For AllGather and ReduceScatter, the bytes of all ranks.
-        links: The links between the GPUs.
-        capability: The GPUs' compute capability.
+        operation: The operation of NCCL.
+        size_bytes: How many bytes each rank passes. For AllGather and ReduceScatter, the bytes of
+            all ranks together.
+        links: How the GPUs are connected.
+        capability: The compute capability of the GPUs.
         ranks: The number of ranks, at least two.
     """
     return min(ways(operation, links, capability, ranks), key=lambda way: way.takes_us(operation, size_bytes))
 
 
 class Transfer(NamedTuple):
-    """An operation of NCCL: its algorithm, and how long it takes once all ranks are ready."""
+    """How NCCL runs an operation.
+
+    Attributes:
+        ns: How long the operation takes once all ranks are ready, in ns.
+        algorithm: "Ring", "Tree" or "NVLS".
+    """
 
     ns: int
     algorithm: str
 
 
 def transfer(operation: Operation, size_bytes: int, links: Links, capability: tuple[int, int], ranks: int) -> Transfer:
-    """Returns how NCCL moves the bytes. The arguments are those of `chosen_way`."""
+    """Returns how NCCL runs an operation, and how long it takes. The arguments are those of
+    `chosen_way`.
+    """
     way = chosen_way(operation, size_bytes, links, capability, ranks)
     return Transfer(round(1000 * way.takes_us(operation, size_bytes)), way.algorithm)

@@ -1,7 +1,7 @@
-"""Measures a GPU and its host: queue depth, gaps, latencies, copies, costs of calls. Needs torch and a GPU.
+"""Measures facts about a GPU and its host: the length of the launch queue, gaps, latencies, copies,
+and the costs of calls. Needs torch and a GPU.
 
-Times are in ns. Groups of figures are measured separately. If the measurement of a group fails, the result does not
-have this group.
+Times are in ns.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from torch.profiler import ProfilerActivity, profile
 
 _SIZES = tuple(1 << power for power in (9, 12, 14, 16, 18, 20, 22, 24, 26, 28))
 Event: TypeAlias = tuple[int, int, str, bool]
-"""A profiled event: (start in ns, end in ns, name, whether it is on the device)."""
+"""An event of torch's profiler: `(start, end, name, is_on_device)`. Times are in ns."""
 _HELD = 80_000_000
-"""Cycles of `torch.cuda._sleep` that hold a stream for about 40 ms, while a queue of work fills. Some hosts take 20 us
-for a profiled launch.
+"""For how many cycles `torch.cuda._sleep` holds a stream while work is queued behind it. This is
+about 40 ms, since some hosts take 20 µs for a launch under a profiler.
 """
 _HELD_BRIEFLY = 2_000_000
 
 
 def measure_facts() -> dict[str, Any]:
-    """Measures groups of figures, such as "copies" and "latencies". Returns {name of the group: figures}.
-
-    If the measurement of a group fails, the result does not have this group.
+    """Measures the facts in groups, and returns the figures of each group by the name of the group,
+    such as "copies" or "latencies". A group that could not be measured is missing; the reason is
+    printed.
     """
     found: dict[str, Any] = {}
     for name, group in {
@@ -54,7 +54,13 @@ def measure_facts() -> dict[str, Any]:
 
 
 def median_ns(call: Callable[[], object], times: int = 200, idle: bool = False) -> int:
-    """Returns the median host time of one call in ns. If `idle` is True, synchronizes the device before each call."""
+    """Returns how long `call` takes on the host, in ns: the median of many calls.
+
+    Args:
+        call: The function to measure.
+        times: How many calls are measured.
+        idle: Whether the device is synchronised before each call.
+    """
     for _ in range(5):
         call()
     taken = []
@@ -85,9 +91,9 @@ def _device() -> dict[str, Any]:
 
 
 def _peaks() -> dict[str, float]:
-    """Returns FLOPs per ns of large matrix products, and bytes per ns of element-wise kernels.
-
-    The bytes per ns are measured twice: with tensors that fit into the L2 cache, and with larger tensors.
+    """Returns peak rates: the FLOPs per ns of large matrix products, by data type, and the bytes
+    per ns of element-wise kernels. "l2_bytes" is the rate for tensors that fit into the L2 cache,
+    and "bytes" the rate for larger ones.
     """
     found = {}
     for name, dtype, tf32, size in (
@@ -157,7 +163,9 @@ def _mark() -> None:
 
 
 def _python() -> dict[str, int]:
-    """Returns the host times in ns of calling an empty function, running one line, and calling an empty module."""
+    """Returns host times in ns: of a call of an empty function, of a round of an empty loop, and of
+    a call of an empty module.
+    """
 
     def nothing() -> None:
         return None
@@ -201,7 +209,7 @@ def _queue() -> dict[str, Any]:
 
 
 def _events(run: Callable[[], object]) -> list[Event]:
-    """Runs `run` under torch's profiler. Returns its events, sorted by start."""
+    """Calls `run` under torch's profiler, and returns the events, sorted by their start."""
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
         run()
         torch.cuda.synchronize()
@@ -271,10 +279,11 @@ def _latencies() -> dict[str, int]:
 
 
 def _filled(events: list[Event]) -> list[Event]:
-    """Returns the device operations of a queue that was filled while its first operation held the stream.
+    """Returns those device events that were queued while the first one held the stream. They ran
+    without waiting for the host.
 
     Raises:
-        RuntimeError: The host launched so slowly that the device waited for it.
+        RuntimeError: The first one ended before all others were launched.
     """
     first, *queue = (event for event in events if event[3])
     launched = max(event[1] for event in events if "LaunchKernel" in event[2])
@@ -302,7 +311,9 @@ def _graph() -> dict[str, int]:
 
 
 def _allocation() -> dict[str, int]:
-    """Returns host times in ns of a cached allocation, of device allocations and frees, and of pinning host memory."""
+    """Returns host times in ns: of an allocation with its free in the allocator's cache, of
+    allocations and frees by the driver, and of pinning host memory.
+    """
     found = {"cached": median_ns(lambda: torch.cuda.caching_allocator_delete(torch.cuda.caching_allocator_alloc(4096)))}
     for mib in (2, 20, 200, 2000):
         taken, given = [], []
@@ -326,7 +337,9 @@ def _allocation() -> dict[str, int]:
 
 
 def _copies() -> list[list[Any]]:
-    """Returns [direction, pinned, bytes, device time in ns, host time in ns] for each kind and size of copy."""
+    """Returns `[direction, pinned, bytes, device ns, host ns]` for each direction, kind of host
+    memory and size of a copy.
+    """
     found: list[list[Any]] = []
     for size in _SIZES:
         plain = torch.ones(size, dtype=torch.uint8)

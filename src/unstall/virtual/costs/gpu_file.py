@@ -1,8 +1,9 @@
-"""Reads and writes the GPU files in gpus/. To add a GPU, add a file to that folder and change nothing else.
+"""Reads and writes the files of GPUs in gpus/. To add a GPU, add a file to that folder, and change
+nothing else.
 
-The file of a measured GPU has tables of calls. The file of a GPU that is known only from its data sheet has no tables:
-`like` is the name of a similar measured GPU. The costs come from the tables of the similar GPU, scaled by the peak
-rates of both GPUs.
+The file of a measured GPU has tables of measured calls. The file of a GPU that is known only from
+its data sheet has none. It names a similar GPU that was measured, and the costs come from the
+tables of that GPU, scaled by the peak rates of both.
 """
 
 from __future__ import annotations
@@ -26,12 +27,16 @@ from unstall.virtual.costs.origins import Origin, Part
 SCHEMA = "unstall.gpu/2"
 _EARLIER = "unstall.gpu/1"
 TableRow: TypeAlias = list[Any]
-"""A list of ints and lists of ints. `tables.of_rows` checks the form of a row."""
+"""A measured call in the file of a GPU, as a list of ints and of lists of ints. `tables.of_rows`
+checks its form.
+"""
 Direction = Literal["HtoD", "DtoH", "DtoD", "PtoP"]
 
 
 class DeviceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The device properties that torch reports, and the memory of a CUDA context. Sizes are in bytes."""
+    """The properties of a device as torch reports them, and how much of its memory a CUDA context
+    takes. Sizes are in bytes.
+    """
 
     name: str
     capability: tuple[int, int]
@@ -42,10 +47,15 @@ class DeviceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Peaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Peak dense rates of a GPU.
+    """The peak rates of a GPU, for dense matrices.
 
-    `float32`, `half` and `float64` are FLOPs per ns. `bytes` is bytes per ns of the device memory, and `l2_bytes` is
-    bytes per ns of the L2 cache. `floor_ns` is the duration of an empty kernel in ns.
+    Attributes:
+        float32: The rate of float32 without tensor cores, in FLOPs per ns.
+        half: The rate of float16 and bfloat16, in FLOPs per ns.
+        float64: The rate of float64, in FLOPs per ns.
+        bytes: The rate of the device memory, in bytes per ns.
+        l2_bytes: The rate of the L2 cache, in bytes per ns.
+        floor_ns: How long an empty kernel takes, in ns.
     """
 
     float32: float
@@ -57,16 +67,33 @@ class Peaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of one file in gpus/.
+    """The content of the file of a GPU.
 
-    `host` and `limits` have only values that differ from the GPU that `like` names. If `like` is None, they have only
-    values that differ from the defaults of `HostCosts` and `Limits`. `note` is a short summary of `origins`.
-    `known_error` describes the error when times of whole programs are predicted.
-
-    `copies` has rows [direction, pinned, bytes, ns], and `memsets` has rows [bytes, ns]. `operators_host_ns` has the
-    host time of each operator, without launches and allocations. `tables` has rows of measured calls, by family and
-    variant. A row has the values of the family's axes, an index into `sequences`, the duration of each kernel in ns,
-    and the bytes of temporary allocations. A sequence is a list of indices into `kernels`, which has the kernel names.
+    Attributes:
+        schema: The version of the file's format.
+        source: Whether the GPU was measured, or is known from its data sheet.
+        note: A short summary of `origins`.
+        known_error: How wrong predictions for whole programs were, as a text that reports show.
+        device: The properties of the device.
+        peaks: Its peak rates.
+        copies: The measured copies, as `(direction, pinned, bytes, ns)`.
+        memsets: The measured memsets, as `(bytes, ns)`.
+        like: The name of a similar GPU that was measured; None if this one was measured.
+        host: Costs of the host, by the name of a field of `HostCosts`. Only those are here that
+            differ from the GPU that `like` names, or from the defaults if it names none.
+        limits: Latencies and limits of the device, by the name of a field of `Limits`. As for
+            `host`, only those that differ.
+        links: How several such GPUs are connected; None if it is unknown.
+        workspaces: The bytes of the workspaces that torch gives to "cublas" and "cublaslt".
+        startup: What first uses cost the host; None if it was not measured.
+        operators_host_ns: By the name of an operator, its host time in ns, without launches and
+            allocations.
+        kernels: The names of kernels.
+        sequences: The kernels of a call in order, as indices into `kernels`.
+        tables: Measured calls, by family of operators and variant. A row has the call's value on
+            each axis of the family, an index into `sequences`, the ns of each kernel, and, if there
+            are any, the bytes of each temporary allocation.
+        origins: Where each part of the file comes from.
     """
 
     schema: Literal["unstall.gpu/2"]
@@ -91,7 +118,12 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Gpu:
-    """A GPU and its file. `name` is the name by which users select the GPU, such as "h200"."""
+    """A GPU that can be a virtual one.
+
+    Attributes:
+        name: The name by which users ask for it, such as "h200".
+        file: The content of its file.
+    """
 
     def __init__(self, name: str, file: GpuFile) -> None:
         self.name = name
@@ -99,44 +131,51 @@ class Gpu:
 
     @property
     def facts(self) -> DeviceFacts:
+        """The device's name and memory, which programs and timelines see."""
         device = self.file.device
         return DeviceFacts(device.name, device.total_bytes, device.context_bytes)
 
     @property
     def host(self) -> HostCosts:
+        """The costs of calls and of other work on the host."""
         return HostCosts(**(self.measured.file.host | self.file.host))
 
     @property
     def limits(self) -> Limits:
+        """The latencies and limits of the device."""
         return Limits(**(self.measured.file.limits | self.file.limits))  # type: ignore[arg-type]
 
     @property
     def links(self) -> Links:
+        """How several such GPUs of one machine are connected. PCIe 3.0 if the file does not say."""
         return self.file.links or PCIE
 
     @property
     def startup(self) -> Startup:
+        """What first uses cost the host. They cost nothing if neither this GPU nor the one it is
+        like was measured in that.
+        """
         return self.file.startup or self.measured.file.startup or Startup()
 
     @property
     def measured(self) -> Gpu:
-        """The measured GPU whose tables this GPU uses. It may be this GPU itself.
-
-        Raises UsageError if `like` in the file names an unknown GPU.
+        """The GPU whose measured calls predict this GPU's costs: this GPU if it was measured, else
+        the one that `like` in its file names. Raises UsageError if there is no such GPU.
         """
         return gpu_named(self.file.like) if self.file.like else self
 
 
 def gpu_names() -> list[str]:
-    """Returns the names of all GPUs in gpus/, sorted."""
+    """Returns the names of all GPUs that have a file in gpus/, sorted."""
     return sorted(entry.name.removesuffix(".json") for entry in _folder().iterdir() if entry.name.endswith(".json"))
 
 
 @lru_cache(maxsize=8)
 def gpu_named(name: str) -> Gpu:
-    """Returns a GPU. `name` is its name or the path of a .json file of `unstall calibrate`.
+    """Returns a GPU. Raises UsageError if there is no such GPU, or if its file is not valid.
 
-    Raises UsageError for an unknown GPU.
+    Args:
+        name: The name of the GPU, or the path of a .json file that `unstall calibrate` wrote.
     """
     if name.endswith(".json"):
         return Gpu(Path(name).stem, _read(Path(name)))
@@ -148,10 +187,9 @@ def gpu_named(name: str) -> Gpu:
 
 
 def _meant(name: str) -> str:
-    """Returns a suggestion for an unknown name, as text, or "".
-
-    It suggests a GPU whose name begins with the unknown name. If there is no such GPU, it suggests a GPU with a similar
-    name.
+    """Returns the end of an error message: the GPU that the user may have meant by the unknown name
+    `name`. It is one whose name begins with `name`, or else one with a similar name. Returns "" if
+    there is none.
     """
     longer = [known for known in gpu_names() if name and known.startswith(name)]
     near = longer or get_close_matches(name, gpu_names(), n=1)
@@ -163,9 +201,11 @@ class _Schema(msgspec.Struct):
 
 
 def decode(data: bytes, what: str) -> GpuFile:
-    """Decodes and checks a GPU file.
+    """Returns the file of a GPU, checked. Raises UsageError if it is not valid.
 
-    If the data is invalid, raises UsageError with a message that begins with `what`.
+    Args:
+        data: The content of the file.
+        what: What the error message begins with, such as the path of the file.
     """
     try:
         file = from_json(data, GpuFile)
@@ -187,8 +227,9 @@ def _is_earlier(data: bytes) -> bool:
 
 
 def encode(file: GpuFile) -> bytes:
-    """Encodes a GPU file as JSON. Each table row has its own line, so that people can read the file and diffs are
-    small."""
+    """Returns the file of a GPU as JSON. Each measured call is on a line of its own, so that people
+    can read the file, and diffs are small.
+    """
     return (_written(msgspec.to_builtins(file), 0) + "\n").encode()
 
 

@@ -1,5 +1,5 @@
-"""Predicts how long an operator on CPU tensors takes on the modelled host. The prediction uses the bytes that the
-operator reads and writes, the flops of matrix products, and a cost for each element.
+"""Predicts how long an operator on CPU tensors takes on the modelled host: from the bytes that it
+reads and writes, the FLOPs of matrix products, and a cost per element.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from unstall.virtual.costs.model import HostCosts
 from unstall.virtual.costs.signature import Signature, TensorSpec
 
 _GRAIN = 32_768
-"""The number of elements for each CPU thread that torch uses: at::internal::GRAIN_SIZE."""
+"""The number of elements from which on torch uses one more CPU thread: at::internal::GRAIN_SIZE."""
 _PAGE = 4_096
 _FRESH_BYTES = 32 << 20
-"""A result of at least this many bytes is on new pages. glibc's malloc maps new pages for an allocation of this size,
-and unmaps the pages when the allocation is freed (DEFAULT_MMAP_THRESHOLD_MAX).
+"""A result of at least this many bytes has pages that were never used before. glibc's malloc asks
+the operating system for an allocation of this size, and returns it when it is freed
+(DEFAULT_MMAP_THRESHOLD_MAX).
 """
 _PLAIN_PRODUCT = 400
-"""If a product of two matrices has fewer multiplications than this, at::native::bmm computes it in simple loops, one
-number at a time.
+"""If each product of two matrices in a bmm takes fewer multiplications than this, at::native::bmm
+computes it in simple loops, one number at a time.
 """
 _CHEAP, _FUNCTION, _COSTLY = 40.0, 80.0, 230.0
 _FLOPS = {
@@ -38,9 +39,10 @@ _FLOPS = {
     **dict.fromkeys(("_unique2", "unique_dim", "unique_consecutive"), 2_700.0),
     **dict.fromkeys(("sort", "argsort", "median", "kthvalue", "mode"), 7_500.0),
 }
-"""The cost of one element, by operator. The unit is one flop of a matrix product: a cost of 80 means that one element
-takes as long as 80 flops of a matrix product. Measured on one core of a server (AMD EPYC, torch 2.13, tensors of
-262,144 float32). Example: `exp` takes 0.8 ns for each element, and matrix products reach 95 flops per ns.
+"""By operator, what an element costs, in FLOPs of a matrix product: at a cost of 80, an element
+takes as long as 80 FLOPs of a matrix product. Measured on one core of a server (AMD EPYC, torch
+2.13, tensors of 262,144 float32). Example: an element of `exp` takes 0.8 ns, and matrix products
+reach 95 FLOPs per ns.
 """
 _READ_IN_PART = {"index", "gather", "take", "index_select", "embedding"}
 _WRITTEN_IN_PART = {"scatter", "scatter_add", "scatter_reduce", "index_add", "index_put", "index_copy", "index_fill"}
@@ -49,18 +51,19 @@ _ONE_THREAD = {
     *("log_normal", "nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive"),
 }
 _ALLOCATING = {"aten::empty": 4, "aten::empty_strided": 5}
-"""Operators that only allocate, and the position of their argument `pin_memory`. The log's PIN records have the cost of
-pinning pages.
+"""By operator that only allocates, the position of its argument `pin_memory`. What it costs to pin
+pages is charged elsewhere, for the log's PIN record.
 """
 _ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 
 
 def host_work_ns(signature: Signature, threads: int, host: HostCosts) -> int:
-    """Returns how long the operator computes on the CPU, in ns.
+    """Returns for how long an operator on CPU tensors computes, in ns.
 
     Args:
-        signature: The call, with the operator's name without CPU_PREFIX.
-        threads: The number of threads that the program set. 0 if the program set no number; torch then uses all cores.
+        signature: The call. Its name has no `CPU_PREFIX`.
+        threads: The number of threads that the program set; 0 if it set none, as torch then uses
+            all cores.
         host: The costs of the modelled host.
     """
     name = signature.name.removeprefix("aten::")
@@ -82,8 +85,12 @@ def host_work_ns(signature: Signature, threads: int, host: HostCosts) -> int:
 
 
 def _touched(kind: str, signature: Signature) -> tuple[TensorSpec, ...]:
-    """Returns the tensors that the operator reads or writes as a whole. Leaves out the table of a lookup, and the
-    tensor that an in-place scatter writes to.
+    """Returns the tensors that an operator reads or writes as a whole. The table of a lookup is not
+    among them, nor is the tensor to which a scatter writes in place.
+
+    Args:
+        kind: The name of the operator, without "aten::", a last "_" and "_backward".
+        signature: The call.
     """
     if kind in _READ_IN_PART:
         return (*signature.tensors[1:], *signature.results)
@@ -93,11 +100,17 @@ def _touched(kind: str, signature: Signature) -> tuple[TensorSpec, ...]:
 
 
 def _work(signature: Signature, touched: Sequence[TensorSpec]) -> tuple[CallShape | None, float, float]:
-    """Returns (shape, flops, bytes): the call's shape, its flops, and the bytes that it reads and writes.
+    """Returns the work of an operator.
 
-    Looks the call up in the families of CUDA operators. The shape is None and the flops are 0 if no family can describe
-    the call, or if the operator touches only a part of a tensor. The bytes are then the sum of the bytes of the tensors
-    in `touched`. The bytes are 0 if the operator only allocates.
+    Args:
+        signature: The call.
+        touched: The tensors that the operator reads or writes as a whole.
+
+    Returns:
+        `(shape, flops, bytes)`: the shape of the call in its family of operators, its FLOPs, and
+        the bytes that it reads and writes. If no family can describe the call, or if the operator
+        uses only a part of some tensor, `shape` is None, `flops` is 0, and `bytes` are those of
+        `touched`. If the operator only allocates, `bytes` is 0 too.
     """
     if signature.name in _ALLOCATING:
         return None, 0.0, 0.0
@@ -122,9 +135,9 @@ def _by_plain_loops(name: str, dims: tuple[int, ...]) -> bool:
 
 
 def _fresh(name: str, signature: Signature) -> tuple[TensorSpec, ...]:
-    """Returns the results for which the operator gets new pages from the operating system: large results that are not
-    pinned. Returns () if the operator writes to an operand. Such an operator has a name that ends with "_", or an
-    operand `out`.
+    """Returns the results whose memory has pages that were never used before: large ones that are
+    not pinned. Returns none if the operator writes its results into arguments: its name then ends
+    with "_", or its overload with "out".
     """
     pinned = signature.name in _ALLOCATING and signature.value(_ALLOCATING[signature.name])
     if pinned or name.endswith("_") or signature.overload.endswith("out"):

@@ -1,9 +1,9 @@
-"""Names the kernels of a GPU that was not measured. The times of its kernels are scaled from a measured GPU.
+"""Names the kernels of a GPU that was not measured, whose times are scaled from those of a measured
+GPU.
 
-Libraries compile many kernels for one architecture. The names of these kernels contain the architecture, such as
-`nvjet_sm90_…` or `cutlass_80_tensorop_…`. A kernel for a newer architecture does not exist on an older GPU. On the
-older GPU, the library has a different kernel, whose name is not known. This module names the unknown kernel by the
-operator that launches it.
+Libraries compile many kernels for one architecture, and name it in the kernel, as in `nvjet_sm90_…`
+and `cutlass_80_tensorop_…`. An older GPU does not have such a kernel. There the library runs
+another one, whose name is not known here. It gets a name with the operator that launches it.
 """
 
 from __future__ import annotations
@@ -12,30 +12,37 @@ import re
 
 _ARCHITECTURE = re.compile(r"(?:[sS]m_?|cutlass_)(\d{1,2})(\d)(?!\d)")
 _NEEDS = {"tf32": (8, 0), "pytorch_flash": (8, 0)}
-"""The compute capability that a kernel needs if its name contains this word. A kernel needs it even if its name
-contains an older architecture.
+"""The compute capability that a kernel needs if its name has this word in it, whatever architecture
+the name says.
 """
 _ROLE = re.compile(r"fprop|dgrad|wgrad")
-"""Which result of a convolution the kernel computes: the output, or the gradient of the input or of the weight."""
+"""Matches what a kernel of a convolution computes: the output, the gradient of the input, or the
+gradient of the weight.
+"""
 
 
 _IN_BFLOAT16 = (("__nv_bfloat16", "__half"), ("bfloat16_t", "half_t"), ("BFloat16", "Half"), ("bf16", "f16"))
-"""Words in names of kernels for bfloat16, and what the same kernels for float16 have there."""
+"""Words in the names of kernels for bfloat16, and the words that the same kernels for float16 have
+in their place.
+"""
 
 
 def in_float16(kernel: str) -> str:
-    """Returns the name of a kernel in float16, given that of the kernel in bfloat16."""
+    """Returns the name that the kernel for bfloat16 named `kernel` has for float16."""
     for word, other in _IN_BFLOAT16:
         kernel = kernel.replace(word, other)
     return kernel
 
 
 def name_on(capability: tuple[int, int], kernel: str, operator: str, dtype: str) -> str:
-    """Returns, for a GPU of this compute capability, the name of a measured kernel.
+    """Returns the name of a measured kernel on another GPU: its own name if it exists on that GPU,
+    else a name such as "addmm_float32_kernel" or "convolution_backward_wgrad_float16_kernel".
 
-    Returns `kernel` unchanged if a GPU of this compute capability can run the kernel. Otherwise returns a name such as
-    "addmm_float32_kernel" or "convolution_backward_wgrad_float16_kernel". This name contains the operator (without
-    `aten::`) and the dtype of the operator's inputs.
+    Args:
+        capability: The compute capability of the other GPU.
+        kernel: The name of the measured kernel.
+        operator: The name of the operator that launches it, without "aten::".
+        dtype: The data type of the operator's arguments.
     """
     if needed_capability(kernel) <= capability:
         return kernel
@@ -44,8 +51,8 @@ def name_on(capability: tuple[int, int], kernel: str, operator: str, dtype: str)
 
 
 def needed_capability(kernel: str) -> tuple[int, int]:
-    """Returns the lowest compute capability on which the kernel exists, according to the kernel's name. Returns (0, 0)
-    if the name contains no architecture. The names of `at::native` kernels contain no architecture.
+    """Returns the lowest compute capability on which a kernel exists, as its name tells. Returns
+    `(0, 0)` if the name tells none, as for the kernels of `at::native`.
     """
     named = [(int(major), int(minor)) for major, minor in _ARCHITECTURE.findall(kernel)]
     return max([*named, *(least for word, least in _NEEDS.items() if word in kernel)], default=(0, 0))

@@ -1,9 +1,10 @@
-"""Runs cases on a GPU and measures the kernels, durations and memory of each case. Needs torch.
+"""Runs cases of the suite on a GPU, and measures the kernels, durations and memory of each. Needs
+torch and a GPU.
 
-Each measured call runs between two calls of `torch.cuda._sleep`, whose kernel has a unique name. The kernels that run
-between the two sleep kernels belong to the measured call. Before the call, the L2 cache is flushed, and the case's hot
-arguments are read into the L2 cache. In the trace of the caching allocator, allocations of a unique size separate the
-calls.
+Before each measured call, the L2 cache is flushed, and then the arguments are read that are to be
+in the cache. The call runs between two calls of `torch.cuda._sleep`, whose kernel has a name of its
+own: what runs between these two kernels belongs to the call. In the history of the caching
+allocator, allocations of a special size separate the calls.
 """
 
 from __future__ import annotations
@@ -33,24 +34,30 @@ _WARM_BYTES = 12 << 20
 
 @dataclass
 class CaseObservation:
-    """The measured kernels and memory of one case.
+    """What was measured of one case.
 
     Attributes:
         signature: The call.
-        kernels: (name, median ns) of each kernel, in order.
-        taken: The bytes of each allocation that the call made, in order. Outputs are left out.
+        kernels: The name and the median ns of each kernel, in order.
+        taken: The bytes of each allocation that the call made, in order, without those of its
+            outputs.
+        kept: Of these, the bytes of each allocation that the call did not free.
     """
 
     signature: Signature
     kernels: list[tuple[str, int]] = field(default_factory=list)
     taken: list[int] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
-    """The bytes of each allocation in `taken` that the call did not free."""
 
 
 def measure(cases: Iterable[Case], deadline: float, repeats: int = 3) -> Iterator[list[CaseObservation]]:
-    """Measures the cases in chunks, and yields the observations of each chunk. Stops when all cases are done, or when
-    `time.monotonic()` passes `deadline`.
+    """Measures cases, many at a time, and yields what was measured after each time. Stops after the
+    last case, or once `time.monotonic()` is past `deadline`.
+
+    Args:
+        cases: The cases.
+        deadline: A time of `time.monotonic()`, in seconds.
+        repeats: How often each case is measured.
     """
     pool = TensorPool("cuda")
     flushed = torch.empty(_FLUSHED_BYTES, dtype=torch.uint8, device="cuda")
@@ -124,17 +131,17 @@ def _run_case(
 
 
 def _warm(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Returns the tensors that are probably in the L2 cache when a model makes this call. If the tensors have at most
-    12 MiB in total, returns all tensors. Otherwise returns only the first tensor, because the previous operator has
-    just written this tensor.
+    """Returns the tensors that are probably in the L2 cache when a model makes a call with them:
+    all if they take up to 12 MiB together; else only the first, which the operator before has just
+    written.
     """
     together = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     return tensors if together <= _WARM_BYTES else tensors[:1]
 
 
 def _touch(tensor: torch.Tensor) -> None:
-    """Reads and writes a tensor to bring it into the L2 cache. Accesses memory contiguously from the tensor's first
-    element, for as many elements as the tensor has.
+    """Brings a tensor into the L2 cache by reading and writing memory: from its first element on,
+    as many elements as it has, whatever its strides.
     """
     if tensor.is_floating_point() and tensor.numel() * tensor.element_size() <= _HOT_BYTES:
         there = tensor.untyped_storage().nbytes() // tensor.element_size() - tensor.storage_offset()
@@ -184,7 +191,9 @@ def _attribute_kernels(profiler: profile, observations: list[CaseObservation], c
 
 
 def device_events(profiler: profile) -> list[tuple[str, int]]:
-    """Returns (name, ns) of the device's events, sorted by start."""
+    """Returns the name and the ns of each device event of a profile, in the order of their
+    start.
+    """
     results = profiler.profiler.kineto_results if profiler.profiler is not None else None
     events = [
         (event.start_ns(), event.duration_ns(), event.name())
@@ -196,8 +205,12 @@ def device_events(profiler: profile) -> list[tuple[str, int]]:
 
 
 def fenced(events: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
-    """Groups (name, ns) events. Each group has the events between two consecutive fence kernels. The last group has the
-    events after the last fence kernel. Events before the first fence kernel are left out.
+    """Splits device events at each kernel of `torch.cuda._sleep`. Returns a list for each such
+    kernel, with the events after it, up to the next such kernel. Events before the first one are
+    left out.
+
+    Args:
+        events: The name and the ns of each event.
     """
     groups: list[list[tuple[str, int]]] = []
     for name, duration in events:
@@ -209,14 +222,16 @@ def fenced(events: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
 
 
 def resolve(name: str) -> OpOverload:
-    """Returns an aten operator, given its name and overload, such as "add.Tensor"."""
+    """Returns the operator of aten with the given name and overload, such as "add.Tensor"."""
     operator, _, overload = name.partition(".")
     found: OpOverload = getattr(getattr(torch.ops.aten, operator), overload)
     return found
 
 
 def split(built: Arguments) -> tuple[Arguments, dict[str, object]]:
-    """Splits the arguments of a case into (positional arguments, keyword arguments)."""
+    """Returns `(args, kwargs)` of a case. In `built`, the keyword arguments are a dict at the
+    end.
+    """
     if built and isinstance(built[-1], dict):
         return built[:-1], built[-1]
     return built, {}
@@ -233,7 +248,14 @@ def _tensors(values: Iterable[object]) -> list[torch.Tensor]:
 
 
 def signature_of(operator: OpOverload, args: Arguments, kwargs: Mapping[str, object], result: object) -> Signature:
-    """Returns the signature of one call of an `OpOverload`, with default arguments filled in."""
+    """Returns the signature of a call, with the defaults of the arguments that are missing.
+
+    Args:
+        operator: The operator.
+        args: The positional arguments.
+        kwargs: The keyword arguments.
+        result: What the call returned.
+    """
     schema = operator._schema
     values = []
     for position, argument in enumerate(schema.arguments):

@@ -1,4 +1,6 @@
-"""Assembles the file of a measured GPU: its facts and tables of calls. Leaves out calls that similar calls predict."""
+"""Makes the file of a measured GPU, from facts about it and from measured calls. Leaves out calls
+that similar calls predict.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,23 @@ from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import CostTable, MeasuredCall, as_rows
 
 Observed = tuple[Signature, list[tuple[str, int]], list[int], list[int]]
-"""A measured call: (signature, kernels as (name, ns), bytes of each allocation that is not a result, bytes of each of
-these allocations that the call did not free).
+"""A measured call: `(signature, kernels, taken, kept)`. `kernels` are the name and the ns of each
+kernel. `taken` are the bytes of each allocation that is no result. `kept` are the bytes of those of
+them that the call did not free.
 """
 _BYTES_OFF = 64 << 10
-"""The largest allowed error in bytes if similar calls predict the temporary memory of a call."""
+"""How many bytes the temporary memory of a call may be off for the call to be left out, if similar
+calls predict it.
+"""
 _FOUR_MIB = 4 << 20
 
 
 class Tables:
-    """Measured calls, by family and variant (see `CallShape`). If several calls have the same dims, stores only the
-    first call.
+    """Measured calls, by family of operators and variant (see `CallShape`). Of several calls of the
+    same size, only the first is kept.
+
+    Attributes:
+        names: By the name of a kernel, the number that it has in the calls.
     """
 
     def __init__(self) -> None:
@@ -36,8 +44,8 @@ class Tables:
         self._calls: dict[tuple[str, str], dict[tuple[int, ...], MeasuredCall]] = {}
 
     def add(self, observed: Observed) -> None:
-        """Adds a measured call. Ignores a call that no family describes. Also ignores a call without elements, because
-        it launched no kernel.
+        """Adds a measured call. Does nothing if no family of operators describes it, or if it
+        launched no kernel.
         """
         signature, kernels, taken, kept = observed
         described = describe(signature)
@@ -56,8 +64,13 @@ class Tables:
         self._calls.setdefault((family.name, shape.variants[0]), {}).setdefault(shape.dims, call)
 
     def thinned(self, measured_on: Roofline, within: float) -> dict[str, dict[str, list[MeasuredCall]]]:
-        """Returns the calls to keep, by family and variant. A call is left out if the kept calls predict its
-        kernels and, up to the relative error `within`, its time.
+        """Returns the calls that belong into the file of the GPU, by family of operators and
+        variant. The others are predicted well enough by these.
+
+        Args:
+            measured_on: The roofline of the GPU.
+            within: The relative error up to which the time of a call may be off for the call to be
+                left out. Its kernels must be predicted exactly.
         """
         found: dict[str, dict[str, list[MeasuredCall]]] = {}
         for (family, variant), calls in sorted(self._calls.items()):
@@ -71,8 +84,16 @@ class Tables:
 def _needed(
     calls: list[MeasuredCall], table: CostTable, roofline: Roofline, dtype: str, within: float
 ) -> list[MeasuredCall]:
-    """Returns the calls to keep in a table. Tries to leave out each call, in a random (seeded) order. Keeps at least
-    four calls for each dimension of `dims`.
+    """Returns the calls of one variant that belong into the file of the GPU. Each call is left out,
+    in a random order with a fixed seed, unless the calls that are left then predict it badly. At
+    least four calls are kept for each axis of the family.
+
+    Args:
+        calls: The measured calls of the variant.
+        table: The table of all of them.
+        roofline: The roofline of the GPU.
+        dtype: The data type of the variant.
+        within: The relative error up to which a time may be off.
     """
     left_out = np.zeros(len(calls), bool)
     least = 4 * len(calls[0].dims)
@@ -93,11 +114,15 @@ def _needed(
 def rows_of(
     tables: dict[str, dict[str, list[MeasuredCall]]], names: dict[str, int]
 ) -> tuple[list[str], list[list[int]], dict[str, dict[str, list[TableRow]]]]:
-    """Converts tables of calls into the form of a GPU file. Leaves out unused kernel names.
+    """Returns tables of calls in the form that the file of a GPU has.
+
+    Args:
+        tables: The calls, by family of operators and variant.
+        names: By the name of a kernel, the number that it has in the calls.
 
     Returns:
-        (kernel names, sequences, tables). A sequence lists the kernels of a call as indices into the kernel names.
-        Calls in the tables refer to sequences by index. The most used names and sequences come first.
+        `(kernels, sequences, rows)`, the fields `kernels`, `sequences` and `tables` of `GpuFile`.
+        Only kernels that are used are there. The most used kernels and sequences are first.
     """
     calls = [call for variants in tables.values() for some in variants.values() for call in some]
     uses = Counter(name for call in calls for name in call.names)
@@ -120,10 +145,12 @@ def _renamed(call: MeasuredCall, place: dict[int, int]) -> MeasuredCall:
 
 
 def peaks_of(facts: Mapping[str, Any]) -> Peaks:
-    """Returns the peak rates. FLOP rates come from matrix products. Byte rates come from device-to-device copies.
+    """Returns the peak rates of a GPU. FLOPs per ns are those of matrix products. Bytes per ns are
+    those of copies within the device: of the largest one for the device memory. For the L2 cache,
+    it is a copy of 4 MiB, without the time of the smallest copy.
 
-    The rate of the device memory comes from the largest copy. The rate of the L2 cache comes from a 4 MiB copy: the
-    time of the smallest copy is subtracted from the time of the 4 MiB copy.
+    Args:
+        facts: What `measure_facts` returned.
     """
     rates = facts["peaks"]
     within = {size: ns for at, _, size, ns, _ in facts["copies"] if at == "DtoD"}
@@ -147,16 +174,16 @@ def assemble(
     measured_on: str,
     within: float,
 ) -> GpuFile:
-    """Assembles the GPU file of a measured GPU.
+    """Returns the file of a measured GPU.
 
     Args:
-        facts: The figures of `measure_facts`.
+        facts: What `measure_facts` returned.
         tables: The measured calls.
-        hosts: The calls of operators, by name and overload.
-        startup: The costs of first uses, or None if they were not measured.
-        measured_on: The GPU and its software.
-        within: A relative error. A call is left out if similar calls predict its kernels and, up to this error, its
-            time.
+        hosts: What `measure_operator_calls` returned.
+        startup: What first uses cost; None if it was not measured.
+        measured_on: A text that names the GPU and its software.
+        within: The relative error up to which similar calls must predict the time of a call for it
+            to be left out of the file.
     """
     device = {name: value for name, value in facts["device"].items() if name in DeviceEntry.__struct_fields__}
     peaks = peaks_of(facts)
@@ -197,8 +224,13 @@ def assemble(
 
 
 def _origins(measured_on: str, first_uses: bool, operators: bool) -> dict[Part, Origin]:
-    """Returns the origin of each part of a GPU file that `unstall calibrate` writes. `unstall calibrate` measures only
-    some of the host's costs.
+    """Returns where each part of the file of a measured GPU comes from. Only some of the host's
+    costs are measured.
+
+    Args:
+        measured_on: A text that names the GPU and its software.
+        first_uses: Whether first uses were measured.
+        operators: Whether the host times of operators were measured.
     """
     others: dict[Part, Origin] = {
         "links": Origin("assumed", "PCIe 3.0 with 16 lanes, and the model by which NCCL tunes itself"),
@@ -214,9 +246,9 @@ def _origins(measured_on: str, first_uses: bool, operators: bool) -> dict[Part, 
 
 
 def workspaces_of(capability: list[int] | tuple[int, ...]) -> dict[str, int]:
-    """Returns the sizes in bytes of the workspaces that torch gives to cuBLAS and cuBLASLt.
-
-    The rules are those of torch's `getChosenWorkspaceSize` and `_getWorkspaceSize`.
+    """Returns the bytes of the workspaces that torch gives to "cublas" and "cublaslt" on a GPU of
+    this compute capability. The rules are those of torch's `getChosenWorkspaceSize` and
+    `_getWorkspaceSize`.
     """
     hopper = capability[0] == 9
     return {"cublas": 32 << 20 if hopper else (4096 * 2 + 16 * 8) << 10, "cublaslt": 1 << 20}

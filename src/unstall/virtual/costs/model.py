@@ -1,6 +1,5 @@
-"""The interface between the simulation and the costs of a GPU and its host.
-
-`answers.py` implements the interface with the GPU's file in `gpus/`.
+"""What the simulation asks of the costs of a GPU and its host. `answers.py` answers it from the
+files of GPUs in `gpus/`.
 """
 
 from __future__ import annotations
@@ -19,91 +18,113 @@ from unstall.virtual.costs.signature import Signature
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One device operation (kernel, copy or memset) of an operator. `name` is the name of the real kernel if that name
-    is known.
+    """A device op of an operator: a kernel, a copy or a memset.
+
+    Attributes:
+        name: The name that the real kernel has, if it is known.
+        duration_ns: How long it runs.
+        kind: Whether it is a kernel, a copy or a memset.
+        share: The share of the device's rate that it uses, in thousandths: of the memory bandwidth,
+            or of what the multiprocessors compute. Kernels on other streams can use the rest.
+        blocks: How many thread blocks it has per multiprocessor, in thousandths; 0 if it is
+            unknown.
+        size: How much of a multiprocessor's room for thread blocks one block takes, in thousandths.
+        tail_ns: How long before its end it leaves multiprocessors to others, because it has no more
+            blocks to start.
+        cached: How much it reads and writes, in thousandths of the size of the L2 cache.
+        uncached_ns: How much longer it takes if other kernels used the L2 cache before it.
+        host_ns: How long the host works before its launch, in addition to the cost of a launch.
     """
 
     name: str
     duration_ns: int
     kind: DeviceKind = DeviceKind.KERNEL
     share: int = 1000
-    """The fraction of the device's rate that the kernel uses, in thousandths: of the memory bandwidth, or of what the
-    multiprocessors compute. Kernels on other streams can use the rest of the device.
-    """
     blocks: int = 0
-    """The number of thread blocks for each multiprocessor, in thousandths. 0 if it is unknown."""
     size: int = 1
-    """The part of a multiprocessor's room that a thread block fills, in thousandths."""
     tail_ns: int = 0
-    """How long before its end it leaves the multiprocessors to others, because its last blocks end."""
     cached: int = 0
-    """What it reads and writes, in thousandths of what the L2 cache holds."""
     uncached_ns: int = 0
-    """How much longer it takes if other kernels used the L2 cache before."""
     host_ns: int = 0
-    """The host time before its launch, in addition to the costs of a launch."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorCost:
-    """The cost of one call of an operator."""
+    """What a call of an operator costs.
+
+    Attributes:
+        kernels: The device ops that it launches.
+        host_ns: The host time of the work within the operator. Not in it are the costs of
+            `HostCosts`: `operator` and `operator_end`, each launch and each allocation. Example: a
+            call of `add` from Python takes 8.1 µs: 1.25 µs for the operator, 1.2 µs for an
+            allocation, 3.0 µs for a launch, and 2.7 µs of `host_ns`. Operators that it calls are
+            not in it either, if the log has records of them.
+        temporaries: The bytes of each temporary allocation. The operator works in passes, and there
+            is a tuple for each pass. A pass can reuse the memory of earlier ones.
+        workspaces: The name and the bytes of each workspace. A workspace is allocated once for each
+            stream, and not freed after the call.
+        fallback: What the call costs if the device has no room for `temporaries`; None if the call
+            then fails.
+    """
 
     kernels: tuple[Kernel, ...]
     host_ns: int = 0
-    """The host time of the work inside the operator. The costs in `HostCosts` are added to it: the operator's entry and
-    exit (`operator`, `operator_end`), each launch and each allocation. Example: a call of `add` takes 8.1 us from
-    Python: 1.25 us for the operator, 1.2 us for an allocation, 3.0 us for a launch and 2.7 us of `host_ns`. A nested
-    operator is not included if the log has records of it."""
     temporaries: tuple[tuple[int, ...], ...] = ()
-    """The bytes of each temporary allocation. The operator works in passes, and there is one tuple of allocations for
-    each pass. A pass can reuse the memory of earlier passes.
-    """
     workspaces: tuple[tuple[str, int], ...] = ()
-    """(key, bytes) of each workspace. A workspace is allocated once for each stream and is not freed after the call."""
     fallback: OperatorCost | None = None
-    """The cost of the call if the device has no room for `temporaries`. None if the call then fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostCosts:
-    """The host time of each kind of call and of each kind of record in the shim's log, in ns. Defaults were measured on
-    the hosts of an H200 and an H100, with CUDA 13 and torch 2.11, unless they are said to be fitted.
+    """What each kind of call and each kind of record of the shim's log costs the host, in ns. The
+    defaults were measured on the hosts of an H200 and an H100, with CUDA 13 and torch 2.11, except
+    those that are said to be fitted or typical.
     """
 
     operator: int = 1_100
-    """The time from the call of an operator to the start of its computation: the Python binding, the dispatcher, the
-    argument checks.
+    """From the call of an operator in Python to the start of its own work: the Python binding, the
+    dispatcher, and the checks of its arguments.
     """
     nested: int = 700
-    """Like `operator`, but for an operator that another operator calls."""
+    """The same as `operator`, for an operator that another operator calls."""
     node: int = 8_000
-    """What autograd's engine adds to an operator that it calls in a thread of its own. It is fitted, like `cold`.
+    """What the engine of autograd adds to each operator that it calls on a thread of its own. It is
+    fitted in the same way as `cold`.
     """
     operator_end: int = 150
     frame: int = 2_000
-    """The cost of entering and leaving a Python frame. Includes what the function does in C, such as attribute lookups
-    of modules. It is fitted, like `cold`."""
+    """Entering and leaving a frame of Python, with what its function does in C, such as looking up
+    the attributes of a module. It is fitted in the same way as `cold`.
+    """
     bytecode: int = 6
-    """The cost of one bytecode instruction (two bytes) that runs between two records of the log. It includes small
-    calls that do not use torch.
+    """Two bytes of bytecode between two records of the log, with small calls that do not use
+    torch.
     """
     cold: int = 10_000
-    """The extra cost of an operator that the thread did not call recently, because the operator's code is no longer in
-    the CPU caches. The other costs were measured in loops over one operator, so they do not include this extra cost. It
-    is fitted to the CPU times of 6 transformers models, in inference and training.
+    """How much longer an operator takes that the thread has not called lately, because the CPU's
+    caches no longer hold its code. Other costs were measured in loops over one operator, so they do
+    not have this in them. It is fitted to the CPU times of 6 transformers models, in inference and
+    training.
     """
     warm_records: int = 64
-    """The thread called an operator recently if the operator is among this many last records of the thread."""
+    """Not a time: a thread has called an operator lately if the call is among this many last
+    records of the thread.
+    """
     mark: int = 3_200
-    """The begin or the end of an annotation. An empty `record_function` took 6.5 us on an H100's host."""
+    """The begin of an annotation, and also the end of one. An empty `record_function` took 6.5 µs
+    on the host of an H100.
+    """
     nvtx: int = 150
-    """The begin or the end of an NVTX range, without a tool that listens. A push and a pop took 0.3 us on an H100's
-    host."""
+    """The begin of a range of NVTX, and also the end of one, if no tool listens. A push with its
+    pop took 0.3 µs on the host of an H100.
+    """
     malloc: int = 900
     """An allocation that the caching allocator serves from its cache."""
     free: int = 300
     staged_bytes_per_us: int = 13_000
-    """The rate at which the driver copies pageable memory into its pinned pieces: 1 MiB took 78 us more than 4 KiB."""
+    """Not a time: how many bytes of pageable memory the driver copies into its pinned buffers per
+    µs. 1 MiB took 78 µs longer than 4 KiB.
+    """
     launch: int = 3_000
     copy: int = 2_500
     memset: int = 2_000
@@ -111,90 +132,104 @@ class HostCosts:
     event_wait: int = 700
     event_query: int = 600
     synchronize: int = 1_500
-    """Synchronizing a stream or an event whose work is already done."""
+    """A call that synchronises a stream or an event, if its work is done already."""
     synchronize_device: int = 7_000
-    """Synchronizing a whole device whose work is already done."""
+    """A call that synchronises a whole device, if its work is done already."""
     graph_launch: int = 4_800
     graph_node: int = 8
     capture: int = 1_200
-    """A call during graph capture."""
+    """A call while a CUDA graph is captured."""
     device_malloc: int = 60_000
     device_free: int = 45_000
     pin: int = 20_000
     pin_page: int = 47
-    """The cost of pinning one page of 4 KiB. It corresponds to 86 GB/s."""
+    """Pinning one page of 4 KiB. It corresponds to 86 GB/s."""
     clock_read: int = 50
     cores: int = 16
-    """The number of CPU cores for operators on CPU tensors. The rates below are those of one core of a server (AMD
-    EPYC). Only `all_memory_bytes_per_us` is a rate of all cores together. It is typical of one socket of a server."""
+    """Not a time: the number of CPU cores that operators on CPU tensors can use. The rates below
+    are those of one core of a server (AMD EPYC); only `all_memory_bytes_per_us` is that of all
+    cores, and typical of one socket of a server.
+    """
     flops_per_us: int = 95_000
-    """The rate of each core in matrix products of float32. The rate in float64 is half of this rate."""
+    """How many FLOPs per µs a core reaches in matrix products of float32. It reaches half as many
+    in float64.
+    """
     scalar_flops_per_us: int = 3_900
-    """The rate of each core in simple C++ loops that process one number at a time."""
+    """How many FLOPs per µs a core reaches in simple C++ loops over single numbers."""
     cached_bytes: int = 32 << 20
-    """If an operator reads and writes at most this many bytes, the bytes are in the CPU caches."""
+    """If an operator reads and writes at most this many bytes, they are in the caches of the
+    CPU.
+    """
     cached_bytes_per_us: int = 70_000
-    """The rate at which each core reads and writes its caches."""
+    """How many bytes per µs a core reads and writes in its caches."""
     memory_bytes_per_us: int = 28_000
-    """The rate at which each core reads and writes main memory."""
+    """How many bytes per µs a core reads and writes in main memory."""
     all_memory_bytes_per_us: int = 200_000
     page: int = 1_600
-    """The cost of the first use of a page of 4 KiB."""
+    """The first use of a page of 4 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The device's latencies and limits. Times are in ns. Defaults were measured on an H200 with CUDA 13."""
+    """The latencies and limits of a device. Times are in ns. The defaults were measured on an H200
+    with CUDA 13.
+    """
 
     queue_capacity: int = 1022
-    """The number of outstanding launches on a stream at which the next launch blocks."""
+    """The length of a stream's launch queue: the next launch blocks the host once so many launches
+    have not begun.
+    """
     gap: int = 900
-    """The time from the end of a device operation to the start of the next operation on the same stream."""
+    """From the end of an op to the start of the next op on the same stream."""
     graph_gap: int = 160
-    """Like `gap`, but within a graph."""
+    """The same as `gap`, between ops of a CUDA graph."""
     branch_gap: int = 220
-    """What is added to `graph_gap` if the graph has several branches, because they are launched in turn. Fitted to
-    pairs of kernels of up to 12 us on an H100.
+    """What is added to `graph_gap` if the CUDA graph has several branches, because they are
+    launched in turn. Fitted to pairs of kernels of up to 12 µs on an H100.
     """
     launch_latency: int = 3_000
-    """The time from the end of the launch call to the start of the launched operation on an idle device."""
+    """From the end of a launch call to the start of its op on an idle device."""
     copy_latency: int = 1_500
     graph_latency: int = 5_000
     event_latency: int = 1_500
-    """The time from the completion of an event to the start of the next operation on a stream that waits for the
-    event.
+    """From the completion of a CUDA event to the start of the next op on a stream that waits for
+    the event.
     """
     wake_latency: int = 4_000
-    """The host waits for device work. This is the time from the end of the device work to the end of the host's wait.
-    """
+    """From the end of the device's work for which the host waits to the end of the host's wait."""
     staged_at_once_bytes: int = 64 << 10
-    """A host-to-device copy of at most this many bytes from pageable memory does not block the host. The launch queue
-    itself carries the bytes of the copy.
+    """A copy of at most this many bytes from pageable memory to the device does not block the host.
+    Its bytes travel in the launch queue.
     """
     sleep_cycles_per_us: float = 1_979.0
-    """The clock rate of torch.cuda._sleep: 1e8 cycles took 50.53 ms."""
+    """The clock rate of torch.cuda._sleep, in cycles per µs: 1e8 cycles took 50.53 ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """The device's properties that timelines and programs see."""
+    """What programs and timelines see of a device.
+
+    Attributes:
+        name: The name of the GPU.
+        total_bytes: The size of its memory.
+        context_bytes: How much of its memory the CUDA context takes. No allocation has this memory.
+    """
 
     name: str
     total_bytes: int
     context_bytes: int
-    """The device memory of the CUDA context. It is not part of any allocation."""
 
 
 class SecondCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much longer an operator's second call takes than later calls, because the code is not in the CPU caches yet.
-
-    This extra time is shorter if the process has called more operators before, because operators share code.
+    """How much longer the second call of an operator takes than later calls, because the CPU's
+    caches do not hold its code yet. It is less if the process has called more operators before,
+    because operators share code.
 
     Attributes:
-        ns: The part of the extra time that is equal for all operators.
-        share: The other part of the extra time, divided by the time of a later call. The time of a later call includes
-            the wait for the device.
-        operators: After the process has called this number of operators, each part is shorter by a factor of e.
+        ns: The part of this time that is the same for all operators.
+        share: The other part, over the time of a later call. The time of a call includes the wait
+            for the device here.
+        operators: After so many operators, both parts are smaller by a factor of e.
     """
 
     ns: int = 0
@@ -202,26 +237,32 @@ class SecondCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operators: float = 1.0
 
     def extra_ns(self, later_ns: float, known: int) -> float:
-        """Returns the extra ns of a call. `later_ns` is the time of a later call, `known` is the number of operators
-        called before."""
+        """Returns how much longer the second call of an operator takes than later calls, in ns.
+
+        Args:
+            later_ns: How long a later call takes.
+            known: How many operators the process called before.
+        """
         return (self.ns + self.share * min(later_ns, LONG_NS)) * math.exp(-known / self.operators)
 
 
 LONG_NS = 80_000
-"""If a call takes longer than this, its device does."""
+"""A time of an operator that takes longer than this counts as if it were this, in `SecondCall`: the
+rest of it is the device's.
+"""
 
 
 class Startup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the first uses of CUDA, of a device and of operators cost the host, in ns. `startup.py` measures these
-    costs. The defaults are 0.
+    """What the first uses of CUDA, of a device and of operators cost the host, in ns. `startup.py`
+    measures it.
 
     Attributes:
         init: The first use of CUDA in a process.
         context: The first use of a device.
-        second: How much longer the second call of an operator takes than later calls.
-        kernels: The first launch of each operator, without the time to load the module of its kernels.
-        modules: (ns, operators) for each kernel module that CUDA loads and each library that is set up. The first call
-            among the operators takes the extra ns. Later calls do not.
+        second: How much longer the second call of an operator takes than later ones.
+        kernels: By operator, its first launch, without the time to load the module of its kernels.
+        modules: A pair `(ns, operators)` for each module of kernels that CUDA loads, and for each
+            library that is set up. The first call of any of these operators takes `ns` longer.
     """
 
     init: int = 0
@@ -232,7 +273,7 @@ class Startup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Costs(Protocol):
-    """The costs of one GPU and its host."""
+    """The costs of a GPU and its host."""
 
     @property
     def device(self) -> DeviceFacts: ...
@@ -248,27 +289,45 @@ class Costs(Protocol):
 
     @property
     def launched_by(self) -> Mapping[str, Set[str]]:
-        """By kernel name: the operators of `startup.kernels` that launch this kernel."""
+        """By the name of a kernel, the operators that launch it. Only operators whose first use was
+        measured count.
+        """
 
     @property
     def known_error(self) -> str:
-        """The prediction error on programs whose real times are known, as a phrase for notes."""
+        """How wrong predictions were for programs whose real times are known, as a text that
+        reports show.
+        """
 
     def cost(self, signature: Signature) -> OperatorCost:
-        """Returns the cost of one operator call. Called once for each distinct signature."""
+        """Returns the cost of a call of an operator. It is called once for each different
+        signature. It may raise any error if the cost cannot be computed.
+        """
 
     def guess(self, signature: Signature) -> OperatorCost:
-        """Returns a rough cost of a call for which `cost` raised an error. Works for any signature."""
+        """Returns a rough cost of a call for which `cost` raised an error. Raises nothing
+        itself.
+        """
 
     def host_work_ns(self, signature: Signature, threads: int) -> int:
-        """Returns how long an operator computes on the CPU, in ns. Called once for each distinct signature and number
-        of threads.
+        """Returns for how long an operator on CPU tensors computes, in ns. It is called once for
+        each different signature and number of threads.
 
-        `threads` is the number of threads that the program set, or 0 if it set none.
+        Args:
+            signature: The call.
+            threads: The number of threads that the program set; 0 if it set none.
         """
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
-        """Returns the duration of a copy in ns. `pinned` tells whether the host memory is pinned."""
+        """Returns how long a copy takes, in ns.
+
+        Args:
+            size_bytes: The size of the copy.
+            direction: Its direction.
+            pinned: Whether its host memory is pinned.
+        """
 
     def transfer(self, operation: Operation, size_bytes: int, ranks: int) -> Transfer:
-        """Returns how NCCL moves the bytes of an operation. The arguments are those of `collectives.chosen_way`."""
+        """Returns how NCCL runs an operation, and how long it takes once all ranks are ready. The
+        arguments are those of `collectives.chosen_way`.
+        """

@@ -1,4 +1,6 @@
-"""Operators that run nothing on the device: views, shape queries, uninitialised allocations."""
+"""Knows the operators that run nothing on the device: views, questions about a shape, and
+allocations without values.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ _VIEWS = frozenset(
 
 
 def runs_nothing(signature: Signature) -> bool:
-    """Returns whether a call launches no kernel, because of its name or because its results have no elements."""
+    """Returns whether a call launches no kernel: because of its operator, or because its results
+    have no elements. If it has no results, its arguments count.
+    """
     if signature.name in _VIEWS:
         return True
     results = signature.results

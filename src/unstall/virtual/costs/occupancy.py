@@ -1,8 +1,8 @@
-"""How much room the thread blocks of a kernel fill on a multiprocessor, by the kernel's name.
+"""Finds how much of a multiprocessor the thread blocks of a kernel fill, by the name of the kernel.
 
-A multiprocessor has a limited number of threads, registers and bytes of shared memory (CUDA C++ Programming Guide,
-"Technical Specifications per Compute Capability"). Threads, registers and shared memory of the kernels are from traces
-of an H200 in `examples/transformers/recorded`, which have them for each launch.
+The number of threads, registers and bytes of shared memory of a multiprocessor is limited (CUDA C++
+Programming Guide, "Technical Specifications per Compute Capability"). What the kernels use of them
+is from traces of an H200 in `examples/transformers/recorded`, which say it for each launch.
 """
 
 from __future__ import annotations
@@ -18,26 +18,36 @@ from unstall.virtual.costs.kernel_names import needed_capability
 from unstall.virtual.costs.model import Kernel
 
 MOST = 1 << 30
-"""The largest figure in thousandths that the replay engine takes."""
+"""The largest figure, in thousandths, that the replay engine takes."""
 ADDS_PARTS = re.compile(r"split_k_kernel|splitKreduce")
-"""The kernel after a product whose thread blocks sum parts of the same results."""
+"""Matches the kernel that follows a matrix product in which several thread blocks sum parts of the
+same results. It adds these parts up.
+"""
 _BLOCKS_OF_PARTS = 2
-"""Thread blocks for each multiprocessor in products whose blocks sum parts: 1.8 to 2.0 in three of four products in
-traces of an H200.
+"""How many thread blocks per multiprocessor a matrix product has if its blocks sum parts of the
+same results. It was 1.8 to 2.0 in three of four such products in traces of an H200.
 """
 _REGISTERS = 65_536
 _MOST_BLOCKS = 32
 _WARP = 32
 _RESERVED_BYTES = 1 << 10
-"""The shared memory that CUDA reserves for each block (since Ampere)."""
+"""How much shared memory CUDA reserves for each thread block (since Ampere)."""
 _SHARED_KIB = {(7, 5): 64, (8, 0): 164, (8, 6): 100, (8, 9): 100, (9, 0): 228}
 _THREADS = {(7, 5): 1_024, (8, 6): 1_536, (8, 9): 1_536, (12, 0): 1_536}
-"""Maximum number of threads per multiprocessor, by compute capability. For all other capabilities, it is 2,048."""
+"""The maximum number of threads on a multiprocessor, by compute capability. It is 2,048 for all
+others.
+"""
 _TILE = re.compile(r"(?:tilesize|tst_|sgemm_|_bf16_|_f16_)(\d+)x(\d+)(?:x|_)(\d+)x?(\d*)")
 
 
 class Block(NamedTuple):
-    """What a thread block uses of its multiprocessor. `registers` are those of each thread."""
+    """What a thread block uses of its multiprocessor.
+
+    Attributes:
+        threads: The number of its threads.
+        registers: The number of registers of each thread.
+        shared_bytes: Its shared memory.
+    """
 
     threads: int
     registers: int
@@ -73,7 +83,13 @@ _BLOCKS = {
 
 
 def size_of(kernel: str, capability: tuple[int, int]) -> int | None:
-    """Returns the thousandths of a multiprocessor that a thread block fills, or None if that is unknown."""
+    """Returns how much of a multiprocessor's room for thread blocks a block of a kernel fills, in
+    thousandths. Returns None if that is unknown.
+
+    Args:
+        kernel: The name of the kernel.
+        capability: The compute capability of the GPU.
+    """
     block = next((block for pattern, block in _BLOCKS.items() if re.search(pattern, kernel)), None)
     if block is None:
         return None
@@ -89,12 +105,15 @@ def size_of(kernel: str, capability: tuple[int, int]) -> int | None:
 
 
 def threads_on(capability: tuple[int, int]) -> int:
-    """Returns the largest number of threads on a multiprocessor."""
+    """Returns how many threads fit on a multiprocessor of a GPU with this compute capability."""
     return _THREADS.get(capability, 2_048)
 
 
 def tile_of(kernel: str) -> tuple[int, int] | None:
-    """Returns the results that a thread block of a matrix product or a convolution computes, as (rows, columns)."""
+    """Returns `(rows, columns)` of the part of the result that a thread block of a matrix product
+    or a convolution computes, as the name of the kernel tells. Returns None if the name does not
+    tell.
+    """
     found = _TILE.search(kernel)
     return (int(found[1]), int(found[2])) if found else None
 
@@ -107,16 +126,19 @@ def with_blocks(
     floor_ns: float,
     unknown_size: int | None,
 ) -> tuple[Kernel, ...]:
-    """Returns the kernels of a call with their thread blocks.
+    """Returns the kernels of a call with the number and the size of their thread blocks. A kernel
+    is unchanged if either is unknown.
 
     Args:
-        kernels: The kernels, with the names of the GPU that was measured.
-        blocks_of: A function from the name of a kernel to the number of its blocks, or 0 if that is unknown.
-        capability: The GPU's compute capability. It cannot run kernels of later GPUs: those have no name here.
-        multiprocessors: The GPU's number of multiprocessors.
-        floor_ns: The time of an empty kernel. After its last block was given out, a kernel of several waves leaves the
-            device to others for at most this time.
-        unknown_size: The size of a block if it is unknown. None leaves the kernel as it is.
+        kernels: The kernels, with their names on the GPU that was measured.
+        blocks_of: A function of the name of a kernel that returns the number of its blocks, or 0 if
+            it is unknown. The name is "" for a kernel that the GPU cannot run.
+        capability: The compute capability of the GPU.
+        multiprocessors: The number of multiprocessors of the GPU.
+        floor_ns: How long an empty kernel takes. A kernel whose blocks do not all fit at once
+            leaves the device to others for at most this time before its end.
+        unknown_size: What is taken for the size of a block, in thousandths of a multiprocessor, if
+            it is unknown. None: the kernel is then unchanged.
     """
     in_parts = any(ADDS_PARTS.search(kernel.name) for kernel in kernels)
 

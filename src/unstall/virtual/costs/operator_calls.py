@@ -1,6 +1,8 @@
-"""Measures how long the host takes to call each operator, and what these calls launch and allocate. Needs a GPU.
+"""Measures how long the host takes to call each operator, and what such a call launches and
+allocates. Needs torch and a GPU.
 
-A call is made as Python programs make it: through the operator's binding in torch, if the operator has a binding.
+A call is made in the way in which Python programs make it: by a function of torch such as
+`torch.add`, if there is one for the operator.
 """
 
 from __future__ import annotations
@@ -21,22 +23,22 @@ from unstall.virtual.costs.suite import Case, TensorPool
 _POOL = 1 << 24  # elements of the largest tensor
 _TIMES = 60
 _MOST_NS = 60_000
-"""An upper limit for an operator's host time. An operator takes longer if it has many tensors, or if its first call
-loads modules.
+"""The largest host time of an operator that is believed. If it took longer, the call had many
+tensors, or it loaded modules.
 """
 
 
 class OperatorCall(NamedTuple):
-    """The call of an operator.
+    """What was measured of a call of an operator.
 
     Attributes:
         ns: The host time of the call.
         launches: How many kernels, copies and memsets the call launches.
-        allocations: How many blocks the call allocates.
-        is_bound: Whether the operator was called by one of torch's bindings, such as `torch.add`. If not, it was called
-            through `torch.ops`.
-        read_ns: If the call reads a value from the device: the device's time for the copy of the value, and for the
-            kernel before this copy. Otherwise 0.
+        allocations: How many blocks of device memory the call allocates.
+        is_bound: Whether the operator was called by a function of torch such as `torch.add`. If
+            not, it was called through `torch.ops`.
+        read_ns: If the call reads a value from the device, the device time of the copy of the value
+            and of the kernel before it; else 0.
     """
 
     ns: int
@@ -47,10 +49,13 @@ class OperatorCall(NamedTuple):
 
 
 def measure_operator_calls(chosen: Iterable[Case], deadline: float) -> dict[str, OperatorCall]:
-    """Returns the call of each operator, by the operator's name and overload.
+    """Measures a call of each operator, with the arguments of the first case that has the operator.
+    Returns the calls by the name of the operator with its overload, such as "add.Tensor". Returns
+    none if the profiler lost some launches.
 
-    Each operator is called with the arguments of its first case. Stops measuring when `time.monotonic()` passes
-    `deadline`.
+    Args:
+        chosen: The cases.
+        deadline: A time of `time.monotonic()`, in seconds, after which no more calls are measured.
     """
     pool = TensorPool("cuda", _POOL)
     calls: dict[str, Callable[[], object]] = {}
@@ -81,11 +86,17 @@ def measure_operator_calls(chosen: Iterable[Case], deadline: float) -> dict[str,
 def own_ns(
     calls: Mapping[str, OperatorCall], host: HostCosts, unbound_ns: int, limits: Limits | None = None
 ) -> dict[str, int]:
-    """Returns the host ns of the work inside each operator, by name.
+    """Returns the host time, in ns, of the work within each operator, by the name of the operator.
 
-    This is the time of the operator's call, minus the costs of the call's entry, exit, launches and allocations, and
-    the wait for a value that the call reads. If an operator has several overloads, the overload with the least work
-    counts. `unbound_ns` is how much longer a call through `torch.ops` takes.
+    This is the time of its call, without the costs of entering and leaving the operator, of its
+    launches and allocations, and of the wait for a value that it reads. If an operator has several
+    overloads, the one with the least work counts.
+
+    Args:
+        calls: The measured calls, by the name of the operator with its overload.
+        host: The costs of the host.
+        unbound_ns: How much longer a call through `torch.ops` takes.
+        limits: The latencies of the device. None: the defaults.
     """
     limits = limits or Limits()
     wait = limits.launch_latency + limits.copy_latency + limits.wake_latency - host.copy
@@ -103,10 +114,9 @@ def own_ns(
 def _callable(
     operator: str, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> tuple[Callable[[], object], bool]:
-    """Returns (a function that calls an operator, whether it calls the operator by a binding).
-
-    A binding is a function of torch for Python, such as `torch.add`. If no binding takes the arguments, the operator is
-    called through `torch.ops`.
+    """Returns `(call, is_bound)`. `call` calls the operator with the given arguments. `is_bound` is
+    whether it does so by a function of torch such as `torch.add`; if no such function takes these
+    arguments, it goes through `torch.ops`.
     """
     for function in _bindings(operator.partition(".")[0]):
         call = partial(function, *args, **kwargs)
@@ -135,7 +145,9 @@ def _read_ns(ops: Sequence[tuple[str, int]]) -> int:
 
 
 def _launches(calls: Sequence[Callable[[], object]]) -> list[list[tuple[str, int]]] | None:
-    """Returns (name, ns) of each device operation of each call; None if the profiler lost some."""
+    """Returns the name and the ns of each device op of each call. Returns None if the profiler lost
+    some.
+    """
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         for call in calls:
             torch.cuda._sleep(1)

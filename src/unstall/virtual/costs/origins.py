@@ -1,4 +1,4 @@
-"""Tells where each part of a GPU's file comes from, and the part's error, if known."""
+"""Says where each part of the file of a GPU comes from, and how wrong it is if that is known."""
 
 from __future__ import annotations
 
@@ -25,41 +25,44 @@ Part = Literal[
     "CPU operators",
     "first uses",
 ]
-"""The name of a part of a GPU's file. The parts consist of these fields of the file:
+"""The name of a part of the file of a GPU. It stands for these fields of the file:
 
 - "memory": `total_bytes` and `context_bytes` of `device`.
 - "properties": the other fields of `device`.
 - "float32 rate", "half rate", "float64 rate", "memory rate" and "L2 rate": `peaks`.
-- "kernel times": `tables`, and `floor_ns`.
+- "kernel times": `tables`, and `floor_ns` of `peaks`.
 - "kernel names": `kernels`.
+- "copies" and "memsets": the fields of these names.
 - "latencies": `limits`.
-- "links": `links`, and NCCL's model of the links.
-- "CPU operators": `cores`, the CPU rates and `page` of `host`.
+- "links": `links`, and NCCL's model of them.
+- "workspaces": `workspaces`.
+- "CPU operators": `cores`, the rates of the CPU, and `page` of `host`.
 - "host calls": the other fields of `host`, and `operators_host_ns`.
 - "first uses": `startup`.
 """
 PARTS: tuple[Part, ...] = get_args(Part)
 
 Kind = Literal["measured", "published", "data sheet", "scaled", "same", "assumed"]
-"""The source of a part's figures:
+"""How the figures of a part came about:
 
-- "measured": a measurement on a GPU.
-- "published": figures that other people published.
-- "data sheet": the data sheet of the GPU.
-- "scaled": the figures of a different GPU, scaled by the rates of both GPUs.
-- "same": the figures of a different GPU, unchanged.
-- "assumed": an assumption, such as the speed of a link.
+- "measured": they were measured on a GPU.
+- "published": other people published them.
+- "data sheet": they are in the data sheet of the GPU.
+- "scaled": they are those of another GPU, scaled by the rates of both.
+- "same": they are those of another GPU, unchanged.
+- "assumed": they are an assumption, such as the speed of a link.
 """
 
 
 class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Where a part comes from.
+    """Where a part of the file of a GPU comes from.
 
     Attributes:
-        kind: The source of the part's figures.
-        of: The details of the source: what the part was measured on, who published the figures, or which GPU the
-            figures belong to and how they were scaled.
-        known_error: The error of the part in comparisons with known values, or None if no comparison was made.
+        kind: How the figures of the part came about.
+        of: The details: on what they were measured, who published them, or which GPU they belong to
+            and how they were scaled.
+        known_error: How wrong they were, compared with known figures; None if they were not
+            compared.
     """
 
     kind: Kind

@@ -1,4 +1,4 @@
-"""A part of a call of an operator."""
+"""A piece of a call of an operator: a call that CUDA runs as a part of it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from unstall.virtual.costs.signature import Signature
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A call that CUDA runs as part of another call, such as the copy of an argument.
+    """A call that CUDA runs as a part of another call, such as the copy of an argument.
 
     Attributes:
         signature: The call.
-        holds: The bytes of each allocation that this call makes. Later pieces of the same split call use these
-            allocations.
-        ns: The time of the call's only kernel. If None, the call is predicted like any other call with this signature.
-        host_ns: The extra host time of the call.
-        takes_workspace: Whether torch gives the call a workspace, if it is a matrix product.
+        holds: The bytes of each allocation that this piece makes and later pieces of the same call
+            use.
+        ns: How long the only kernel of the piece takes. None: the piece is predicted as any other
+            call with this signature.
+        host_ns: How long the host works before the piece, in addition to the cost of a launch.
+        takes_workspace: Whether torch gives the piece a workspace, if it is a matrix product.
     """
 
     signature: Signature

@@ -1,9 +1,11 @@
-"""Splits operator calls that torch's CUDA backend runs in several pieces. Each piece is measured separately.
+"""Splits calls of operators that CUDA runs in several pieces. The cost of each piece is predicted
+by itself.
 
-Inside an operator, the CUDA backend converts and copies arguments that its kernels do not support. These conversions
-and copies bypass the dispatcher, so the log does not have them. The pieces follow ATen's sources: `make_reduction`,
-`impl_func_cum_ops`, `prepare_matrix_for_cublas`, `host_softmax`, `embedding_dense_backward_cuda`, `computeLinearIndex`,
-`_convolution`, NLLLoss2d.cu, UpSampleBilinear2d.cu, AdaptiveAveragePooling.cu, Loss.cpp.
+Within an operator, torch's CUDA code converts and copies arguments that its kernels cannot take. It
+does not go through the dispatcher for that, so the shim's log does not have it. The pieces follow
+ATen's sources: `make_reduction`, `impl_func_cum_ops`, `prepare_matrix_for_cublas`, `host_softmax`,
+`embedding_dense_backward_cuda`, `computeLinearIndex`, `_convolution`, NLLLoss2d.cu,
+UpSampleBilinear2d.cu, AdaptiveAveragePooling.cu, Loss.cpp.
 """
 
 from __future__ import annotations
@@ -23,19 +25,20 @@ _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation")
 
 
 def pieces(signature: Signature) -> tuple[Piece, ...]:
-    """Splits a call into the calls that CUDA runs for it, in order. If the call needs no split, returns one piece: the
-    call itself.
+    """Returns the calls that CUDA runs for a call, in order. For most calls, this is only the call
+    itself.
     """
     split = _SPLIT.get(signature.name)
     return split(signature) if split else (Piece(signature),)
 
 
 def without_bias(signature: Signature) -> tuple[Signature, Signature] | None:
-    """Splits a convolution that uses a bias into two calls. Returns None if it uses no bias.
+    """Splits a convolution with a bias into two calls.
 
     Returns:
-        For a forward call: (the convolution without bias, the addition of the bias). For a backward call: (the backward
-        without the bias's gradient, the sum that computes this gradient).
+        For a forward call: the convolution without its bias, and the addition of the bias. For a
+        backward call: the backward without the gradient of the bias, and the sum that computes this
+        gradient. None if the convolution has no bias.
     """
     if signature.name == "aten::convolution_backward":
         mask = signature.value(len(signature.inputs) - 1, ())
@@ -58,8 +61,8 @@ def without_bias(signature: Signature) -> tuple[Signature, Signature] | None:
 
 
 def in_one_format(signature: Signature) -> tuple[Piece, ...]:
-    """Splits a convolution whose arguments differ in layout (NHWC or NCHW). First copies arguments into the input's
-    layout, then runs the convolution on these copies.
+    """Returns the pieces of a convolution whose arguments have different layouts (NHWC and NCHW):
+    copies of arguments into the layout of the input, and then the convolution of these copies.
     """
     backward = signature.name == "aten::convolution_backward"
     first = 1 if backward else 0
@@ -86,9 +89,9 @@ def _nhwc(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _in_the_results_type(signature: Signature) -> tuple[Piece, ...]:
-    """Splits a sum or product whose result and input have different dtypes. First converts the whole input to the
-    result's dtype. There is one exception: half-precision values with a float32 result need no conversion, so the call
-    is not split. The exception does not apply to `cumsum` and `cumprod`.
+    """Returns the pieces of a sum, a product or a scan. If the result has another data type than
+    the input, the whole input is converted first. One case needs no conversion: a sum or product of
+    half-precision values in float32. A scan (`cumsum`, `cumprod`) does need it there.
     """
     x, name = signature.tensor(0), signature.name.removeprefix("aten::")
     out = signature.results[0] if signature.results else None
@@ -101,8 +104,9 @@ def _in_the_results_type(signature: Signature) -> tuple[Piece, ...]:
 
 
 def _side_by_side(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
-    """Returns a function that splits a call whose kernels need contiguous arguments. The function first copies the
-    arguments at `positions` that are not contiguous, then runs the call on the copies.
+    """Returns a function that returns the pieces of a call whose kernels take only contiguous
+    arguments: copies of the arguments at `positions` that are not contiguous, and then the call on
+    these copies.
     """
 
     def split(signature: Signature) -> tuple[Piece, ...]:
@@ -117,15 +121,17 @@ def _side_by_side(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
 
 
 def _products(signature: Signature) -> tuple[Piece, ...]:
-    """Splits a matrix product. First copies each factor that has neither contiguous rows nor contiguous columns."""
+    """Returns the pieces of a matrix product: a copy of each factor of which neither rows nor
+    columns are contiguous, and then the product.
+    """
     factors = [(position, x) for position, x in enumerate(signature.inputs) if isinstance(x, TensorSpec)][-2:]
     laid = {position: _laid_out(x) for position, x in factors if len(x.sizes) >= 2 and layout(x) == "s"}
     return _copied(signature, laid)
 
 
 def _convolved(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
-    """Returns a function that splits a convolution. The function first copies the arguments at `positions` that are
-    neither NCHW nor NHWC.
+    """Returns a function that returns the pieces of a convolution: copies of the arguments at
+    `positions` that are neither NCHW nor NHWC, and then the convolution.
     """
 
     def split(signature: Signature) -> tuple[Piece, ...]:
@@ -140,8 +146,9 @@ def _convolved(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
 
 
 def _zeroed(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
-    """Returns a function that splits a call whose kernels add to the results. The function fills the results with
-    zeros, copies the arguments at `positions` that are not contiguous, and then runs the call.
+    """Returns a function that returns the pieces of a call whose kernels add to its results: fills
+    of the results with zeros, copies of the arguments at `positions` that are not contiguous, and
+    then the call.
     """
 
     def split(signature: Signature) -> tuple[Piece, ...]:
@@ -152,8 +159,9 @@ def _zeroed(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
 
 
 def _loss_over_images(signature: Signature) -> tuple[Piece, ...]:
-    """Splits a loss over images. First fills the results with zeros, and copies arguments that are not contiguous. Then
-    adds up the loss. If the reduction is a mean, finally divides the sum. Does not split a call without a reduction.
+    """Returns the pieces of a loss over images (nll_loss2d): fills of the results with zeros,
+    copies of arguments that are not contiguous, the sum of the losses, and, if the reduction is a
+    mean, its division. Without a reduction, returns the call itself.
     """
     reduction = signature.value(3, 1)
     if reduction == 0:
@@ -164,8 +172,8 @@ def _loss_over_images(signature: Signature) -> tuple[Piece, ...]:
 
 
 def _reduced(position: int) -> Callable[[Signature], tuple[Piece, ...]]:
-    """Returns a function that splits an element-wise loss into the losses of the elements and their mean or sum. The
-    argument `reduction` is at `position`.
+    """Returns a function that returns the pieces of an element-wise loss: the losses of all
+    elements, and then their mean or sum. `position` is that of the argument `reduction`.
     """
 
     def split(signature: Signature) -> tuple[Piece, ...]:
@@ -181,7 +189,9 @@ def _reduced(position: int) -> Callable[[Signature], tuple[Piece, ...]]:
 
 
 def _if_expanded(split: Callable[[Signature], tuple[Piece, ...]]) -> Callable[[Signature], tuple[Piece, ...]]:
-    """Returns a function that splits only calls with an expanded argument. No such call was measured as a whole."""
+    """Returns a function that splits a call as `split` does if an argument is expanded, and else
+    leaves it as one piece. Calls with an expanded argument were not measured as a whole.
+    """
 
     def split_expanded(signature: Signature) -> tuple[Piece, ...]:
         return split(signature) if any(0 in each.strides for each in signature.tensors) else (Piece(signature),)
@@ -190,8 +200,9 @@ def _if_expanded(split: Callable[[Signature], tuple[Piece, ...]]) -> Callable[[S
 
 
 def _shared_heads(signature: Signature) -> tuple[Piece, ...]:
-    """Splits the backward of flash attention if several query heads share a key and value head. Computes the gradients
-    of keys and values for each query head, then sums these gradients.
+    """Returns the pieces of the backward of flash attention. If several heads of queries share a
+    head of keys and values, the gradients of keys and values are computed for each head of queries,
+    and then summed.
     """
     query, shared = signature.tensor(1), [signature.tensor(2), signature.tensor(3)]
     if query is None or any(x is None or len(x.sizes) != 4 or x.sizes[1] >= query.sizes[1] for x in shared):
@@ -208,9 +219,11 @@ def _shared_heads(signature: Signature) -> tuple[Piece, ...]:
 
 
 def _grouped(signature: Signature) -> tuple[Piece, ...]:
-    """Splits a grouped matrix product into one product for each group. The group sizes are values of a tensor, and
-    the log has no values of tensors. So all groups are assumed to have the same size. For bfloat16, one kernel prepares
-    the arguments, and one kernel computes all groups.
+    """Returns the pieces of a grouped matrix product: a product for each group. In bfloat16, it is
+    one kernel that prepares the arguments, and one that computes all groups.
+
+    The sizes of the groups are values of a tensor, which the shim's log does not have. So all
+    groups are taken to have the same size.
     """
     left, right = signature.tensor(0), signature.tensor(1)
     if left is None or right is None or not signature.results:
@@ -238,15 +251,16 @@ def _grouped(signature: Signature) -> tuple[Piece, ...]:
 
 
 def _slanted(like: TensorSpec, rows: int, columns: int) -> tuple[int, int]:
-    """Returns the strides of a [rows, columns] matrix that is contiguous along the same dimension as `like`."""
+    """Returns the strides of a matrix of [rows, columns] whose rows are contiguous if those of
+    `like` are, and else its columns.
+    """
     return (columns, 1) if like.strides[-1] == 1 else (1, rows)
 
 
 def _placed(signature: Signature) -> tuple[Piece, ...]:
-    """Splits an accumulating index_put with several index tensors into the kernels that it launches.
-
-    torch combines the index tensors into one tensor of memory offsets. It makes negative indices positive, multiplies
-    each index tensor by the stride of its dimension, and adds up the products.
+    """Returns the pieces of an index_put that accumulates. With several tensors of indices, torch
+    first makes one tensor of offsets in memory: it makes negative indices positive, multiplies each
+    tensor by the stride of its dimension, and adds them up.
     """
     if signature.value(3, False) is not True:
         return (Piece(signature),)
@@ -267,7 +281,9 @@ def _placed(signature: Signature) -> tuple[Piece, ...]:
 
 
 def _checked(index: TensorSpec) -> list[Signature]:
-    """Returns the calls of a device-side assertion that all indices are within their dimension."""
+    """Returns the calls that assert on the device that all values of `index` are within their
+    dimension.
+    """
     one, whether = TensorSpec("int64", (), ()), TensorSpec("bool", (), ())
     found = []
     for extreme, compare in (("max", "lt"), ("min", "ge")):
@@ -282,8 +298,12 @@ def _laid_out(x: TensorSpec) -> TensorSpec:
 
 
 def _copied(signature: Signature, instead: dict[int, TensorSpec]) -> tuple[Piece, ...]:
-    """Splits a call into copies of some arguments and the call on these copies. `instead` maps positions of arguments
-    to their copies.
+    """Returns the pieces of a call whose arguments are copied first: the copies, and then the call
+    on these copies.
+
+    Args:
+        signature: The call.
+        instead: By the position of an argument, its copy.
     """
     copies = [
         Piece(Signature("aten::copy_", "", (to, signature.inputs[at], False), (to,)), (to.numel * to.item_bytes,))

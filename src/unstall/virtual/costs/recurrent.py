@@ -1,8 +1,9 @@
 """Splits cuDNN's recurrent layers into the kernels of their steps.
 
-If the weights of a layer fit into the registers of the device, cuDNN runs all steps of the layer in one kernel.
-Otherwise each step launches a product and a kernel for the gates. All figures were measured with cuDNN 9 on an H100.
-All figures except the times of products are assumed for all GPUs.
+If the weights of a layer fit into the registers of the device, cuDNN runs all steps of the layer in
+one kernel. If not, each step launches a matrix product and a kernel for the gates. All figures were
+measured with cuDNN 9 on an H100; except for the times of products, they are taken to hold for all
+GPUs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from unstall.virtual.costs.piece import Piece
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
 
 NAMES = {"aten::_cudnn_rnn": 6, "aten::_cudnn_rnn_backward": 10}
-"""The position of the argument `mode` of each operator. The next arguments are the sizes of the layers."""
+"""By operator, the position of its argument `mode`. The arguments after it are the sizes of the
+layers.
+"""
 _GATES = (1, 1, 4, 3)  # of each mode: ReLU, tanh, LSTM, GRU
 _IN_REGISTERS = 512 << 10  # bytes of weights. Backward, the gradients of the weights are there too.
 _STEP_NS, _NS_PER_KIB = 200, 11.0  # of a step in one kernel
@@ -23,7 +26,18 @@ _CALL_NS, _LAUNCH_NS = 200_000, 8_000  # of the host: for the call, and for each
 
 @dataclass(frozen=True, slots=True)
 class _Layers:
-    """The sizes of a call. `results` is `hidden`, or the size of the projections."""
+    """The sizes of a call of a recurrent operator.
+
+    Attributes:
+        steps: The number of steps of the sequence.
+        batch: The size of the batch.
+        inputs: The number of input features.
+        hidden: The size of the hidden state.
+        results: The size of the projection, if there is one; else `hidden`.
+        gates: The number of gates: 4 for an LSTM, 3 for a GRU, else 1.
+        layers: The number of layers.
+        directions: 2 if the layers are bidirectional, else 1.
+    """
 
     steps: int
     batch: int
@@ -36,7 +50,9 @@ class _Layers:
 
 
 def recurrent(signature: Signature) -> tuple[Piece, ...]:
-    """Returns the pieces of a call of `_cudnn_rnn` or `_cudnn_rnn_backward`."""
+    """Returns the pieces in which cuDNN runs a call of `_cudnn_rnn` or `_cudnn_rnn_backward`, in
+    order.
+    """
     x, at = signature.tensor(0), NAMES[signature.name]
     mode, hidden, projected, layers, batch_first, _, _, both, batches = (
         signature.value(at + place, 0) for place in range(9)

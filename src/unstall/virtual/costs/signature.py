@@ -1,9 +1,11 @@
-"""The signature of an operator call in the virtual GPU's log: its name, arguments and outputs, without tensor values.
+"""The signature of a call of an operator: its name, arguments and outputs, without the values of
+tensors.
 
-In a raw signature, a tensor is `("t", dtype, sizes, strides)`, or `("t", dtype, sizes, strides, True)` if it has the
-memory of an earlier argument, or `("t", dtype, sizes, strides, repeated, True)` if it has memory of the host. A list of
-tensors is `("l", (tensor, …))`. A Scalar or float is `("s", nonzero)`: `nonzero` tells whether the value is nonzero. If
-the value is unknown, it is `("s",)`. None, bools, ints, strings and tuples of ints are unchanged.
+The shim's log has it in a raw form. There, a tensor is `("t", dtype, sizes, strides)`; with True at
+the end if an earlier argument has the same memory; or `("t", dtype, sizes, strides, repeated,
+True)` if its memory is the host's. A list of tensors is `("l", (tensor, …))`. A Scalar or float is
+`("s", nonzero)`, and `("s",)` if its value is unknown. None, bools, ints, strings and tuples of
+ints stand for themselves.
 """
 
 from __future__ import annotations
@@ -39,10 +41,15 @@ ITEM_BYTES = {
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A tensor's dtype, sizes and strides. Strides are in elements.
+    """A tensor without its values.
 
-    `repeated` tells whether an earlier argument of the call has the same memory. `in_host_memory` tells whether a
-    tensor of the device has pinned memory of the host, which kernels read and write over the link.
+    Attributes:
+        dtype: The data type.
+        sizes: The size of each dimension.
+        strides: The stride of each dimension, in elements.
+        repeated: Whether an earlier argument of the same call has the same memory.
+        in_host_memory: Whether it is a tensor of the device in pinned memory of the host. Kernels
+            read and write it over the link.
     """
 
     dtype: str
@@ -53,34 +60,41 @@ class TensorSpec:
 
     @property
     def numel(self) -> int:
+        """The number of elements."""
         return prod(self.sizes)
 
     @property
     def item_bytes(self) -> int:
+        """The size of an element in bytes."""
         return ITEM_BYTES.get(self.dtype, 4)
 
     @property
     def distinct_bytes(self) -> int:
-        """The bytes of memory that the tensor covers. An expanded dimension counts once."""
+        """How many bytes of memory the elements take. An expanded dimension counts once."""
         return self.item_bytes * prod(size for size, stride in zip(self.sizes, self.strides, strict=True) if stride)
 
     @property
     def dense(self) -> bool:
-        """Whether the elements fill memory without gaps, in any order of dimensions."""
+        """Whether the elements lie in memory without gaps, in any order of the dimensions."""
         return _side_by_side(sorted(zip(self.strides, self.sizes, strict=True)))
 
     @property
     def contiguous(self) -> bool:
+        """Whether the elements lie in memory without gaps, in the order of the dimensions."""
         return _side_by_side(zip(reversed(self.strides), reversed(self.sizes), strict=True))
 
     @property
     def layout(self) -> str:
-        """The layout: "c" for NCHW (contiguous), "l" for NHWC (channels last), "s" for any other (strided)."""
+        """The layout as a letter: "c" if the tensor is contiguous (NCHW), "l" if it is channels
+        last (NHWC), and "s" for any other strides.
+        """
         return "c" if self.contiguous else "l" if self.channels_last else "s"
 
     @property
     def channels_last(self) -> bool:
-        """Whether the layout is NHWC. False if the layout is also NCHW, for example if there is one channel."""
+        """Whether the tensor is channels last (NHWC). False if it is contiguous too, as with only
+        one channel.
+        """
         if len(self.sizes) != 4 or self.contiguous:
             return False
         order = [self.strides[dim] for dim in (1, 3, 2, 0)]
@@ -89,10 +103,16 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Signature:
-    """One operator call at the CUDA dispatch key. `inputs` are in the order of the schema.
+    """A call of an operator, as CUDA's code gets it from the dispatcher.
 
-    `precision` says how torch's settings have an operator multiply in float32: "tf32", "ieee", or "" for the operator's
-    default. The default is "tf32" for convolutions, and "ieee" for other products.
+    Attributes:
+        name: The name of the operator, such as "aten::add".
+        overload: The overload, such as "Tensor"; may be "".
+        inputs: The arguments, in the order of the schema.
+        outputs: What the call returns.
+        precision: How torch's settings let an operator multiply in float32: "tf32", "ieee", or ""
+            for what the operator does by default: "tf32" for convolutions, "ieee" for other
+            products.
     """
 
     name: str
@@ -103,45 +123,48 @@ class Signature:
 
     @cached_property
     def tensors(self) -> tuple[TensorSpec, ...]:
-        """The tensors among the arguments, including those in lists."""
+        """The tensors among the arguments, with those in lists."""
         return tuple(_flat(self.inputs))
 
     @cached_property
     def results(self) -> tuple[TensorSpec, ...]:
+        """The tensors among the outputs, with those in lists."""
         return tuple(_flat(self.outputs))
 
     @property
     def repeated_bytes(self) -> int:
-        """The bytes that kernels find in a cache, because an earlier argument has the same memory. In `mul(x, x)`,
-        these are the bytes of one x.
+        """How many bytes of arguments kernels find in a cache, because an earlier argument has the
+        same memory. In `mul(x, x)`, these are the bytes of one `x`.
         """
         return sum(tensor.distinct_bytes for tensor in self.tensors if tensor.repeated)
 
     @property
     def host_bytes(self) -> tuple[int, int]:
-        """(bytes read, bytes written) in memory of the host."""
+        """`(read, written)`: how many bytes of the host's memory the call reads and writes."""
         read = sum(each.distinct_bytes for each in self.tensors if each.in_host_memory and not each.repeated)
         return read, sum(each.distinct_bytes for each in self.results if each.in_host_memory)
 
     def tensor(self, position: int) -> TensorSpec | None:
-        """Returns the argument at `position`, or None if it is missing or not a tensor."""
+        """Returns the argument at `position`. Returns None if it is missing or not a tensor."""
         value = self.inputs[position] if position < len(self.inputs) else None
         return value if isinstance(value, TensorSpec) else None
 
     def value(self, position: int, default: Any = None) -> Any:
-        """Returns the argument at `position`, or `default` if it is missing or None."""
+        """Returns the argument at `position`. Returns `default` if it is missing or None."""
         value = self.inputs[position] if position < len(self.inputs) else None
         return default if value is None else value
 
 
 def nonzero(value: object) -> bool:
-    """Returns whether a float argument is known to be nonzero."""
+    """Returns whether `value`, a Scalar or float among the arguments of a signature, is known to be
+    nonzero.
+    """
     return isinstance(value, tuple) and len(value) == 2 and value[0] == "s" and bool(value[1])
 
 
 def parse(raw: RawSignature) -> Signature:
-    """Converts the shim's tuple `(name, overload, inputs, outputs, precision)` into a signature. The precision may be
-    missing.
+    """Returns the signature that the shim's log has in a raw form: `(name, overload, inputs,
+    outputs)`, with or without the precision at the end.
     """
     name, overload, inputs, outputs = raw[:4]
     precision = raw[4] if len(raw) == 5 else ""
@@ -149,7 +172,7 @@ def parse(raw: RawSignature) -> Signature:
 
 
 def plain(signature: Signature) -> RawSignature:
-    """Converts a signature into the shim's tuple. This is the inverse of `parse`."""
+    """Returns a signature in the raw form of the shim's log. `parse` turns it back."""
     inputs, outputs = (tuple(map(_raw, values)) for values in (signature.inputs, signature.outputs))
     return (signature.name, signature.overload, inputs, outputs, signature.precision)
 
@@ -178,6 +201,7 @@ def _raw(value: object) -> object:
 
 
 def contiguous_strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the strides, in elements, of a contiguous tensor of these sizes."""
     strides = []
     step = 1
     for size in reversed(sizes):
@@ -187,8 +211,10 @@ def contiguous_strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _side_by_side(dims: Iterable[tuple[int, int]]) -> bool:
-    """Returns whether elements fill memory without gaps. `dims` has (stride, size) of each dimension, innermost
-    first.
+    """Returns whether elements lie in memory without gaps.
+
+    Args:
+        dims: The stride and the size of each dimension, the innermost first.
     """
     expected = 1
     for stride, size in dims:

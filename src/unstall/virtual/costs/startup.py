@@ -1,11 +1,13 @@
-"""Measures the host time of the first use of CUDA and of the first use of each operator. Needs torch and a GPU.
+"""Measures how long the host takes for the first use of CUDA, and for the first use of each
+operator. Needs torch and a GPU.
 
-CUDA loads kernels lazily, in modules. A module has the kernels of a few operators. Loading a module takes milliseconds.
-The first matrix product also sets up cuBLAS. The first convolution also sets up cuDNN.
+CUDA loads kernels when they are first used, in modules that have the kernels of a few operators. To
+load one takes milliseconds. The first matrix product also sets up cuBLAS, and the first convolution
+cuDNN.
 
-This module infers which operators share a CUDA module. It starts several processes that have not used CUDA. All
-processes call the same operators, but each process calls them in a different order. If two operators share a CUDA
-module, then in each process only the earlier of their two first calls is slow.
+To find out which operators share a module, this starts several processes that have not used CUDA.
+All of them call the same operators, each in another order. If two operators share a module, only
+the first of them is slow in each process.
 """
 
 from __future__ import annotations
@@ -39,20 +41,24 @@ _OPERATORS = (1e6, 320.0, 160.0, 80.0, 40.0, 20.0)
 _SHARES = tuple(share / 4 for share in range(13))
 Floats: TypeAlias = NDArray[np.float64]
 Times: TypeAlias = dict[str, dict[int, int]]
-"""By operator and process: ns."""
+"""A time in ns, by operator and by the number of a process."""
 Places: TypeAlias = dict[str, dict[int, int]]
-"""By operator and process: how many operators the process called before this operator."""
+"""How many operators a process had called before an operator, by operator and by the number of the
+process.
+"""
 Call: TypeAlias = tuple[str, tuple[object, ...], dict[str, object]]
+"""A call of an operator: `(operator, args, kwargs)`. `operator` is its name with the overload."""
 
 
 class FirstCalls(msgspec.Struct, frozen=True):
-    """The times of first uses in one process, in ns.
+    """How long first uses took in one process, in ns.
 
     Attributes:
-        init: The time to initialise CUDA.
-        context: The time to create a context.
-        calls: (operator, ns of its first call, ns of its second call, ns of a later call) in the order of the first
-            calls. Each time includes the wait for the device.
+        init: The start of CUDA.
+        context: The creation of the context of a device.
+        calls: A tuple `(operator, first, second, later)` for each operator, in the order of the
+            first calls: the times of its first, its second and a later call. Each time includes the
+            wait for the device.
     """
 
     init: int
@@ -61,16 +67,16 @@ class FirstCalls(msgspec.Struct, frozen=True):
 
 
 def measure_startup(orders: int, seconds: float) -> Startup:
-    """Measures the cost of the first use of each operator.
-
-    Starts processes one after another. Each calls the operators in a different order.
+    """Measures what first uses cost. Starts processes, one after the other. Each calls the
+    operators in another order.
 
     Args:
         orders: The number of processes.
-        seconds: After this time, no more processes start. At least six processes are started, whatever the time.
+        seconds: After this time, no more processes are started. At least six are, however long they
+            take.
 
     Raises:
-        RuntimeError: The processes failed.
+        RuntimeError: No process could use CUDA.
     """
     ran = subprocess.run(
         [sys.executable, "-m", __name__, str(orders), str(seconds)],
@@ -85,7 +91,7 @@ def measure_startup(orders: int, seconds: float) -> Startup:
 
 
 def fit(processes: Sequence[FirstCalls]) -> Startup:
-    """Infers the costs of first uses from the times that were measured in several processes."""
+    """Returns what first uses cost, as it follows from the times in several processes."""
     first: Times = {}
     place: Places = {}
     for number, process in enumerate(processes):
@@ -129,7 +135,9 @@ def fit(processes: Sequence[FirstCalls]) -> Startup:
 
 
 def _second(processes: Sequence[FirstCalls]) -> SecondCall:
-    """Returns the `SecondCall` whose predictions have the smallest sum of absolute errors."""
+    """Returns how much longer second calls take than later ones: the `SecondCall` whose predictions
+    have the smallest sum of absolute errors.
+    """
     calls = [(at, again - later, later) for each in processes for at, (_, _, again, later) in enumerate(each.calls)]
     if not calls:
         return SecondCall()
@@ -151,15 +159,27 @@ def _weighted_median(values: Floats, weights: Floats) -> float:
 
 
 def _first_of(names: Collection[str], times: Times, place: Places) -> set[tuple[str, int]]:
-    """Returns (operator, process) for each process: the operator of `names` that this process called first."""
+    """Returns a pair `(operator, process)` for each process: which of the operators `names` it
+    called first.
+
+    Args:
+        names: The operators.
+        times: The times of first calls. Only its processes matter.
+        place: How many operators each process had called before each operator.
+    """
     processes = {process for name in names for process in times[name]}
     among = {process: [name for name in names if process in place[name]] for process in processes}
     return {(min(some, key=lambda name: place[name][process]), process) for process, some in among.items()}
 
 
 def _slow(taken: Mapping[int, int]) -> set[int]:
-    """Returns the processes in which an operator's first call loaded its module. If the call took far longer in some
-    processes than in others, returns the slow processes. If the call took long in all processes, returns all processes.
+    """Returns the processes in which the first call of an operator loaded its module.
+
+    If the call took far longer in some processes than in the others, these are the ones. If it took
+    long in all processes, all are.
+
+    Args:
+        taken: By process, how long the first call took, in ns.
     """
     if not taken:
         return set()
@@ -174,11 +194,18 @@ def _slow(taken: Mapping[int, int]) -> set[int]:
 
 
 def _together(slow: Mapping[str, set[int]], place: Places, loading: Times) -> list[list[str]]:
-    """Groups operators by the module that their first calls load. Returns the operators of each module.
+    """Groups operators by the module that their first calls load. Returns the operators of each
+    module.
 
-    Joins two groups under two conditions. First, in each process only the earliest call among the operators of both
-    groups was slow. Second, the slow calls of all these operators took about the same time. The groups with the most
-    slow calls are joined first, because these groups are least likely to meet the conditions by chance.
+    Two groups are joined if two things hold. In each process, only the earliest call among all
+    their operators was slow. And the slow calls of all these operators took about as long. The
+    groups with the most slow calls are joined first, because it is the least likely that these
+    things hold for them by chance.
+
+    Args:
+        slow: By operator, the processes in which its first call loaded a module.
+        place: How many operators each process had called before each operator.
+        loading: How long each first call took to load modules.
     """
     groups = [[name] for name in slow if slow[name]]
     ns = {name: statistics.median(loading[name][process] for process in slow[name]) for (name,) in groups}
@@ -206,8 +233,8 @@ def _together(slow: Mapping[str, set[int]], place: Places, loading: Times) -> li
 
 
 def _calls_of_suite() -> dict[str, Call]:
-    """Returns one call for each operator of the suite. The key is the operator's name. The call is (operator with
-    overload, arguments, keyword arguments). Tensors are on the CPU.
+    """Returns a call of each operator of the suite, by the name of the operator without its
+    overload. The tensors are on the CPU.
     """
     from unstall.virtual.costs.measure import split
     from unstall.virtual.costs.suite import TensorPool, cases
@@ -226,7 +253,13 @@ def _calls_of_suite() -> dict[str, Call]:
 
 
 def _in_a_process(order: int, known: Mapping[str, Call]) -> FirstCalls:
-    """Calls the operators in a random order, with `order` as the seed. The process must not have used CUDA before."""
+    """Calls all operators, in an order that the seed `order` determines, and returns how long that
+    took. The process must not have used CUDA before.
+
+    Args:
+        order: The seed.
+        known: A call of each operator.
+    """
     import torch
 
     from unstall.virtual.costs.measure import resolve
@@ -269,8 +302,8 @@ def _taken(call: Any) -> int:
 
 
 def main() -> None:
-    """Prints the times of first uses as JSON, one `FirstCalls` for each process. Forks these processes from the current
-    process. The current process has imported torch but has not used CUDA.
+    """Prints what was measured in each process, as JSON: a list of `FirstCalls`. The processes are
+    forked from this one, which has imported torch and not used CUDA.
     """
     begin = time.monotonic()
     orders, seconds = int(sys.argv[1]), float(sys.argv[2])

@@ -1,10 +1,10 @@
-"""Looks up measured calls by shape.
+"""Predicts the time of a call from measured calls of similar sizes.
 
-The estimated time of a call is its roofline time multiplied by a factor. Each measured call has such a factor: its
-measured time divided by its roofline time. The factor of the estimate is a weighted geometric mean of the factors of
-the nearest measured calls. The weight of a measured call is the inverse cube of its distance. The distance is the
-number of doublings between the dims of the two calls. The kernels of the estimate are the kernels of the nearest
-measured call.
+The prediction is the time that the roofline gives, multiplied by a factor. Each measured call has
+such a factor: its measured time over the time that the roofline gives. The factor of the prediction
+is a geometric mean of the factors of the nearest measured calls. Their weights are the inverse
+cubes of their distances, and a distance is the number of doublings between the sizes of two calls.
+The kernels are those of the nearest measured call.
 """
 
 from __future__ import annotations
@@ -29,17 +29,19 @@ _FULL_RATE = 1.1  # of the roofline's time, what a call takes that waits for the
 _NOISE = 1.25  # by which the times of short kernels vary from measurement to measurement
 _ROUNDED_BYTES = 512
 _PADDED_BYTES = 16 << 10
-"""The largest number of bytes in one allocation that are padding or counters and do not belong to a tensor."""
+"""Up to how many bytes of an allocation count as padding or counters, which do not belong to a
+tensor.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCall:
-    """One measured call.
+    """A measured call.
 
     Attributes:
-        dims: The call's value for each axis of its operator family.
-        names: The index of each kernel's name.
-        ns: The duration of each kernel.
+        dims: The call's value on each axis of its family of operators.
+        names: The number of each kernel's name.
+        ns: How long each kernel took.
         temporaries: The bytes of each temporary allocation.
     """
 
@@ -50,17 +52,18 @@ class MeasuredCall:
 
     @property
     def total_ns(self) -> int:
+        """How long all kernels took together."""
         return sum(self.ns)
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The estimate for one shape.
+    """The predicted time of a call.
 
     Attributes:
-        total_ns: The total duration of the kernels.
-        nearest: The measured call with the nearest shape.
-        distance: The distance to the shape of `nearest`, in doublings.
+        total_ns: How long all of its kernels take together.
+        nearest: The measured call whose size is nearest.
+        distance: How far apart the sizes of the two calls are, in doublings.
     """
 
     total_ns: float
@@ -69,8 +72,13 @@ class Estimate:
 
 
 class CostTable:
-    """The measured calls of one variant of a family (see `CallShape`). `measured_on` is the roofline of the measured
-    GPU.
+    """The measured calls of one variant of a family of operators (see `CallShape`).
+
+    Args:
+        family: The family.
+        variant: The name of the variant.
+        calls: The measured calls.
+        measured_on: The roofline of the GPU on which they were measured.
     """
 
     def __init__(self, family: Family, variant: str, calls: Sequence[MeasuredCall], measured_on: Roofline) -> None:
@@ -84,19 +92,19 @@ class CostTable:
 
     @property
     def variant(self) -> str:
-        """The variant of the measured calls in the table."""
+        """The name of the variant of all calls in the table."""
         return self._variant
 
     def ask(
         self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None = None, without: np.ndarray | None = None
     ) -> Estimate:
-        """Returns the estimated time of a call on a GPU.
+        """Predicts the time of a call on a GPU.
 
         Args:
-            dims: The call's value for each axis of its operator family.
+            dims: The call's value on each axis of its family of operators.
             roofline: The roofline of the GPU.
-            dtype: The call's dtype if it differs from the table's dtype, otherwise None.
-            without: One bool for each measured call. The estimate ignores a measured call if its bool is True.
+            dtype: The data type of the call; None if it is that of the table.
+            without: For each measured call, whether to leave it out. None: all count.
         """
         as_full = np.array([self._as_full(dims, roofline)], float)
         distances = np.sqrt(((self._places - self._place(as_full)) ** 2).sum(1))
@@ -117,8 +125,13 @@ class CostTable:
         return Estimate(total, self._calls[nearest], float(distances[nearest]))
 
     def _as_full(self, dims: tuple[int, ...], roofline: Roofline) -> tuple[float, ...]:
-        """Returns the dims of the call that gives each multiprocessor of the measured GPU as many thread blocks as this
-        call gives those of the estimated GPU. A multiprocessor with few blocks waits more.
+        """Returns the size of a call that would give each multiprocessor of the measured GPU as
+        many thread blocks as a given call gives to those of another GPU. This matters because a
+        multiprocessor with few blocks waits more.
+
+        Args:
+            dims: The given call's value on each axis of its family of operators.
+            roofline: The roofline of the other GPU.
         """
         if self._family.axis_of_blocks is None:
             return dims
@@ -127,12 +140,19 @@ class CostTable:
         return tuple(scaled)
 
     def _hidden(self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None, factor: float) -> float:
-        """Returns the amount to subtract from a call's factor if the estimate is for a GPU that was not measured. The
-        factor is the logarithm of the ratio between the call's time and its roofline time.
+        """Returns how much less the factor of a call is on a GPU that was not measured. The factor
+        is the logarithm of the call's time over the time that the roofline gives.
 
-        A call may take longer than its memory traffic, because it has too few threads or computes too long. On the
-        estimated GPU, the memory may be slower, relative to the multiprocessors, than on the measured GPU. If so, the
-        memory traffic takes a larger part of the call's time, and overlaps a part of the extra time.
+        A call may take longer than the memory needs for its bytes, because it has too few threads
+        or computes for long. If the memory of the other GPU is slower, compared with its
+        multiprocessors, then moving the bytes takes a larger part of the time of the call, and
+        hides a part of that extra time.
+
+        Args:
+            dims: The call's value on each axis of its family of operators.
+            roofline: The roofline of the other GPU.
+            dtype: The data type of the call; None if it is that of the table.
+            factor: The factor of the call on the measured GPU.
         """
         work, dtype = self._work(dims, dtype), dtype or self._dtype
         memory = roofline.memory_ns(work) / max(self._measured_on.memory_ns(work), 1e-9)
@@ -145,8 +165,14 @@ class CostTable:
         )
 
     def ideal_ns(self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None = None) -> float:
-        """Returns the ns that a call would take if it used the whole GPU, and were as efficient as the best measured
-        calls of its variant.
+        """Returns how long a call would take, in ns, if it used the whole GPU, and were as
+        efficient as the best measured calls of its variant. The time of an empty kernel is not in
+        it.
+
+        Args:
+            dims: The call's value on each axis of its family of operators.
+            roofline: The roofline of the GPU.
+            dtype: The data type of the call; None if it is that of the table.
         """
         work = self._work(dims, dtype)._replace(multiprocessors=math.inf)
         return (roofline.ns(work, dtype or self._dtype) - roofline.floor_ns) * self._best
@@ -162,12 +188,17 @@ class CostTable:
         return self._family.work(f"{dtype or self._dtype} {self._variant.partition(' ')[2]}", dims)
 
     def temporaries(self, dims: tuple[int, ...], answer: Estimate) -> tuple[int, ...]:
-        """Returns the bytes of each temporary allocation of a call. Scales the allocations of the nearest measured call
-        by the ratio of the bytes that the two calls move. Does not scale small allocations, because they hold counters.
+        """Predicts the bytes of each temporary allocation of a call. They are those of the nearest
+        measured call, scaled by the bytes that the two calls move. Small allocations hold counters,
+        and are not scaled.
 
-        If the family's kernels may transpose tensors, assumes that an allocation holds some of these tensors as a
-        whole. From all sets of tensors that fit into the allocation, assumes the set with the most bytes. The remaining
-        bytes of the allocation hold sums over parts of the batch. These bytes scale only with the size of the weight.
+        If the kernels of the family may transpose tensors, an allocation is taken to hold whole
+        tensors: of all sets of tensors that fit, the largest. The rest of the allocation holds sums
+        over parts of the batch, which grow only with the weight.
+
+        Args:
+            dims: The call's value on each axis of its family of operators.
+            answer: The prediction of its time.
         """
         if answer.distance < _SAME:
             return answer.nearest.temporaries
@@ -182,10 +213,14 @@ class CostTable:
 
 
 def _scaled(size: int, factor: float, turned: list[tuple[float, ...]] | None) -> float:
-    """Scales one temporary allocation of the nearest call.
+    """Returns a temporary allocation of the nearest measured call, scaled to a call that is
+    predicted.
 
-    `turned` has two tuples, each with the bytes of each tensor that may be transposed. The first tuple is for the call
-    to estimate. The second tuple is for the nearest call. `turned` is None if the family transposes no tensors.
+    Args:
+        size: The bytes of the allocation.
+        factor: The bytes that the predicted call moves, over those of the measured call.
+        turned: The bytes of each tensor that may be transposed: first for the predicted call, then
+            for the measured call. None if the kernels transpose no tensors.
     """
     if turned is None:
         return size * factor
@@ -203,11 +238,11 @@ def _scaled(size: int, factor: float, turned: list[tuple[float, ...]] | None) ->
 
 
 def _fastest(family: Family, calls: Sequence[MeasuredCall]) -> np.ndarray:
-    """Returns the time of each call in ns. If another call with the same kernels and at least as much work was much
-    faster, returns the time of the other call instead.
+    """Returns the time of each call in ns. If another call with the same kernels and at least as
+    much work was much faster, its time counts instead.
 
-    The slower call took long for another reason than its size. For example, the time of a softmax depends on the values
-    in its input, because a float32 division of denormal values is slow.
+    The slower call then took long for another reason than its size. The time of a softmax depends
+    on the values of its input, for example, because divisions of denormal float32 numbers are slow.
     """
     times = np.array([max(call.total_ns, 1) for call in calls], float)
     dims = np.array([call.dims for call in calls])
@@ -223,8 +258,14 @@ def _fastest(family: Family, calls: Sequence[MeasuredCall]) -> np.ndarray:
 
 
 def as_rows(calls: Sequence[MeasuredCall], sequences: dict[tuple[int, ...], int]) -> list[TableRow]:
-    """Returns the rows of a GPU file. A row has the dims, the index of the kernel sequence, the ns, and the temporaries
-    if there are any. A list of ns or temporaries with one value becomes a number. Adds new sequences to `sequences`.
+    """Returns measured calls as rows of the file of a GPU. A row has the values on the axes of the
+    family, the number of the sequence of kernels, the ns of the kernels, and, if there are any, the
+    bytes of the temporary allocations. If there is only one kernel or one allocation, the row has
+    its figure in place of a list.
+
+    Args:
+        calls: The calls.
+        sequences: By a sequence of kernels, its number. New sequences are added.
     """
     rows = []
     for call in calls:
@@ -236,7 +277,14 @@ def as_rows(calls: Sequence[MeasuredCall], sequences: dict[tuple[int, ...], int]
 
 
 def of_rows(rows: Sequence[TableRow], axes: int, sequences: Sequence[Sequence[int]]) -> list[MeasuredCall]:
-    """Parses rows of a GPU file. This is the inverse of `as_rows`. Raises ValueError if a row is malformed."""
+    """Returns the measured calls that rows of the file of a GPU stand for. Raises ValueError if a
+    row is not valid.
+
+    Args:
+        rows: The rows, as `as_rows` returned them.
+        axes: The number of axes of the family of operators.
+        sequences: The sequences of kernels, by number.
+    """
     calls = []
     for row in rows:
         if not axes + 2 <= len(row) <= axes + 3 or not all(type(figure) is int for figure in row[: axes + 1]):

@@ -1,4 +1,4 @@
-"""Finds the family of an operator."""
+"""Families of operators: the calls of all operators of a family are described by the same axes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ _BY_OPERATOR = {
 
 
 def describe(signature: Signature) -> tuple[Family, CallShape] | None:
-    """Returns (family, shape) of a call, or None for a call without tensors.
+    """Finds the family of operators to which a call belongs, and describes the call.
 
-    `family` is the family of the operator. `shape` is the shape of the call along the axes of this family.
+    Returns:
+        `(family, shape)`. `shape` is the call's value on each axis of the family, and the names of
+        the tables that may have similar calls. None for a call without tensors.
     """
     family = _BY_OPERATOR.get(signature.name)
     if family is None and signature.name.startswith(("aten::_foreach_", "aten::_fused_")):

@@ -1,4 +1,6 @@
-"""Fused attention, described by sequence lengths, head width and mask."""
+"""Fused attention. A call is described by the lengths of its sequences, the width of its heads, and
+its mask.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,15 @@ NAMES = tuple(f"_scaled_dot_product_{kind}_attention{direction}" for kind in _KI
 
 _ROWS = 128
 _DROPOUT = {"efficient": (5, 9), "flash": (3, 10), "cudnn": (5, 13)}
-"""The positions of the dropout probability among the arguments of (forward, backward)."""
+"""By kind of attention, the position of the dropout probability among the arguments, in a forward
+and in a backward call.
+"""
 
 
 def describe(signature: Signature) -> CallShape | None:
+    """Describes a call of fused attention. Returns None if query or key is missing or does not have
+    four dimensions.
+    """
     name = signature.name.removeprefix("aten::_scaled_dot_product_")
     backward = name.endswith("_backward")
     first = 1 if backward else 0
@@ -49,10 +56,9 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def zeroed(signature: Signature) -> tuple[int, ...]:
-    """Returns the size in bytes of each buffer that cuDNN's backward pass fills with zeros first.
-
-    There are such buffers only if several query heads share keys and values. In this case, cuDNN sums the gradients in
-    float32.
+    """Returns the bytes of each buffer that cuDNN's backward pass fills with zeros first. There are
+    such buffers only if several heads of queries share a head of keys and values: their gradients
+    are then summed in float32.
     """
     query, key, value = (signature.tensor(at) for at in (1, 2, 3))
     if signature.name != "aten::_scaled_dot_product_cudnn_attention_backward" or not (query and key and value):
@@ -61,6 +67,9 @@ def zeroed(signature: Signature) -> tuple[int, ...]:
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
+    """Returns the work of a call. `dims` are its heads, the lengths of queries and of keys, and the
+    width of a head.
+    """
     heads, length, others, width = dims
     backward = "backward" in variant
     flops: float = (10.0 if backward else 4.0) * heads * length * others * width
@@ -74,9 +83,14 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 
 
 def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
-    """Returns the number of thread blocks. Each block computes 128 rows of one head, or 64 rows in kernels of CUTLASS.
+    """Returns the number of thread blocks of a kernel. A block computes 128 rows of one head, or 64
+    in kernels of CUTLASS. In traces of an H200, 12 heads of 197 rows have 24 blocks with cuDNN, and
+    48 with CUTLASS.
 
-    In traces of an H200, 12 heads of 197 rows have 24 blocks with cuDNN, and 48 with CUTLASS.
+    Args:
+        variant: The variant of the call.
+        dims: Its heads, the lengths of queries and of keys, and the width of a head.
+        kernel: The name of the kernel.
     """
     heads, length, _, _ = dims
     return heads * -(-length // (_ROWS // 2 if "cutlass" in kernel else _ROWS))

@@ -1,6 +1,5 @@
-"""Convolutions. cuDNN's heuristics choose the kernels.
-
-If a kernel needs another memory layout, cuDNN transposes the tensors first.
+"""Convolutions. cuDNN chooses their kernels by heuristics. If a kernel needs another memory layout,
+cuDNN transposes the tensors before it.
 """
 
 from __future__ import annotations
@@ -22,9 +21,10 @@ OPERATORS = frozenset(f"aten::{name}" for name in NAMES)
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """Describes the shape of a convolution.
+    """Describes a convolution, or the backward of one. Returns None if its arguments are not those
+    of a convolution.
 
-    A backward call has the same dims as its forward call. The variant of a backward call says which gradients the call
+    A backward call has the same sizes as its forward call, and its variant says which gradients it
     computes.
     """
     backward = "backward" in signature.name
@@ -98,10 +98,9 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def products(signature: Signature) -> tuple[Signature, ...]:
-    """Returns the matrix products that a convolution computes: one for the output, or one for each gradient.
-
-    Returns no product if the convolution has groups. Source: the implicit GEMM of cuDNN (Chetlur et al., 2014,
-    arXiv:1410.0759).
+    """Returns the matrix products that a convolution computes: one for its output, or one for each
+    gradient. Returns none for a convolution with groups. Source: the implicit GEMM of cuDNN
+    (Chetlur et al., 2014, arXiv:1410.0759).
     """
     shape = describe(signature)
     if shape is None or shape.dims[6] > 1:
@@ -128,15 +127,16 @@ def _product(signature: Signature, rows: int, deep: int, columns: int) -> Signat
 
 
 def with_bias(variant: str) -> bool:
-    """Returns whether calls of this variant (see `CallShape`) add a bias or compute the gradient of a bias."""
+    """Returns whether the calls of a variant (see `CallShape`) add a bias, or compute the gradient
+    of one.
+    """
     kind = variant.split()[1]
     return kind.removesuffix("-transposed").endswith("bias" if kind.startswith("forward") else "b")
 
 
 def turns(variant: str) -> bool:
-    """Returns whether all tensors in calls of this variant (see `CallShape`) have the layout NCHW.
-
-    cuDNN transposes NCHW tensors before many of its kernels.
+    """Returns whether no tensor of the calls of a variant (see `CallShape`) is channels last. cuDNN
+    transposes such tensors before many of its kernels.
     """
     return "l" not in variant.split()[3]
 
@@ -144,9 +144,15 @@ def turns(variant: str) -> bool:
 def without_turning(
     kernels: tuple[Kernel, ...], temporaries: tuple[int, ...], variant: str, dims: tuple[int, ...]
 ) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
-    """Leaves out those kernels of an NCHW call that transpose tensors.
+    """Returns the kernels and the bytes of each temporary allocation of a call whose tensors are
+    channels last (NHWC), given those of the same call with NCHW tensors. Kernels that transpose
+    tensors are left out, and so is the memory for the results of these kernels.
 
-    Returns (kernels, temporary bytes) of the same call in the layout NHWC.
+    Args:
+        kernels: The kernels of the call with NCHW tensors.
+        temporaries: The bytes of each of its temporary allocations.
+        variant: Its variant.
+        dims: Its value on each axis of the family.
     """
     kept = tuple(kernel for kernel in kernels if not _TURNS.search(kernel.name))
     if len(kept) == len(kernels):
@@ -157,7 +163,7 @@ def without_turning(
 
 
 def sums(parts: tuple[float, ...]) -> list[float]:
-    """Returns the sums of all subsets of `parts`, including the empty subset."""
+    """Returns the sum of each subset of `parts`, the empty one included."""
     return [sum(chosen) for count in range(len(parts) + 1) for chosen in combinations(parts, count)]
 
 
@@ -166,6 +172,7 @@ def _step(x: TensorSpec, out: TensorSpec) -> int:
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
+    """Returns the work of a call. `dims` are its values on the axes of the family."""
     batch, channels, filters, area, out_area, taps, groups, _ = dims
     flops = 2.0 * batch * filters * out_area * taps * channels / groups
     moved = (batch * (channels * area + filters * out_area) + filters * channels * taps / groups) * item_bytes(variant)
@@ -176,7 +183,9 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 
 
 def tensors(variant: str, dims: tuple[int, ...]) -> tuple[float, ...]:
-    """Returns the bytes of the input, the output and the weight. Their gradients have the same sizes."""
+    """Returns the bytes of the input, of the output and of the weight. Their gradients have the
+    same sizes. `dims` are the values of a call on the axes of the family.
+    """
     batch, channels, filters, area, out_area, taps, groups, _ = dims
     each = item_bytes(variant)
     return (
@@ -187,10 +196,17 @@ def tensors(variant: str, dims: tuple[int, ...]) -> tuple[float, ...]:
 
 
 def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
-    """Returns the number of tiles of the output, or of the tensor that a kernel turns.
+    """Returns the number of thread blocks of a kernel: one for each tile of the output, or of the
+    tensor that the kernel transposes.
 
-    Example: 64 filters with an output of 56 x 56 have 49 tiles. cuDNN launches 49 blocks for them on an H100. A block
-    that turns a tensor has 32 x 32 elements: in traces of an H200, 768 channels of 14 x 14 have 24 x 7 blocks.
+    Example: 64 filters with an output of 56 x 56 have 49 tiles, and cuDNN launches 49 blocks for
+    them on an H100. A block that transposes has 32 x 32 elements: in traces of an H200, 768
+    channels of 14 x 14 have 24 x 7 blocks.
+
+    Args:
+        variant: The variant of the call.
+        dims: Its value on each axis of the family.
+        kernel: The name of the kernel.
     """
     batch, channels, filters, area, out_area = dims[:5]
     turns = _TURNS.search(kernel)

@@ -1,7 +1,7 @@
-"""Element-wise operators, described by the bytes that they move.
+"""Element-wise operators. A call is described by the bytes that it moves.
 
-If all operands have the same layout, torch uses vectorised kernels. Otherwise torch's kernels compute an address for
-each element.
+If all operands have the same layout, torch runs vectorised kernels. If not, its kernels compute an
+address for each element.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ _STANDS_FOR = {0: "fill_.Scalar", 1: "neg.", 2: "add.Tensor", 3: "addcmul."}
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """Describes a call of any operator by three properties.
-
-    The properties are the number of elements of the call's result, the bytes that the call moves, and the layout of
-    each operand relative to the result.
+    """Describes a call of any operator by the number of elements of its result, the bytes that it
+    moves, and the layout of each operand compared with that of the result. Returns None for a call
+    without tensors.
     """
     results = signature.results
     tensors = signature.tensors
@@ -66,7 +65,9 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def _run(operands: tuple[TensorSpec, ...], out: TensorSpec) -> int:
-    """Returns the length of the runs of elements that are contiguous both in the result and in the operands."""
+    """Returns how many elements in a row are next to each other in memory, both in the result and
+    in all operands.
+    """
     run = 1
     for dim in sorted(range(len(out.sizes)), key=lambda dim: out.strides[dim]):
         if out.sizes[dim] == 1:
@@ -78,10 +79,9 @@ def _run(operands: tuple[TensorSpec, ...], out: TensorSpec) -> int:
 
 
 def _lies(tensor: TensorSpec, out: TensorSpec) -> str:
-    """Returns the layout of an operand relative to the result, as one letter.
-
-    "=" stands for equal layouts, "0" for an operand with one element, "b" for a broadcast operand, and "p" for an
-    operand that is permuted or not dense.
+    """Returns the layout of an operand, compared with that of the result, as a letter: "=" if they
+    are the same, "0" for an operand of one element, "b" for one that is broadcast, and "p" for one
+    that is permuted or not dense.
     """
     if tensor.numel == 1:
         return "0" if out.numel != 1 else "="
@@ -96,13 +96,18 @@ def _lies(tensor: TensorSpec, out: TensorSpec) -> str:
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
+    """Returns the work of a call. `dims` are its elements, its bytes, and the length of a run."""
     return Work(0.0, float(dims[1]))
 
 
 def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
-    """Returns the number of thread blocks.
+    """Returns the number of thread blocks of a kernel. A thread computes 4 elements, or 2 if an
+    operand is broadcast, permuted or not dense.
 
-    A thread processes 4 elements. If an operand is broadcast, permuted or not dense, a thread processes 2 elements.
+    Args:
+        variant: The variant of the call.
+        dims: Its elements, its bytes, and the length of a run.
+        kernel: Not used.
     """
     pattern = [*variant.split(), "="][2]
     return -(-dims[0] // (_THREADS * (2 if set(pattern) & set("bp") else 4)))

@@ -1,4 +1,6 @@
-"""A family of operators. The shapes of their calls are compared along the same axes."""
+"""What a family of operators is. All calls of its operators are described by the same axes, so
+their sizes can be compared.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,10 @@ class Work(NamedTuple):
     """The work of a call.
 
     Attributes:
-        flops: Floating-point operations.
-        moved: Bytes of memory moved.
-        multiprocessors: The largest number of multiprocessors that can take part: that of the call's thread blocks, if
-            it is known.
+        flops: The number of floating-point operations.
+        moved: How many bytes of memory are read and written.
+        multiprocessors: How many multiprocessors can take part at most. This is the number of the
+            call's thread blocks if it is known, and else infinite.
     """
 
     flops: float
@@ -27,10 +29,13 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis along which shapes are compared.
+    """An axis along which the sizes of calls are compared.
 
-    If two shapes differ by a factor of 2 on this axis, `weight` is added to their distance. If `is_work`, a call with a
-    larger value on this axis has at least as much work for the same kernels.
+    Attributes:
+        name: The name of the axis.
+        weight: How far apart two calls are that differ by a factor of 2 on this axis.
+        is_work: Whether a call with a larger value on this axis has at least as much work, if it
+            has the same kernels.
     """
 
     name: str
@@ -40,12 +45,13 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class CallShape:
-    """The shape of one call along the axes of its family.
+    """What a call looks like to its family of operators.
 
     Attributes:
-        variants: Names of tables of measured calls. Similar calls are searched in these tables. The table with the most
-            similar calls is first. The first word of a name is the dtype of the computation.
-        dims: The call's value on each of the family's axes.
+        variants: The names of the tables of measured calls that may have similar calls, the most
+            similar first. Such a name, a variant, says what is not a size: the data type (its first
+            word), the operator, layouts. Calls of one variant differ only in `dims`.
+        dims: The call's value on each axis of the family.
     """
 
     variants: tuple[str, ...]
@@ -54,29 +60,33 @@ class CallShape:
 
 @dataclass(frozen=True)
 class Family:
-    """Operators whose calls are described by the same axes."""
+    """A family of operators: all of their calls are described by the same axes.
+
+    Attributes:
+        name: The name of the family.
+        axes: The axes.
+        describe: A function of a call that returns its shape, or None if the family cannot describe
+            it.
+        work: A function of a call's variant and dims that returns its work.
+        tensors: A function of a call's variant and dims that returns the bytes of each tensor that
+            its kernels may transpose into temporary memory. None if they transpose none.
+        blocks: A function of a call's variant and dims, and of the name of one of its kernels. It
+            returns the number of thread blocks of that kernel, or 0 if it is unknown. None if it is
+            unknown for all calls.
+        axis_of_blocks: The index of the axis with which the number of thread blocks grows in
+            proportion, if the efficiency of a call depends mostly on how many thread blocks a
+            multiprocessor gets; else None.
+    """
 
     name: str
     axes: tuple[Axis, ...]
     describe: Callable[[Signature], CallShape | None]
     work: Callable[[str, tuple[int, ...]], Work]
-    """A function of a call's variant and dims. It returns the work of the call."""
     tensors: Callable[[str, tuple[int, ...]], tuple[float, ...]] | None = None
-    """A function of a call's variant and dims.
-
-    It returns the bytes of each tensor that the call may transpose into temporary memory.
-    """
     blocks: Callable[[str, tuple[int, ...], str], int] | None = None
-    """A function of a call's variant and dims, and of the name of one of its kernels.
-
-    It returns the number of thread blocks of that kernel, or 0 if it is unknown.
-    """
     axis_of_blocks: int | None = None
-    """The axis on which the number of thread blocks grows in proportion, if a call's efficiency depends mostly on the
-    number of thread blocks for each multiprocessor.
-    """
 
 
 def item_bytes(variant: str) -> int:
-    """Returns the size in bytes of one element. The dtype of the elements is the first word of the variant."""
+    """Returns the size in bytes of an element. The first word of `variant` is the data type."""
     return ITEM_BYTES.get(variant.partition(" ")[0], 4)

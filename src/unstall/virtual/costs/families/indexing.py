@@ -1,7 +1,7 @@
 """Operators that gather, scatter, concatenate, pool or resize.
 
-They are described by input and output sizes, and by the length of a run. A run is the adjacent elements that one index
-selects.
+A call is described by the sizes of its input and its output, and by the length of a run: how many
+adjacent elements one index selects.
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ from unstall.virtual.costs.model import Kernel
 from unstall.virtual.costs.signature import Signature
 
 _ONE_TILE = 2_304
-"""The number of pairs (int64 key, value) that fit in one tile of cub's radix sort: 256 threads with nine pairs each."""
+"""How many pairs (a key as int64, and a value) fit into a tile of cub's radix sort: 256 threads
+with nine pairs each.
+"""
 _WITHOUT_SORTING = 3_072
-"""Largest number of indices for which one kernel computes an embedding's gradient without sorting the indices."""
+"""The largest number of indices for which one kernel computes the gradient of an embedding without
+sorting the indices.
+"""
 _SAME = {
     "embedding": "index_select",
     "_index_put_impl_": "index_put_",
@@ -57,16 +61,19 @@ NAMES = (
 
 
 def timed_as(signature: Signature) -> str:
-    """Returns the name of the operator whose host time is measured for calls such as this one.
+    """Returns the name of the operator whose measured host time holds for a call. It is the
+    operator of the call, except for an index_put that does not accumulate.
 
-    The host times of index_put were measured for calls that accumulate, which run a dozen operators. Other calls do
-    what `index` does on the host: make one iterator over the indices, and launch one kernel.
+    The host time of index_put was measured for calls that accumulate, which run a dozen operators.
+    Other calls do what `index` does on the host: make one iterator over the indices, and launch one
+    kernel.
     """
     name = signature.name.removeprefix("aten::")
     return "index" if _SAME.get(name, name) == "index_put_" and signature.value(3, False) is not True else name
 
 
 def describe(signature: Signature) -> CallShape | None:
+    """Describes a call of an operator of this family. Returns None for a call without tensors."""
     name = signature.name.removeprefix("aten::")
     tensors, results = signature.tensors, signature.results
     if not tensors:
@@ -113,9 +120,8 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def trusted(signature: Signature) -> bool:
-    """Returns whether a call does not check its indices.
-
-    Only `_index_put_impl_` with `unsafe` does not check its indices. Autograd makes such calls.
+    """Returns whether a call does not check its indices. That is so only for `_index_put_impl_`
+    with `unsafe`, which autograd calls.
     """
     return signature.name == "aten::_index_put_impl_" and signature.value(4, False) is True
 
@@ -123,10 +129,13 @@ def trusted(signature: Signature) -> bool:
 def without_checks(
     kernels: tuple[Kernel, ...], temporaries: tuple[int, ...]
 ) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
-    """Removes the checks of indices from a call's kernels and temporary bytes.
+    """Returns the kernels and the bytes of each temporary allocation of a call, without those of
+    the checks of its indices. A check has three kernels and two allocations: the kernels find the
+    extreme index, compare it, and assert the result.
 
-    A check has three kernels and two allocations. The kernels find the extreme index, compare it, and assert the
-    result.
+    Args:
+        kernels: The kernels of a call that checks its indices.
+        temporaries: The bytes of each of its temporary allocations.
     """
     asserts = [at for at, kernel in enumerate(kernels) if "_assert_async" in kernel.name]
     left_out = {place for at in asserts for place in (at - 2, at - 1, at)}
@@ -135,6 +144,7 @@ def without_checks(
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
+    """Returns the work of a call. `dims` are its values on the axes of the family."""
     _, _, table, out = dims
     each = item_bytes(variant)
     name = variant.split()[1]

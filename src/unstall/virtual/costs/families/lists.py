@@ -1,4 +1,6 @@
-"""Operators on lists of tensors. torch splits the tensors into chunks. One kernel processes hundreds of chunks."""
+"""Operators on lists of tensors. torch splits the tensors into chunks, and one kernel processes
+hundreds of chunks.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,18 @@ _CHUNK_ELEMENTS = 65_536
 _MOST_BLOCKS = 320
 _MOST_TENSORS = (110, 64, 48, 36, 30)
 _MOST_TENSORS_WITH_SCALARS = (96, 64, 48, 36, 30)
-"""Maximum number of tensors of one launch, for 1, 2, 3 … lists, as in torch's MultiTensorApply.cuh."""
+"""How many tensors one launch can process at most, for operators on 1, 2, 3 … lists, as in torch's
+MultiTensorApply.cuh.
+"""
 _LISTS = re.compile(r"TensorList(ScalarList)?Metadata<(?:[a-z_: ]+, )?(\d)")
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """Describes a call by the number of tensors, the total number of their elements, and the number of distinct lists.
+    """Describes a call by the number of tensors in a list, the number of all their elements, and
+    the number of different lists. Returns None if no argument is a list of tensors.
 
-    `_foreach_addcmul_` multiplies two lists. These two lists are counted as one list, because optimizers pass the
-    gradients for both lists.
+    `_foreach_addcmul_` multiplies two lists. They count as one, because optimizers pass the
+    gradients for both.
     """
     lists = [
         value for value in signature.inputs if isinstance(value, tuple) and value and isinstance(value[0], TensorSpec)
@@ -44,7 +49,7 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def sizes_of(signature: Signature) -> list[int]:
-    """Returns the number of elements of each tensor in the first list."""
+    """Returns the number of elements of each tensor in the first list of a call."""
     first = next(
         value for value in signature.inputs if isinstance(value, tuple) and value and isinstance(value[0], TensorSpec)
     )
@@ -52,16 +57,24 @@ def sizes_of(signature: Signature) -> list[int]:
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
+    """Returns the work of a call. `dims` are its tensors in a list, all their elements, its lists,
+    and the bytes of an element.
+    """
     _, elements, lists, each = dims
     return Work(0.0, float(elements * each * (lists + 1)))
 
 
 def launches(kernel: str, sizes: Iterable[int]) -> list[float] | None:
-    """Splits one pass over tensors into launches. Returns each launch's share of the elements.
+    """Splits one pass over a list of tensors into launches, as torch's `multi_tensor_apply` does: a
+    launch is full once it has the maximum number of tensors or of thread blocks.
 
-    `sizes` are the numbers of elements of the tensors. Returns None if `kernel` is not a multi-tensor kernel.
+    Args:
+        kernel: The name of the kernel.
+        sizes: The number of elements of each tensor.
 
-    As in torch's `multi_tensor_apply`, a launch ends when it has the maximum number of tensors or of blocks.
+    Returns:
+        For each launch, its share of all elements. None if `kernel` is not a kernel on lists of
+        tensors.
     """
     found = _LISTS.search(kernel)
     if "multi_tensor_apply_kernel" not in kernel or not found:

@@ -1,4 +1,6 @@
-"""Matrix products. cuBLAS chooses the kernel by the matrices' sizes, their layouts, and the alignment of rows."""
+"""Matrix products. cuBLAS chooses a kernel by the sizes and layouts of the matrices, and by the
+alignment of their rows.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,17 @@ from unstall.virtual.costs.signature import Signature, TensorSpec
 
 NAMES = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation", "mv", "addmv", "dot", "linear")
 CUBLAS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "addbmm", "linear", "_addmm_activation"))
-"""Operators that need a cuBLAS handle."""
+"""The operators that need a cuBLAS handle."""
 _ALIGNED_BYTES = 16
 TILE = 64
 _FLOAT32 = re.compile(r"simt|ffma")
-"""In the names of kernels without tensor cores."""
+"""Matches the names of kernels that do not use tensor cores."""
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """Describes a call as a product of matrices: [batch, rows, deep] x [batch, deep, columns]."""
+    """Describes a call as a product of matrices: [batch, rows, deep] x [batch, deep, columns].
+    Returns None if its arguments are not two matrices.
+    """
     name = signature.name.removeprefix("aten::")
     tensors = signature.tensors
     if len(tensors) < 2:
@@ -58,15 +62,23 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
+    """Returns the work of a call. `dims` are its batch, rows, columns and depth, and a figure for
+    the alignment.
+    """
     batch, rows, columns, deep, _ = dims
     moved = batch * (rows * deep + deep * columns + rows * columns) * item_bytes(variant)
     return Work(2.0 * batch * rows * columns * deep, float(moved))
 
 
 def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
-    """Returns the number of tiles of the product. Each thread block computes a tile; see `tiles`.
+    """Returns the number of thread blocks of a kernel: one for each tile of the product (see
+    `tiles`). A kernel that adds up parts of results has two for each tile (in traces of an H200);
+    cuBLASLt's has an unknown number, so this returns 0.
 
-    A kernel that adds up parts has two blocks for each tile (traces of an H200), or an unknown number in cuBLASLt.
+    Args:
+        variant: The variant of the call.
+        dims: Its batch, rows, columns and depth, and a figure for the alignment.
+        kernel: The name of the kernel.
     """
     batch, rows, columns, _, _ = dims
     if "splitKreduce" in kernel:
@@ -75,12 +87,19 @@ def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
 
 
 def tiles(rows: int, columns: int, kernel: str) -> int:
-    """Returns the number of tiles of rows x columns results.
+    """Returns into how many tiles a matrix product divides its results. Each thread block computes
+    a tile.
 
-    The kernel's name tells the size of a tile. If it does not, tiles of 64 x 64 results are assumed. The same holds for
-    kernels of tensor cores with smaller tiles, because their names are those of an H200: an H100 launched 48 thread
-    blocks for 256 x 256 results, for which the H200's kernel has tiles of 64 x 8. In traces of an H200, a float32
-    product of 256 x 1,024 results with tiles of 64 x 64 has 4 x 16 blocks for each part of a sum.
+    The name of the kernel tells the size of a tile. If it does not, the size is taken to be 64 x
+    64. The same is done if a kernel of tensor cores has smaller tiles, because the names are those
+    of an H200: an H100 launched 48 thread blocks for 256 x 256 results, for which the H200's kernel
+    has tiles of 64 x 8. In traces of an H200, a float32 product of 256 x 1,024 results with tiles
+    of 64 x 64 has 4 x 16 blocks for each part of a sum.
+
+    Args:
+        rows: The number of rows of results.
+        columns: The number of columns of results.
+        kernel: The name of the kernel.
     """
     high, wide = tile_of(kernel) or (TILE, TILE)
     if high * wide < TILE * TILE and not _FLOAT32.search(kernel):
@@ -89,9 +108,9 @@ def tiles(rows: int, columns: int, kernel: str) -> int:
 
 
 def layout(tensor: TensorSpec) -> str:
-    """Returns the layout of a matrix: "n" if its rows are contiguous, "t" if its columns are contiguous, otherwise "s".
-
-    Before the product, torch copies a matrix with the layout "s".
+    """Returns the layout of a matrix as a letter: "n" if its rows are contiguous, "t" if its
+    columns are, and "s" if neither are. torch copies a matrix with the layout "s" before the
+    product.
     """
     rows, columns = tensor.sizes[-2:]
     row_step, column_step = tensor.strides[-2:]

@@ -1,6 +1,5 @@
-"""Operators on rows: norms, softmax, losses, scans and sorting.
-
-Their axes are the number of rows, the row width, and the inner size.
+"""Operators on rows: norms, softmax, losses, scans and sorting. A call is described by the number
+of rows, their width, and the number of elements between two elements of a row.
 """
 
 from __future__ import annotations
@@ -41,12 +40,14 @@ _ONE_BLOCK = (
     "native_layer_norm",
     "_fused_rms_norm",
 )
-"""Operators that process a row of more than `_WIDTH_OF_WARPS` elements in one thread block: torch's SoftMax.cu and
-layer_norm_kernel.cu.
+"""The operators that process a row of more than `_WIDTH_OF_WARPS` elements in one thread block:
+torch's SoftMax.cu and layer_norm_kernel.cu.
 """
 _WIDTH_OF_WARPS = 1_024
 _WIDTH_OF_TWO_ROWS = 128
-"""Up to this width, a warp of torch's softmax processes two rows. A block has four warps."""
+"""The largest width of a row at which a warp of torch's softmax processes two rows. A thread block
+has four warps.
+"""
 _BY_ROWS = re.compile(r"softmax_warp|cunn_SoftMax|layer_norm_kernel")
 _SAME = {
     "_native_batch_norm_legit": "cudnn_batch_norm",
@@ -56,11 +57,16 @@ _SAME = {
     "native_batch_norm_backward": "cudnn_batch_norm_backward",
     "batch_norm_backward": "cudnn_batch_norm_backward",
 }
-"""The cuDNN operators that replace these operators on NVIDIA GPUs, if the dtypes allow it."""
+"""By operator, the operator of cuDNN that replaces it on NVIDIA GPUs, if the data types allow
+it.
+"""
 NAMES = (*_PASSES, *_SAME, "nll_loss_forward", "cumprod", "logsumexp", "kthvalue", "cummax")
 
 
 def describe(signature: Signature) -> CallShape | None:
+    """Describes a call of an operator of this family. Returns None for a call without a tensor that
+    has dimensions.
+    """
     name = signature.name.removeprefix("aten::")
     x = next((tensor for tensor in signature.tensors if tensor.sizes), None)
     if x is None:
@@ -103,6 +109,7 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
+    """Returns the work of a call. `dims` are its values on the axes of the family."""
     name = variant.split()[1]
     moved = prod(dims) * item_bytes(variant) * _PASSES.get(name, 1 if name != "nll_loss_forward" else 0.01)
     rows, width, inner = dims
@@ -111,8 +118,14 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 
 
 def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
-    """Returns the number of thread blocks of a softmax or a layer norm, and 0 for others. Sources: torch's
-    PersistentSoftmax.cuh, SoftMax.cu and layer_norm_kernel.cu.
+    """Returns the number of thread blocks of a kernel of a softmax or a layer norm, and 0 for other
+    kernels, for which it is unknown. Sources: torch's PersistentSoftmax.cuh, SoftMax.cu and
+    layer_norm_kernel.cu.
+
+    Args:
+        variant: The variant of the call.
+        dims: Its value on each axis of the family.
+        kernel: The name of the kernel.
     """
     rows, width, inner = dims
     if inner > 1 or not _BY_ROWS.search(kernel):

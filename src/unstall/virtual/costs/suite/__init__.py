@@ -1,5 +1,5 @@
-"""The cases that `unstall calibrate` measures: operators over grids of typical shapes. The shapes are not taken from
-any single model.
+"""The cases that `unstall calibrate` measures: operators with typical sizes. No single model was
+the source of the sizes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = ["Case", "TensorPool", "cases"]
 
 
 def cases(most: int = 8) -> list[Case]:
-    """Returns all cases whose priority (`Case.rank`) is at most `most`, in order of priority.
+    """Returns the cases whose `rank` is at most `most`, the most important first.
 
-    Cases of the same priority are shuffled with a fixed seed. So a run that ends early has measured some cases of each
-    family.
+    Cases of the same rank are in a random order with a fixed seed. So a calibration that ends early
+    has measured some cases of each kind of operator.
     """
     families = (elementwise, norms, reductions, indexing, optimizers, attention, gemm, convolution)
     found: Iterator[Case] = chain.from_iterable(family.cases() for family in families)

@@ -11,7 +11,10 @@ import torch
 from unstall.virtual.costs.suite.case import Arguments, Case, TensorPool
 
 Options: TypeAlias = tuple[int, int, int | tuple[int, int], int, torch.dtype, str, bool, bool, float]
-"""Batch, heads, length (or query and key lengths), head width, dtype, backend, causal, masked, dropout probability."""
+"""A call of attention: `(batch, heads, length, width, dtype, backend, causal, masked, drop)`.
+`length` is one for queries and keys, or a pair of both. `width` is that of a head. `drop` is the
+dropout probability.
+"""
 _LENGTHS = (1, 7, 16, 32, 49, 64, 77, 100, 128, 160, 197, 200, 256, 300, 384, 512, 577, 768, 1024, 1500, 2048)
 _CROSSED = (
     (1, 32),
@@ -36,6 +39,7 @@ _BATCHES = ((1, 1), (1, 8), (1, 12), (1, 16), (8, 3), (8, 6), (8, 12), (8, 16), 
 
 
 def cases() -> Iterator[Case]:
+    """Yields the cases of attention."""
     for dtype, backend in ((torch.float32, "efficient"), (torch.bfloat16, "flash"), (torch.float16, "flash")):
         rank = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 3}[dtype]
         for batch, heads in _BATCHES:

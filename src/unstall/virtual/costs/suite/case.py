@@ -1,4 +1,6 @@
-"""One case to measure: an operator and a function that builds its arguments."""
+"""A case that `unstall calibrate` measures: an operator, and a function that makes its
+arguments.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +13,23 @@ import torch
 
 MAX_ELEMENTS = 1 << 28
 Arguments: TypeAlias = tuple[object, ...]
-"""An operator's arguments in schema order. A dict at the end has keyword arguments."""
+"""The arguments of an operator, in the order of its schema. Keyword arguments are a dict at the
+end.
+"""
 Build: TypeAlias = Callable[..., Arguments]
 
 
 @dataclass(frozen=True)
 class Case:
-    """One call to measure.
+    """A call to measure.
 
     Attributes:
         operator: The operator with its overload, such as "add.Tensor".
-        build: Makes the operator's arguments from a `TensorPool`.
-        rank: The priority of the case. 0 is the highest.
-        hot: The positions of the arguments that are read into the L2 cache before the call, as if the previous operator
-            had just written them. If None, `measure` chooses the arguments.
-        gflop: The floating-point operations of the call in billions, or 0 if the call has few operations.
+        build: A function of a `TensorPool` that returns the arguments.
+        rank: How important the case is. 0 is the most important.
+        hot: The positions of the arguments that are read into the L2 cache before the call, as if
+            the operator before had just written them. None: `measure` chooses them.
+        gflop: The floating-point operations of the call, in billions; 0 if there are few.
     """
 
     operator: str
@@ -36,8 +40,12 @@ class Case:
 
 
 class TensorPool:
-    """A preallocated pool of random numbers. Cases take their tensors from the pool without running a kernel. The
-    tensors of one case overlap only if together they are larger than the pool.
+    """Makes tensors for cases without running a kernel: they are parts of one large tensor of
+    random numbers for each data type. The tensors of a case overlap only if all of them together
+    are larger than that.
+
+    Attributes:
+        device: The device of the tensors.
     """
 
     def __init__(self, device: str, elements: int = MAX_ELEMENTS) -> None:
@@ -47,12 +55,12 @@ class TensorPool:
         self._used = 0
 
     def begin(self) -> None:
-        """Begins a new case, whose tensors can use the whole pool again."""
+        """Begins a case. Its tensors may use the memory of those of the cases before."""
         self._used = 0
 
     def __call__(self, *sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Returns a contiguous tensor of normally distributed random numbers. Raises ValueError if the tensor is larger
-        than the pool.
+        """Returns a contiguous tensor of normally distributed random numbers. Raises ValueError if
+        it is larger than the pool.
         """
         count = prod(sizes)
         if count > self._elements:
@@ -64,12 +72,19 @@ class TensorPool:
         return cut.view(sizes)
 
     def zeros(self, *sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Returns a new tensor of zeros. It is not a part of the pool."""
         return torch.zeros(sizes, dtype=dtype, device=self.device)
 
     def integers(self, high: int, *sizes: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
+        """Returns a new tensor of random integers from 0 to `high` - 1. It is not a part of the
+        pool.
+        """
         return torch.randint(0, high, sizes, dtype=dtype, device=self.device)
 
     def bools(self, *sizes: int) -> torch.Tensor:
+        """Returns a new tensor of random bools, of which nine in ten are True. It is not a part of
+        the pool.
+        """
         return torch.rand(sizes, device=self.device) < 0.9
 
     def _pool(self, dtype: torch.dtype) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Convolutions of image and audio models, forward and backward."""
+"""Cases of convolutions as in models of images and audio, forward and backward."""
 
 from __future__ import annotations
 
@@ -13,13 +13,30 @@ from unstall.virtual.costs.suite.case import Arguments, Case, TensorPool
 _WIDTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
 _SIDES = (7, 14, 28, 56, 112)
 _POWERS = (8, 16, 32, 64, 128)
-"""Side lengths of small images and of latents. For powers of two, cuDNN does not choose the same kernels as for nearby
-sizes.
+"""The side lengths of small images and of latents. For powers of two, cuDNN chooses other kernels
+than for sizes beside them.
 """
 
 
 @dataclass(frozen=True)
 class Shape:
+    """The sizes of a convolution.
+
+    Attributes:
+        batch: The size of the batch.
+        channels: The number of input channels.
+        filters: The number of output channels.
+        height: The height of the input.
+        width: The width of the input.
+        kernel: The side length of the filters.
+        stride: The stride.
+        groups: The number of groups.
+        bias: Whether it adds a bias.
+        dtype: The data type.
+        layouts: The layout of the input, and that of the gradient of the output, as letters: "c" is
+            NCHW, "l" is NHWC. Weights are NCHW.
+    """
+
     batch: int
     channels: int
     filters: int
@@ -31,10 +48,10 @@ class Shape:
     bias: bool = False
     dtype: torch.dtype = torch.float32
     layouts: str = "cc"
-    """The layouts of the input and of the output's gradient: "c" is NCHW, "l" is NHWC. Weights are NCHW."""
 
 
 def cases() -> Iterator[Case]:
+    """Yields the cases of convolutions."""
     for batch, rank in ((1, 0), (8, 0), (32, 0), (4, 2), (16, 2), (64, 3)):
         for shape in _shapes(batch):
             yield from _both(shape, rank)

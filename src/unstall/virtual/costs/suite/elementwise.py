@@ -1,4 +1,6 @@
-"""Element-wise operators on contiguous, broadcast and transposed tensors; casts, copies, random numbers."""
+"""Cases of element-wise operators on contiguous, broadcast and transposed tensors; also casts,
+copies and random numbers.
+"""
 
 # ruff: noqa: E731 — a case is a shape and how to make its tensors, and reads best on a line
 
@@ -57,6 +59,7 @@ _COMPARE = ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "bi
 
 
 def cases() -> Iterator[Case]:
+    """Yields the cases of element-wise operators."""
     for dtype, rank in ((torch.float32, 0), (torch.bfloat16, 1), (torch.float16, 3)):
         yield from _by_size(dtype, rank)
         yield from _broadcast(dtype, rank)

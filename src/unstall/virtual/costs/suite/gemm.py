@@ -1,4 +1,6 @@
-"""Matrix products of linear layers and of unfused attention, forward and backward."""
+"""Cases of matrix products as in linear layers and in attention that is not fused, forward and
+backward.
+"""
 
 from __future__ import annotations
 
@@ -85,6 +87,7 @@ _VOCABULARIES = (30522, 32000, 32128, 50257, 50265, 50272, 51865)
 
 
 def cases() -> Iterator[Case]:
+    """Yields the cases of matrix products."""
     pairs = sorted({(a * d, b * d) for d in _WIDTHS for a, b in _RATIOS if max(a * d, b * d) <= 8192})
     for rows in _ROWS:
         for wide, deep in pairs:
@@ -155,15 +158,18 @@ def _linear(rows: int, wide: int, deep: int, rank: int, dtype: torch.dtype = tor
 
 
 def _addmm(rows: int, wide: int, deep: int, dtype: torch.dtype, turned: bool, pool: TensorPool) -> Arguments:
-    """Returns the arguments of a linear layer. Its weight is [wide, deep], or [deep, wide] if `turned`, as in GPT-2."""
+    """Returns the arguments of a linear layer. Its weight is stored as [wide, deep], or as [deep,
+    wide] if `turned`, as in GPT-2.
+    """
     x, bias = pool(rows, deep, dtype=dtype), pool(wide, dtype=dtype)
     weight = pool(deep, wide, dtype=dtype) if turned else pool(wide, deep, dtype=dtype).t()
     return bias, x, weight
 
 
 def _mm(rows: int, wide: int, deep: int, dtype: torch.dtype, layout: str, pool: TensorPool) -> Arguments:
-    """Returns the two factors of a matrix product in a linear layer. The weight is [wide, deep]. `layout` is "nt" for
-    the forward pass, "nn" for the gradient of the input, and "tn" for the gradient of the weight.
+    """Returns the two factors of a matrix product of a linear layer whose weight is [wide, deep].
+    `layout` says which product: "nt" of the forward pass, "nn" of the gradient of the input, or
+    "tn" of the gradient of the weight.
     """
     x, weight, y = pool(rows, deep, dtype=dtype), pool(wide, deep, dtype=dtype), pool(rows, wide, dtype=dtype)
     return {"nt": (x, weight.t()), "nn": (y, weight), "tn": (y.t(), x)}[layout]

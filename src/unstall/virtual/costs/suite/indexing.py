@@ -1,4 +1,4 @@
-"""Embedding, gather, scatter, concatenation, pooling, resizing, losses."""
+"""Cases of embeddings, gather, scatter, concatenation, pooling, resizing and losses."""
 
 # ruff: noqa: E731 — a case is a shape and how to make its tensors, and reads best on a line
 
@@ -29,6 +29,7 @@ _TABLES = (
 
 
 def cases() -> Iterator[Case]:
+    """Yields the cases of operators that move elements, and of losses."""
     for dtype, rank in ((torch.float32, 0), (torch.bfloat16, 2)):
         for count in _COUNTS:
             for rows, width in _TABLES:
@@ -138,8 +139,8 @@ def _joining(dtype: torch.dtype, rank: int) -> Iterator[Case]:
 def _first_cached(
     batch: int, heads: int, length: int, width: int, fused: bool, dtype: torch.dtype, pool: TensorPool
 ) -> Arguments:
-    """Returns the arguments of the concatenation that adds keys to an empty KV cache. If `fused`, the keys are a slice
-    of one projection that computes queries, keys and values.
+    """Returns the arguments of the concatenation that puts the first keys into an empty KV cache.
+    If `fused`, the keys are a slice of one projection that has queries, keys and values.
     """
     columns = heads * width
     rows = pool(batch, length, 3 * columns if fused else columns, dtype=dtype)

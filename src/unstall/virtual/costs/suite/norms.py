@@ -1,4 +1,4 @@
-"""Layer, batch, group and RMS norms, and softmax, forward and backward."""
+"""Cases of layer, batch, group and RMS norms, and of softmax, forward and backward."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ _WIDTHS = (32, 64, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024, 1280, 
 
 
 def cases() -> Iterator[Case]:
+    """Yields the cases of norms and softmax."""
     for dtype, rank in ((torch.float32, 0), (torch.bfloat16, 2)):
         for rows in _ROWS:
             for width in _WIDTHS:
@@ -156,7 +157,9 @@ def _layer_backward(rows: int, width: int, dtype: torch.dtype, layouts: str, poo
 
 
 def _rows(rows: int, width: int, dtype: torch.dtype, turned: bool, pool: TensorPool) -> torch.Tensor:
-    """Returns a tensor of [rows, width]: contiguous, or transposed if `turned`, as in a permuted image."""
+    """Returns a tensor of [rows, width]: contiguous, or transposed if `turned`, as in a permuted
+    image.
+    """
     return pool(width, rows, dtype=dtype).t() if turned else pool(rows, width, dtype=dtype)
 
 

@@ -1,4 +1,4 @@
-"""Operators on lists of tensors, as optimizers use them."""
+"""Cases of operators on lists of tensors, as optimizers call them."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ _LISTS = (
 
 
 def cases() -> Iterator[Case]:
+    """Yields the cases of operators on lists of tensors."""
     for count, size in _LISTS:
         lists = partial(_lists, count, size)
         one, two, three = lists(1), lists(2), lists(3)

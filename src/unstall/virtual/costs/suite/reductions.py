@@ -1,4 +1,6 @@
-"""Sums, means, extremes and norms over inner, outer, middle and all dimensions; sorting and scans."""
+"""Cases of sums, means, extremes and norms over inner, outer, middle and all dimensions; also of
+sorting and scans.
+"""
 
 # ruff: noqa: E731 — a case is a shape and how to make its tensors, and reads best on a line
 
@@ -66,6 +68,7 @@ _INNER = (
 
 
 def cases() -> Iterator[Case]:
+    """Yields the cases of reductions, sorting and scans."""
     yield from _of(torch.float32, 0)
     yield from _of(torch.bfloat16, 2)
     yield from _scans()
