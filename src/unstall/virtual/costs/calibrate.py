@@ -20,8 +20,9 @@ from unstall.virtual.costs.startup import measure_startup
 from unstall.virtual.costs.suite import TensorPool, cases
 
 _WITHIN = 0.056
-"""If similar calls predict the time of a call within this relative error, the file of the GPU does
-not contain the call. So a file with 60,000 measured calls takes less than 2 MB.
+"""If similar calls predict the time of a call within this relative error, the file that `unstall
+calibrate` writes does not contain the call. So a file with 60,000 measured calls takes less than 2
+MB.
 """
 _STARTUP_SHARE, _HOST_SHARE = 0.15, 0.1  # of the time
 _ORDERS, _FEW_ORDERS = 24, 6  # processes that measure first uses, each of which takes about three seconds
@@ -29,7 +30,8 @@ _QUICK_RANK, _USUAL_RANK = 0, 3
 
 
 def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> GpuFile:
-    """Measures the GPU of this machine, the most important cases first, and returns its file.
+    """Measures the GPU of this machine, the most important cases first. Returns the content of the
+    .json file that describes the GPU.
 
     Args:
         minutes: About how long this may take.

@@ -145,12 +145,11 @@ def _renamed(call: MeasuredCall, place: dict[int, int]) -> MeasuredCall:
 
 
 def peaks_of(facts: Mapping[str, Any]) -> Peaks:
-    """Returns the peak rates of a GPU. FLOPs per ns are those of matrix products. Bytes per ns are
-    those of copies within the device: of the largest one for the device memory. For the L2 cache,
-    it is a copy of 4 MiB, without the time of the smallest copy.
+    """Returns the peak rates of a GPU, from what `measure_facts` returned.
 
-    Args:
-        facts: What `measure_facts` returned.
+    FLOPs per ns are those of matrix products. The rate of the device memory is that of the largest
+    copy within the device. The rate of the L2 cache is that of a copy of 4 MiB, from whose time
+    that of the smallest copy is subtracted.
     """
     rates = facts["peaks"]
     within = {size: ns for at, _, size, ns, _ in facts["copies"] if at == "DtoD"}

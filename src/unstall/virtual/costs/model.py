@@ -247,8 +247,8 @@ class SecondCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 LONG_NS = 80_000
-"""A time of an operator that takes longer than this counts as if it were this, in `SecondCall`: the
-rest of it is the device's.
+"""The longest time of a later call, in ns, that `SecondCall` reckons with. If a call takes longer,
+the rest is the work of the device.
 """
 
 

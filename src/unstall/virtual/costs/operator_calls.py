@@ -95,7 +95,8 @@ def own_ns(
     Args:
         calls: The measured calls, by the name of the operator with its overload.
         host: The costs of the host.
-        unbound_ns: How much longer a call through `torch.ops` takes.
+        unbound_ns: How much longer a call through `torch.ops` takes than one by a function such as
+            `torch.add`.
         limits: The latencies of the device. None: the defaults.
     """
     limits = limits or Limits()

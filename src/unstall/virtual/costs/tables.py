@@ -140,8 +140,7 @@ class CostTable:
         return tuple(scaled)
 
     def _hidden(self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None, factor: float) -> float:
-        """Returns how much less the factor of a call is on a GPU that was not measured. The factor
-        is the logarithm of the call's time over the time that the roofline gives.
+        """Returns what is subtracted from `factor` for a GPU that was not measured.
 
         A call may take longer than the memory needs for its bytes, because it has too few threads
         or computes for long. If the memory of the other GPU is slower, compared with its
@@ -152,7 +151,8 @@ class CostTable:
             dims: The call's value on each axis of its family of operators.
             roofline: The roofline of the other GPU.
             dtype: The data type of the call; None if it is that of the table.
-            factor: The factor of the call on the measured GPU.
+            factor: The logarithm of the time of the call on the measured GPU, over the time that
+                the roofline gives.
         """
         work, dtype = self._work(dims, dtype), dtype or self._dtype
         memory = roofline.memory_ns(work) / max(self._measured_on.memory_ns(work), 1e-9)
@@ -194,7 +194,7 @@ class CostTable:
 
         If the kernels of the family may transpose tensors, an allocation is taken to hold whole
         tensors: of all sets of tensors that fit, the largest. The rest of the allocation holds sums
-        over parts of the batch, which grow only with the weight.
+        over parts of the batch, and is scaled by the size of the weight.
 
         Args:
             dims: The call's value on each axis of its family of operators.

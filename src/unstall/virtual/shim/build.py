@@ -228,12 +228,12 @@ def _compile(torch: Torch, compiler: list[str], includes: list[Path], shim: Path
 
 
 def _precompile(command: list[str], shop: Workshop) -> list[str]:
-    """Precompiles torch's headers, which takes a third of a GB on disk until the workshop is
-    closed.
+    """Precompiles torch's headers into the workshop (the temporary folder of the compilers). They
+    take a third of a GB there.
 
     Args:
         command: The compiler's command with its flags.
-        shop: The workshop in which the result is kept.
+        shop: The workshop.
 
     Returns:
         The compiler flags that make it use the precompiled headers. An empty list if the headers

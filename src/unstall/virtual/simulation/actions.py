@@ -1,6 +1,6 @@
 """Finds the recipe of each record of the shim's log: the host instructions to simulate, and the
-device ops that they launch. A recipe depends on the kind of the record, the signature of an
-operator, or the size of a copy.
+device ops that they launch. It depends on the kind of the record, the signature of an operator, or
+the size of a copy.
 """
 
 from __future__ import annotations
@@ -45,17 +45,18 @@ _SPIN = "void at::cuda::(anonymous namespace)::spin_kernel(long)"
 
 class Actions:
     """Finds the recipe of each record of the shim's log: the host instructions to simulate, and the
-    device ops that they launch. It makes a recipe when it is first needed. Recipes are named by
-    their numbers.
+    device ops that they launch. It makes a recipe when it is first needed. Each recipe has a
+    number.
 
     Attributes:
         costs: The costs of operators, copies and calls on the modelled GPU and its host.
         recipes: All recipes that were made so far.
         launches_block: Whether each launch waits until its work is done, as with
             CUDA_LAUNCH_BLOCKING=1. It must be set before the first launch.
-        operators: The device cost of each signature of an operator, by the number of the signature
-            in the log. An operator on the CPU has an empty cost.
-        names: The operator's name of each signature, without the namespace.
+        operators: For each signature of an operator in the log, what the call costs on the device.
+            An operator on the CPU has an empty cost.
+        names: For each signature of an operator in the log, the name of the operator without its
+            namespace.
         guessed: By name, the operators whose cost could not be computed, with the reason. The
             simulation guesses their costs.
         collectives: The collectives in which this rank took part, in the order of their calls.
@@ -105,12 +106,13 @@ class Actions:
         )
 
     def add(self, key: Hashable, steps: Sequence[RecipeStep]) -> int:
-        """Adds a recipe, and returns its number. If `launches_block` is True, each launch in it is
-        followed by a wait until the stream has no work left.
+        """Adds a recipe (host instructions with the device ops that they launch), and returns its
+        number. If `launches_block` is True, each launch in it is followed by a wait until the
+        stream has no work left.
 
         Args:
             key: What the recipe can be found by.
-            steps: The host instructions of the recipe, in order.
+            steps: The host instructions, in order.
         """
         if self.launches_block:
             waits = RecipeStep(Do.SYNC_STREAM, RuntimeCall.REST, latency=self.costs.limits.wake_latency)
@@ -118,8 +120,9 @@ class Actions:
         return self.recipes.add(key, steps)
 
     def know(self, raw: RawSignature) -> None:
-        """Adds the next signature of an operator in the shim's log, with its cost and its recipe.
-        Signatures are numbered in the order in which they are added.
+        """Adds the next signature of an operator in the shim's log, with its cost and the recipe of
+        its launch (the host instructions and device ops to simulate). Signatures are numbered in
+        the order in which they are added.
         """
         on_host = raw[0].startswith(CPU_PREFIX)
         signature = parse((raw[0].removeprefix(CPU_PREFIX), *raw[1:]))
@@ -133,9 +136,11 @@ class Actions:
         self._needs_memory.append(bool(cost.temporaries or cost.workspaces))
 
     def collective(self, collective: Collective) -> int:
-        """Adds a collective with the recipe of its kernel, and returns the number of the
-        collective. The kernel begins as soon as this rank is ready, without the delay of a launch:
-        the time at which the rank is ready already includes that delay.
+        """Adds a collective with the recipe of its kernel (the host instruction and device op to
+        simulate), and returns the number of the collective.
+
+        The kernel begins as soon as this rank is ready, without the delay of a launch: the time at
+        which the rank is ready already includes that delay.
         """
         number = len(self.collectives)
         self.collectives.append(collective)
@@ -146,8 +151,8 @@ class Actions:
         return number
 
     def instead(self, signature: int, ran: OperatorCost | None) -> int:
-        """Returns the number of the recipe for an operator that needs more memory than the device
-        has left.
+        """Returns the number of the recipe (what is simulated) of an operator that needs more
+        memory than the device has left.
 
         Args:
             signature: The number of the operator's signature in the shim's log.
@@ -185,8 +190,8 @@ class Actions:
         return self._needs_memory.rows
 
     def of(self, records: np.ndarray) -> np.ndarray:
-        """Returns the number of the recipe of each record, as an int64 array. `records` are records
-        of the shim's log, an array of `log.RECORD`.
+        """Returns the number of the recipe (what is simulated) of each record, as an int64 array.
+        `records` are records of the shim's log, an array of `log.RECORD`.
         """
         code = records["code"]
         result: np.ndarray = self._of_code[code]
@@ -207,20 +212,21 @@ class Actions:
         return result
 
     def call(self, what: RuntimeCall, ns: int) -> int:
-        """Returns the number of the recipe of a call of the CUDA runtime that takes `ns` and does
-        nothing else.
+        """Returns the number of the recipe (what is simulated) of a call of the CUDA runtime that
+        takes `ns` and does nothing else.
         """
         key = ("call", what, ns)
         found = self.recipes.find(key)
         return self.recipes.add(key, [RecipeStep(Do.CALL, what, call=ns)]) if found is None else found
 
     def sized(self, kind: int, a: int, more: int) -> int:
-        """Returns the number of the recipe of a record whose duration depends on more than its
-        kind.
+        """Returns the number of the recipe (what is simulated) of a record whose duration depends
+        on more than its kind.
 
         Args:
             kind: The kind of record, a `LogCode`.
-            a: The record's field `a`: for a copy, the number of bytes.
+            a: The field `a` of the record: for a copy, the number of bytes. `LogCode` says what it
+                is for other kinds.
             more: For a COPY, the record's flags. For a WORK, the number of the operator's
                 signature.
         """
@@ -229,9 +235,13 @@ class Actions:
         return self.add(key, self._sized(kind, a, more)) if found is None else found
 
     def rest_of_copy(self, size_bytes: int, flags: int) -> int:
-        """Returns the number of the recipe of a copy whose call began with waits until the driver's
-        buffers were free. These waits have a recipe of their own; this recipe is the rest of the
-        call.
+        """Returns the number of the recipe (what is simulated) of a copy whose call began with
+        waits until the driver's buffers were free. The waits have a recipe of their own; this one
+        is the rest of the call.
+
+        Args:
+            size_bytes: The size of the copy.
+            flags: The flags of its record, a `CopyFlag`.
         """
         key = ("rest", size_bytes, flags)
         found = self.recipes.find(key)

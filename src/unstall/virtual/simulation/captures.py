@@ -1,4 +1,6 @@
-"""Makes a recipe for the launch of a CUDA graph from what was captured."""
+"""Makes the recipe of the launch of a CUDA graph (the host instruction and the device ops to
+simulate) from what was captured.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,8 @@ class Capture:
             self._nodes.append(_Node(op, place, follows, begun + op.duration + op.gap))
 
     def finish(self, actions: Actions) -> int:
-        """Adds the recipe for the launch of this graph to `actions`, and returns its number.
+        """Adds the recipe of the launch of this graph (the host instruction and device ops to
+        simulate) to `actions`, and returns its number.
 
         In a recipe, an op waits for the op before it on its stream, and for at most one op of
         another stream. If a node of the graph depends on several nodes of other streams, the recipe

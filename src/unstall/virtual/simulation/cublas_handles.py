@@ -17,10 +17,10 @@ from unstall.virtual.log import NO_PYTHON
 class CublasHandles:
     """The cuBLAS handle of each thread. Handles are numbered from 0.
 
-    The log does not say when a thread ends. So when a new Python thread needs a handle, this class
-    compares two numbers: the Python threads that have a handle, and the Python threads that live
-    now, with the new one. If the first is not smaller, some thread with a handle has ended. The new
-    thread then gets the handle that has not been needed for the longest time.
+    The shim's log does not say when a thread ends. So when a new Python thread needs a handle, this
+    class compares two numbers: the Python threads that have a handle, and the Python threads that
+    live now, with the new one. If the first is not smaller, some thread with a handle has ended.
+    The new thread then gets the handle that has not been needed for the longest time.
     """
 
     def __init__(self) -> None:

@@ -47,10 +47,9 @@ class FirstUses:
     takes as long to load as the median of the measured modules.
 
     An operator may launch kernels that belong to other operators: topk sorts its results, for
-    example. The measured time of topk may then lack the loading of the module for sorting, because
-    the operators were measured in random order, and others had mostly loaded it before. This is
-    assumed if at least two other operators launch the same kernel. The time of loading that module
-    is then added.
+    example. The operators were measured in random order. If at least two other operators launch the
+    same kernel, one of them had mostly loaded the module of that kernel before topk. The measured
+    time of topk then lacks this loading, so it is added.
     """
 
     def __init__(self, startup: Startup, actions: Actions) -> None:

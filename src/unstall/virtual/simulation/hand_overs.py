@@ -33,10 +33,10 @@ class Join:
     Attributes:
         row: The row of the record.
         thread: The thread that it waited for.
-        after: The row of the record of that thread that it waited for; -1 if that record is in an
+        after: The row of that thread's record for which it waited; -1 if that record is in an
             earlier batch.
-        instruction: If `after` is -1, the number of the instruction of that thread that it waited
-            for; -1 for the thread's last instruction before this batch.
+        instruction: Used only if `after` is -1. The number of that thread's instruction for which
+            it waited; -1 stands for the thread's last instruction before this batch.
     """
 
     row: int
@@ -46,8 +46,8 @@ class Join:
 
 
 class HandOvers:
-    """Finds which records of the log had to wait for a record of another thread. It remembers what
-    it needs of earlier batches of records.
+    """Finds which records of the shim's log had to wait for a record of another thread. It
+    remembers what it needs of earlier batches of records.
     """
 
     def __init__(self) -> None:
@@ -77,12 +77,12 @@ class HandOvers:
         """Finds which records of the next batch had to wait for another thread.
 
         Args:
-            records: The next records of the log.
+            records: The next records of the shim's log.
 
         Returns:
             `(joins, woken)`. `joins` has an element for each record that had to wait. `woken` is a
-            bool array with an element for each record: whether the record right before it in the
-            log is that of the thread it waited for.
+            bool array with an element for each record: whether it had to wait for another thread,
+            and that thread wrote the record right before it.
         """
         thread = records["thread"]
         woken = np.zeros(len(records), np.bool_)
@@ -164,11 +164,11 @@ class HandOvers:
         return before if new else served_by
 
     def _collectives(self, records: np.ndarray) -> list[Join]:
-        """Returns a join for each collective that a thread of a process group (such as gloo's)
-        begins: it waits for the thread that called the collective.
+        """Returns a `Join` for each collective that a thread of a process group (such as gloo's)
+        begins. That thread waits for the thread that called the collective.
 
         The caller first makes a stream wait for the tensors. The thread of the process group then
-        begins with a wait for that stream. So the stream tells which caller it is.
+        begins with a wait for that stream. So the stream tells which thread the caller is.
         """
         found: list[Join] = []
         self._given_row = {}
@@ -199,8 +199,8 @@ class EventHandOvers:
         self._thread: dict[int, int] = {}
 
     def joins(self, records: np.ndarray, event: I64, recorded: Mapping[int, int]) -> list[Join]:
-        """Returns a join for each record of the log that waits for an event that another thread
-        recorded.
+        """Returns a `Join` for each record of the shim's log that waits for a CUDA event that
+        another thread recorded.
 
         Args:
             records: The next records of the log.

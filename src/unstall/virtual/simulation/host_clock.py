@@ -53,13 +53,14 @@ class HostClock(Protocol):
     not_charged_ns: int
 
     def know(self, stacks: Sequence[Stack]) -> None:
-        """Adds the next Python stacks of the log. They are numbered in the order in which they are
-        added.
+        """Adds the next Python stacks of the shim's log. They are numbered in the order in which
+        they are added.
         """
 
     def work(self, records: np.ndarray, usual: I64, woken: Bool) -> I64:
-        """Returns, for each record, how long the host worked since the record before it of the same
-        thread, in ns. All records must be passed to this method in the order of the log.
+        """Returns, for each record of the shim's log, how long the host worked since the record
+        before it of the same thread, in ns. All records must be passed to this method in the order
+        of the log.
 
         Args:
             records: The next records of the log.
@@ -94,9 +95,9 @@ class ModelledHost:
     """A host clock that uses only modelled costs, so that a program takes the same time in every
     run.
 
-    It charges for what the records stand for, and for the Python code that ran between two records
-    of a thread. An operator that the thread has not called lately costs extra, because the CPU's
-    caches no longer hold its code.
+    It charges for what the records of the shim's log stand for, and for the Python code that ran
+    between two records of a thread. An operator that the thread has not called lately costs extra,
+    because the CPU's caches no longer hold its code.
 
     Other work, such as loops, NumPy and other libraries, costs nothing. `unmodelled` has the real
     time that such work took on the main thread.
@@ -154,13 +155,13 @@ class ModelledHost:
         self._unmodelled[before, after] = self._unmodelled.get((before, after), 0) + ns
 
     def _charge_python(self, work: I64, before: I64, stack: I64) -> None:
-        """Adds to `work` the cost of the Python code that ran before each record.
+        """Adds to `work` the cost of the Python code that ran before each record of the shim's log.
 
         Args:
             work: The work before each record, in ns. It is changed.
-            before: The number of the Python stack of the thread's record before it, or -1 for an
-                unknown stack.
-            stack: The number of the record's Python stack, or a negative number for none.
+            before: For each record, the number of the Python stack of the record before it of the
+                same thread; -1 for an unknown stack.
+            stack: For each record, the number of its own Python stack; negative if it has none.
         """
         moved = np.flatnonzero((stack != before) & (stack >= 0) & (before >= -1))
         if not len(moved):
@@ -169,8 +170,8 @@ class ModelledHost:
         work[moved] += np.array([self._moved(pair) for pair in pairs], np.int64)
 
     def _nested(self, records: np.ndarray) -> Bool:
-        """Returns, for each record, whether its thread is in an operator. The operator that the
-        record itself begins or ends does not count.
+        """Returns, for each record of the shim's log, whether its thread is in an operator. The
+        operator that the record itself begins or ends does not count.
         """
         code, thread = records["code"], records["thread"]
         step = (code == LogCode.OP_BEGIN).astype(np.int64) - (code == LogCode.OP_END)
@@ -217,8 +218,8 @@ def passed(before: Stack, after: Stack) -> tuple[int, int]:
 
 
 class Lately:
-    """Finds the operators that their thread has not begun lately: not within the last `within`
-    records of that thread.
+    """Finds the records of the shim's log that begin an operator which their thread has not begun
+    lately: not within the last `within` records of that thread.
     """
 
     def __init__(self, within: int) -> None:

@@ -16,7 +16,7 @@ class Insertions:
 
     Attributes:
         row: The row of the record right before which the call is inserted.
-        recipe: The number of the recipe of the call.
+        recipe: The number of the recipe of the call (what is simulated).
         device: The device of the call.
         stream: The stream of the call.
         event: The CUDA event of the call; 0 if it has none.
@@ -41,14 +41,14 @@ class Insertions:
 
 class LogBatch:
     """A batch of records of the shim's log, of which the first ones may have been simulated
-    already.
+    already. Rows count within the batch.
 
     Attributes:
         records: The records.
         number: The number of the first record, counted from the start of the log.
         captured: For each record, whether it was captured into a CUDA graph, so that nothing runs.
-        instead: By row: the number of the recipe that replaces the usual one.
-        events: By row: the CUDA event that a copy records at its end.
+        instead: By row, the number of the recipe (what is simulated) that replaces the usual one.
+        events: By row, the CUDA event that a copy records at its end.
         simulated: How many records were simulated.
         insertions: The calls of the driver that are inserted before records.
     """
@@ -64,8 +64,8 @@ class LogBatch:
         self.insertions = Insertions()
 
     def recipes(self, actions: Actions, first: int, until: int) -> np.ndarray:
-        """Returns the number of the recipe of each record in rows `first` … `until` - 1, as an
-        int64 array.
+        """Returns the number of the recipe (what is simulated) of each record in rows `first` …
+        `until` - 1, as an int64 array.
         """
         result = actions.of(self.records[first:until])
         for row, recipe in self.instead.items():

@@ -113,7 +113,8 @@ class RecipeStep:
         what: The call of the CUDA runtime that it stands for.
         work: How long the host works before the call.
         call: How long the call takes, without waiting.
-        latency: How long after the end of what it waits for the instruction ends.
+        latency: If the instruction waits: the time from the end of what it waits for to its own
+            end.
         ops: The device ops that it launches.
     """
 
@@ -177,7 +178,9 @@ class OpRows:
 
 
 class Recipes:
-    """All recipes that were made so far. A recipe has a number, and a key by which it can be found.
+    """All recipes that were made so far. A recipe is the host instructions and device ops that
+    stand for one kind of record of the shim's log. It has a number, and a key by which it can be
+    found.
 
     Attributes:
         names: The names of device ops, each once.
@@ -197,11 +200,12 @@ class Recipes:
         return self._of.get(key)
 
     def add(self, key: Hashable, steps: Sequence[RecipeStep]) -> int:
-        """Adds a recipe, and returns its number.
+        """Adds a recipe (host instructions with the device ops that they launch), and returns its
+        number.
 
         Args:
             key: What the recipe can be found by.
-            steps: The host instructions of the recipe, in order. At least one.
+            steps: The host instructions, in order. At least one.
         """
         number = self._of[key] = len(self._first)
         self._first.append(len(self._steps["code"]))
@@ -308,7 +312,7 @@ _OP_TYPES: dict[str, type] = {
 
 
 class Column:
-    """A numpy array to whose end values can be appended."""
+    """A numpy array to which values can be appended at the end."""
 
     def __init__(self, dtype: type) -> None:
         self._array: np.ndarray = np.zeros(64, dtype)

@@ -63,7 +63,7 @@ class Requests:
     Attributes:
         fractions: By device, the fraction of its memory that the program may use. A device for
             which the program set none is missing.
-        refused: How many requests failed of which the program learns only at a later call.
+        refused: The number of failed requests whose errors the program gets only at a later call.
     """
 
     def __init__(self, facts: DeviceFacts, settings: str, host: DriverCalls) -> None:
@@ -355,8 +355,8 @@ def growth(sizes: Iterable[int]) -> int:
 
 
 def worst_growth(settings: AllocatorSettings) -> int:
-    """Returns a factor: with `settings`, a request raises the reserved memory by at most so many
-    times what it may raise it by with the default settings.
+    """Returns a factor for the requests for memory with the given settings. A request may raise the
+    reserved memory by at most this factor times what it may raise it by with the default settings.
     """
     times = -(-settings.large_segment // LARGE_SEGMENT)  # for blocks of 1 to 10 MiB
     if max(settings.roundup_power2_divisions) > 1:

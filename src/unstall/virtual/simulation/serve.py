@@ -35,7 +35,7 @@ class BatchSimulation(Protocol):
 
     Attributes:
         costs: The costs of operators, copies and calls.
-        actions: The recipes of records.
+        actions: Finds what is simulated for each record of the shim's log.
     """
 
     costs: Costs
@@ -115,24 +115,25 @@ class Server:
     # The driver calls of the allocators.
 
     def device_malloc(self, device: int) -> None:
-        """Inserts a call of cudaMalloc before the current record."""
+        """Inserts a call of cudaMalloc right before the record that is being handled."""
         self._insert(self._simulation.actions.device_malloc, device)
 
     def device_free(self, device: int) -> None:
-        """Inserts a call of cudaFree before the current record."""
+        """Inserts a call of cudaFree right before the record that is being handled."""
         self._insert(self._simulation.actions.device_free, device)
 
     def record(self, device: int, stream: int) -> int:
-        """Inserts a call of cudaEventRecord before the current record. Returns the number of the
-        new event.
+        """Inserts a call of cudaEventRecord right before the record of the log that is being
+        handled. Returns the number of the new event.
         """
         self._events -= 1
         self._insert(self._simulation.actions.block_record, device, stream, self._events)
         return self._events
 
     def query(self, event: int) -> bool:
-        """Inserts a call of cudaEventQuery, and returns whether `event` is complete. If that is not
-        known yet, first simulates all records before the current one.
+        """Inserts a call of cudaEventQuery right before the record of the log that is being
+        handled, and returns whether `event` is complete. If that is not known yet, first simulates
+        all records before this one.
         """
         simulation, batch = self._simulation, self._batch
         thread = int(batch.records["thread"][self._row])
@@ -153,7 +154,9 @@ class Server:
         return self.requests.has_workspaces(device, stream, self._handles.would_be(thread), cost)
 
     def synchronize(self, event: int) -> None:
-        """Inserts a call of cudaEventSynchronize before the current record."""
+        """Inserts a call of cudaEventSynchronize right before the record of the log that is being
+        handled.
+        """
         self._insert(self._simulation.actions.block_sync, 0, 0, event)
 
     def _is_staged(self, records: np.ndarray) -> Bool:

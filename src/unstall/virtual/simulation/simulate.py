@@ -37,10 +37,10 @@ class Simulation:
         costs: The costs of operators, copies and calls.
         clock: Finds how long the host worked between records.
         devices: The number of devices.
-        actions: The recipes of records.
+        actions: Finds what is simulated for each record.
         streams: The streams of all devices, numbered.
         history: All that was simulated so far.
-        server: Handles memory requests and captures.
+        server: Handles memory requests and the captures of CUDA graphs.
         events: By CUDA event, the number of the instruction that last recorded it. Events of the
             program have positive numbers, and are removed when nothing refers to them any more.
             Events of the allocators and of copies have negative numbers, and are removed when they
@@ -354,8 +354,8 @@ class Simulation:
         history.happened.append(**{name: records[name] for name in ("code", "thread", "stack", "id", "a", "b")})
 
     def _pay(self, thread: np.ndarray) -> I64:
-        """Returns, for each record, the ns that `spend` added before it. They all go to the first
-        record of their thread.
+        """Returns, for each record of the shim's log, how many ns calls of `spend` added right
+        before it. They all go to the first record of their thread.
         """
         owed = np.zeros(len(thread), np.int64)
         for number in [number for number in self._owed if self._owed[number]]:
@@ -420,8 +420,8 @@ _OF_EVENTS = chosen(LogCode.EVENT_RECORD, LogCode.EVENT_WAIT, LogCode.SYNC_EVENT
 
 
 def _events(records: np.ndarray, captured: Bool) -> I64:
-    """Returns, for each record, the CUDA event that it records or waits for; 0 if it has none or if
-    it is captured.
+    """Returns, for each record of the shim's log, the CUDA event that it records or waits for; 0 if
+    it has none or if it is captured.
     """
     events: I64 = np.where(_OF_EVENTS[records["code"]] & ~captured, records["a"], 0)
     return events

@@ -191,7 +191,7 @@ class Simulator:
         self.simulation.know(signatures, [_outside_annotations(_without(_is_ours, stack)) for stack in stacks])
 
     def _refuse(self, request: int, error: OutOfMemoryError) -> None:
-        """Tells the program that a request for memory failed. If `make_room` waits for this
+        """Tells the program that a request for memory failed. If `make_room` is waiting for this
         request, it raises the error. If not, the program's next call that uses the device raises
         it.
 
@@ -236,7 +236,7 @@ class Simulator:
 
     def forked(self) -> None:
         """Stops simulating in a forked child process. There, nothing is logged any more, and the
-        virtual clock stands.
+        virtual clock does not advance.
         """
         self._lock = threading.RLock()
         self._forked = True
@@ -280,9 +280,9 @@ class Simulator:
             return self._foresight.request(self._source.this_thread(), device, stream, size_bytes)
 
     def largest_cached(self, device: int, stream: int) -> tuple[int, int]:
-        """Returns the sizes of the largest free blocks for a stream, as
-        `CachingAllocator.largest_cached` does. Does not simulate the log: the sizes are those after
-        the last record that was simulated.
+        """Returns how many bytes a stream can allocate for certain without a call of the driver:
+        `(small, large)`, for a small and for a large request. Does not simulate the log: this is so
+        after the last record that was simulated.
         """
         with self._lock:
             return self.simulation.requests.allocator(device).largest_cached(stream)

@@ -67,8 +67,12 @@ def zeroed(signature: Signature) -> tuple[int, ...]:
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
-    """Returns the work of a call. `dims` are its heads, the lengths of queries and of keys, and the
-    width of a head.
+    """Returns the work of a call of attention.
+
+    Args:
+        variant: The variant of the call (see `CallShape`).
+        dims: Its heads (of the whole batch), the lengths of queries and of keys, and the width of a
+            head.
     """
     heads, length, others, width = dims
     backward = "backward" in variant
@@ -88,8 +92,9 @@ def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
     48 with CUTLASS.
 
     Args:
-        variant: The variant of the call.
-        dims: Its heads, the lengths of queries and of keys, and the width of a head.
+        variant: The variant of the call (see `CallShape`).
+        dims: Its heads (of the whole batch), the lengths of queries and of keys, and the width of a
+            head.
         kernel: The name of the kernel.
     """
     heads, length, _, _ = dims

@@ -135,8 +135,8 @@ def with_bias(variant: str) -> bool:
 
 
 def turns(variant: str) -> bool:
-    """Returns whether no tensor of the calls of a variant (see `CallShape`) is channels last. cuDNN
-    transposes such tensors before many of its kernels.
+    """Returns whether no tensor is channels last in the calls of a variant (see `CallShape`). For
+    such calls, cuDNN transposes tensors before many of its kernels.
     """
     return "l" not in variant.split()[3]
 
@@ -146,13 +146,13 @@ def without_turning(
 ) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
     """Returns the kernels and the bytes of each temporary allocation of a call whose tensors are
     channels last (NHWC), given those of the same call with NCHW tensors. Kernels that transpose
-    tensors are left out, and so is the memory for the results of these kernels.
+    tensors are left out, and so is the memory for their results.
 
     Args:
         kernels: The kernels of the call with NCHW tensors.
         temporaries: The bytes of each of its temporary allocations.
-        variant: Its variant.
-        dims: Its value on each axis of the family.
+        variant: Its variant (see `CallShape`).
+        dims: Its value on each axis of `FAMILY`.
     """
     kept = tuple(kernel for kernel in kernels if not _TURNS.search(kernel.name))
     if len(kept) == len(kernels):
@@ -172,7 +172,9 @@ def _step(x: TensorSpec, out: TensorSpec) -> int:
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
-    """Returns the work of a call. `dims` are its values on the axes of the family."""
+    """Returns the work of a convolution. `variant` and `dims` describe it (see `CallShape`);
+    `FAMILY` has the axes of `dims`.
+    """
     batch, channels, filters, area, out_area, taps, groups, _ = dims
     flops = 2.0 * batch * filters * out_area * taps * channels / groups
     moved = (batch * (channels * area + filters * out_area) + filters * channels * taps / groups) * item_bytes(variant)
@@ -183,8 +185,9 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 
 
 def tensors(variant: str, dims: tuple[int, ...]) -> tuple[float, ...]:
-    """Returns the bytes of the input, of the output and of the weight. Their gradients have the
-    same sizes. `dims` are the values of a call on the axes of the family.
+    """Returns the bytes of the input, of the output and of the weight of a convolution. Their
+    gradients have the same sizes. `variant` and `dims` describe the convolution (see `CallShape`);
+    `FAMILY` has the axes of `dims`.
     """
     batch, channels, filters, area, out_area, taps, groups, _ = dims
     each = item_bytes(variant)
@@ -204,8 +207,8 @@ def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
     channels of 14 x 14 have 24 x 7 blocks.
 
     Args:
-        variant: The variant of the call.
-        dims: Its value on each axis of the family.
+        variant: The variant of the convolution (see `CallShape`).
+        dims: Its value on each axis of `FAMILY`.
         kernel: The name of the kernel.
     """
     batch, channels, filters, area, out_area = dims[:5]

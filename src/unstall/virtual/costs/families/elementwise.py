@@ -96,7 +96,13 @@ def _lies(tensor: TensorSpec, out: TensorSpec) -> str:
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
-    """Returns the work of a call. `dims` are its elements, its bytes, and the length of a run."""
+    """Returns the work of an element-wise call.
+
+    Args:
+        variant: Not used.
+        dims: The number of its elements, the bytes that it moves, and the length of a run of
+            elements that are contiguous in all operands.
+    """
     return Work(0.0, float(dims[1]))
 
 
@@ -105,8 +111,8 @@ def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
     operand is broadcast, permuted or not dense.
 
     Args:
-        variant: The variant of the call.
-        dims: Its elements, its bytes, and the length of a run.
+        variant: The variant of the call (see `CallShape`).
+        dims: The number of its elements, and two figures that are not used.
         kernel: Not used.
     """
     pattern = [*variant.split(), "="][2]

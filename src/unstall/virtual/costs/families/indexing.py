@@ -144,7 +144,9 @@ def without_checks(
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
-    """Returns the work of a call. `dims` are its values on the axes of the family."""
+    """Returns the work of a call. `variant` and `dims` describe it (see `CallShape`); `FAMILY` has
+    the axes of `dims`.
+    """
     _, _, table, out = dims
     each = item_bytes(variant)
     name = variant.split()[1]

@@ -57,8 +57,12 @@ def sizes_of(signature: Signature) -> list[int]:
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
-    """Returns the work of a call. `dims` are its tensors in a list, all their elements, its lists,
-    and the bytes of an element.
+    """Returns the work of a call on lists of tensors.
+
+    Args:
+        variant: Not used.
+        dims: The number of tensors in a list, the number of all their elements, the number of
+            lists, and the bytes of an element.
     """
     _, elements, lists, each = dims
     return Work(0.0, float(elements * each * (lists + 1)))

@@ -62,8 +62,12 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
-    """Returns the work of a call. `dims` are its batch, rows, columns and depth, and a figure for
-    the alignment.
+    """Returns the work of a matrix product.
+
+    Args:
+        variant: The variant of the call (see `CallShape`).
+        dims: The size of its batch, its rows, columns and depth, and a figure for the alignment
+            that is not used.
     """
     batch, rows, columns, deep, _ = dims
     moved = batch * (rows * deep + deep * columns + rows * columns) * item_bytes(variant)
@@ -72,12 +76,13 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 
 def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
     """Returns the number of thread blocks of a kernel: one for each tile of the product (see
-    `tiles`). A kernel that adds up parts of results has two for each tile (in traces of an H200);
-    cuBLASLt's has an unknown number, so this returns 0.
+    `tiles`). A kernel that adds up parts of results has two for each tile (in traces of an H200).
+    For that of cuBLASLt, returns 0: the number is unknown.
 
     Args:
-        variant: The variant of the call.
-        dims: Its batch, rows, columns and depth, and a figure for the alignment.
+        variant: Not used.
+        dims: The size of the batch, the rows, columns and depth of the product, and a figure for
+            the alignment. The last two are not used.
         kernel: The name of the kernel.
     """
     batch, rows, columns, _, _ = dims

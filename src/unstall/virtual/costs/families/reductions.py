@@ -36,8 +36,9 @@ NAMES = (
 _MOST_THREADS, _MOST_VALUES, _ROW_BY_FOUR = 512, 256, 128
 """Limits in torch's reduction kernels.
 
-The first is the maximum number of threads of a block. The second is the maximum number of values of a thread before
-several blocks share a result. The third is the row length above which a thread reads four elements at a time.
+`_MOST_THREADS` is the maximum number of threads of a block. From `_MOST_VALUES` values of a thread
+on, several blocks share a result. In rows longer than `_ROW_BY_FOUR`, a thread reads four elements
+at a time.
 """
 
 
@@ -132,9 +133,9 @@ def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
     torch's `setReduceConfig` says.
 
     Args:
-        variant: The variant of the call.
-        dims: The number of results, the elements of each, the innermost dimension, and the bytes of
-            an element.
+        variant: The variant of the reduction (see `CallShape`).
+        dims: The number of results, the number of elements of each, the size of the innermost
+            dimension, and the bytes of an element.
         kernel: Not used.
     """
     kept, total, _, _ = dims
@@ -177,8 +178,12 @@ def _power_below(size: int) -> int:
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
-    """Returns the work of a call. `dims` are the number of results, the elements of each, the
-    innermost dimension, and the bytes of an element.
+    """Returns the work of a reduction.
+
+    Args:
+        variant: Not used.
+        dims: The number of results, the number of elements of each, the size of the innermost
+            dimension, and the bytes of an element.
     """
     kept, total, _, each = dims
     return Work(0.0, float(kept * (total + 1) * each))

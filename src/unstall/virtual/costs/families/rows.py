@@ -109,7 +109,13 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
-    """Returns the work of a call. `dims` are its values on the axes of the family."""
+    """Returns the work of a call.
+
+    Args:
+        variant: The variant of the call (see `CallShape`).
+        dims: The number of rows, their width, and the number of elements between two elements of a
+            row.
+    """
     name = variant.split()[1]
     moved = prod(dims) * item_bytes(variant) * _PASSES.get(name, 1 if name != "nll_loss_forward" else 0.01)
     rows, width, inner = dims
@@ -118,13 +124,14 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 
 
 def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
-    """Returns the number of thread blocks of a kernel of a softmax or a layer norm, and 0 for other
-    kernels, for which it is unknown. Sources: torch's PersistentSoftmax.cuh, SoftMax.cu and
+    """Returns the number of thread blocks of a kernel of a softmax or a layer norm. Returns 0 for
+    other kernels: their number is unknown. Sources: torch's PersistentSoftmax.cuh, SoftMax.cu and
     layer_norm_kernel.cu.
 
     Args:
-        variant: The variant of the call.
-        dims: Its value on each axis of the family.
+        variant: Not used.
+        dims: The number of rows, their width, and the number of elements between two elements of a
+            row.
         kernel: The name of the kernel.
     """
     rows, width, inner = dims

@@ -1,4 +1,6 @@
-"""Scaled dot-product attention with the kernels that torch chooses: efficient for float32, flash for half precision."""
+"""Cases of scaled dot-product attention, with the kernels that torch chooses: efficient for
+float32, flash for half precision; also with those of cuDNN.
+"""
 
 from __future__ import annotations
 
