@@ -41,7 +41,9 @@ RESULTS = Path(__file__).parent / "results"
 _PACKAGES = ("torch", "diffusers", "transformers", "unstall")
 _INSTALLED = re.compile(r"^.*/(?:site-packages|dist-packages)/")
 Table = Mapping[str, Mapping[str, Any]]
-"""By entry: its figures, with `waits` by line; or `failed`, the reason why there are none."""
+"""By entry, its figures. `waits` are the waits per step, by line. If the entry failed, there is
+only `failed`, which says why.
+"""
 
 
 def main() -> None:
@@ -65,7 +67,7 @@ def main() -> None:
 
 
 def record(args: argparse.Namespace) -> None:
-    """Audits the entries, and writes their table."""
+    """Audits the entries, and writes a table of their figures as JSON and as Markdown."""
     if not args.gpu and (skipped := why_skipped()):
         print(skipped)
         return
@@ -88,13 +90,13 @@ def record(args: argparse.Namespace) -> None:
 
 
 def read(path: Path) -> Table:
-    """Reads a table that `record` wrote."""
+    """Returns a table that `record` wrote."""
     table: Table = json.loads(path.read_text())["entries"]
     return table
 
 
 def markdown(table: Table) -> str:
-    """Returns the table for readers."""
+    """Returns a table as Markdown."""
     failed = {entry: row["failed"] for entry, row in table.items() if "failed" in row}
     took = [row["took_s"] for row in table.values() if "failed" not in row]
     lines = [
@@ -115,7 +117,14 @@ def markdown(table: Table) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Sums over entries: waits in both tables, in the virtual one, and in the real one."""
+    """How many waits two tables have, one of a virtual GPU and one of a real one. Waits are per
+    step, summed over all entries.
+
+    Attributes:
+        both: The waits that both tables have.
+        virtual: The waits in the table of the virtual GPU.
+        real: The waits in the table of the real GPU.
+    """
 
     both: float
     virtual: float
@@ -123,18 +132,24 @@ class Score:
 
     @property
     def recall(self) -> float:
-        """The share of the real table's waits that the virtual table has."""
+        """The share of the waits on the real GPU that the virtual GPU has too."""
         return self.both / self.real if self.real else 1.0
 
     @property
     def precision(self) -> float:
-        """The share of the virtual table's waits that the real table has."""
+        """The share of the waits on the virtual GPU that the real GPU has too."""
         return self.both / self.virtual if self.virtual else 1.0
 
 
 def score(virtual: Table, real: Table, *, lines: bool = False) -> Score:
-    """Compares the waits per step of each line in the entries that ran on the real GPU. `lines`: a line counts as one,
-    however often it waits."""
+    """Counts the waits of a virtual and of a real GPU, line by line. Only entries that ran on the
+    real GPU count.
+
+    Args:
+        virtual: The table of the virtual GPU.
+        real: The table of the real GPU.
+        lines: Whether a line counts as one wait, however often it waits in a step.
+    """
 
     def counts(row: Mapping[str, Any]) -> Mapping[str, float]:
         waits: Mapping[str, float] = row.get("waits", {})
@@ -151,7 +166,9 @@ def score(virtual: Table, real: Table, *, lines: bool = False) -> Score:
 
 
 def compared(virtual: Table, real: Table) -> Iterator[str]:
-    """Yields recall and precision, then what is not in both tables, line by line."""
+    """Yields lines of text: recall and precision, and then every difference between the two
+    tables.
+    """
     ran = {entry for entry, row in real.items() if "failed" not in row}
     both = sorted(entry for entry in ran if "failed" not in virtual.get(entry, {"failed": ""}))
     yield f"{len(ran)} entries ran on the real GPU, {len(both)} of them on the virtual one"
@@ -197,7 +214,9 @@ def _saved(row: Row) -> dict[str, Any]:
 
 
 def waits_by_line(figures: Figures) -> dict[str, float]:
-    """Returns how often each line waits per step. Files of packages are named from the package on."""
+    """Returns how often each line waits per step. The path of a file in an installed package begins
+    with the package.
+    """
     waits: dict[str, float] = {}
     for wait in figures.waits:
         file = _INSTALLED.sub("", wait.where.file or wait.where.op or "?")
@@ -215,7 +234,9 @@ def _told(on: Mapping[str, object]) -> str:
 
 
 def _made_on(gpu: str | None) -> dict[str, object]:
-    """Returns the device, versions and the day."""
+    """Returns the device, the versions and the day, which say what the figures are of. `gpu` is the
+    name of a virtual GPU; None stands for the GPU of this machine.
+    """
     on = {"device": f"virtual {gpu}", "date": time.strftime("%Y-%m-%d")} if gpu else measured_on()
     return {**on, **{name: _version(name) for name in _PACKAGES}, "python": platform.python_version()}
 

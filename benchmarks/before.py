@@ -1,4 +1,4 @@
-"""Another version of unstall beside this one."""
+"""Runs another version of unstall, to compare it with this one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ HERE = Path(__file__).resolve().parents[1]
 
 @contextmanager
 def installed(before: str) -> Iterator[Path]:
-    """A folder from which that version is imported, with its C extensions built, as long as the context lasts.
+    """Builds another version of unstall with its C extensions. Yields the folder from which it can
+    be imported while the context lasts.
 
     Args:
         before: A revision of this repository, or the folder of another checkout.
@@ -28,5 +29,7 @@ def installed(before: str) -> Iterator[Path]:
 
 
 def environment(source: Path) -> dict[str, str]:
-    """In which `import unstall` imports from this folder."""
+    """Returns environment variables with which `import unstall` imports from the folder
+    `source`.
+    """
     return {**os.environ, "PYTHONPATH": str(source)}

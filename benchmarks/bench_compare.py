@@ -71,7 +71,17 @@ def main() -> int:
 
 
 def _answers(kind: str, more: float, options: argparse.Namespace) -> tuple[Counter[str], float]:
-    """What the second of two functions was called, so often, and what a run took."""
+    """Compares two functions again and again.
+
+    Args:
+        kind: What the functions do, a key of `KINDS`.
+        more: How much work the second does, over that of the first.
+        options: The options of the command line.
+
+    Returns:
+        `(answers, seconds)`: how often `compare` gave each answer for the second function, and how
+        long one comparison took.
+    """
     found: Counter[str] = Counter()
     began = time.monotonic()
     for seed in range(options.runs):
@@ -81,7 +91,9 @@ def _answers(kind: str, more: float, options: argparse.Namespace) -> tuple[Count
 
 
 def functions(kind: str, more: float) -> dict[str, Callable[[], None]]:
-    """Two of the same data, each with code of its own: the second does so many times the work."""
+    """Returns two functions, "a" and "b", that use the same data and have code of their own. "b"
+    does `more` times the work of "a". `kind` is a key of `KINDS`.
+    """
     setup, statement, loops = KINDS[kind]
     known: dict[str, Any] = {}
     exec(setup, known)
@@ -93,7 +105,9 @@ def functions(kind: str, more: float) -> dict[str, Callable[[], None]]:
 
 @contextmanager
 def busy(neighbours: int) -> Iterator[None]:
-    """Processes that take the machine's cores and memory away for random times."""
+    """Runs so many processes beside the block. They take the machine's cores and its memory
+    bandwidth away for random times.
+    """
     processes = [multiprocessing.Process(target=_burn, args=(seed,), daemon=True) for seed in range(neighbours)]
     for process in processes:
         process.start()
@@ -118,7 +132,10 @@ def _burn(seed: int) -> None:
 
 
 def _beside_pyperf(kind: str, into: dict[str, Any]) -> bool:
-    """Whether the interval of the ratio meets that of pyperf's, which runs the two by turns in new processes."""
+    """Returns whether two intervals of the ratio of two functions overlap: that of `compare`, and
+    that of pyperf, which runs the functions by turns in new processes. Adds both intervals to
+    `into`.
+    """
     times = np.array([[_pyperf(kind, more) for more in (1.0, MORE)] for _ in range(_PYPERF_ROUNDS)])
     theirs = ratio_interval(times[:, 1], times[:, 0], pairs=True)
     ours = compare(functions(kind, MORE), check=False)["b"].ratio
@@ -130,7 +147,9 @@ def _beside_pyperf(kind: str, into: dict[str, Any]) -> bool:
 
 
 def _pyperf(kind: str, more: float) -> list[float]:
-    """Its values, seconds."""
+    """Returns the times that pyperf measured for a function, in seconds. `kind` is a key of
+    `KINDS`, and `more` says how many times its work the function does.
+    """
     setup, statement, loops = KINDS[kind]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "result.json")

@@ -42,7 +42,9 @@ def main() -> None:
 
 
 def readings(results: dict[str, dict[str, dict[str, Any]]]) -> list[tuple[str, float, dict[str, float]]]:
-    """Functions by their time on the device, shortest first: name, that time in ns, each timer's reading over it."""
+    """Returns `(name, device_ns, readings)` for each function, the shortest first. `device_ns` is
+    its time on the device, and `readings` is what each timer says, over that time.
+    """
     rows = []
     for name, found in results.items():
         if name == "next to nothing":
@@ -108,7 +110,9 @@ def mark(x: float, y: float, timer: str, colour: str, theme: Theme, about: str =
 
 
 def table(results: dict[str, dict[str, dict[str, Any]]]) -> str:
-    """The same as Markdown, µs, with `timeit`."""
+    """Returns what each timer says of each function as a Markdown table, in µs, with `timeit`
+    too.
+    """
     columns = ("cupti", "events", "naive", "timeit", "Timer", "around", "do_bench", "cudagraph")
     heads = ("device, by CUPTI", "unstall by events", "`perf_counter`", "`timeit`", "`Timer`", "events around")
     more = ("`do_bench`, cold", "`do_bench_cudagraph`")

@@ -57,7 +57,9 @@ COLUMNS = (
 
 
 def cases(torch: Any) -> dict[str, Case]:
-    """Sixteen functions, by name, after one that does next to nothing."""
+    """Returns the functions that are measured, by name: one that does next to nothing, and then
+    sixteen others.
+    """
     functional, device = torch.nn.functional, "cuda"
     half, brain = torch.float16, torch.bfloat16
     small, square = torch.randn(64, 64, device=device), torch.randn(1024, 1024, device=device)
@@ -121,7 +123,9 @@ def cases(torch: Any) -> dict[str, Case]:
 
 
 def under_ncu(chosen: dict[str, Case], torch: Any) -> None:
-    """What ncu watches: REPEATS samples of each case, cold and hot; before each sample one kernel that marks it."""
+    """Runs the cases while ncu watches: each REPEATS times with cold caches, and as often with warm
+    ones. A marker kernel comes before each run.
+    """
     flushed = torch.empty(2 * torch.cuda.get_device_properties(0).L2_cache_size, dtype=torch.uint8, device="cuda")
     for fn in chosen.values():
         for _ in range(3):
@@ -138,7 +142,9 @@ def under_ncu(chosen: dict[str, Case], torch: Any) -> None:
 
 
 def oracle(names: list[str]) -> dict[str, dict[str, dict[str, list[float]]]]:
-    """By case and cache each sample's time, ns, by "ncu" and "ncu active"; empty where ncu does not run."""
+    """Runs the cases under ncu. Returns, by case and by state of the caches, the times of all runs
+    in ns: by the two measures "ncu" and "ncu active". Returns an empty dict if ncu cannot run.
+    """
     ncu = shutil.which("ncu") or next((str(path) for path in sorted(Path("/usr/local").glob("cuda*/bin/ncu"))), None)
     if ncu is None:
         print("no ncu here: no oracle")
@@ -167,8 +173,12 @@ def oracle(names: list[str]) -> dict[str, dict[str, dict[str, list[float]]]]:
 
 
 def samples_of(printed: str) -> dict[str, list[float]] | None:
-    """Of each sample the sums over its kernels, ns, from the table that ncu printed; a marker begins each sample. None
-    where there is no table."""
+    """Returns, by "ncu" and "ncu active", the time of each run in ns: the sum over its kernels.
+    Returns None if ncu printed no table.
+
+    Args:
+        printed: What ncu printed. In the table, a marker kernel comes before each run.
+    """
     lines = printed.splitlines()
     head = next((number for number, line in enumerate(lines) if line.startswith('"ID"')), None)
     if head is None:
@@ -197,7 +207,9 @@ def naive(fn: Case) -> float:
 
 
 def around(fn: Case, torch: Any) -> float:
-    """An event before, one after, and a wait."""
+    """Returns the time in ns between one CUDA event before a call and one after it: the median of
+    100 calls, each with a wait.
+    """
     samples: list[float] = []
     for _ in range(100):
         first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -210,7 +222,9 @@ def around(fn: Case, torch: Any) -> float:
 
 
 def others(fn: Case, torch: Any) -> dict[str, float]:
-    """What the usual timers say, ns. None of them flushes the L2 but do_bench."""
+    """Returns what the usual timers say of a function, in ns, by timer. Of these, only `do_bench`
+    flushes the L2 cache.
+    """
     from torch.utils.benchmark import Timer
 
     found = {"naive": naive(fn), "around": around(fn, torch)}
@@ -233,7 +247,9 @@ def others(fn: Case, torch: Any) -> dict[str, float]:
 
 
 def ours(fn: Case, cache: Any, seconds: float, torch: Any) -> dict[str, Any]:
-    """Both methods of `unstall.bench` in turns, ns: medians over the turns, since the device changes its clock."""
+    """Returns what the two methods of `unstall.bench` say, in ns. The methods take turns, because
+    the device changes its clock rate; each figure is the median over the turns.
+    """
     import unstall
 
     found: dict[str, Any] = {}
@@ -258,7 +274,9 @@ def ours(fn: Case, cache: Any, seconds: float, torch: Any) -> dict[str, Any]:
 
 
 def kernels(fn: Case, cache: Any, torch: Any) -> dict[str, float]:
-    """By CUPTI: the sum of a call's kernels alone, ns, and how many they are."""
+    """Returns what CUPTI says of a call's kernels: the sum of their times in ns, and their
+    number.
+    """
     import numpy as np
 
     from unstall.measuring.adapters import adapter_for
@@ -276,7 +294,7 @@ def kernels(fn: Case, cache: Any, torch: Any) -> dict[str, float]:
 
 
 def measure(chosen: dict[str, Case], torch: Any, seconds: float) -> dict[str, dict[str, dict[str, Any]]]:
-    """By case and cache all figures but the oracle's."""
+    """Returns, by case and by state of the caches, all figures except those of ncu."""
     results: dict[str, dict[str, dict[str, Any]]] = {}
     for name, fn in chosen.items():
         began = time.perf_counter()
@@ -291,7 +309,9 @@ def measure(chosen: dict[str, Case], torch: Any, seconds: float) -> dict[str, di
 
 
 def take_off(results: dict[str, dict[str, dict[str, Any]]]) -> None:
-    """What ncu adds to a kernel, as it does to one that does next to nothing with warm caches."""
+    """Adds "ncu less" to the figures: the time by ncu, less what ncu itself adds for each kernel.
+    That is taken from a function that does next to nothing, with warm caches.
+    """
     null = results[NULL]["hot"]
     if "ncu" in null:
         each = null["ncu"] - null["kernels"]
@@ -306,7 +326,9 @@ def row(name: str, cache: str, found: dict[str, Any]) -> str:
 
 
 def judge(results: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
-    """Where figures are further apart than is claimed."""
+    """Returns a sentence for each case in which two figures are further apart than the
+    documentation claims.
+    """
     missed = []
     for name, by_cache in results.items():
         for cache, found in by_cache.items() if name != NULL else ():
@@ -323,7 +345,9 @@ def judge(results: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
 
 
 def between(results: dict[str, dict[str, dict[str, Any]]]) -> tuple[list[str], int]:
-    """Where CUPTI's kernels are not between the two that ncu tells, by more than 2 % or 0.1 µs; and of how many."""
+    """Returns the cases in which CUPTI's time for the kernels is not between the two times of ncu,
+    by more than 2 % or 0.1 µs; and how many cases were looked at.
+    """
     outside, count = [], 0
     for name, by_cache in results.items():
         for cache, found in by_cache.items() if name != "two streams" else ():

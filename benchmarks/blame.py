@@ -47,7 +47,7 @@ _PARTS: dict[str, tuple[float, int] | None] = {  # the share of the time that ma
 }
 _STEPS = {"inference": 4, "training": 1, "elementwise": 2, "replays": 20}
 _SHARES = {"inference": 0.5, "training": 0.2, "elementwise": 0.15, "replays": 0.15}
-"""Of the time for the cost."""
+"""By program, its share of the time for measuring the cost."""
 _NO_FIRST_MARKS = "from unstall.blaming import _blame; _blame.budget(0.02, 0); "
 Row = dict[str, Any]
 
@@ -84,7 +84,14 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def faults(rings: Path | None = None, *, late: bool = False) -> list[Row]:
-    """Returns for each planted fault the true line, Python's, and ours. Several run at a time."""
+    """Runs all programs with a planted fault, several at a time. Returns a row for each: the line
+    of the fault, the line in Python's traceback, and the line that `--blame` names.
+
+    Args:
+        rings: A folder for what `--blame` had noted of the last calls, as text. None: it is not
+            kept.
+        late: Whether to run as if the first marks had been put long before.
+    """
     programs = sorted(FAULTS.glob("*.py"))
     with ThreadPoolExecutor(_AT_A_TIME) as pool, tempfile.TemporaryDirectory() as folder:
         copies = Path(folder) if late else None
@@ -155,7 +162,9 @@ def _blamed(program: Path, rings: Path | None) -> Row:
 
 
 def _dump(folder: Path, to: Path) -> None:
-    """Writes the tables of a ring as text."""
+    """Writes what `--blame` noted of the last calls (the ring, a file in `folder`) as text to the
+    file `to`.
+    """
     from unstall.blaming.child import RING, STATE
     from unstall.blaming.ring import read_ring
 
@@ -174,7 +183,16 @@ def _dump(folder: Path, to: Path) -> None:
 
 
 def cost(seconds: float, ways: Sequence[str], sets: int) -> Row:
-    """Returns what a step takes by that of a plain run, for each program and way. The first way is the plain one."""
+    """Measures how long a step takes in each way to run, over a step as it is.
+
+    Args:
+        seconds: How long to measure.
+        ways: The ways to run. The first is "plain": as it is.
+        sets: The number of sets of processes. A set has one process for each way.
+
+    Returns:
+        By program, the ratio of each way, and whether all ways computed the same.
+    """
     workers = {(way, n): _Worker(way) for n in range(sets) for way in ways}
     try:
         rows = {name: _in_turns(workers, name, seconds * share) for name, share in _SHARES.items()}
@@ -203,7 +221,9 @@ def cost(seconds: float, ways: Sequence[str], sets: int) -> Row:
 
 
 def _shown(cost: Row, ways: Sequence[str]) -> str:
-    """Returns the cost as a table: the median of the sets, the least and the greatest."""
+    """Returns what `cost` measured as a table: for each program and way, the median of the sets,
+    the least and the greatest.
+    """
     lines = ["".join(f"{text:>24}" for text in ("a step, by a plain one", *ways))]
     for name in _STEPS:
         ratios = [
@@ -216,7 +236,9 @@ def _shown(cost: Row, ways: Sequence[str]) -> str:
 def _in_turns(
     workers: Mapping[tuple[str, int], _Worker], name: str, seconds: float
 ) -> dict[tuple[str, int], list[float]]:
-    """Returns the times of each process. A set's processes take turns one after the other."""
+    """Times a program in all processes, by turns, for about `seconds`. Returns the times of each
+    process. The processes of a set take their turns right after one another.
+    """
     times: dict[tuple[str, int], list[float]] = {key: [] for key in workers}
     for worker in workers.values():
         worker.ask(f"time {name}")
@@ -231,7 +253,7 @@ def _in_turns(
 
 
 class _Worker:
-    """A process that times steps when asked."""
+    """A process that times steps of a program when it is asked to."""
 
     def __init__(self, way: str) -> None:
         environment = {**os.environ, **({"CUDA_LAUNCH_BLOCKING": "1"} if way == "blocking" else {})}
@@ -298,7 +320,9 @@ def _work(way: str) -> int:
 
 
 def _check_following(folder: Path) -> None:
-    """Raises RuntimeError if calls are not followed, which costs nothing."""
+    """Raises RuntimeError if `--blame` does not see the calls of this process. Its cost would then
+    be measured as nothing.
+    """
     from unstall.blaming.child import STATE
 
     state = json.loads((folder / STATE).read_text())
@@ -307,7 +331,12 @@ def _check_following(folder: Path) -> None:
 
 
 def _leave(marks: tuple[float, int] | None) -> None:
-    """Leaves this part of --blame: marks for a share of the time; None if calls are only handed on."""
+    """Turns off all of `--blame` but one part.
+
+    Args:
+        marks: The share of the time that marks may take, and how many marks come first whatever
+            they take. None: calls are only handed on to the driver.
+    """
     from unstall.blaming import _blame
 
     if marks is None:
@@ -317,7 +346,9 @@ def _leave(marks: tuple[float, int] | None) -> None:
 
 
 def _end(folder: Path | None) -> object:
-    """Returns the counts of a ring, and ends it."""
+    """Ends `--blame` in this process, and returns the counts of what it noted. Returns None if
+    `folder` is None: the process runs without `--blame`.
+    """
     if not folder:
         return None
     from unstall.blaming import _blame
@@ -399,7 +430,9 @@ def _elementwise() -> Callable[[], Any]:
 
 
 def _replays(step: Callable[[], Any]) -> Callable[[], Any]:
-    """The same as a graph, in which each line's work is marked, too."""
+    """Returns a function that replays `step` as a CUDA graph, in which the work of each line is
+    marked too.
+    """
     import torch
 
     side = torch.cuda.Stream()

@@ -59,7 +59,7 @@ def main() -> int:
 
 
 class _Beside:
-    """Marks in a capture which no work waits for."""
+    """Puts marks into a captured CUDA graph in such a way that no work waits for them."""
 
     def __init__(self, driver: Any, stream: int, mark: Callable[[int], int]) -> None:
         self._driver, self._stream, self._mark = driver, c.c_void_p(stream), mark

@@ -22,7 +22,7 @@ from benchmarks.on_device import measured_on, why_skipped
 PROGRAMS = sorted((Path(__file__).parents[1] / "tests" / "blaming" / "core_dump" / "programs").glob("*.py"))
 _NEEDS = {"triton_kernel": "triton", "cupy_kernel": "cupy"}
 _OF_CUPY = 4
-"""The line of its kernel, which has a source of its own."""
+"""The line of CuPy's kernel that fails. The kernel has a source of its own."""
 _CORE_DUMP = "--core-dump-to"
 _WAYS = {"plain": (), "core-dump": (_CORE_DUMP,), "pin-down": ("--pin-down",), "both": ("--pin-down", _CORE_DUMP)}
 
@@ -48,18 +48,24 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def missing(program: Path) -> str | None:
-    """Returns the package that a program needs and that is not installed."""
+    """Returns the package that a program needs and that is not installed; None if nothing is
+    missing.
+    """
     needed = _NEEDS.get(program.stem)
     return needed if needed and importlib.util.find_spec(needed) is None else None
 
 
 def line_of(program: Path, comment: str) -> int | None:
-    """Returns the line that ends with a comment."""
+    """Returns the number of the line in `program` that ends with `comment`; None if there is no
+    such line.
+    """
     return next((n for n, line in enumerate(program.read_text().splitlines(), 1) if line.endswith(comment)), None)
 
 
 def kernel_line(program: Path) -> int | None:
-    """Returns the line of the kernel's source that fails, if the kernel is compiled with lines."""
+    """Returns the number of the line of the kernel's source that fails; None if the kernel is
+    compiled without line numbers.
+    """
     return _OF_CUPY if program.stem == "cupy_kernel" else line_of(program, "# in the kernel")
 
 
@@ -74,7 +80,7 @@ def blamed(program: Path, *options: str) -> tuple[dict[str, Any], str]:
 
 
 def lines_of(result: dict[str, Any]) -> list[int]:
-    """Returns all lines that may have failed."""
+    """Returns the numbers of all lines that may have failed, as the result of `--blame` says."""
     return [line["line"] for suspect in result["suspects"] for line in (suspect["where"], *suspect["others"]) if line]
 
 

@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> None:
-    """Runs rows, and writes their figures to a file after each row."""
+    """Runs rows of the course, and writes their figures to a file after each row."""
     began = time.monotonic()
     device, torch = _device(args.gpu)
     name = args.gpu or _short(device)
@@ -95,7 +95,9 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _merged(gpus: dict[str, Recorded], others: dict[str, Recorded]) -> dict[str, Recorded]:
-    """Adds the figures of other runs. Of each GPU, rows that the other run did not run stay as they are."""
+    """Returns the figures of `gpus`, with those of `others` added. A row of a GPU that `others`
+    lacks stays as it is.
+    """
     merged = dict(gpus)
     for name, other in others.items():
         kept = gpus.get(name, other)
@@ -109,7 +111,9 @@ def _chosen(words: str | None) -> list[str]:
 
 
 def _device(gpu: str | None) -> tuple[str, str]:
-    """The name of the GPU and the version of torch, asked in a process of its own: the rows count this GPU's memory."""
+    """Returns the name of the GPU and the version of torch. Another process finds them, so that
+    this one takes no memory of the GPU.
+    """
     start = [sys.executable, "-c", _DEVICE]
     if gpu:
         code = f"import unstall\nunstall.virtual_gpu({gpu!r}).start()\n{_DEVICE}"
@@ -129,7 +133,7 @@ def _read(path: Path) -> dict[str, Recorded]:
 
 
 def _write(path: Path, gpus: dict[str, Recorded]) -> None:
-    """Virtual GPUs come first."""
+    """Writes the figures to a file, those of virtual GPUs first."""
     ordered = dict(sorted(gpus.items(), key=lambda item: (not item[1].virtual, item[0] != "t4", item[0])))
     path.write_text(json.dumps(msgspec.to_builtins(ordered), indent=1) + "\n")
 
@@ -148,7 +152,9 @@ def _judged() -> Iterator[str]:
 
 
 def page(text: str) -> str:
-    """docs/course.md, with the rows as they are now."""
+    """Returns the text of docs/course.md with the tables of all rows renewed. `text` is the page as
+    it is.
+    """
     before, _, rest = text.partition(_BEGIN)
     _, _, after = rest.partition(_END)
     return f"{before}{_BEGIN}\n\n" + "\n".join(_rows()) + f"\n{_END}{after}"
@@ -182,7 +188,7 @@ def _rows() -> Iterator[str]:
 
 
 def _figures(name: str, row: Row) -> Iterator[str]:
-    """The table of figures, and what is missed."""
+    """Yields the lines of a row's table of figures, and of the list of figures that are off."""
     columns: dict[str, dict[str, str]] = {}
     if row.author is not None:
         columns[f"author: {row.author.device}"] = dict(row.author.figures)

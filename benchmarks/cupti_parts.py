@@ -63,7 +63,14 @@ def main(argv: list[str] | None = None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Kinds of activity records; callbacks of the driver, records of its calls; where the times are kept."""
+    """A part of CUPTI that can be turned on.
+
+    Attributes:
+        kinds: The kinds of activity records.
+        calls: The calls of the driver with a callback.
+        records_of_calls: The calls of the driver with a record.
+        pinned: Whether the times are kept in pinned memory.
+    """
 
     kinds: tuple[int, ...] = ()
     calls: tuple[int, ...] = ()
@@ -72,7 +79,7 @@ class _Part:
 
 
 def _parts() -> dict[str, _Part]:
-    """By what they are called here."""
+    """Returns the parts of CUPTI that are measured, by the names that the tables have for them."""
     from unstall.cupti.driver_calls import DRIVER
 
     ops, calls = (_KERNEL, _MEMCPY, _MEMSET), tuple(DRIVER)
@@ -116,7 +123,7 @@ def _lower_quartile(step: Callable[[], object]) -> float:
 
 
 class _Cupti:
-    """libcupti with callbacks that do nothing but take its buffers."""
+    """libcupti, with callbacks that only take its buffers and give them back."""
 
     def __init__(self) -> None:
         from unstall.cupti.recorder import find_library

@@ -49,7 +49,9 @@ def _replays(graph: Any, count: int) -> None:
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Median µs, to the end of the device's part."""
+    """Returns how long `work` takes, in µs, up to the end of what it launches: the median of
+    several calls.
+    """
     import torch
 
     times = []
@@ -63,7 +65,9 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def device_us(work: Callable[[], object]) -> dict[str, float]:
-    """Mean length of each kind of op, as the profiler has it."""
+    """Returns the mean length of each kind of op that `work` launches, in µs, as torch's profiler
+    reports it.
+    """
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -157,7 +161,7 @@ def graph_launches() -> dict[str, Any]:
 
 
 def calls() -> dict[str, float]:
-    """Host calls with nothing to wait for."""
+    """Returns how long calls take on the host if they wait for nothing, in µs."""
     import torch
 
     x = torch.ones(5, device="cuda")

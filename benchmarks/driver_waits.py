@@ -44,7 +44,7 @@ _Call = tuple[Callable[[], Any], Callable[[Any], None], Callable[[Any], None]]  
 
 
 class _Runtime:
-    """The CUDA runtime that torch has loaded."""
+    """The library of the CUDA runtime that torch has loaded."""
 
     def __init__(self) -> None:
         import torch
@@ -92,7 +92,15 @@ class _Runtime:
 
 
 def _measured(prepare: Callable[[], Any], call: Callable[[Any], None], clean: Callable[[Any], None]) -> dict[str, Any]:
-    """Median ms of the call beside an idle and a busy device, and how often the device was still busy after it."""
+    """Returns the median ms of a call while the device is idle, and while it is busy; and how often
+    the device was still busy when the call had returned.
+
+    Args:
+        prepare: A function that is called before each call. What it returns is passed to `call` and
+            `clean`.
+        call: The call.
+        clean: A function that is called after each call.
+    """
     import torch
 
     cycles = _cycles_of_ms(QUEUED_MS)

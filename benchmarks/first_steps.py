@@ -57,7 +57,9 @@ def _compared(kind: str, steps: int, rounds: int) -> dict[str, object]:
 
 
 def _run(kind: str, steps: int, *, recorded: bool) -> tuple[list[float], float]:
-    """Returns the program's step times, s, and the time until its end, s."""
+    """Runs a program, recorded or not. Returns the times of its steps and the time until its end,
+    in seconds.
+    """
     with tempfile.TemporaryDirectory() as folder:
         times = Path(folder, "times.json")
         program = [short_program.__file__, kind, str(steps), str(times)]

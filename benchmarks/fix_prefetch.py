@@ -133,7 +133,9 @@ def tensor_of(batch: Any) -> Any:
 
 
 def data_loader(torch: Any) -> Any:
-    """None on the virtual GPU, where workers are forked from a process that holds it."""
+    """Returns a DataLoader with workers and pinned memory. Returns None on the virtual GPU, from
+    whose process no workers can be forked.
+    """
     if "unstall.virtual.entry" in sys.modules:
         return None
     from torch.utils.data import DataLoader, TensorDataset
@@ -143,7 +145,9 @@ def data_loader(torch: Any) -> Any:
 
 
 def small(report: Report, torch: Any, prefetch: Any, rounds: int, most: int) -> None:
-    """A loop of many launches on batches of 16 KiB: nothing to gain, and nothing may be lost."""
+    """Measures a loop of many launches on batches of 16 KiB. `prefetch` has nothing to gain there,
+    and must not lose anything.
+    """
     net = torch.nn.Sequential(
         *[layer for _ in range(20) for layer in (torch.nn.Linear(64, 64), torch.nn.ReLU())]
     ).cuda()

@@ -105,7 +105,7 @@ def offload(report: Report, torch: Any, prefetch: Any, rounds: int) -> None:
 
 
 def small(report: Report, torch: Any, stream_map: Any, rounds: int) -> None:
-    """Items of 4 KiB, where streams and events cost more than they gain."""
+    """Measures items of 4 KiB, for which streams and events cost more than they gain."""
     items = [torch.ones(1024) for _ in range(2000)]
 
     def plain() -> None:

@@ -1,4 +1,6 @@
-"""Timing for the benchmarks of `unstall.fix`: interleaved rounds on the device's own clock and the host's."""
+"""Timing for the benchmarks of `unstall.fix`: several ways to do the same take turns, and are timed
+by the host until the device is done.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def arguments(what: str) -> argparse.Namespace:
 
 
 def needs_gpu() -> Any:
-    """torch, or a clean end where it has no CUDA device."""
+    """Returns the module torch. If it has no CUDA device, says so and exits with 0."""
     try:
         import torch
     except ImportError:
@@ -49,8 +51,19 @@ def milliseconds(run: Callable[[], Any]) -> float:
 def interleaved(
     ways: dict[str, Callable[[], Any]], rounds: int, most: int | None = None, error: float = 0.0
 ) -> dict[str, list[float]]:
-    """Milliseconds of each way, one of each in turn and then in opposite order, after a round that does not count.
-    With `most`: up to so many rounds, until the ratio of the last way to the first is known to `error`."""
+    """Times several ways to do the same, in rounds. In each round, each way runs once; every second
+    round has the opposite order. The first round does not count.
+
+    Args:
+        ways: The ways, by name.
+        rounds: The number of rounds.
+        most: If given, up to so many rounds are made, until the error of the ratio of the last way
+            to the first is no more than `error`.
+        error: The standard error of that ratio that is small enough.
+
+    Returns:
+        The milliseconds of each way, by round.
+    """
     took: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range((most or rounds) + 1):
         if most and turn > rounds and _known(took, error):
@@ -68,8 +81,16 @@ def _known(took: dict[str, list[float]], error: float) -> bool:
 
 
 def ratio(over: list[float], under: list[float]) -> dict[str, float]:
-    """Of neighbours: median, its standard error (of two at the least), least and most. The error is by the median
-    distance from the median, as for a normal distribution, since a few are far off where the host pauses."""
+    """Returns the ratios of two ways, round by round: "median", "error", "least" and "most".
+
+    The error is the standard error of the median. It is worked out from the median distance from
+    the median, as for a normal distribution, because a few ratios are far off when the host pauses.
+    It is infinite for a single round.
+
+    Args:
+        over: The times of one way, by round.
+        under: The times of the other way.
+    """
     each = [one / other for one, other in zip(over, under, strict=True)]
     median = statistics.median(each)
     spread = 1.4826 * statistics.median(abs(one - median) for one in each)
@@ -81,7 +102,7 @@ LOADS = {"copy-bound": 0.5, "balanced": 1.0, "compute-bound": 2.0}  # kernels' t
 
 
 class Kernels:
-    """Products of matrices, by which a step takes as long as it should."""
+    """Products of matrices, of which a step runs so many that it takes as long as wanted."""
 
     def __init__(self) -> None:
         import torch
@@ -95,17 +116,27 @@ class Kernels:
             self._weights @ self._weights
 
     def lasting(self, wanted_ms: float) -> int:
-        """How many take about as long; one at the least."""
+        """Returns how many products take about `wanted_ms` together, at least one."""
         return max(1, round(wanted_ms / self.one_ms))
 
 
 def each_ms(run: Callable[[], Any], count: int, rounds: int) -> float:
-    """Of one of the `count` things that it does: the median."""
+    """Returns how many milliseconds each of the `count` things takes that `run` does. It is the
+    median over `rounds` calls of `run`.
+    """
     return statistics.median(milliseconds(run) for _ in range(rounds)) / count
 
 
 def against_plain(took: dict[str, list[float]], mine: str, last: list[Any], limit_ms: float | None = None) -> Figures:
-    """What `interleaved` measured of "plain" and of `mine`, with what the last of these says of itself."""
+    """Returns the figures of a case: the times of "plain" and `mine`, and their ratio.
+
+    Args:
+        took: What `interleaved` returned.
+        mine: The name of the way that is compared with "plain".
+        last: A list with the object that ran last in that way. Its `stats()` are among the figures.
+        limit_ms: The least time that is possible. If given, its ratio to the time of `mine` is
+            among the figures.
+    """
     figures: Figures = {"plain_ms": statistics.median(took["plain"]), f"{mine}_ms": statistics.median(took[mine])}
     if limit_ms is not None:
         figures["limit_ms"] = limit_ms
@@ -114,7 +145,7 @@ def against_plain(took: dict[str, list[float]], mine: str, last: list[Any], limi
 
 
 class Report:
-    """Figures by the name of a case, and whether they are as good as they must be."""
+    """The figures of each case, by the case's name, and whether they meet their goals."""
 
     def __init__(self, out: Path | None) -> None:
         self._out = out
@@ -128,7 +159,15 @@ class Report:
         at_least: dict[str, float] | None = None,
         at_most: dict[str, float] | None = None,
     ) -> None:
-        """Prints and keeps them. A goal is of the median where there is one."""
+        """Prints the figures of a case, and writes them to the file of the report, if there is one.
+
+        Args:
+            name: The name of the case.
+            figures: The figures by name.
+            at_least: By the name of a figure, the least that it must be. Of a ratio, it is the
+                median that counts.
+            at_most: By the name of a figure, the most that it may be.
+        """
         goals = {}
         for bounds, sign in ((at_least or {}, 1), (at_most or {}, -1)):
             for key, bound in bounds.items():
@@ -144,7 +183,7 @@ class Report:
             self._write(self._out)
 
     def finish(self) -> NoReturn:
-        """Exits with 1 where a goal was missed."""
+        """Says how many goals were missed, and exits: with 1 if any was, else with 0."""
         print(f"{self._missed} goals missed" if self._missed else "all goals met")
         sys.exit(1 if self._missed else 0)
 

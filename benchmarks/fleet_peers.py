@@ -86,7 +86,9 @@ print(json.dumps(found))
 
 
 def _measured(command: Sequence[str], path: str) -> dict[str, Any]:
-    """Runs a command; returns its times in s, the most memory of it and its children in MB, and what it printed."""
+    """Runs a command. Returns its times in seconds, the most memory that it and its children had in
+    MB, and what it printed.
+    """
     environment = {**os.environ, "PYTHONPATH": path}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     most, over = 0, threading.Event()
@@ -122,7 +124,9 @@ def _measured(command: Sequence[str], path: str) -> dict[str, Any]:
 
 
 def figures_of(path: Path) -> dict[str, float]:
-    """Returns a rank's figures in us, as `unstall` reads them: span, idle, compute, communication, its exposed part."""
+    """Returns the figures of a rank's trace as `unstall` reads them, in µs: span, idle, compute,
+    communication, and exposed communication.
+    """
     timeline = load(path)
     device, comm = timeline.device, is_communication(timeline)
     computes = ~comm & (device.kind != DeviceKind.COPY)
@@ -204,7 +208,9 @@ def compared(folder: Path, python: str, source: str, pairs: int) -> dict[str, An
 
 
 def repeat(folder: Path, to: Path, ranks: int) -> None:
-    """Writes the traces of a folder as those of so many ranks, each under a rank of its own."""
+    """Writes the traces of a folder again and again, until there are `ranks` of them, each with a
+    rank of its own.
+    """
     paths = [path for _, path in _by_rank(folder)]
     for rank in range(ranks):
         path = paths[rank % len(paths)]

@@ -41,7 +41,9 @@ _NAMES = "gemm", "softmax", "norm", "add"
 
 
 class _Clock:
-    """Writes a rank's events: the host enqueues, one computing and one communicating stream follow."""
+    """Writes the events of a rank: the host enqueues work, which runs on one stream that computes
+    and one that communicates.
+    """
 
     def __init__(self, rank: int, ranks: int, slower: float) -> None:
         self.events: list[str] = []
@@ -143,7 +145,9 @@ def write_apart(folder: Path, ranks: int, megabytes: float) -> None:
 
 
 class _Memory:
-    """The most memory that this process and its children had at one time, by the kernel's proportional share."""
+    """Measures the most memory that this process and its children had at one time. Memory that
+    processes share counts in proportion, as the kernel reports it.
+    """
 
     def __enter__(self) -> _Memory:
         self.most_bytes, self._over = 0, threading.Event()
@@ -161,7 +165,9 @@ class _Memory:
 
 
 def memory_of(root: int) -> int:
-    """Returns the bytes of memory that a process and its descendants have, by the kernel's proportional share."""
+    """Returns how many bytes of memory a process and its descendants have. Memory that processes
+    share counts in proportion, as the kernel reports it.
+    """
     return sum(map(_share_of, _family(root)))
 
 
@@ -199,7 +205,7 @@ class _Progress:
 
 
 def measured(folder: Path, ranks: int) -> tuple[dict[str, Any], FleetResult]:
-    """Explains a job, and returns how much time and memory it took, and the answer."""
+    """Explains a job. Returns how much time and memory that took, and the result."""
     sizes = [path.stat().st_size for path in folder.iterdir()]
     progress = _Progress()
     begin = time.perf_counter()
@@ -220,10 +226,10 @@ def measured(folder: Path, ranks: int) -> tuple[dict[str, Any], FleetResult]:
 
 
 def on_ray(folder: Path, nodes: int) -> tuple[float, bool, FleetResult]:
-    """Explains a job on a local Ray cluster, and kills a worker when half of the ranks are read.
+    """Explains a job on a local Ray cluster, and kills a worker once half of the ranks are read.
 
     Returns:
-        The time in seconds, whether a worker was killed while it read a rank, and the answer.
+        The time in seconds, whether the worker that was killed was reading a rank, and the result.
     """
     from unstall.fleets.on_ray import Ray
 
@@ -244,7 +250,9 @@ def on_ray(folder: Path, nodes: int) -> tuple[float, bool, FleetResult]:
 
 
 def _kill_one_worker(killed: list[int]) -> None:
-    """Kills one of the cluster's processes that reads a rank. The cluster's processes are descendants of this one."""
+    """Kills a process of the Ray cluster that reads a rank, and adds its id to `killed`. The
+    processes of the cluster are descendants of this one.
+    """
     until = time.monotonic() + 60
     while time.monotonic() < until:
         for process in _family(os.getpid()):

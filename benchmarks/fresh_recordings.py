@@ -39,7 +39,13 @@ _OPTIONS = (
 
 
 class Draw(NamedTuple):
-    """One recording: a kind of program, its number of steps, options of `unstall run`."""
+    """A recording that was drawn by lot.
+
+    Attributes:
+        kind: The kind of program.
+        steps: The number of its steps.
+        options: The options of `unstall run`.
+    """
 
     kind: str
     steps: int

@@ -51,7 +51,7 @@ def _rows() -> list[dict[str, object]]:
 
 
 def _graph(nodes: int, lanes: int) -> torch.cuda.CUDAGraph:
-    """Returns a graph of additions, on as many parallel branches as there are lanes."""
+    """Returns a CUDA graph of `nodes` additions on `lanes` parallel branches."""
     import torch
 
     sums = [torch.zeros(256, device="cuda") for _ in range(lanes)]

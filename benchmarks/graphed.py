@@ -122,7 +122,9 @@ def measure(program: Program, seconds: float, budget: list[float]) -> dict[str, 
 
 
 def _made(make: Callable[[], Any], arguments: tuple[torch.Tensor, ...]) -> tuple[Any, float]:
-    """What is made, called until it is warm, and the seconds that took."""
+    """Makes a function by `make`, and calls it until it is warm. Returns the function, and how many
+    seconds all this took.
+    """
     begun = time.perf_counter()
     made = make()
     for _ in range(5):
@@ -132,7 +134,10 @@ def _made(make: Callable[[], Any], arguments: tuple[torch.Tensor, ...]) -> tuple
 
 
 def _hand_captured(function: Call, arguments: tuple[torch.Tensor, ...]) -> tuple[Call, float]:
-    """As torch's documentation does it: static arguments, three calls on a side stream, one graph."""
+    """Captures a function as torch's documentation does: with static arguments, after three calls
+    on a side stream, as one graph. Returns a function that replays it, and how many seconds the
+    capture took.
+    """
     begun = time.perf_counter()
     static = [argument.clone() for argument in arguments]
     stream = torch.cuda.Stream()
@@ -156,7 +161,9 @@ def _hand_captured(function: Call, arguments: tuple[torch.Tensor, ...]) -> tuple
 
 
 def _in_turns(ways: dict[str, Callable[[], Any]], seconds: float, burst: int) -> dict[str, list[float]]:
-    """Seconds a call, in rounds of `burst` calls of each way."""
+    """Times several ways to call a function, by turns, for about `seconds`. Returns, for each way,
+    the seconds of a call in each round of `burst` calls.
+    """
     times: dict[str, list[float]] = {way: [] for way in ways}
     for call in ways.values():
         for _ in range(3):
@@ -185,7 +192,9 @@ def _ratio(mine: list[float], theirs: list[float]) -> dict[str, float]:
 
 
 def _computes_alike(function: Call, fast: Call, arguments: tuple[torch.Tensor, ...]) -> bool:
-    """On inputs that change, the same bits."""
+    """Returns whether two functions give the same bits, on arguments that change from call to
+    call.
+    """
     for turn in range(3):
         inputs = [torch.roll(argument, turn + 1) for argument in arguments]
         if not torch.equal(fast(*inputs), function(*inputs).clone()):
@@ -194,7 +203,9 @@ def _computes_alike(function: Call, fast: Call, arguments: tuple[torch.Tensor, .
 
 
 def _trains_alike(program: Program) -> bool:
-    """The losses of 50 steps, each on another batch, from the same beginning."""
+    """Returns whether 50 steps, each on another batch, have the same losses with `graphed` as
+    without it, from the same start.
+    """
     losses = []
     for is_graphed in (False, True):
         step, arguments = program.make()

@@ -17,7 +17,9 @@ DEVICE = "cuda"
 
 @dataclass(frozen=True)
 class Program:
-    """`make()` gives the function and its arguments, anew each time and always the same."""
+    """A program that `benchmarks/graphed.py` measures. `make()` returns its function and its
+    arguments: new ones in each call, and always with the same values.
+    """
 
     name: str
     kind: str  # "chain", "branches", "layers" (with a little of both) or "training"
@@ -27,7 +29,9 @@ class Program:
 
 
 class Decoder(nn.Module):
-    """One token through GPT-2's layers, with keys and values of a fixed length that are written in place."""
+    """The layers of GPT-2 for one token. Keys and values have a fixed length, and are written in
+    place.
+    """
 
     def __init__(self, layers: int = 12, width: int = 768, heads: int = 12, vocabulary: int = 50257) -> None:
         super().__init__()

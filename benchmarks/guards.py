@@ -51,7 +51,9 @@ def _figures() -> dict[str, object]:
 
 
 def _parts(model: torch.nn.Sequential, inputs: torch.Tensor) -> dict[str, float]:
-    """Medians of single calls, each behind a pass: the caches are then as they are in a loop."""
+    """Returns the median times of single calls, each right after a forward pass, so that the caches
+    are as they are in a loop.
+    """
     import torch
 
     import unstall

@@ -33,7 +33,7 @@ Row = dict[str, Any]
 
 
 def figures() -> Mapping[str, object]:
-    """Returns a row for each hang, and for how many of them all was told in time."""
+    """Returns a row for each hang, and how many of them were told wholly and in time."""
     subprocess.run([sys.executable, "-c", _WARM_UP], check=True)  # libraries that are first read from disk take seconds
     rows = [_hang(program) for program in sorted(HANGS.glob("*.py"))]
     return {"after_s": _AFTER_S, "hangs": rows, "told": sum(bool(row["told"]) for row in rows)}
@@ -75,7 +75,9 @@ def _hang(program: Path) -> Row:
 
 
 def _told(processes: list[Row]) -> Row:
-    """Returns the lines of the report: those that streams are at, or of the ranks that wait in a collective."""
+    """Returns the lines that the report names: those at which streams are, or those of the ranks
+    that wait in a collective.
+    """
     streams = [each for process in processes for each in process["streams"] if each["is_sure"]]
     waiting = [process for process in processes if process["collective"]]
     at = [each["work"]["where"]["line"] for each in streams] or [process["at"]["line"] for process in waiting]

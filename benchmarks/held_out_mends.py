@@ -63,7 +63,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _ms(step: Step) -> float:
-    """Returns the median time of a step, over rounds that each end with a wait for the device."""
+    """Returns how long a step takes, in ms: the median over rounds that each end with a wait for
+    the device.
+    """
     for _ in range(5):
         step()
     rounds = []

@@ -67,7 +67,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def figures_of(make: Callable[[], Step]) -> dict[str, float]:
-    """Returns the times of the first and of later steps (ms), and the peaks of allocated and reserved memory (MiB)."""
+    """Returns how long the first and a later step of a program take, in ms, and the peaks of
+    allocated and of reserved memory, in MiB.
+    """
     torch.manual_seed(0)
     begin = time.perf_counter()
     step = make()

@@ -49,7 +49,9 @@ def snippets() -> dict[str, Callable[[], Any]]:
 
 
 def measured() -> dict[str, float]:
-    """µs a call, by `timeit`'s clock, and the scale if there is one."""
+    """Returns the µs of a call by `timeit`, for each snippet; and the host's scale, if this process
+    has a virtual GPU.
+    """
     found: dict[str, float] = {}
     for name, act in snippets().items():
         timer = timeit.Timer(act)

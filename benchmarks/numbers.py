@@ -61,7 +61,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _products() -> list[Row]:
-    """Returns for each size and type the errors of five products, as shares of the limit: the least and the most."""
+    """Returns a row for each size and type: the least and the greatest error of five matrix
+    products, over the limit up to which `compare_numbers` calls an error rounding.
+    """
     import torch
 
     torch.set_float32_matmul_precision("highest")
@@ -140,7 +142,9 @@ def _rows() -> Iterator[Row]:
 
 
 def _planted() -> Iterator[Row]:
-    """Yields a row for each planted program. It is right if the class is, and the line, if one is planted."""
+    """Yields a row for each program with a planted difference. A row is right if the class of the
+    difference is, and also the line, if a line is planted.
+    """
     import planted_numbers
     import planted_numbers_gpu as on_gpu
     import torch
@@ -156,7 +160,9 @@ def _planted() -> Iterator[Row]:
 
 
 def _with_line(row: Row, planted: Any) -> Row:
-    """Adds whether the report names a planted line, if the file has one for this function or class."""
+    """Adds to a row whether the report names the planted line, if the file has one for this
+    function or class.
+    """
     file = Path(inspect.getsourcefile(planted) or "")
     lines = file.read_text().splitlines()
     named = [int(number) for number in re.findall(rf"{file.name}:(\d+)", row["report"])]

@@ -1,4 +1,6 @@
-"""What benchmarks of a GPU share: why they are skipped, what their figures are of, and how a virtual one runs."""
+"""What the benchmarks of a GPU share: the reason why they cannot run, what their figures are of,
+and how a program runs on a virtual GPU.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from pathlib import Path
 
 
 def why_skipped(*packages: str) -> str | None:
-    """What is missing of these packages, torch and a CUDA device; None if nothing is."""
+    """Returns why a benchmark cannot run: a package that is missing, or a CUDA device. Returns None
+    if nothing is missing.
+    """
     missing = [name for name in ("torch", *packages) if find_spec(name) is None]
     if missing:
         return f"skipped: it needs {', '.join(missing)}"
@@ -23,7 +27,7 @@ def why_skipped(*packages: str) -> str | None:
 
 
 def measured_on() -> dict[str, object]:
-    """The device and versions that figures are of, and the day."""
+    """Returns the device, the versions and the day, which say what figures are of."""
     import torch
 
     return {
@@ -35,12 +39,16 @@ def measured_on() -> dict[str, object]:
 
 
 def on_virtual(gpu: str, *program: str) -> list[str]:
-    """The command that runs a program on a virtual GPU, without the values of large tensors."""
+    """Returns the command that runs a program on a virtual GPU, which does not compute the values
+    of large tensors.
+    """
     return [sys.executable, "-W", "ignore", "-m", "unstall.virtual", "--gpu", gpu, "--numerics", "skip", *program]
 
 
 def comparing(about: str | None) -> argparse.ArgumentParser:
-    """The options of a benchmark that runs on a real GPU and on a virtual one, and compares the figures."""
+    """Returns a parser with the options of a benchmark that runs on a real GPU and on a virtual
+    one, and compares the figures. `about` is the documentation of the benchmark.
+    """
     parser = argparse.ArgumentParser(description=(about or "").partition("\n")[0])
     parser.add_argument("--against", type=Path, help="the results of a real GPU, to compare with")
     parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
@@ -48,8 +56,14 @@ def comparing(about: str | None) -> argparse.ArgumentParser:
 
 
 def tell(about: str | None, figures: Callable[[], Mapping[str, object]]) -> None:
-    """The command line of a benchmark that only measures: prints its figures as JSON, with what they are of, and writes
-    them to the file of `--out`. Without a CUDA device it says why there are none."""
+    """Runs a benchmark that only measures. Prints its figures as JSON, with the device and the
+    versions, and writes them to the file of the option `--out`. Without a CUDA device, says why
+    there are no figures.
+
+    Args:
+        about: The documentation of the benchmark.
+        figures: A function that returns the figures.
+    """
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, metavar="FILE")
     out = parser.parse_args().out

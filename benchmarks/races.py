@@ -55,7 +55,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def programs() -> list[Row]:
-    """Returns for each program its true pair of lines, if it has a race, and the pairs that were found."""
+    """Runs each program. Returns a row for each: the pair of lines of its race, if it has one, and
+    the pairs that were found.
+    """
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
         rows = list(pool.map(_row, sorted(PROGRAMS.glob("*/*.py"))))
     for row in rows:
@@ -97,7 +99,9 @@ def _run(command: list[str], **environment: str) -> subprocess.CompletedProcess[
 
 
 def _own_output(stderr: str, plain: str) -> str:
-    """Returns the lines of the program's output, which goes to stderr if the report goes to stdout."""
+    """Returns which lines on stderr are the program's own output. It goes there if the report goes
+    to stdout.
+    """
     wanted = set(plain.splitlines())
     return "".join(f"{line}\n" for line in stderr.splitlines() if line in wanted)
 
@@ -107,7 +111,9 @@ def _line(side: Row) -> int | None:
 
 
 def _of_sanitizer(program: Path, stderr: str) -> list[list[int]]:
-    """Returns the pairs of lines of the sanitizer's report, that of the earlier access first."""
+    """Returns the pairs of lines that torch's stream sanitizer reports, the line of the earlier
+    access first.
+    """
     pairs = []
     for report in stderr.split("CSAN detected a possible data race")[1:]:
         later, _, rest = report.partition("Previous access by stream")
@@ -120,7 +126,7 @@ def _of_sanitizer(program: Path, stderr: str) -> list[list[int]]:
 
 
 def cost(seconds: float) -> Row:
-    """Returns what a step takes by that of a plain run."""
+    """Returns how long a step takes while races are looked for, over a plain step."""
     import torch
 
     from unstall.blaming.races.watch import RaceWatch

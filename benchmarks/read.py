@@ -69,7 +69,7 @@ say(took, len(frame), f"{name} {packages[name]}")
 
 @dataclass(frozen=True)
 class Run:
-    """One round of one version."""
+    """What was measured of one version of one program in one round."""
 
     what: str
     load_s: float
@@ -80,7 +80,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All rounds of one trace. In a round, the first run is ours."""
+    """What was measured on one trace. The first run of a round is that of this version of
+    unstall.
+    """
 
     trace: str
     file_mb: float
@@ -89,7 +91,13 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Version:
-    """What is measured: an interpreter, and for unstall the folder from which it is imported."""
+    """A version of unstall, or of another program, that is measured.
+
+    Attributes:
+        python: The path of the interpreter that runs it.
+        source: For a version of unstall, the folder from which it is imported.
+        name: The name in the tables.
+    """
 
     python: str
     source: Path | None = None
@@ -104,7 +112,9 @@ class Version:
         return Run(self.name or what, round(load_s, 4), events, round(peak_mb, 1), round(explain_s, 4))
 
     def _run(self, *arguments: str) -> tuple[str, float]:
-        """(what it printed, seconds from start to end)."""
+        """Runs the interpreter with `arguments`. Returns what it printed, and how many seconds it
+        took.
+        """
         begun = time.perf_counter()
         done = subprocess.run(
             [self.python, *arguments],
@@ -120,7 +130,7 @@ class Version:
 
 
 def compare(trace: Path, name: str, versions: Sequence[Version], rounds: int) -> Comparison:
-    """Measures all versions by turns, each round in another order."""
+    """Measures all versions on a trace, by turns, in another order in each round."""
     measured = []
     for number in range(rounds):
         turns = [(number + turn) % len(versions) for turn in range(len(versions))]
@@ -130,7 +140,9 @@ def compare(trace: Path, name: str, versions: Sequence[Version], rounds: int) ->
 
 
 def table(comparison: Comparison) -> Iterator[str]:
-    """Each other version's figures as multiples of ours: above 1, ours is the faster or smaller one."""
+    """Yields the lines of a table: for each other version, its figures over those of this version
+    of unstall. Above 1, this version is faster or smaller.
+    """
     yield f"{comparison.trace}, {comparison.file_mb:,} MB"
     yield f"  {'times as much as ours':<30}{'load':>24}{'explain':>24}{'peak memory':>24}"
     ours, *others = zip(*comparison.rounds, strict=True)
@@ -147,7 +159,9 @@ def spread(figures: Sequence[float]) -> str:
 
 
 def write_copies(trace: Path, count: int, to: Path) -> None:
-    """One run after the other in one file: times and ids go on where the copy before them ended."""
+    """Writes a trace that has the run of another trace `count` times, one after the other. The
+    times and ids of each copy begin where those of the copy before it end.
+    """
     document = json.loads(gzip.decompress(trace.read_bytes()) if trace.suffix == ".gz" else trace.read_bytes())
     events: list[dict[str, Any]] = document.pop("traceEvents")
     times = [event["ts"] for event in events if "ts" in event]

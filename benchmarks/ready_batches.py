@@ -62,7 +62,7 @@ def _quartiles(
 
 
 def _compute(seconds: float) -> None:
-    """Keeps the interpreter, as launching kernels does."""
+    """Runs Python for so many seconds without a pause, as launching kernels does."""
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
         sum(range(50))

@@ -57,7 +57,13 @@ def without_plain(timeline: Timeline) -> Timeline:
 
 @dataclass(frozen=True)
 class Variant:
-    """What is left of a timeline, and which function calibrates its program."""
+    """A way to explain a recording.
+
+    Attributes:
+        title: The name in the tables.
+        timeline: A function that returns what is left of a recording's timeline.
+        by_speed: The function that calibrates the program of a timeline.
+    """
 
     title: str
     timeline: Callable[[Timeline], Timeline] = lambda timeline: timeline
@@ -73,7 +79,16 @@ VARIANTS = (
 
 @dataclass(frozen=True)
 class Row:
-    """One recording by one variant: errors in points of the measured step."""
+    """What a variant says of a recording. Errors are percentage points of the measured step.
+
+    Attributes:
+        step: The error of the step.
+        after: The error of the step as a CUDA graph.
+        gain: The error of what the graph saves.
+        bound_by: The verdict.
+        findings: The rules of the findings that have a gain.
+        other_gains_ms: The gains of all other findings, in ms.
+    """
 
     step: float
     after: float
@@ -84,7 +99,15 @@ class Row:
 
 
 def row(timeline: Timeline, turns: dict[str, list[float]], plain_ms: float | None, variant: Variant) -> Row:
-    """What is said of a step and of its CUDA graph, against the turns."""
+    """Explains a recording in one variant, and compares the step and the gain of a CUDA graph with
+    the steps that were measured by turns.
+
+    Args:
+        timeline: The recording.
+        turns: The ms of the steps as they are ("before") and as a CUDA graph ("after").
+        plain_ms: The plain step time; None to take that of the recording.
+        variant: The variant.
+    """
     plain_ns = None if plain_ms is None else round(plain_ms * _MS)
     with mock.patch.object(model_module, "by_speed", variant.by_speed):
         result = explain(variant.timeline(timeline), plain_step_ns=plain_ns).result
@@ -106,7 +129,9 @@ def row(timeline: Timeline, turns: dict[str, list[float]], plain_ms: float | Non
 
 
 def of_recordings() -> Iterator[str]:
-    """A table a question: errors by recording and in the median."""
+    """Yields the lines of two tables: for each variant, the errors on each recording, and the
+    median of their sizes.
+    """
     timelines, measured = {}, {}
     for path in sorted(RECORDED.glob("*.trace.json.gz")):
         name = path.name.partition("-")[0]
@@ -139,7 +164,17 @@ def of_recordings() -> Iterator[str]:
 def stretch(
     steps: int, host_ms: float, device_ms: float, wait_every: int, ahead: int, pauses: set[int], pause_ms: float
 ) -> Plain:
-    """A loop whose host runs at most `ahead` steps ahead of its device, may wait for it, and pauses at some."""
+    """Simulates a loop, and returns its steps as if they had been timed.
+
+    Args:
+        steps: The number of steps.
+        host_ms: How long the host takes for a step.
+        device_ms: How long the device takes for a step.
+        wait_every: After so many steps, the host waits for the device.
+        ahead: How many steps the host may be ahead of the device.
+        pauses: The steps in which everything pauses.
+        pause_ms: How long a pause takes.
+    """
     now, free, done = 0.0, 0.0, [0.0] * (ahead + 1)
     marks, reached = [], []
     for number in range(-50, steps + 1):
@@ -158,7 +193,9 @@ def stretch(
 
 
 def of_pauses() -> Iterator[str]:
-    """How far plain step times are off, with pauses left out and with nothing left out."""
+    """Yields the lines of a table: how far off plain step times are, if pauses are left out and if
+    nothing is.
+    """
     drawn = random.Random(1)
     errors: dict[str, dict[str, list[float]]] = {}
     for _ in range(_CASES):

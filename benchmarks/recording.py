@@ -34,9 +34,13 @@ from benchmarks.on_device import measured_on, why_skipped
 
 Row = dict[str, Any]
 Steps = Callable[[int, int], float]
-"""Runs so many steps, after so many that settle: seconds for one."""
+"""A function of two numbers, `steps` and `settling`. It runs `settling` steps, and then `steps`
+steps. Returns how many seconds one of the latter took.
+"""
 Way = Callable[[Steps], dict[str, float]]
-"""Steps of which something is recorded, if anything: seconds for one, by part."""
+"""A function of `Steps` that runs steps, of which something may be recorded. Returns how many
+seconds one took, by the name of what was recorded.
+"""
 
 CUPTI, NOTHING = "cupti", "nothing"
 PROFILER = "torch.profiler with stacks and shapes"
@@ -80,10 +84,19 @@ def main(argv: list[str] | None = None) -> int:
 
 
 class Rounds:
-    """What steps take by the mean of those before and behind, of each way and round; and what these take."""
+    """Times steps of one program: in each round once in each way, and between the ways without
+    recording. The figure of a way is its time over the mean of the plain times right before and
+    after it.
+    """
 
     def __init__(self, steps: Steps, ways: Sequence[tuple[str, Way]], seed: str) -> None:
-        """`ways` have a name each. Runs some steps, so that the program is warm, and then times some."""
+        """Runs some steps, so that the program is warm, and times some plain ones.
+
+        Args:
+            steps: Runs and times steps of the program.
+            ways: The ways, each with its name.
+            seed: The seed for the order of the ways in each round.
+        """
         self._steps, self._ways = steps, ways
         self._chance = random.Random(seed)
         self._ratios: dict[str, list[float]] = {}
@@ -92,7 +105,7 @@ class Rounds:
         self._before_all = statistics.median(self._without() for _ in range(5))
 
     def add(self) -> None:
-        """One more: each of the ways once, in a drawn order."""
+        """Runs one more round: each way once, in a random order."""
         before = self._without()
         for name, way in self._chance.sample(self._ways, len(self._ways)):
             parts = way(self._steps)
@@ -107,7 +120,7 @@ class Rounds:
         return self._plain[-1]
 
     def figures(self) -> Row:
-        """Of all rounds so far; two at least."""
+        """Returns the figures of all rounds so far. There must be at least two."""
         ordered = sorted(self._ratios, key=lambda part: (part.startswith(BEHIND), part.endswith(NOTHING), part))
         return {
             "rounds": len(next(iter(self._ratios.values()))),
@@ -116,22 +129,30 @@ class Rounds:
         }
 
     def are_exact(self) -> bool:
-        """Whether all figures are."""
+        """Returns whether the standard errors of all figures are at most EXACT."""
         return all(cost["error"] <= EXACT for cost in self.figures()["costs"].values())
 
 
 class OfOne(Protocol):
-    """What takes turns with others: `Rounds` of one program, say."""
+    """Something that is measured in rounds and takes turns with others, such as the `Rounds` of one
+    program.
+    """
 
     def add(self) -> None:
-        """One more round."""
+        """Runs one more round."""
 
     def are_exact(self) -> bool:
-        """Whether the rounds so far tell enough."""
+        """Returns whether the rounds so far are enough."""
 
 
 def take_turns(of_all: Sequence[OfOne], for_s: float, look: int = LOOK) -> None:
-    """Add rounds to each, and after `look` of them only to those that are not exact, until the time is up."""
+    """Adds rounds to each of several things by turns, until the time is up.
+
+    Args:
+        of_all: The things that are measured.
+        for_s: The time in seconds.
+        look: After so many rounds, those that are exact get no more.
+    """
     until = time.monotonic() + for_s
     turns, count = list(of_all), 0
     while turns and (time.monotonic() < until or count < FEWEST):
@@ -143,13 +164,17 @@ def take_turns(of_all: Sequence[OfOne], for_s: float, look: int = LOOK) -> None:
 
 
 def middle(values: Sequence[float]) -> Row:
-    """The median of independent values, and its standard error by their quartiles, as of a normal distribution."""
+    """Returns the median of independent values, and its standard error, which is worked out from
+    their quartiles as for a normal distribution.
+    """
     low, median, high = statistics.quantiles(values, n=4)
     return {"median": median, "error": 1.2533 * (high - low) / 1.349 / math.sqrt(len(values))}
 
 
 def timed(step: Callable[[], None], steps: int, settling: int) -> float:
-    """Seconds a step: so many in a row, after some that are not timed."""
+    """Runs `settling` steps, and then `steps` steps. Returns how many seconds one of the latter
+    took.
+    """
     import torch
 
     for _ in range(settling):
@@ -179,7 +204,9 @@ WAYS: dict[str, Sequence[tuple[str, Way]]] = {
 
 @contextmanager
 def recorded(way: str) -> Iterator[None]:
-    """What runs within is recorded: by the recorder `cupti` or `torch`, or by PROFILER."""
+    """Records the block: by the recorder "cupti" or "torch", or, for PROFILER, by torch.profiler
+    alone.
+    """
     import torch
 
     if way == PROFILER:
@@ -204,7 +231,7 @@ def recorded(way: str) -> Iterator[None]:
 
 
 def summary(figures: Sequence[Row]) -> str:
-    """Figures of several programs, for people."""
+    """Returns a text with the median of the programs' figures, and the worst."""
     ordered = sorted(figures, key=lambda figure: figure["median"])
     middling = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]
     median = statistics.mean(figure["median"] for figure in middling)
@@ -214,13 +241,13 @@ def summary(figures: Sequence[Row]) -> str:
 
 
 def shown(row: Row) -> str:
-    """For people."""
+    """Returns the figures of a program as text."""
     costs = (f"\n  {way:60s} {with_error(cost)}" for way, cost in row["costs"].items())
     return f"{row['plain_ms']['median']:.2f} ms a step, {row['rounds']} rounds:" + "".join(costs)
 
 
 def with_error(figure: Row) -> str:
-    """A figure and its standard error, for people."""
+    """Returns a figure and its standard error as text."""
     return f"{figure['median']:.3f} ± {figure['error']:.3f}"
 
 

@@ -75,14 +75,16 @@ def main(argv: list[str] | None = None) -> int:
 
 
 class _Pair:
-    """What steps of a program take in one process by those of the other, by round."""
+    """Times steps of a program in two processes by turns. `ratios` has, for each round, the time in
+    the first process over that in the second.
+    """
 
     def __init__(self, timers: tuple[Timer, Timer], chance: random.Random) -> None:
         self._timers, self._chance = timers, chance
         self.ratios: list[float] = []
 
     def add(self) -> None:
-        """One more, of both twice."""
+        """Runs one more round, in which each process times steps twice."""
         first = self._chance.randrange(2)
         took = [0.0, 0.0]
         for which in (first, 1 - first, 1 - first, first):
@@ -94,7 +96,9 @@ class _Pair:
 
 
 def in_turns(timers: Mapping[str, tuple[Timer, Timer]], for_s: float) -> dict[str, list[float]]:
-    """What steps of each program take in one process by those of the other, in rounds, for so long."""
+    """Times steps of each program in two processes by turns, for `for_s` seconds. Returns, by
+    program, the time in the first process over that in the second, for each round.
+    """
     chance = random.Random(0)
     pairs = {name: _Pair(pair, chance) for name, pair in timers.items()}
     take_turns(list(pairs.values()), for_s, look=FEWEST)
@@ -102,7 +106,10 @@ def in_turns(timers: Mapping[str, tuple[Timer, Timer]], for_s: float) -> dict[st
 
 
 def over(ratios: Mapping[str, Sequence[float]]) -> Row:
-    """What the ratios of the parts say: what the recording leaves behind, and what chance does."""
+    """Returns what a recording leaves behind ("over") and how far chance goes ("chance"), each with
+    its standard error. `ratios` has the ratios of the two processes for each part of the
+    measurement.
+    """
     parts = {part: middle(ratios[part]) for part in _PARTS}
     medians = {part: parts[part]["median"] for part in _PARTS}
     errors = {part: parts[part]["error"] / medians[part] for part in _PARTS}
@@ -120,7 +127,7 @@ def over(ratios: Mapping[str, Sequence[float]]) -> Row:
 
 
 def shown(row: Row) -> str:
-    """For people."""
+    """Returns the figures of a program as text."""
     parts = ", ".join(f"{part} {with_error(row[part])}" for part in _PARTS)
     told = ", ".join(f"{which} {with_error(row[which])}" for which in ("over", "chance"))
     return f"{told} ({parts}; {min(row['rounds'].values())} rounds)"
@@ -128,7 +135,9 @@ def shown(row: Row) -> str:
 
 @contextmanager
 def _processes(names: Sequence[str]) -> Iterator[list[Connection]]:
-    """Two that run steps of these programs when they are asked to."""
+    """Starts two processes that run steps of the programs `names` when they are asked to, and
+    yields the connections to them.
+    """
     spawn = multiprocessing.get_context("spawn")
     pipes = [spawn.Pipe() for _ in range(2)]
     processes = [spawn.Process(target=_work, args=(names, there), daemon=True) for _, there in pipes]

@@ -1,4 +1,6 @@
-"""Programs whose steps the recorders are measured on: three that the host bounds, and one that the device does."""
+"""The programs on which the recorders are measured: three that the host bounds, one that the device
+bounds, and one that only launches.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,7 @@ def gpt2_train() -> Callable[[], None]:
 
 
 def launches() -> Callable[[], None]:
-    """Five hundred kernels that do as good as nothing."""
+    """Five hundred kernels that do next to nothing."""
     one = torch.zeros(1, device=DEVICE)
 
     def step() -> None:
@@ -89,11 +91,11 @@ PROGRAMS: dict[str, Callable[[], Callable[[], None]]] = {
     "GPT-2 decode, 5 tokens": gpt2_decode,
     "GPT-2 training, bound by the device": gpt2_train,
 }
-"""What makes a program's step."""
+"""By the name of a program, a function that makes its step."""
 
 
 def chosen(part: str) -> dict[str, Callable[[], Callable[[], None]]]:
-    """Programs whose name has this part in it. Exits, and says so, if there is none."""
+    """Returns the programs whose name contains `part`. If there is none, says so and exits."""
     found = {name: make for name, make in PROGRAMS.items() if part.lower() in name.lower()}
     if not found:
         raise SystemExit(f"--only {part}: it is in none of {', '.join(PROGRAMS)}")

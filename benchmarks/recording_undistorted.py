@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(only: str, recorders: Sequence[RecorderName], recordings: int, traces: Path | None) -> Row:
-    """Recordings of these programs, in this process."""
+    """Records the programs whose name contains `only`, in this process."""
     from benchmarks.recording_programs import chosen
 
     run: Row = {**measured_on(), "programs": {}}
@@ -83,7 +83,9 @@ def _run(only: str, recorders: Sequence[RecorderName], recordings: int, traces: 
 def _undistorted(
     name: str, step: Callable[[], None], recorder: RecorderName, recordings: int, traces: Path | None
 ) -> list[Row]:
-    """Recordings in which steps are timed without recording too, and what each tells without knowing that."""
+    """Records a program `recordings` times, and times plain steps for each recording too. Returns a
+    row for each: the step time that the recording tells without knowing the plain one, beside that.
+    """
     import unstall
 
     for _ in range(10):
@@ -104,8 +106,10 @@ def _undistorted(
 
 
 def steps_told(events: Sequence[Row]) -> Row:
-    """What a recording's journal says of single steps, in ms: those of the window, first the one in which the recorder
-    settles; those timed before and after it; and what it took to start the recorder."""
+    """Returns what the journal of a recording says of single steps, in ms: those of the recording
+    window, the first of which warms the recorder up; those timed before and after it; and how long
+    it took to start the recorder.
+    """
     at = [event["at"] / 1e6 for event in events if event["event"] == "mark"]
     begun = next((event["at"] for event in events if event["event"] == "machine"), None)
     window = next((event["at"] for event in events if event["event"] == "window"), None)
@@ -120,9 +124,10 @@ def steps_told(events: Sequence[Row]) -> Row:
 
 
 def kept_speed(row: Row) -> bool:
-    """Whether the host had one speed before a recording and after it, and was as even within it.
+    """Returns whether the host had the same speed before and after a recording, and an even one.
 
-    Medians of the steps timed before and after agree to 5 %, and quartiles of both lie within 10 % of their medians.
+    That is so if the medians of the steps timed before and after agree to 5 %, and the quartiles of
+    both are within 10 % of their medians.
     """
     stretches = list(row["timed_ms"].values())
     if len(stretches) < 2:
@@ -133,7 +138,9 @@ def kept_speed(row: Row) -> bool:
 
 
 def summary(rows: Sequence[Row], recorder: str) -> str:
-    """How far undistorted step times are off, of all recordings and of those in which the host kept its speed."""
+    """Returns a text that says how far off the undistorted step times are: of all recordings, and
+    of those in which the host kept its speed.
+    """
     known = [row for row in rows if row["error"] is not None]
     errors, kept = ([abs(row["error"]) for row in chosen] for chosen in (known, filter(kept_speed, known)))
     told = f"{recorder}: {len(errors)} of {len(rows)} recordings tell a step time"
@@ -150,7 +157,9 @@ def _between(times: Sequence[float]) -> list[float]:
 
 
 def _told(timeline: Timeline) -> Row:
-    """The step time that a recording tells with its plain one withheld, in ns, against that."""
+    """Returns the step time that a recording tells if its plain step time is withheld, and that
+    plain step time, in ns.
+    """
     from unstall.diagnose.explain import explain
 
     plain_ns = timeline.meta.plain_step_ns
@@ -182,7 +191,7 @@ def _spread(values: list[float]) -> dict[str, float]:
 
 
 def shown(row: Row) -> str:
-    """One undistorted recording, for people."""
+    """Returns the figures of an undistorted recording as text."""
     plain, recorded, told = (
         "?" if row[f"{which}_ns"] is None else f"{row[f'{which}_ns'] / 1e6:.2f}"
         for which in ("plain", "recorded", "undistorted")
