@@ -152,8 +152,8 @@ def _judged() -> Iterator[str]:
 
 
 def page(text: str) -> str:
-    """Returns the text of docs/course.md with the tables of all rows renewed. `text` is the page as
-    it is.
+    """Returns the text of docs/course.md, with the part about the experiments written again. `text`
+    is the page as it is.
     """
     before, _, rest = text.partition(_BEGIN)
     _, _, after = rest.partition(_END)

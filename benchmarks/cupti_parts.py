@@ -123,7 +123,7 @@ def _lower_quartile(step: Callable[[], object]) -> float:
 
 
 class _Cupti:
-    """libcupti, with callbacks that only take its buffers and give them back."""
+    """libcupti. Its callbacks do nothing except take its buffers of records."""
 
     def __init__(self) -> None:
         from unstall.cupti.recorder import find_library

@@ -99,8 +99,8 @@ def _run(command: list[str], **environment: str) -> subprocess.CompletedProcess[
 
 
 def _own_output(stderr: str, plain: str) -> str:
-    """Returns which lines on stderr are the program's own output. It goes there if the report goes
-    to stdout.
+    """Returns those lines of `stderr` that the program also prints in a run without `--blame`
+    (`plain`). The program's output goes to stderr if the report goes to stdout.
     """
     wanted = set(plain.splitlines())
     return "".join(f"{line}\n" for line in stderr.splitlines() if line in wanted)

@@ -36,14 +36,23 @@ _LEAST_S = 0.05  # of an engine in a round
 
 @dataclass(frozen=True)
 class Comparison:
-    """All rounds of one program."""
+    """What was measured on one program.
+
+    Attributes:
+        program: The name of the program.
+        instructions: The number of its instructions.
+        ops: The number of its device ops.
+        streams: The number of its streams.
+        per_second: By engine, how many instructions it replayed per second in each round.
+        ratios: For each round, the speed of the engine in C over that in Python.
+    """
 
     program: str
     instructions: int
     ops: int
     streams: int
-    per_second: dict[str, list[float]]  # instructions, by engine
-    ratios: list[float]  # the C engine's speed to its twin's, by round
+    per_second: dict[str, list[float]]
+    ratios: list[float]
 
 
 def compare(name: str, program: Program, rounds: int) -> Comparison:
@@ -67,7 +76,9 @@ def of_trace(path: Path) -> Program:
 
 
 def full_of_waits(count: int) -> Program:
-    """One instruction in ten waits for a device, or for all, of 4,000 streams."""
+    """Returns a program of `count` instructions with 4,000 streams. One instruction in ten waits
+    for one device, or for all.
+    """
     program = random_program(count, streams=4000)
     do = program.instructions
     spare = np.isin(do.code, (Code.CALL, Code.STREAM_WAIT, Code.SYNC_EVENT, Code.SYNC_STREAM))

@@ -26,7 +26,7 @@ TRACES = sorted([*EXAMPLES.glob("traces/*.json.gz"), *EXAMPLES.glob("transformer
 
 
 def commands() -> Iterator[list[str]]:
-    """What is run: the arguments of `unstall`."""
+    """Yields the commands whose answers are compared, as lists of arguments of `unstall`."""
     reference = {"traces": "train_item.json.gz", "recorded": "gpt2_generate-0.trace.json.gz"}
     for trace in TRACES:
         yield ["explain", str(trace)]
@@ -36,7 +36,13 @@ def commands() -> Iterator[list[str]]:
 
 
 def answer(source: Path, command: list[str]) -> Any:
-    """The JSON that the version in this folder prints; its exit code if it refuses."""
+    """Returns the JSON that a version of unstall prints for a command. If it refuses, returns its
+    exit code.
+
+    Args:
+        source: The folder from which the version is imported.
+        command: The arguments of `unstall`.
+    """
     ran = subprocess.run(
         [sys.executable, "-m", "unstall", *command, "--json", "-q"],
         env=environment(source),
@@ -48,7 +54,14 @@ def answer(source: Path, command: list[str]) -> Any:
 
 
 def differences(before: Any, after: Any, where: str = "") -> Iterator[str]:
-    """Where two JSON values differ, text and new keys aside."""
+    """Yields a line of text for each difference between two JSON values. Texts may differ, and keys
+    may be new.
+
+    Args:
+        before: The value of the earlier version.
+        after: The value of the later version.
+        where: The path of the two values in the whole answer.
+    """
     if isinstance(before, dict) and isinstance(after, dict):
         for key, value in before.items():
             if key in after:
@@ -65,7 +78,13 @@ def differences(before: Any, after: Any, where: str = "") -> Iterator[str]:
 
 
 def new_keys(before: Any, after: Any, where: str = "") -> Iterator[str]:
-    """The keys that only the later of two JSON values has, where both have something."""
+    """Yields the paths of those keys that only the later of two JSON values has.
+
+    Args:
+        before: The value of the earlier version.
+        after: The value of the later version.
+        where: The path of the two values in the whole answer.
+    """
     if isinstance(before, dict) and isinstance(after, dict):
         yield from (f"{where}.{key}" for key in after.keys() - before.keys())
         for key in after.keys() & before.keys():

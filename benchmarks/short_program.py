@@ -32,7 +32,7 @@ def trained() -> Step:
 
 
 def accumulated() -> Step:
-    """Nine batches for a step of the optimizer."""
+    """A training that steps its optimizer once for nine batches."""
     model = nn.Linear(256, 256).cuda()
     optimizer = torch.optim.SGD(model.parameters())
 

@@ -40,7 +40,7 @@ _COMPUTES = ("forward-compute", "backward-compute")
 
 
 class Op(NamedTuple):
-    """An operation of a stage; the same in all steps and replicas."""
+    """An operation of a stage of the pipeline. All steps and replicas have the same operations."""
 
     type: str
     number: int
@@ -49,7 +49,12 @@ class Op(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """A job's operations, one row each. `key` has the operation, the others numpy columns; times in seconds."""
+    """The operations that a job ran.
+
+    Attributes:
+        key: For each row, the operation.
+        columns: By the name of a column, its values as an array. Times are in seconds.
+    """
 
     key: list[Op]
     columns: dict[str, np.ndarray]
@@ -60,7 +65,7 @@ class Table:
 
 
 def read(path: Path) -> Table:
-    """Reads a job's table of operations."""
+    """Returns the table of a job's operations from its file."""
     table = import_module("pyarrow.parquet").read_table(path)
     columns = {name: table[name].to_numpy() for name in table.column_names if name != "optype"}
     types = table["optype"].to_pylist()
@@ -71,7 +76,9 @@ def read(path: Path) -> Table:
 
 
 class Model:
-    """What each operation waits for, within its rank and across ranks. It is the same in all replicas and steps."""
+    """What each operation waits for, on its own rank and on others. All replicas and steps have the
+    same model.
+    """
 
     def __init__(self, table: Table) -> None:
         self.waits: dict[Op, list[Op]] = defaultdict(list)
@@ -116,10 +123,11 @@ class Model:
             self.waits[after].append(before)
 
     def _match(self, kind: str, ops: Sequence[Op], computes: Sequence[Op]) -> Iterator[Op]:
-        """Ties sends and receives to what they carry. Yields those that carry something, in order.
+        """Finds which operation each send and each receive carries data from or to. Yields the
+        sends or receives that carry something, in order.
 
-        A profiler also writes calls that were never launched: before the first or after the last computation, and at
-        the ends of the model.
+        A profiler also writes calls that were never launched, at the ends of the model. They are
+        before the first or after the last computation, and are left out.
         """
         way, end = kind.split("-")
         of_way = sorted((op for op in computes if op.type == f"{way}-compute"), key=lambda op: op.number)
@@ -155,7 +163,10 @@ class Model:
                     self.waits[op].append(computes[first - 2])
 
     def _chunks(self, mine: Sequence[Op], overlapped: bool) -> None:
-        """Parameters come before the first forward of their chunk; with overlap, gradients leave after its last."""
+        """Ties the collectives for parameters and gradients to the computations. Parameters come
+        before the first forward of their chunk of the model. If they overlap with the computation,
+        gradients leave after the last backward of their chunk.
+        """
         for kind, compute, pick in (
             ("params-all-gather", "forward-compute", min),
             ("grads-reduce-scatter", "backward-compute", max),
@@ -190,7 +201,9 @@ class Model:
         self._chain(chain)
 
     def _sorted(self, ops: Sequence[Op]) -> dict[int, list[Op]]:
-        """Returns each stage's operations in an order in which all ranks can meet: what meets takes one place."""
+        """Returns the operations of each stage, in an order in which the ranks can meet without a
+        deadlock: operations that meet stand at one place of the order.
+        """
         meets = {op: group for group in self.groups for op in group}
         clips = [op for op in ops if op.type == _CLIP]
         meets |= dict.fromkeys(clips, clips)
@@ -211,7 +224,9 @@ class Model:
 
 
 def program_of(model: Model, stage: int) -> tuple[Program, dict[Op, int]]:
-    """Returns the program of a stage's ranks, with its operations' indices. The lengths are set later."""
+    """Returns `(program, indices)` for the ranks of a stage. `indices` are those of its operations
+    in the program. How long they take is not set.
+    """
     order = model.order[stage]
     number = {op: at for at, op in enumerate(order)}
     waited = {each for op in order for each in model.waits[op]}
@@ -274,7 +289,9 @@ def program_of(model: Model, stage: int) -> tuple[Program, dict[Op, int]]:
 
 
 class Job:
-    """A published job: its ranks as one program, and the lengths of their operations in each step."""
+    """A published job: one program with all of its ranks, and how long each operation took in each
+    step.
+    """
 
     def __init__(self, table: Table) -> None:
         columns = table.columns
@@ -315,7 +332,9 @@ class Job:
         yield [at(replica, op) for replica in range(self.replicas) for op in clips]
 
     def _fill(self, table: Table) -> None:
-        """Fills `lengths`, in ns by (step, op of all ranks): a transfer's from the last start of its members on."""
+        """Fills `lengths`: how long each operation of each rank took in each step, in ns. A
+        transfer counts from the moment when the last of its members began.
+        """
         columns = table.columns
         offset = np.cumsum([0, *map(len, self.numbers)])
         where = {rank: at for at, rank in enumerate(self.ranks)}
@@ -338,7 +357,7 @@ class Job:
         self._begins, self._ends = np.concatenate(self.coupled.arrives), np.concatenate(self.coupled.ends)
 
     def ideal(self) -> np.ndarray:
-        """Returns the lengths of the ideal job, in ns by op of all ranks."""
+        """Returns how long each operation of each rank takes in the ideal job, in ns."""
         result = np.empty(len(self.types))
         for kind in set(self.types):
             mine = np.array([each == kind for each in self.types])
@@ -347,7 +366,9 @@ class Job:
         return result
 
     def step_ns(self, lengths: np.ndarray) -> float:
-        """Replays one step with these lengths of all ops; returns when the last optimizer has ended, in ns."""
+        """Replays one step, and returns when the last optimizer ends, in ns. `lengths` are the
+        times of all operations, in ns.
+        """
         program = self.coupled.program
         duration = np.zeros(len(program.ops), dtype=np.int64)
         duration[self._ends] = np.rint(lengths)
@@ -355,13 +376,17 @@ class Job:
         return float(times.op_end.max())
 
     def mean_step_ns(self, kept: np.ndarray) -> float:
-        """Returns the mean step if the ops in the mask `kept` take what they took, and all others their ideal."""
+        """Returns the mean time of a step, in ns, if the operations in the mask `kept` take as long
+        as they took, and all others as long as in the ideal job.
+        """
         ideal = self.ideal()
         return float(np.mean([self.step_ns(np.where(kept, step, ideal)) for step in self.lengths]))
 
 
 def measured(path: Path) -> dict[str, Any]:
-    """Returns S, and the slowdown of each stage and each replica alone."""
+    """Returns S, the slowdown of a job, and the slowdown that each stage and each replica alone
+    causes.
+    """
     job = Job(read(path))
     every = np.ones(len(job.types), dtype=np.bool_)
     best = job.step_ns(job.ideal())

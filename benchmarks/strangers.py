@@ -29,7 +29,14 @@ TRUTHS = Path(__file__).with_suffix(".tsv")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One trace: what is true of it, and what unstall says."""
+    """A trace: what is true of it, and what unstall says.
+
+    Attributes:
+        truth: The row of `strangers.tsv`.
+        said: The verdict of unstall, as text.
+        steps: What unstall says of the steps.
+        right: Whether the verdict is right.
+    """
 
     truth: dict[str, str]
     said: str
@@ -67,7 +74,7 @@ def _row(truth: dict[str, str], path: Path) -> Row:
 
 
 def _said(result: Result) -> str:
-    """`launch`: host 76 %, kernels 3 %."""
+    """Returns the verdict of a result as text, such as "`launch`: host 76 %, kernels 3 %"."""
     verdict, replay = result.verdict, result.replay
     if verdict.if_free is None or replay is None:
         off = f", the replay is {100 * replay.error:+.0f} % off" if replay else ""

@@ -39,7 +39,14 @@ TOLERANCE = 1.15  # of the promised step
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A run as published and one as mended. Times are of a step, in ns; None if a run had no report."""
+    """A run of a program as published, and a run of it as mended. Times are of a step, in ns; None
+    if a run had no report.
+
+    Attributes:
+        before_ns: The time as published.
+        promised_ns: The time that the report promised.
+        got_ns: The time as mended.
+    """
 
     before_ns: int | None
     promised_ns: int | None
@@ -52,7 +59,15 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One program."""
+    """What was measured of one program.
+
+    Attributes:
+        name: The name of the program.
+        source: Where it was published.
+        tries: How many tries the mending took.
+        changed: What was changed.
+        rounds: The rounds.
+    """
 
     name: str
     source: str
@@ -62,7 +77,9 @@ class Row:
 
     @property
     def median(self) -> Round:
-        """The round with the median ratio. One without a ratio counts as the worst."""
+        """The round with the median ratio of the time that was reached to the time that was
+        promised. A round without a ratio counts as the worst.
+        """
         return sorted(self.rounds, key=lambda each: each.ratio or math.inf)[len(self.rounds) // 2]
 
     @property
@@ -71,7 +88,15 @@ class Row:
 
 
 def measure(folder: Path, told: dict[str, str], options: Sequence[str], limit_s: int, rounds: int) -> Row:
-    """Runs one program twice in each round: as published and as mended, each for `limit_s` at most."""
+    """Runs a program `rounds` times as published, and as often as mended.
+
+    Args:
+        folder: The folder of all programs.
+        told: The row of programs.tsv.
+        options: The options of `unstall run`.
+        limit_s: After so many seconds, a run is ended.
+        rounds: The number of rounds.
+    """
     name = told["name"]
     changes = folder / "mended" / name / "changes.txt"
     tries, _, changed = changes.read_text().partition("\n") if changes.exists() else ("0", "", "")
@@ -91,7 +116,7 @@ def measure(folder: Path, told: dict[str, str], options: Sequence[str], limit_s:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """Returns the table."""
+    """Returns the rows as a Markdown table."""
     lines = [
         f"{sum(row.reached for row in rows)} of {len(rows)} programs reach the plan's step within 15 %.",
         "",
@@ -111,7 +136,9 @@ def _times(row: Row) -> list[str]:
 
 
 def write(out: Path, where: Mapping[str, object], rows: Sequence[Row]) -> None:
-    """Writes the table as `out`.json and `out`.md."""
+    """Writes the rows to the files `out`.json and `out`.md. `where` says on what they were
+    measured.
+    """
     told = {"programs": [asdict(row) | {"ratio": row.median.ratio} for row in rows]}
     out.with_suffix(".json").write_text(json.dumps({**where, **told}, indent=1) + "\n")
     out.with_suffix(".md").write_text(f"{', '.join(map(str, where.values()))}\n\n{markdown(rows)}")

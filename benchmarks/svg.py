@@ -1,4 +1,4 @@
-"""What pictures of figures have in common: themes, lines and text as SVG."""
+"""What the pictures of figures share: themes, lines and texts, as SVG."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ DARK = Theme(
 
 
 def opening(width: int, height: int, title: str, about: str, theme: Theme) -> list[str]:
-    """The first elements, with what a screen reader says."""
+    """Returns the first elements of a picture, with its title and its description for screen
+    readers.
+    """
     return [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         f'role="img" aria-labelledby="title about" font-family="{escape(FONT)}" font-size="12">',

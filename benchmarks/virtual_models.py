@@ -28,7 +28,14 @@ _ALLOCATED, _RESERVED = "allocated_bytes.all.peak", "reserved_bytes.all.peak"
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of a case. `most` is how far off it may be anywhere, `median` over all cases."""
+    """A figure of a case, and how far off it may be.
+
+    Attributes:
+        name: The name of the figure.
+        most: The largest relative error that it may have in any case.
+        median: The largest median error that it may have over all cases; None if there is no such
+            limit.
+    """
 
     name: str
     most: float
@@ -73,7 +80,7 @@ def main() -> int:
 
 
 def run(program: Path, gpu: str) -> dict[str, Any]:
-    """What the program writes on a virtual GPU."""
+    """Runs `program` on a virtual GPU, and returns the figures that it writes."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(on_virtual(gpu, str(program)), check=True, env=os.environ | {"OUT": folder}, stdout=sys.stderr)
         answers: dict[str, Any] = json.loads((Path(folder) / "models_truth.json").read_text())
@@ -81,7 +88,13 @@ def run(program: Path, gpu: str) -> dict[str, Any]:
 
 
 def compare(told: Mapping[str, Any], truth: Mapping[str, Any]) -> dict[str, float]:
-    """By figure, the relative error; of host and step times, by how much the slower is slower, with its sign."""
+    """Returns the relative error of each figure of a case, by its name. For times of the host and
+    of a step, it is by how much the slower one is slower: positive if that is the virtual GPU.
+
+    Args:
+        told: The figures on the virtual GPU.
+        truth: The figures on the real GPU.
+    """
     errors = {}
     for figure in FIGURES:
         ratio = figure.of(told) / figure.of(truth)
@@ -90,7 +103,9 @@ def compare(told: Mapping[str, Any], truth: Mapping[str, Any]) -> dict[str, floa
 
 
 def misses(rows: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """A sentence for each figure that is further off than it may be."""
+    """Returns a sentence for each figure that is further off than it may be. `rows` has, by case,
+    the relative errors by figure.
+    """
     lines: list[str] = []
     for figure in FIGURES:
         lines.extend(
@@ -105,7 +120,9 @@ def misses(rows: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 
 def table(rows: Mapping[str, Mapping[str, float]]) -> str:
-    """A line a case, then the medians of the absolute errors."""
+    """Returns a table with a line for each case, and a last line with the medians of the absolute
+    errors. `rows` has, by case, the relative errors by figure.
+    """
     lines = [" ".join((f"{'':28}", *(f"{figure.name:>12}" for figure in FIGURES)))]
     for case, errors in rows.items():
         lines.append(" ".join((f"{case:28}", *(f"{errors[figure.name]:+12.1%}" for figure in FIGURES))))

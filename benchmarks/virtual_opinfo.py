@@ -39,7 +39,7 @@ RELATIVE, ABSOLUTE = 1e-4, 1e-5
 
 
 def tensors(value: Any) -> list[Any]:
-    """The tensors in any nest, in order."""
+    """Returns the tensors in lists, tuples and dicts that are nested in any way, in order."""
     import torch
     from torch.utils._pytree import tree_leaves
 
@@ -47,7 +47,9 @@ def tensors(value: Any) -> list[Any]:
 
 
 def moved(value: Any, device: str) -> Any:
-    """A nest with its tensors on another device, as leaves of autograd that require what they required."""
+    """Returns a value with each tensor in it replaced by a copy on `device`. The copies are leaves
+    of autograd, and require gradients if the originals do.
+    """
     import torch
     from torch.utils._pytree import tree_map
 
@@ -60,7 +62,10 @@ def moved(value: Any, device: str) -> Any:
 
 
 def differs(cpu: Any, gpu: Any, random: bool) -> str | None:
-    """None where equal; else "close" or what differs."""
+    """Compares what an operator returned on the CPU and on the virtual GPU. Returns None if it is
+    equal, "close" if it differs by rounding, and else what differs. If `random`, only shapes and
+    dtypes are compared.
+    """
     import torch
 
     first, second = tensors(cpu), tensors(gpu)
@@ -88,7 +93,13 @@ def differs(cpu: Any, gpu: Any, random: bool) -> str | None:
 
 @dataclass
 class Run:
-    """One sample on one device: what came out, and the gradients of what went in."""
+    """What an operator did with one sample on one device.
+
+    Attributes:
+        outputs: What it returned.
+        gradients: The gradients of its arguments.
+        error: The error that it raised; None if it raised none.
+    """
 
     outputs: Any
     gradients: Any
@@ -96,7 +107,17 @@ class Run:
 
 
 def run(operator: Any, call: Any, sample: Any, device: str, seed: int, backward: bool) -> Run:
-    """Calls `call` with the sample on `device`; errors are kept, not raised."""
+    """Calls an operator with a sample on a device. Returns what it did; an error that it raises is
+    returned too.
+
+    Args:
+        operator: The operator's entry in torch's list of operators.
+        call: The function to call.
+        sample: The sample.
+        device: The device.
+        seed: The seed of the random number generators.
+        backward: Whether to compute gradients too.
+    """
     import torch
 
     try:
@@ -116,7 +137,9 @@ def run(operator: Any, call: Any, sample: Any, device: str, seed: int, backward:
 
 @contextlib.contextmanager
 def other_numbers() -> Iterator[None]:
-    """Seeds that operators' own wrappers set become other ones."""
+    """Within the block, changes each seed that torch's wrappers of operators set, so that their
+    random numbers are others.
+    """
     import torch
 
     plain = torch.manual_seed
@@ -128,7 +151,9 @@ def other_numbers() -> Iterator[None]:
 
 
 def compare_sample(operator: Any, call: Any, sample: Any, backward: bool = True) -> tuple[str, str]:
-    """(status, reason) of one sample."""
+    """Runs a sample on the CPU and on the virtual GPU. Returns `(status, reason)`: how the results
+    compare, and why.
+    """
     cpu = run(operator, call, sample, "cpu", 0, backward)
     gpu = run(operator, call, sample, "cuda", 0, backward)
     if cpu.error is not None:
@@ -166,7 +191,7 @@ AS_A_GPU = {
 
 
 def first_line(error: Exception) -> str:
-    """An error's first sentence, short."""
+    """Returns the first sentence of an error, shortened."""
     return f"{type(error).__name__}: {(str(error).strip() or '-').splitlines()[0][:180]}"
 
 
@@ -174,7 +199,9 @@ WORST_FIRST = ("differs", "error", "refused", "close", "random", "equal", "none"
 
 
 def judge(operator: Any, count: int = SAMPLES) -> dict[str, Any]:
-    """What became of an operator: its samples, their variants in place, and with out=."""
+    """Returns how an operator compares on the CPU and on the virtual GPU: on its samples, on its
+    variant in place, and with `out=`. At most `count` samples are run.
+    """
     import torch
 
     torch.manual_seed(0)
@@ -206,7 +233,9 @@ def judge(operator: Any, count: int = SAMPLES) -> dict[str, Any]:
 
 
 def work(names: list[str] | None, first: int) -> None:
-    """A worker: one line of JSON for each operator from `first` on."""
+    """Judges the operators from number `first` on, and prints one line of JSON for each. Runs in a
+    process of its own.
+    """
     warnings.simplefilter("ignore")
     from unstall.virtual.shim.load import load
 
@@ -228,7 +257,9 @@ def work(names: list[str] | None, first: int) -> None:
 
 
 def chosen(op_db: Any, names: list[str] | None) -> list[Any]:
-    """Operators that take float32, of these names or all; no name twice."""
+    """Returns the operators that take float32, each name once. `names` are the names that are
+    wanted; None stands for all.
+    """
     import torch
 
     kept = {one.formatted_name: one for one in op_db if torch.float32 in one.dtypes}
@@ -236,7 +267,9 @@ def chosen(op_db: Any, names: list[str] | None) -> list[Any]:
 
 
 def judge_all(names: list[str] | None) -> list[dict[str, Any]]:
-    """All verdicts, whatever a single operator does to its process."""
+    """Returns the verdict on each operator. If an operator ends the process that judges it, another
+    process goes on with the next.
+    """
     verdicts: list[dict[str, Any]] = []
     while True:
         command = [sys.executable, __file__, "--worker", str(len(verdicts)), *(["--only", *names] if names else [])]
@@ -251,7 +284,9 @@ def judge_all(names: list[str] | None) -> list[dict[str, Any]]:
 
 
 def _follow(worker: subprocess.Popen[str], verdicts: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Takes verdicts until the worker ends; what it ended in, unless it came to its end."""
+    """Adds the verdicts of a process to `verdicts` until the process ends. If it ended before its
+    last operator, returns a verdict on the operator that ended it; else None.
+    """
     assert worker.stdout is not None
     waiting = selectors.DefaultSelector()
     waiting.register(worker.stdout, selectors.EVENT_READ)
@@ -278,7 +313,7 @@ def _follow(worker: subprocess.Popen[str], verdicts: list[dict[str, Any]]) -> di
 
 
 def summary(verdicts: list[dict[str, Any]]) -> str:
-    """One line: how many are as on the CPU."""
+    """Returns a line of text: how many operators compute what they compute on the CPU."""
     counts = Counter(one["status"] for one in verdicts)
     judged = sum(counts.values()) - counts["none"]
     good = sum(counts[status] for status in GOOD)
@@ -290,13 +325,15 @@ def summary(verdicts: list[dict[str, Any]]) -> str:
 
 
 def reason(one: dict[str, Any]) -> str:
-    """Why, for a cell of the table."""
+    """Returns why an operator does not compute what it computes on the CPU, for a cell of a
+    table.
+    """
     why = f"{AS_A_GPU[one['name']]}: {one['reason']}" if one["name"] in AS_A_GPU else str(one["reason"])
     return why.replace("|", "\\|")
 
 
 def document(verdicts: list[dict[str, Any]], version: str) -> str:
-    """docs/virtual_operators.md"""
+    """Returns the text of docs/virtual_operators.md. `version` is that of torch."""
     lines = [
         "# Operators of the virtual GPU",
         "",
@@ -330,7 +367,9 @@ def document(verdicts: list[dict[str, Any]], version: str) -> str:
 
 
 def main() -> None:
-    """Runs everything, or with --only some and writes no files."""
+    """Judges all operators, and writes the results. With the option `--only`, judges some, and
+    writes no files.
+    """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", nargs="*", help="operators whose name contains one of these")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)

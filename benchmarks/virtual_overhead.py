@@ -19,7 +19,9 @@ SETTINGS = ("plain", "cpu", "virtual")
 
 
 def best_us(act: Callable[[], Any], times: int) -> float:
-    """The quickest of a few runs of `times` calls, in µs of processor time a call: others may use the machine too."""
+    """Returns the processor time of a call, in µs: that of the quickest of a few runs of `times`
+    calls, since others may use the machine too.
+    """
     quickest = float("inf")
     for _ in range(5):
         start = time.process_time()
@@ -30,7 +32,9 @@ def best_us(act: Callable[[], Any], times: int) -> float:
 
 
 def measured(setting: str) -> dict[str, float]:
-    """µs for one addition of 5 elements, and for one step of training a small net."""
+    """Returns the µs of an addition of 5 elements, and of a training step of a small net. `setting`
+    says whether there is a virtual GPU, and where the tensors are.
+    """
     shim = None
     if setting != "plain":
         from unstall.virtual.shim.load import load
@@ -68,7 +72,7 @@ def measured(setting: str) -> dict[str, float]:
 
 
 def main() -> None:
-    """Prints a table of medians."""
+    """Measures in several processes by turns, and prints a table of medians."""
     if len(sys.argv) > 1:
         json.dump(measured(sys.argv[1]), sys.stdout)
         return

@@ -60,7 +60,13 @@ def _pair(calls: dict[str, Call], names: tuple[str, str], counts: Sequence[int])
 
 
 def _compare(size: str, rows: list[dict[str, Any]], real: list[dict[str, Any]]) -> None:
-    """Prints how long pairs take together, relative to what each takes alone on the same GPU."""
+    """Prints how long pairs of kernels take together, over what each takes alone on the same GPU.
+
+    Args:
+        size: The size of the kernels.
+        rows: What was measured here.
+        real: What was measured on the real GPU.
+    """
     errors = {}
     for row, true in zip(rows, real, strict=True):
         # What each takes alone is not in question: the prediction is scaled to it.
@@ -106,7 +112,9 @@ def _calls(size: str) -> dict[str, Call]:
 
 
 def _ms(calls: Sequence[Call], counts: Sequence[int]) -> float:
-    """Returns the median time of a graph in ms, in which each call has a branch."""
+    """Returns the median time in ms of a CUDA graph with a branch for each call. A branch has its
+    call as often as `counts` says.
+    """
     import torch
 
     main, other = torch.cuda.Stream(), torch.cuda.Stream()

@@ -64,7 +64,9 @@ def _in_a_process(name: str, gpu: str | None) -> list[float]:
 
 
 def _times(name: str) -> list[float]:
-    """Returns the us of the first two calls, once CUDA is initialised and the arguments are on the device."""
+    """Returns the µs of the first and of the second call of an operator, each with the wait for it.
+    CUDA is initialised before, and the arguments are on the device.
+    """
     import torch
 
     make, call = _calls()[name]
@@ -80,7 +82,9 @@ def _times(name: str) -> list[float]:
 
 
 def _calls() -> dict[str, tuple[Callable[[], list[Any]], Callable[..., Any]]]:
-    """Returns how each operator's arguments are made on the CPU, and its call."""
+    """Returns, by operator, a function that makes its arguments on the CPU, and a function that
+    calls it.
+    """
     import torch
     from torch.nn import functional
 

@@ -45,13 +45,15 @@ from unstall.what_if.subject import Subject
 from unstall.what_if.undistort import USUAL, USUAL_ERROR, undistort
 
 GAIN_SHARE, STEP_SHARE = 0.2, 0.03
-"""A predicted gain is right within the larger of these shares, of the true gain and of the step."""
+"""A predicted gain is right if its error is at most the larger of two limits: GAIN_SHARE of the
+true gain, and STEP_SHARE of the step.
+"""
 
 Row = dict[str, Any]
 
 
 def identity(recording: Recording, run: Run) -> Row:
-    """A run replayed beside the run as recorded."""
+    """Replays a run without a change, and returns its times beside those that were recorded."""
     steps = run.steps
     program = build(run.timeline, steps.start, steps.end)
     replayed = engine.replay(program)
@@ -74,7 +76,9 @@ def identity(recording: Recording, run: Run) -> Row:
 
 
 def undistorted(recording: Recording, run: Run, known: Known) -> Row:
-    """The estimated step without the recorder beside the measured one."""
+    """Returns the step time without the recorder as it is estimated from a recording, beside the
+    measured one.
+    """
     estimate = steady_step_ns(undistort(known.program))
     return {
         "group": recording.group,
@@ -89,7 +93,14 @@ def undistorted(recording: Recording, run: Run, known: Known) -> Row:
 
 
 def predictions(pair: Pair, recording: Recording, *, plain: bool) -> Iterator[Row]:
-    """The mended step as predicted from a stalled run, with edits made everywhere and where findings say."""
+    """Predicts the step of a mended program from a recording of the stalled one. Yields a row for
+    each way to make the edits: everywhere, and where findings say.
+
+    Args:
+        pair: The stalled and the mended program.
+        recording: The recording of the stalled program.
+        plain: Whether the plain step time of the stalled program is given.
+    """
     plain_ns = round(pair.stalled_ms * 1e6) if plain else None
     report = explain(unstall.load(recording.path), step=recording.step, plain_step_ns=plain_ns)
     run = report.run
@@ -142,7 +153,7 @@ def _prediction(
 
 
 def spread(errors: Iterable[float]) -> Row:
-    """Of the errors' sizes."""
+    """Returns how large errors are, whatever their signs: their median and other quantiles."""
     size = np.abs(np.fromiter(errors, np.float64))
     if not len(size):
         return {"count": 0}
@@ -246,7 +257,7 @@ def check_predictions(pairs: Sequence[Pair]) -> Row:
 
 
 def lines(result: Row) -> Iterator[str]:
-    """What is printed."""
+    """Yields the lines that the benchmark prints."""
     yield "Replayed beside measured: median and worst error of the mean step; of op starts, median and worst p50, p90"
     for group, facts in result["identity"]["groups"].items():
         step, p50, p90 = facts["step"], facts["op_start_p50"], facts["op_start_p90"]

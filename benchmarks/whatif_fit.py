@@ -1,6 +1,7 @@
-"""The recorder's usual cost, fitted to runs whose step times without it are known.
+"""Fits the recorder's usual cost to runs whose step times without the recorder are known.
 
-Coordinate descent from a fixed start with steps that halve: deterministic, and good to about a step of the last round.
+The fit is a coordinate descent from a fixed start, whose steps halve in each round. It always gives
+the same result, which is good to about a step of the last round.
 """
 
 from __future__ import annotations
@@ -25,7 +26,14 @@ _BETTER = 2e-4
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """A program without its pauses, and its step time without the recorder."""
+    """A run whose step time without the recorder is known.
+
+    Attributes:
+        name: The name of the run.
+        family: The program of which it is a variant.
+        program: The run as a program, without its pauses.
+        plain_ns: The step time without the recorder, in ns.
+    """
 
     name: str
     family: str
@@ -33,7 +41,9 @@ class Known:
     plain_ns: float
 
     def error(self, cost: RecorderCost) -> float:
-        """Of the estimated step, as the logarithm of its ratio to the plain one."""
+        """Returns how far off the step time is that is estimated with the given cost of the
+        recorder: the logarithm of the estimated over the plain step time.
+        """
         return float(np.log(steady_step_ns(undistort(self.program, 1.0, cost)) / self.plain_ns))
 
 
@@ -41,7 +51,9 @@ Errors: TypeAlias = Callable[[RecorderCost], np.ndarray]
 
 
 def of(runs: Sequence[Known]) -> Errors:
-    """The errors of these runs by cost. What no cost changes, as of a run that the device bounds, is found once."""
+    """Returns a function that returns the errors of all runs for a given cost of the recorder. The
+    error of a run that no cost changes, such as one that the device bounds, is computed only once.
+    """
     none, all_of_it = replace(USUAL, operator=0, frame=0, call=0, launch=0, node=0), replace(USUAL, operator=10_000)
     all_of_it = replace(all_of_it, frame=2_000, call=8_000, launch=8_000, node=3_000)
     fixed = np.array([run.error(none) for run in runs])
@@ -56,7 +68,9 @@ def of(runs: Sequence[Known]) -> Errors:
 
 
 def fit(errors: Errors) -> RecorderCost:
-    """The cost with which the estimates are nearest to the plain step times."""
+    """Returns the recorder's cost with which the estimated step times are nearest to the plain
+    ones.
+    """
     best, least = START, loss(START, errors)
     for number in range(_ROUNDS):
         for name, step in _STEPS_NS.items():
@@ -76,7 +90,9 @@ def loss(cost: RecorderCost, errors: Errors) -> float:
 
 
 def cross_validated(runs: Sequence[Known]) -> dict[str, tuple[RecorderCost, list[tuple[str, float]]]]:
-    """By family: the cost fitted to all the others, and with it each of the family's runs and its error."""
+    """Returns, by family of programs, the recorder's cost that fits all other families, and the
+    name and the relative error of each run of the family with that cost.
+    """
     result = {}
     for family in dict.fromkeys(run.family for run in runs):
         mine = [run for run in runs if run.family == family]

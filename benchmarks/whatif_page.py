@@ -1,4 +1,4 @@
-"""The page docs/predictions.md, made of the figures of `benchmarks/whatif.py`."""
+"""Makes the page docs/predictions.md from the figures of `benchmarks/whatif.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GROUPS = {
 
 
 def page(result: dict[str, Any]) -> str:
-    """Markdown; every figure in it is the benchmark's."""
+    """Returns the page as Markdown. All figures in it come from `result`."""
     return "\n".join([_HEAD, *_identity(result), *_recorder(result), *_pairs(result), ""])
 
 

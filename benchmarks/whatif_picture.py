@@ -1,4 +1,6 @@
-"""Predicted against measured step times, as SVG: both axes logarithmic, the diagonal, a band of 10 % around it."""
+"""Draws predicted against measured step times, as SVG: both axes are logarithmic, with the diagonal
+and a band of 10 % around it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,13 @@ class Point:
 
 
 def draw(rows: Sequence[dict[str, Any]], *, dark: bool) -> str:
-    """`rows` are those of the results: shown are recordings with stacks, plain step given, edits everywhere."""
+    """Returns the picture.
+
+    Args:
+        rows: The rows of the results. Those are drawn that come from recordings with stacks, with
+            the plain step time given, and with edits made everywhere.
+        dark: Whether the picture is for the dark theme.
+    """
     shown = [row for row in rows if row["plain_given"] and row["stacks"] and not row["placed"]]
     return "\n".join(_svg(shown, DARK if dark else LIGHT)) + "\n"
 
@@ -100,14 +108,19 @@ def _point(row: dict[str, Any], x: float, y: float) -> Point:
 
 
 def _short(program: str) -> str:
-    """A program without what is said of how it stalls by the edit."""
+    """Returns the name of a program without the words about its stall that the edit already
+    says.
+    """
     for ending in ("_pageable_item_nan", "_pageable_item", "_sequential", "_eager", "_in_order"):
         program = program.removesuffix(ending)
     return program
 
 
 def _labels(points: list[Point], theme: Theme) -> Iterator[str]:
-    """Labels beside the diagonal, on its two sides by turns, moved apart along it; a line leads to each point."""
+    """Yields the elements for the labels of the points. Labels stand beside the diagonal, by turns
+    on either side, and are moved along it so that none covers another. A line leads from each label
+    to its point.
+    """
     ordered = sorted(points, key=lambda point: -point.y)
     left: list[Point] = []
     right: list[Point] = []
@@ -137,7 +150,12 @@ def _diagonal_x(y: float) -> float:
 
 
 def _apart(heights: list[float]) -> list[float]:
-    """Descending heights moved as little as it takes for a line of text between any two (pools of equal spacing)."""
+    """Returns heights that are at least a line of text apart, and moved as little as possible from
+    the given ones (pools of equal spacing).
+
+    Args:
+        heights: The heights, in descending order.
+    """
     pools: list[tuple[float, int]] = []  # the mean wish of a pool's middle, how many
     for height in heights:
         middle, count = height, 1

@@ -76,7 +76,9 @@ def measured(family: str, steps: dict[str, Step], out: Path) -> Iterator[tuple[s
 
 
 def timed(step: Step, count: int) -> float:
-    """Seconds a step, to the end of the last one's work."""
+    """Runs a step `count` times. Returns how many seconds one took, up to the end of the last one's
+    work on the device.
+    """
     import torch
 
     torch.cuda.synchronize()
@@ -106,7 +108,9 @@ def record(step: Step, path: Path, stacks: bool, count: int) -> None:
 
 
 def training(model: Any, shape: tuple[int, ...], classes: int) -> Iterator[tuple[str, Step]]:
-    """Pageable or pinned batches; with the loss read, and checked for NaN, or not."""
+    """Training steps on batches from pageable or pinned memory, which read the loss and check it
+    for NaN, or do not.
+    """
     import torch
     from torch.nn import functional
 
@@ -214,7 +218,9 @@ def decoding() -> Iterator[tuple[str, Step]]:
 
 
 def offload() -> Iterator[tuple[str, Step]]:
-    """Weights that live in pinned memory, one layer after the other; in line, or a layer ahead on a second stream."""
+    """A pass through layers whose weights are in pinned memory. They are uploaded one after the
+    other: in line, or one layer ahead on a second stream.
+    """
     import torch
     from torch.nn import functional
 
@@ -376,7 +382,9 @@ def gpt2_decoding() -> Iterator[tuple[str, Step]]:
 
 
 def convolution_offload() -> Iterator[tuple[str, Step]]:
-    """Feature maps that live in pinned memory, convolved one after the other; in line, or one ahead."""
+    """A convolution of feature maps that are in pinned memory. They are uploaded one after the
+    other: in line, or one ahead.
+    """
     import torch
 
     maps = [torch.randn(16, 64, 128, 128).pin_memory() for _ in range(6)]

@@ -1,7 +1,8 @@
-"""Recorded runs whose step times without the recorder are known, and which of them are which ones mended.
+"""Recorded runs whose step times without the recorder are known, and pairs of them: a stalled
+program, and the same program mended.
 
-A pair says by which edits a run becomes another; its truth was
-measured without a profiler, in rounds that took turns wherever there are such.
+A pair says by which edits one run becomes the other. Its step times were measured without a
+profiler, by turns if possible.
 """
 
 from __future__ import annotations
@@ -17,40 +18,69 @@ _H200 = _ROOT / "tests" / "data" / "h200"
 _EXAMPLES = _ROOT / "examples" / "traces"
 
 HOST_BOUND_BUSY = 0.5
-"""A mended step in which the device is busy for less of the time follows the host's pace, which differs from run to
-run by up to a third: its truth is the ratio of rounds that took turns. Any other's is a time."""
+"""If the device is busy for a smaller share of a mended step, the step follows the speed of the
+host, which differs from run to run by up to a third. The truth for such a step is the ratio that
+was measured by turns. For all others, it is a time.
+"""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """One trace file. `family` is the program that it is a variant of."""
+    """A recorded run: one trace file.
+
+    Attributes:
+        group: The group of recordings to which it belongs.
+        name: The name of the run.
+        family: The program of which the run is a variant.
+        path: The path of the trace file.
+        stacks: Whether it has Python stacks.
+        step: The name of the annotation around a step; None if the profiler marked the steps.
+        plain_ms: The step time without the recorder, in ms; None if it is unknown.
+    """
 
     group: str
     name: str
     family: str
     path: Path
     stacks: bool
-    step: str | None = None  # the annotation around a step, where it is not the profiler's
-    plain_ms: float | None = None  # a step without the recorder
+    step: str | None = None
+    plain_ms: float | None = None
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A stalled program, and the same one mended."""
+    """A stalled program, and the same program mended.
+
+    Attributes:
+        group: The group of recordings to which it belongs.
+        stalled: The name of the stalled program.
+        mended: The name of the mended program.
+        edits: The edits by which the first becomes the second.
+        recordings: The recordings of the stalled program.
+        stalled_ms: The step time of the stalled program.
+        mended_ms: The step time of the mended program. If `judged_by` is "ratio", it is
+            `stalled_ms` times the ratio that was measured by turns.
+        judged_by: "time" or "ratio": what is compared with the prediction.
+        single_ms: The step time of the mended program as it was timed once, if the truth is a
+            ratio.
+        operator: The only operator at which the program was mended; None if it was mended
+            everywhere.
+    """
 
     group: str
     stalled: str
     mended: str
     edits: tuple[str, ...]
-    recordings: tuple[Recording, ...]  # of the stalled one
+    recordings: tuple[Recording, ...]
     stalled_ms: float
     mended_ms: float
-    judged_by: str  # "time", or "ratio": then mended_ms is that ratio of stalled_ms
-    single_ms: float | None = None  # of the mended one as timed once, where rounds that took turns are the truth
-    operator: str | None = None  # only at this operator was it mended
+    judged_by: str
+    single_ms: float | None = None
+    operator: str | None = None
 
     @property
     def label(self) -> str:
+        """The edits as text."""
         return " + ".join(self.edits)
 
 
@@ -124,17 +154,19 @@ LEFT_OUT = {
     "python_bound": "the fix removes the Python between the launches",
     "tiny_kernels": "the fix is one fused kernel in place of many",
 }
-"""Programs of examples/ that have a mended step which no edit models, and why."""
+"""By program of examples/ that has a mended step, why no edit models the mending."""
 
 NOT_TIMED = {
     "first_steps": "recorded from the process's start, timed once it had settled",
     "one_shot": "its one step was recorded, many were timed",
 }
-"""Programs of examples/ whose recorded steps are not the ones that were timed."""
+"""By program of examples/, why the steps that were recorded are not those that were timed."""
 
 
 def of_h200() -> tuple[list[Recording], list[Pair]]:
-    """The programs in tests/data, whose mended versions were timed in turns with the stalled ones."""
+    """Returns the recordings and pairs in tests/data. The stalled and the mended programs were
+    timed by turns.
+    """
     once: dict[str, Any] = json.loads((_H200 / "plain_steps.json").read_text())
     turns: dict[str, Any] = json.loads((_H200 / "step_ratios.json").read_text())
     plain = {name: facts["step_ms"] for name, facts in once.items()}
@@ -156,7 +188,7 @@ def of_h200() -> tuple[list[Recording], list[Pair]]:
 
 
 def of_programs(folder: Path) -> tuple[list[Recording], list[Pair]]:
-    """What `whatif_programs.py` left in a folder."""
+    """Returns the recordings and pairs that `whatif_programs.py` wrote to a folder."""
     truth = json.loads((folder / "truth.json").read_text())["variants"]
     plain = {name: facts["step_ms"] for name, facts in truth.items()}
     recordings = list(_variants("pairs", (folder,), plain))
@@ -176,7 +208,7 @@ def of_programs(folder: Path) -> tuple[list[Recording], list[Pair]]:
 
 
 def of_examples() -> tuple[list[Recording], list[Pair]]:
-    """The project's own programs."""
+    """Returns the recordings and pairs of the programs in examples/."""
     expected: dict[str, Any] = json.loads((_EXAMPLES / "expected.json").read_text())
     recordings, pairs = [], []
     for name, program in expected.items():
@@ -214,7 +246,9 @@ def of_examples() -> tuple[list[Recording], list[Pair]]:
 
 
 def _variants(group: str, folders: Sequence[Path], plain: dict[str, float]) -> Iterator[Recording]:
-    """Each program of `plain` with Python stacks and without."""
+    """Yields the recordings of each program, with Python stacks and without. `plain` has the plain
+    step time of each program, in ms.
+    """
     for name, step_ms in plain.items():
         (family,) = (family for family in _FAMILIES if name.startswith(f"{family}_"))
         for stacks in (True, False):
