@@ -63,8 +63,8 @@ def _wrong(value: WrongValue) -> str:
 
 
 def _own_lines(stack: Stack) -> tuple[Line, ...]:
-    """Returns the lines of a stack that belong to neither Python, nor torch, nor unstall: the
-    program's own. The innermost is first.
+    """Returns the lines of a stack that belong to the program itself or to other packages, but not
+    to torch, NumPy, Python's standard library or unstall. The innermost is first.
     """
     lines = []
     for code, offset in stack:

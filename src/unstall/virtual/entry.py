@@ -136,9 +136,9 @@ def virtual_gpu(
             a different order, and rounds factors to TF32 if torch's settings allow TF32.
         host: How long the program's work on the CPU takes on the virtual clock. "modelled": as long
             as the model says for the CPU beside the modelled GPU; work that the model does not
-            cover takes no time. "mixed": the same, but work that the model does not cover is
-            measured on this machine, and its time is scaled to the CPU beside the modelled GPU.
-            "measured": as long as it takes on this machine.
+            cover takes no time. "mixed": operators and calls that involve a device take as long as
+            the model says; all other work is measured on this machine, and its time is scaled to
+            the CPU beside the modelled GPU. "measured": as long as it takes on this machine.
         warm: Whether to leave out the extra cost of the first use of CUDA and of each operator.
 
     Returns:

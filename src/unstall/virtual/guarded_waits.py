@@ -58,8 +58,7 @@ class GuardedWaits:
             kind: The kind of wait.
             size_bytes: The number of bytes that are copied.
             staged: 1 for a non-blocking copy from or to pageable memory, which the driver copies
-                through a buffer of its own; else 0. Such an upload waits only if that buffer has no
-                room.
+                through buffers of its own; else 0. A small upload of this sort does not wait.
 
         Returns:
             The wait, or None if the call does not wait or the thread is not guarded.

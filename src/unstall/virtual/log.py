@@ -43,8 +43,8 @@ assert USE.itemsize == 32
 
 
 class LogCode(IntEnum):
-    """The kinds of records in the shim's log. The comments say what the fields of a record of each
-    kind mean. The shim's log.h has the same numbers.
+    """The kinds of records in the shim's log. The comments say what the fields of each kind of
+    record mean. The shim's log.h has the same numbers.
     """
 
     OP_BEGIN = 0  # id: its name; a: autograd's sequence number or -1; b: the forward thread or -1
@@ -118,8 +118,9 @@ DIRECTION_BITS = 3
 RawSignature: TypeAlias = (
     tuple[str, str, Sequence[object], Sequence[object]] | tuple[str, str, Sequence[object], Sequence[object], str]
 )
-"""A call of an operator: `(name, overload, arguments, outputs)`, and the precision if the product
-of matrices has one. `costs.signature` says what the elements are.
+"""A call of an operator: `(name, overload, arguments, outputs)`, or the same with `precision` at
+the end, which says whether float32 is rounded to TF32. `costs.signature` says what the elements
+are.
 """
 RawValue: TypeAlias = tuple[str, int | float, Sequence[int], int | None, int | None, int, int]
 """A wrong value that made an assertion fail: `(argument, value, position, least, bound, count,

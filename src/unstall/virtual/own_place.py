@@ -10,7 +10,8 @@ from unstall.virtual.log import Stack
 
 def own_place(stack: Stack, folder: str) -> tuple[str, str] | None:
     """Returns the innermost line of a stack that is the program's own, and the name of its
-    function. Example: `("train.py:41", "forward")`.
+    function. Example: `("train.py:41", "forward")`. A line counts as the program's own unless it
+    belongs to torch, NumPy, Python's standard library or unstall.
 
     If no line is the program's own, returns the innermost line of all. Returns None if the stack is
     empty.

@@ -187,8 +187,8 @@ class ProgramClock:
         return int(within.last)
 
     def _tell_of_free_work(self, passed_ns: int, not_charged_ns: int) -> None:
-        """Warns the user if, between two reads of the clock, more work took no virtual time than
-        there was virtual time. Does so at most once.
+        """Warns the user if, between two reads of the clock, at least 10 ms of work took no virtual
+        time, and this was more than the virtual time between them. Does so at most once.
 
         Args:
             passed_ns: The virtual time between the reads.

@@ -201,7 +201,7 @@ def _raw(value: object) -> object:
 
 
 def contiguous_strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the strides, in elements, of a contiguous tensor of these sizes."""
+    """Returns the strides, in elements, of a contiguous tensor with the given sizes."""
     strides = []
     step = 1
     for size in reversed(sizes):

@@ -290,7 +290,8 @@ def _python_headers() -> Path:
 
 def _make_own(folder: Path) -> None:
     """Makes a folder to which only this user can write, because files in it are going to be loaded
-    and run. Raises VirtualGpuError if the folder exists and others can write to it.
+    and run. Raises VirtualGpuError if the folder exists and others can write to it. In the cache
+    folder itself they may, as long as it belongs to this user.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -34,7 +34,8 @@ class Happened:
 @dataclass(frozen=True, eq=False, slots=True)
 class Done:
     """The host instructions that were simulated, as columns. A row is an instruction. Times are in
-    ns of the virtual clock.
+    ns of the virtual clock. `record` is the number of the log's record that an instruction belongs
+    to, and `what` is a `RuntimeCall`.
     """
 
     record: np.ndarray
@@ -49,7 +50,8 @@ class Done:
 @dataclass(frozen=True, eq=False, slots=True)
 class Ran:
     """The device ops that were simulated, as columns. A row is an op. Times are in ns of the
-    virtual clock.
+    virtual clock. `instruction` is the row of its launch in `Done`, and `stream` is a row of
+    `StreamRows`.
     """
 
     instruction: np.ndarray

@@ -44,8 +44,8 @@ class RuntimeCall(IntEnum):
 
 
 class EnginePart(IntEnum):
-    """The part of a device that an op occupies. Ops that occupy UPLOADS or DOWNLOADS run one at a
-    time. An op with NOTHING delays no op on other streams.
+    """The part of a device that an op occupies: an engine for uploads, one for downloads, or the
+    multiprocessors. An op with NOTHING occupies none, so it delays no op on other streams.
     """
 
     NOTHING = -1

@@ -272,8 +272,13 @@ class Simulator:
             return self.simulation.now(self._source.this_thread())
 
     def foresee_request(self, device: int, stream: int, size_bytes: int) -> Kind | None:
-        """Returns for which call of the driver the calling thread would wait if it requested
-        `size_bytes` for a stream now. Returns None if the allocator's cache can serve the request.
+        """Returns for which call of the driver the calling thread would wait if it requested memory
+        now. Returns None if the allocator's cache can serve the request.
+
+        Args:
+            device: The device.
+            stream: The stream for which the memory would be requested.
+            size_bytes: The size of the request.
         """
         with self._lock:
             self._up_to_date()
