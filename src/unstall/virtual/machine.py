@@ -42,12 +42,13 @@ class WatchedSpan:
 
     Attributes:
         machine: The virtual machine of this process.
-        step_boundaries: Of each step boundary in the span, what reported it, and when on the
+        step_boundaries: For each step boundary in the span, what reported it, and its time on the
             virtual clock.
         start_ns: When the span began, in ns of the virtual clock.
-        end_ns: When it ended; None if it has not.
+        end_ns: When the span ended; None if it has not ended.
         start_race_mark: What `Machine.race_mark` returned when the span began.
-        end_race_mark: What it returned when the span ended; None if it has not.
+        end_race_mark: What `Machine.race_mark` returned when the span ended; None if it has not
+            ended.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -125,7 +126,7 @@ class Machine:
         only after torch was imported.
 
         Returns:
-            The read. It finds out its time, plus `offset_ns`, only when asked for it.
+            The read. It finds out its time, plus `offset_ns`, only when it is asked for the time.
         """
         assert self.simulator is not None
         return self.simulator.read_late(offset_ns)

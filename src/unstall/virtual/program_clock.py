@@ -33,13 +33,13 @@ class Clock(Protocol):
     """A virtual clock of the host that the program can read."""
 
     def now_ns(self) -> int:
-        """Returns the time in ns since the clock began, as the calling thread sees it. It never
-        decreases on a thread.
+        """Returns the virtual time of the calling thread: the ns since the clock began. For each
+        thread, it never decreases.
         """
 
     def read_late(self, offset_ns: int) -> LateRead:
-        """Reads this clock without waiting for the simulation. The read that it returns finds out
-        its time, plus `offset_ns`, only when asked for it.
+        """Reads this clock for the calling thread, without waiting for the simulation. The read
+        that it returns finds out its time, plus `offset_ns`, only when it is asked for the time.
         """
 
     def advance(self, ns: int) -> None:

@@ -54,18 +54,18 @@ class Until:
 
 
 def ask(folder: Path, until: Until) -> None:
-    """Has a program end at the point `until`. Call this before the program starts.
+    """Has a program end at the point `until` by itself. Call this before the program starts.
 
     Args:
         folder: The folder to which the program will write its run.
-        until: The point.
+        until: The number of steps, or the time, after which it ends.
     """
     (folder / _ASKED).write_text(json.dumps(asdict(until)))
 
 
 def stop_if_asked(machine: Machine, folder: Path) -> None:
-    """Makes this program end at the point that `ask` was given for `folder`. Does nothing if `ask`
-    was not called for this folder. Call this when the program starts.
+    """Makes this program end at the point that `ask` wrote to `folder`. Does nothing if `ask` was
+    not called for this folder. Call this when the program starts.
 
     Args:
         machine: The virtual machine of this process.
