@@ -1,6 +1,6 @@
 """What `compare_numbers` says of models of transformers on the CPU and on a GPU, and of planted differences. On a GPU.
 
-    PYTHONPATH=tests python -m benchmarks.numbers [--only cases|planted|products] [--out FILE]
+    PYTHONPATH=tests python -m benchmarks.compare_numbers [--only cases|planted|products] [--out FILE]
 
 Models have random weights. On the CPU and on the GPU in float32 all must be within rounding. With TF32, the first
 product must be named. With one weight matrix scaled by 1.001, that matrix must be named. Then come ways that are equal:
