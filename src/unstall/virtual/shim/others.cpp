@@ -9,15 +9,26 @@
 namespace unstall {
 namespace {
 
+// torch's own empty_like forgets strides of size 1 if there is no memory.
+Tensor empty_like_with_strides(const Tensor& self) {
+  bool dense = self.is_non_overlapping_and_dense();
+  auto strides = dense ? self.strides().vec() : at::infer_dense_strides(self.sizes(), self.strides());
+  return at::empty_strided(self.sizes(), strides, self.options());
+}
+
 // A mean or a sum holds the memory of the losses that it is made of. torch's function of shapes does not say so.
 Tensor cross_entropy_of_two(
     const Tensor& self, const Tensor& target, const OptionalTensor& weight, int64_t reduction) {
   Tensor loss = at::binary_cross_entropy(self, target, weight, reduction);
   if (!loss.is_meta()) return loss;
-  bool dense = self.is_non_overlapping_and_dense(); // torch's empty_like forgets strides of size 1 if there is no memory
-  auto strides = dense ? self.strides().vec() : at::infer_dense_strides(self.sizes(), self.strides());
-  Tensor kept = at::empty_strided(self.sizes(), strides, self.options());
-  return kept.resize_(loss.sizes());
+  return empty_like_with_strides(self).resize_(loss.sizes());
+}
+
+Tensor cross_entropy_of_two_backward(
+    const Tensor& gradient, const Tensor& self, const Tensor& target, const OptionalTensor& weight,
+    int64_t reduction) {
+  if (self.is_meta()) return empty_like_with_strides(self);
+  return at::binary_cross_entropy_backward(gradient, self, target, weight, reduction);
 }
 
 Two fused_dropout(const Tensor& self, double keep, std::optional<at::Generator> generator) {
@@ -181,7 +192,8 @@ Tensor& softmax_out(const Tensor& self, int64_t dim, bool half_to_float, Tensor&
 
 template <Tensor (*compute)(const Tensor&, const Tensor&, int64_t, at::ScalarType)>
 Tensor softmax_backward(const Tensor& gradient, const Tensor& output, int64_t dim, at::ScalarType input) {
-  return compute(gradient, output, dim, gradient.scalar_type()).to(input);
+  // CUDA's result is contiguous. That of torch's function of shapes is laid out as the gradient.
+  return compute(gradient.contiguous(), output.contiguous(), dim, gradient.scalar_type()).to(input);
 }
 
 // CUDA's kernels of these know no channels_last (ReplicationPadding.cpp and MaxUnpooling.cu of ATen).
@@ -205,6 +217,7 @@ Tensor max_unpool2d(const Tensor& self, const Tensor& indices, IntArrayRef outpu
 
 SUBSTITUTES(list) {
   list.add("binary_cross_entropy", &cross_entropy_of_two);
+  list.add("binary_cross_entropy_backward", &cross_entropy_of_two_backward);
   list.add("replication_pad2d", &replication_pad2d);
   list.add("replication_pad2d_backward", &replication_pad2d_backward);
   list.add("replication_pad3d", &replication_pad3d);
