@@ -37,7 +37,7 @@ def test_a_wait_inside_is_to_be_removed_first_and_named_by_its_number() -> None:
     finding, findings = capture(steps())
     number = [each.rule for each in findings].index("sync-item") + 1
     assert finding.fix.startswith(
-        f"first finding {number} (train.py:12 aten::item): a graph cannot contain it; then capture it"
+        f"first finding {number} (train.py:12 aten::item): a graph cannot contain it; then capture these operators"
     )
 
 
@@ -57,7 +57,7 @@ def test_all_waits_inside_are_named_by_number_however_many_lines_they_are_on() -
 
 def test_without_a_wait_inside_nothing_comes_first() -> None:
     finding, _ = capture(steps(waits=False))
-    assert finding.fix.startswith("capture it")
+    assert finding.fix.startswith("capture these operators")
 
 
 def test_a_wait_outside_of_the_captured_function_does_not_block() -> None:
@@ -70,7 +70,7 @@ def test_a_wait_outside_of_the_captured_function_does_not_block() -> None:
                         trace.launch(f"kernel_{number}", 3)
             trace.item()
     assert only(trace, "launch-bound").where.function == "train"
-    assert only(trace, "launch-bound").fix.startswith("capture it")
+    assert only(trace, "launch-bound").fix.startswith("capture these operators")
 
 
 def test_a_wait_that_its_library_leaves_out_in_captures_does_not_block() -> None:
@@ -85,7 +85,7 @@ def test_a_wait_that_its_library_leaves_out_in_captures_does_not_block() -> None
                         trace.item()
     finding, findings = capture(trace)
     assert "sync-item" in [each.rule for each in findings]
-    assert finding.fix.startswith("capture it")
+    assert finding.fix.startswith("capture these operators")
 
 
 def test_an_upload_inside_blocks_too() -> None:
@@ -135,7 +135,7 @@ def test_a_function_around_the_steps_is_not_captured_but_cut() -> None:
                     with trace.op("aten::relu"):
                         trace.launch(f"kernel_{number}", 3)
     assert only(trace, "launch-bound").fix.startswith("put what each step does here into a function")
-    assert capture(steps(waits=False))[0].fix.startswith("capture it")
+    assert capture(steps(waits=False))[0].fix.startswith("capture these operators")
 
 
 def by_line(loader: bool) -> TraceBuilder:

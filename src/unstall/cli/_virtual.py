@@ -45,8 +45,8 @@ def add_virtual_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--gpu",
         metavar="NAME[:N]",
-        help="run on a virtual GPU, such as h200, or on N of them: h200:2; h200:2,1@0.8 gives device 1 only 0.8 of its "
-        "clocks",
+        help="run on a virtual GPU, such as h200. With h200:2, the program has two of them. With h200:2,1@0.8, device "
+        "1 has 0.8 of the usual clock rate",
     )
     add_simulation_options(group)
 

@@ -69,7 +69,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_output_options(
         parser,
         it="the report",
-        largest="most important of the lines that exceed a budget, for each budget",
+        largest="worst lines of each budget that is exceeded",
         but="only the reports that",
         formats=FORMATS_OF_CASES,
     )

@@ -5,8 +5,9 @@
     unstall recover FOLDER train.trace.json.gz
 
 If `unstall run` is killed, or fails while it writes the trace, the recording stays in a temporary folder. Without
-FOLDER, your folders of this kind are listed. FOLDER itself is not changed. You may remove it afterwards. A
-program on a virtual GPU writes its run as it ends: then the run can be recovered.
+FOLDER, your folders of this kind are listed. FOLDER itself is not changed. You may remove it afterwards. On a virtual
+GPU, a program writes its run when it ends. If the program itself is killed, nothing is written, and nothing can be
+recovered.
 """
 
 from __future__ import annotations

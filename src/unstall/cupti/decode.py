@@ -45,7 +45,7 @@ class Activity:
         calls: Calls to the CUDA driver, sorted by thread and start time.
         spans: Calls to the Python functions that `call_stacks` watches, sorted by thread and start
             time. The field `what` is the number of the function.
-        names: Maps the pointer to a kernel's name, as it is in the records, to the name.
+        names: The names of kernels. The key is the address by which the records refer to the name.
         cupti_version: The version of CUPTI.
     """
 

@@ -20,8 +20,8 @@ _SHARE = 10
 
 @contextmanager
 def spare_room(folder: Path) -> Iterator[None]:
-    """During the block, there is a temporary folder outside of shared memory, and a link to it in
-    `folder`.
+    """Returns a context manager. While it is entered, there is a temporary folder outside of shared
+    memory, and a link to it in `folder`.
 
     The temporary folder is for ring files (the files in which processes record their work on
     streams). If it cannot be made, there is no link.

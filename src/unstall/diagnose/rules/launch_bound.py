@@ -113,7 +113,7 @@ def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
             "graph",
         )
     holds = holds_the_loop(run, group)
-    what = "capture it" if holds is False else _cut_out(run, group, maybe=holds is None)
+    what = "capture these operators" if holds is False else _cut_out(run, group, maybe=holds is None)
     return (
         f"{what} in a CUDA graph (unstall.graphed), or use torch.compile(mode='reduce-overhead'); fuse small "
         "operators; use a larger batch",

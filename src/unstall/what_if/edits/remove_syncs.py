@@ -26,10 +26,11 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Returns the run without the waits at `place` (None for all), and without operations that only
-    read a value.
+    """Returns the run without the waits at `place` (None for all places). Operations at `place`
+    that only read a value for the host are removed, too.
 
-    Requests to the driver for memory that wait stay. The edit `keep-cache` removes these.
+    Calls to the driver for memory, such as `cudaMalloc`, stay, even if they wait. The edit
+    `keep-cache` removes these calls.
     """
     do, host = subject.program.instructions, subject.timeline.host
     driver = np.isin(host.kind, OF_THE_DRIVER)
