@@ -1,4 +1,4 @@
-"""Show one finding: the source around its line, the line of your code that called it, and a patch if one is known.
+"""Show one finding: the source around its line, the line in your code that led there, and a patch if one is known.
 
     unstall show 1
     unstall show 2 train.trace.json.gz

@@ -37,7 +37,7 @@ class MachineOptions:
         host: How long work of the CPU takes. "modelled": as long as the file of the GPU says.
             "measured": as long as it takes on this machine. "mixed": as long as the file of the GPU
             says for operators and for calls that involve a device; other work is measured on this
-            machine, and its time is scaled to the host of the GPU's file.
+            machine, and its time is scaled to the CPU that the file describes.
         warm: Whether the extra cost of the first use of CUDA and of each operator is left out.
         clocks: A pair `(device, factor)` for each device with lower clock rates. Its kernels take 1
             / factor times as long. Copies between host and device, and transfers between GPUs, are

@@ -21,10 +21,10 @@ _SHARE = 10
 @contextmanager
 def spare_room(folder: Path) -> Iterator[None]:
     """Returns a context manager. While it is entered, there is a temporary folder outside of shared
-    memory, and a link to it in `folder`.
+    memory, and a link to it in `folder`, which is in shared memory.
 
     The temporary folder is for ring files (the files in which processes record their work on
-    streams). If it cannot be made, there is no link.
+    streams). If the temporary folder cannot be made, `folder` gets no link.
     """
     try:
         room = tempfile.TemporaryDirectory(prefix="unstall-rings-", ignore_cleanup_errors=True)
@@ -40,11 +40,12 @@ def place_for_ring(folder: Path) -> Path:
     """Returns the path at which a process creates its ring file (the file in which it records its
     work on streams).
 
-    If shared memory has too little space, the path is outside of `folder`. In that case, this
-    function makes a symbolic link to that path in `folder`.
+    Usually, the path is in `folder`. If shared memory has too little space, the path is in the
+    folder that `spare_room` made outside of shared memory. In that case, this function makes a
+    symbolic link to the path in `folder`.
 
     Args:
-        folder: The folder of the process.
+        folder: The folder of the process, in shared memory.
     """
     about = os.statvfs(folder)
     spare = folder.parent / _SPARE
