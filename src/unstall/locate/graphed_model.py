@@ -15,10 +15,9 @@ _SOME = 0.1  # of the launches: as much of another model is worth a graph of its
 
 
 def is_around_a_graphed_model(places: Places, rows: I64) -> bool:
-    """Returns whether `unstall.graphed` already runs the model as a CUDA graph, so that the events
-    in `rows` are work around the model. This is so if `unstall.graphed` launched a CUDA graph in
-    the run, and if at most a tenth of the events are inside models that run without
-    `unstall.graphed`.
+    """Returns whether `unstall.graphed` already runs the model as a CUDA graph, and the events in
+    `rows` are outside the model. This is so if `unstall.graphed` launched a CUDA graph in the run,
+    and if at most a tenth of the events are inside models that run without `unstall.graphed`.
 
     Args:
         places: The place in the source of each host event.

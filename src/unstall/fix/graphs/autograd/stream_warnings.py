@@ -55,8 +55,8 @@ def no_stream_warnings() -> Iterator[None]:
 
 
 def note_living_nodes(tensors: Iterable[torch.Tensor]) -> None:
-    """Marks the existing AccumulateGrad nodes of the leaves among `tensors`, because these nodes do not belong to the
-    capture stream: the stream on which `graphed` captures CUDA graphs.
+    """Notes which AccumulateGrad nodes the leaves among `tensors` already have. These nodes were made on another
+    stream than the capture stream: the stream on which `graphed` captures CUDA graphs.
 
     It is called before a function runs on the capture stream.
     """
