@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from unstall.cli._recording import has_gpu
 from unstall.course.against_author import against_author
 from unstall.course.figures import figure
 from unstall.course.notebook import notebook
 from unstall.course.row import Row
 from unstall.course.running import run
 from unstall.course.table import SCRIPTS, names, script, table
+from unstall.guest.device import has_gpu
 
 ROWS = table()
 

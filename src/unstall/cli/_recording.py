@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unstall.figures import counted, duration, signal_name
-from unstall.guest.device import has_driver
+from unstall.guest.device import has_gpu
 from unstall.recording.plain import LEAST_NS, LEAST_STEPS
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from unstall.recording.journal import Event, Follower
     from unstall.recording.settings import Settings
 
-_AMD_DRIVER = Path("/dev/kfd")
 _OF_PYTHON = "Python did not load unstall's sitecustomize as it started"
 _SEEN = (
     "that unstall sees, which are an optimizer's, and with CUDA a DataLoader's or, from Python 3.12 on, a model's: "
@@ -125,11 +124,6 @@ def lacks_gpu(events: Sequence[Event], *, succeeded: bool) -> bool:
     over = next((event for event in events if event["event"] == "over"), {})
     wanted = over.get("torch" if succeeded else "failed_for_cuda", False)
     return wanted and not has_gpu()
-
-
-def has_gpu() -> bool:
-    """Returns whether this machine has a driver for GPUs of NVIDIA or AMD."""
-    return has_driver() or _AMD_DRIVER.exists()
 
 
 def how_it_failed(ended: Exit) -> str | None:

@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _gpu(args: argparse.Namespace) -> str | None:
     """Returns the name of the virtual GPU to use, or None for this machine's GPU."""
-    from unstall.cli._recording import has_gpu
+    from unstall.guest.device import has_gpu
 
     if args.gpu is None and has_gpu():
         return None

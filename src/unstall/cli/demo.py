@@ -182,7 +182,7 @@ def _next(folder: Path, report: Path, why: str | None) -> Iterator[str]:
     """Yields the commands to type next. `why` is the reason why nothing ran on the virtual GPU, or None if the programs
     ran.
     """
-    from unstall.cli._recording import has_gpu
+    from unstall.guest.device import has_gpu
     from unstall.virtual.shim.installed import CPU_WHEEL
 
     page = report.name if report.parent == folder.absolute() else str(report)

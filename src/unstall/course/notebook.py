@@ -34,10 +34,10 @@ def notebook(name: str, row: Row, source: str) -> str:
 
 _VIRTUAL = """\
 # Without a GPU, the cells below run on a virtual T4. It must begin before torch is imported.
-import shutil
 import unstall
+from unstall.guest.device import has_gpu
 
-if shutil.which("nvidia-smi") is None:
+if not has_gpu():
     gpu = unstall.virtual_gpu({options}).start()"""
 
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 PROFILER_IS_ON = "torch.profiler is on already: record what it does not, or without it"
 
 _DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # Linux; Windows Subsystem for Linux
+_AMD_DRIVER = "/dev/kfd"
 _LOOK_AGAIN_S, _LEAVING_WAITS_S = 0.001, 5.0
 _RESERVED_PEAK = "reserved_bytes.all.peak"
 _MEMORY = (  # of torch.cuda.memory_stats: the caching allocator's bytes, and how often it freed memory and retried
@@ -69,6 +70,11 @@ def may_be_in_use() -> bool:
 def has_driver() -> bool:
     """Returns whether this machine has NVIDIA's driver."""
     return any(Path(driver).exists() for driver in _DRIVERS)
+
+
+def has_gpu() -> bool:
+    """Returns whether this machine has a driver for GPUs of NVIDIA or AMD."""
+    return has_driver() or Path(_AMD_DRIVER).exists()
 
 
 def capturing() -> bool:
