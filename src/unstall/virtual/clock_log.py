@@ -4,6 +4,7 @@ which device work the program's own time measurements leave out.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from types import CodeType, FrameType
@@ -15,13 +16,15 @@ from unstall.timeline.limits import MOST_READS
 from unstall.virtual.growing_array import GrowingArray
 
 _READ = np.dtype([("ns", "<i8"), ("place", "<i4")])
+_OF_THE_CLOCK = OURS + "virtual" + os.sep
 
 
 class ClockLog:
     """The reads of the virtual clock on the main thread. Of each read, it keeps the virtual time
     and the line of the program that read it.
 
-    A read by a library, such as a progress bar, is not kept. A read by `timeit` counts as a read by
+    A read by a library, such as a progress bar, is not kept. Nor is a read by unstall, such as by
+    `bench`, which waits for the device. A read by `timeit`, which does not wait, counts as a read by
     the line that called `timeit`.
 
     Attributes:
@@ -42,8 +45,8 @@ class ClockLog:
         """
         if self._reads.length >= MOST_READS or threading.current_thread() is not threading.main_thread():
             return
-        frame = _program(sys._getframe(1))
-        if frame is None:
+        frame = reader()
+        if frame is None or not is_users(frame.f_code.co_filename):
             return
         place = frame.f_code, frame.f_lineno
         number = self._number.setdefault(place, len(self.places))
@@ -60,13 +63,14 @@ class ClockLog:
         return self._reads.whole()
 
 
-def _program(frame: FrameType | None) -> FrameType | None:
-    """Returns the innermost frame, from `frame` outwards, that belongs to neither unstall nor
-    `timeit`. Returns None if that frame is a library's, or if there is no such frame.
+def reader() -> FrameType | None:
+    """Returns the frame that reads the clock: the innermost frame that belongs to neither the virtual
+    GPU nor `timeit`. Returns None if there is no such frame.
     """
-    while frame is not None and (frame.f_code.co_filename.startswith(OURS) or _is_timeit(frame)):
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (frame.f_code.co_filename.startswith(_OF_THE_CLOCK) or _is_timeit(frame)):
         frame = frame.f_back
-    return frame if frame is not None and is_users(frame.f_code.co_filename) else None
+    return frame
 
 
 def _is_timeit(frame: FrameType) -> bool:

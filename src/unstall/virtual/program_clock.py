@@ -21,7 +21,7 @@ from unstall.frameworks import OURS, is_framework
 from unstall.guest import instants
 from unstall.guest.instants import LateRead
 from unstall.guest.patching import followed
-from unstall.virtual.clock_log import ClockLog
+from unstall.virtual.clock_log import ClockLog, reader
 
 _NS = 1_000_000_000
 _WORTH_TELLING_NS = 10_000_000
@@ -188,7 +188,8 @@ class ProgramClock:
 
     def _tell_of_free_work(self, passed_ns: int, not_charged_ns: int) -> None:
         """Warns the user if, between two reads of the clock, at least 10 ms of work took no virtual
-        time, and this was more than the virtual time between them. Does so at most once.
+        time, and this was more than the virtual time between them. Does so at most once. Ignores reads
+        by `bench` and similar functions, because they know what they measure.
 
         Args:
             passed_ns: The virtual time between the reads.
@@ -197,6 +198,9 @@ class ProgramClock:
         before, self._not_charged = self._not_charged, not_charged_ns
         free = not_charged_ns - before
         if self._told or before < 0 or free < max(_WORTH_TELLING_NS, passed_ns):
+            return
+        frame = reader()
+        if frame is None or _knows_its_times(frame.f_code.co_filename):
             return
         self._told = True
         print(
@@ -239,6 +243,11 @@ def _is_any(value: object, originals: dict[object, object]) -> bool:
     `time.time`. Only a built-in function is looked up, because other values may not be hashable.
     """
     return type(value) is type(time.monotonic) and value in originals
+
+
+def _knows_its_times(file: str) -> bool:
+    """Returns whether a file is of unstall and knows which times it can measure. A `Stopwatch` does not."""
+    return file.startswith(OURS) and not file.endswith("stopwatch.py")
 
 
 def _where() -> str:

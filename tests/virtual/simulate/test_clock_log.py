@@ -8,6 +8,7 @@ import timeit
 
 import pytest
 
+from unstall.measuring import benchmark, stopwatch
 from unstall.virtual import clock_log
 from unstall.virtual.clock_log import ClockLog
 
@@ -26,6 +27,13 @@ def test_a_read_of_timeit_is_that_of_its_caller() -> None:
     timeit.timeit("log.add(7)", globals={"log": log}, number=1)
     line = inspect.currentframe().f_lineno - 1  # type: ignore[union-attr]
     assert [at for _, at in log.places] == [line]
+
+
+def test_reads_of_unstalls_own_timers_are_left_out() -> None:
+    log = ClockLog()
+    for file in (benchmark.__file__, stopwatch.__file__):
+        exec(compile("log.add(1)", file, "exec"), {"log": log})
+    assert len(log.whole()) == 0
 
 
 def test_reads_of_libraries_and_of_other_threads_are_left_out() -> None:
