@@ -14,13 +14,13 @@ main = torch.cuda.current_stream()
 def program(x, wait):
     start, ended, began = (torch.cuda.Event(enable_timing=True) for _ in range(3))
     start.record()
-    x.normal_()
+    x.normal_()  # writes
     ended.record()
     if wait:
         side.wait_stream(main)
     with torch.cuda.stream(side):
         began.record()
-        total = x.sum()
+        total = x.sum()  # reads
     main.wait_stream(side)
     return total, start, ended, began
 
@@ -35,10 +35,13 @@ for wait, how in ((False, "without a wait"), (True, "with wait_stream")):
 
 # %% unstall finds the race by the order that the program asks for, even if the result is right.
 small = torch.empty(1000, device="cuda")
+writes, reads = program.__code__.co_firstlineno + 3, program.__code__.co_firstlineno + 9
 for wait, how in ((False, "without a wait"), (True, "with wait_stream")):
     found = compare_numbers(lambda x, wait=wait: program(x, wait)[0], small, across=["repeat"])
     races = [row.race for row in found if row.race]
     print(f"{how}, races: {len(races)}")
     for race in races:
-        for side_of_it in (race.earlier, race.later):
-            print(f"  {side_of_it.operator} on {side_of_it.stream}, line {side_of_it.where.line}")
+        for use in (race.earlier, race.later):
+            print(f"  {use.operator} on {use.stream}, line {use.where.line}")
+        print(f"lines from normal_ to the first line that unstall names: {race.earlier.where.line - writes}")
+        print(f"lines from sum to the second line that unstall names: {race.later.where.line - reads}")

@@ -20,7 +20,9 @@ ROW = Row(
             "with wait_stream, normal_ ended after",
             at_least=1,
         ),
-        Check("unstall finds the race, with both lines.", "without a wait, races", equal=1),
+        Check("unstall finds the race.", "without a wait, races", equal=1),
+        Check("Its first line is that of normal_.", "lines from normal_ to the first line that unstall names", equal=0),
+        Check("Its second line is that of sum.", "lines from sum to the second line that unstall names", equal=0),
         Check("With wait_stream, there is no race.", "with wait_stream, races", equal=0),
     ),
     learn=(
