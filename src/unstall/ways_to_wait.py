@@ -4,7 +4,8 @@
 operator and its call stack. If no operators were recorded, it is recognised by the built-in
 function that the line called; if that is unknown, by the data that was copied to the host.
 
-Copies to the device and requests for memory are recognised by other means. The ways for them are
+Copies to the device, requests for memory, and waits before the program reads a clock are
+recognised by other means. The ways for them are
 not in `WAYS`: each has its own constant, such as `PAGEABLE_UPLOAD`.
 """
 
@@ -132,6 +133,16 @@ PINNED_UPLOAD = Way(
     safe_if=_PINNED_STAYS,
 )
 
+EXPLICIT = "sync-explicit"
+"""The rule of calls that only wait, such as `torch.cuda.synchronize()`."""
+TO_READ_A_CLOCK = Way(
+    rule="sync-to-time",
+    title="The host waits in order to read a clock",
+    fix="keep it as long as you need this time: without it, the clock leaves the device's work out. If the program "
+    "should be fast, time many steps at once, or with CUDA events, which do not wait",
+    safe_if="the time is not needed, or is taken by events",
+)
+
 _ROOM = "the device has enough memory for the cache"
 _FEW_SIZES = "if sizes vary, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True or pad to a few fixed shapes"
 CACHE_GROWS = Way(
@@ -194,7 +205,7 @@ WAYS = (
     ),
     FROM_PYTHON_VALUES,
     Way(
-        rule="sync-explicit",
+        rule=EXPLICIT,
         op=r"$",
         call=r".*(Device|Ctx)Synchronize",
         title="torch.cuda.synchronize() drains the device",
@@ -202,7 +213,7 @@ WAYS = (
         safe_if="nothing outside the CUDA stream (another process, a file, a timer) relies on the work being done",
     ),
     Way(
-        rule="sync-explicit",
+        rule=EXPLICIT,
         op=r"$",
         call=r".*StreamSynchronize",
         read="",
@@ -211,7 +222,7 @@ WAYS = (
         safe_if="the host itself does not read the result at this point",
     ),
     Way(
-        rule="sync-explicit",
+        rule=EXPLICIT,
         op=r"$",
         call=r".*EventSynchronize",
         title="event.synchronize() makes the host wait for an event",

@@ -59,6 +59,10 @@ def test_keeping_them_gains_the_time_of_the_copies_that_repeat() -> None:
     assert finding.gain_ns == pytest.approx(400_000 * 7 / 8, rel=0.1)
 
 
+def test_a_line_that_repeats_one_copy_is_in_no_loop() -> None:
+    assert of_rule(uploading([1, 2, 3, 1])) == []
+
+
 def test_other_bytes_each_time_are_none() -> None:
     assert of_rule(uploading(range(1, 9))) == []
 

@@ -13,11 +13,23 @@ from numpy.typing import NDArray
 
 from unstall.diagnose.copies import other_waits
 from unstall.diagnose.run import Group, Run
+from unstall.diagnose.timed_waits import reads_after
 from unstall.figures import counted, duration, size
 from unstall.locate.operations import has_operators
 from unstall.result import Finding
 from unstall.timeline.columns import I32, I64, CopyDirection, HostKind
-from unstall.ways_to_wait import TENSORS_OWN, VALUE_BYTES, WAYS, Read, Wait, Way, called, is_ours
+from unstall.ways_to_wait import (
+    EXPLICIT,
+    TENSORS_OWN,
+    TO_READ_A_CLOCK,
+    VALUE_BYTES,
+    WAYS,
+    Read,
+    Wait,
+    Way,
+    called,
+    is_ours,
+)
 from unstall.what_if.edits.remove_syncs import READ_BACK_BYTES
 from unstall.what_if.gains import COSTS_NOTHING
 
@@ -41,14 +53,19 @@ def waits_by_way(run: Run) -> Iterator[tuple[Way, Group]]:
     """Yields `(way, waits)`: a kind of wait in `WAYS`, and the waits of this kind at one line and
     in one operator.
 
-    Leaves out waits that the user's code does not cause: those of the recorder, of `empty_cache`
-    and of unstall's helpers.
+    Explicit synchronizations before the program reads a clock have a kind of their own,
+    `TO_READ_A_CLOCK`. Leaves out waits that the user's code does not cause: those of the recorder,
+    of `empty_cache` and of unstall's helpers.
     """
     rows = other_waits(run)
     rows = rows[run.inside[rows]]
     ways = _ways(run, rows)
+    explicit = np.isin(ways, [number for number, way in enumerate(WAYS) if way.rule == EXPLICIT])
+    to_time = explicit & (reads_after(run, rows) >= 0)
+    for group in run.groups(rows[to_time]):
+        yield TO_READ_A_CLOCK, group
     for number, way in enumerate(WAYS):
-        mine = rows[ways == number]
+        mine = rows[(ways == number) & ~to_time]
         # A way that is recognised by its stack may occur in several operators: printing a tensor does.
         for group in run.groups(mine) if way.frame is None else run.lines(mine):
             yield way, group
@@ -62,7 +79,8 @@ def _finding(run: Run, way: Way, group: Group) -> Finding:
     harmless = run.negligible(exposed)
     saw = (
         f"{counted(count, 'wait')}{_in_library(run, group)} of {duration(round(waited / count))} (mean)"
-        f"{_for_what(run, way, group)}; the device worked for {100 * busy:.0f} % of that time"
+        f"{_for_what(run, way, group)}{_to_time(run, way, group)}; "
+        f"the device worked for {100 * busy:.0f} % of that time"
     )
     if harmless:
         saw += COSTS_NOTHING
@@ -120,7 +138,10 @@ def _library_line(run: Run, stack: int, user: int) -> str:
     return ""
 
 
-def _edit(run: Run, way: Way, group: Group) -> str:
+def _edit(run: Run, way: Way, group: Group) -> str | None:
+    """Returns the edit that models the fix. Returns None for a wait before a read of the clock: it has its purpose."""
+    if way is TO_READ_A_CLOCK:
+        return None
     row = int(group.rows[0])
     if left_out := way.left_out(_frames(run, int(run.timeline.host.stack[row]), int(run.places.frame[row]))):
         return f"leave-out:{left_out}"
@@ -147,6 +168,15 @@ def _for_what(run: Run, way: Way, group: Group) -> str:
     if len(sizes) > 1:
         return f", to read {size(int(sizes[0]))} to {most} on the host"
     return f", to read a value of {most} on the host" if way.read == "value" else f", to read {most} on the host"
+
+
+def _to_time(run: Run, way: Way, group: Group) -> str:
+    """Returns a text with the line that reads the clock after the waits, or "" for other kinds of waits."""
+    if way is not TO_READ_A_CLOCK:
+        return ""
+    line = run.timeline.clock_reads.line[reads_after(run, group.rows)[0]]
+    file, number = run.timeline.text(int(run.timeline.lines.file[line])), int(run.timeline.lines.line[line])
+    return f", and then {file}:{number} reads a clock"
 
 
 def _ways(run: Run, rows: I64) -> I64:

@@ -10,10 +10,12 @@ from unstall.result import Finding
 from unstall.timeline.columns import DeviceKind
 from unstall.what_if.edits.keep_on_device import repeated
 
+_AGAIN_AND_AGAIN = 2  # a line that repeats a copy only once is in no loop out of which the copy could be moved
+
 
 def repeated_upload(run: Run) -> list[Finding]:
-    """Returns a finding for each line that copies bytes to the device that an earlier copy has
-    already copied.
+    """Returns a finding for each line that, at least twice, copies bytes to the device that an
+    earlier copy has already copied.
 
     The finding's exposed time is the time in which these copies ran and no kernel ran. Waits for
     these copies are left out, because the rules on pageable and pinned copies report them. There
@@ -26,6 +28,8 @@ def repeated_upload(run: Run) -> list[Finding]:
     findings = []
     for group in run.groups(uploads.call[again].astype(np.int64)):
         mine = again[np.isin(uploads.call[again], group.rows)]
+        if len(mine) < _AGAIN_AND_AGAIN:
+            continue
         ops = run.ops_of(group.rows)
         exposed = run.alone(ops, beside)
         if run.negligible(exposed + int(run.exposed_by_waits[group.rows].sum())):

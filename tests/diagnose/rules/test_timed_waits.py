@@ -1,0 +1,84 @@
+"""Waits before the program reads a clock belong to a measurement, if the reads are known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fix.on_a_gpu import on_virtual_gpu
+from traces import TraceBuilder
+
+from unstall.diagnose.explain import explain
+from unstall.result import Finding, Result
+from unstall.timeline.columns import ClockReads
+
+
+def timing(*, work_us: float = 0) -> tuple[TraceBuilder, list[int]]:
+    """Ten waits for a kernel, and a read of the clock after each. `work_us` is the length of an operator in between."""
+    trace, reads = TraceBuilder(launch_us=5), []
+    with trace.frame("train.py", 12, "train"):
+        start = trace.now
+        for _ in range(10):
+            trace.launch("gemm", 500)
+            trace.sync("device")
+            if work_us:
+                with trace.op("aten::add"):
+                    trace.work(work_us)
+            trace.work(1)
+            reads.append(trace.now - start)
+            trace.work(20)
+    return trace, reads
+
+
+def waits_of(trace: TraceBuilder, reads: list[int]) -> tuple[list[Finding], Result]:
+    timeline = trace.timeline()
+    times = np.array(reads, np.int64) + timeline.host.start.min()
+    result = explain(replace(timeline, clock_reads=ClockReads(times, np.zeros(len(times), np.int32)))).result
+    return [finding for finding in result.findings if finding.rule.startswith("sync-")], result
+
+
+def test_a_wait_before_a_read_of_the_clock_is_for_the_clock_and_not_in_the_plan() -> None:
+    (finding,), result = waits_of(*timing())
+    assert finding.rule == "sync-to-time"
+    assert "and then train.py:12 reads a clock" in finding.saw
+    assert (finding.count, finding.edit, finding.gain_ns) == (10, None, None)
+    assert finding.wait_ns > 0
+    assert finding.exposed_ns > 0
+    assert not finding.harmless
+    assert not result.plan
+    assert result.waits is not None
+    assert [line.rule for line in result.waits.lines] == [finding.rule]
+
+
+@pytest.mark.parametrize("reads", [[], None], ids=["not known", "after other work"])
+def test_other_waits_stay_what_they_are(reads: list[int] | None) -> None:
+    trace, known = timing(work_us=0 if reads is not None else 20)
+    (finding,), result = waits_of(trace, known if reads is None else reads)
+    assert finding.rule == "sync-explicit"
+    assert finding.edit is not None
+    assert result.plan
+
+
+@pytest.mark.slow
+def test_the_virtual_gpu_tells_both_kinds_apart(tmp_path: Path) -> None:
+    program = """
+import time
+import torch
+a = torch.ones(1000, 1000, device="cuda")
+torch.cuda.synchronize()
+start = time.perf_counter()
+b = a @ a
+torch.cuda.synchronize()
+b.sum()
+torch.cuda.synchronize()
+print(time.perf_counter() - start)
+"""
+    end = """
+from unstall.diagnose.explain import explain
+found = explain(gpu.timeline()).findings
+print("WAITS", sorted((f.where.line, f.rule) for f in found if f.rule.startswith("sync-")))
+"""
+    said = on_virtual_gpu(tmp_path, program, end)
+    assert "WAITS [(5, 'sync-to-time'), (8, 'sync-explicit'), (10, 'sync-to-time')]" in said
