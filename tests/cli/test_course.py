@@ -77,6 +77,27 @@ def test_explain_explains_a_copy(unstall: Cli, tmp_path: Path, monkeypatch: pyte
     assert {Path(place).name for place in places if place} == {f"{NAME}.py"}
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name == "growing_shapes_reserve_memory" else pytest.mark.slow)
+        for name, row in table().items()
+        if row.finding
+    ],
+)
+def test_explain_shows_the_finding_that_the_row_is_about_first(
+    unstall: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = unstall("course", name, "--explain", "--gpu", "t4").err
+    about = said.index("What this program is about")
+    assert about < min(said.find(other) % len(said) for other in ("plan: ", "Findings", "Good to know", "next"))
+    (trace,) = tmp_path.glob("*.trace.json.gz")
+    found = json.loads(unstall("explain", trace, "--json").out)["findings"]
+    finding = next(finding for finding in found if finding["rule"] == table()[name].finding)
+    assert " ".join(said[about:].split()).partition(finding["title"])[2]
+
+
 @pytest.mark.parametrize("name", [name for name, row in table().items() if row.then])
 def test_what_a_row_says_to_run_after_explain_works(
     unstall: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

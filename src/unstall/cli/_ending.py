@@ -31,13 +31,14 @@ _RANKED = re.compile(rf"(.+-rank)0((?:-\d+)?{re.escape(TRACE_ENDING)})")
 _MOST_LISTED = 8
 
 
-def ending(args: argparse.Namespace, trace: Path) -> Callable[[Document], Document]:
+def ending(args: argparse.Namespace, trace: Path, about: str = "") -> Callable[[Document], Document]:
     """Returns a function that makes the short report from the full report of a run. The short
     report is shown when the run has ended.
 
     Args:
         args: The parsed arguments of the command.
         trace: The trace of the run.
+        about: The rule that the program is an example of, or "".
     """
     from unstall.report.short import document
 
@@ -46,7 +47,7 @@ def ending(args: argparse.Namespace, trace: Path) -> Callable[[Document], Docume
         last = ", or ".join([f"all of it: {shlex.join(['unstall', 'explain', str(trace)])}", *args.output])
         if ranks := _all_ranks(trace):
             last += f"; all ranks: {ranks}"
-        return document(result, list(_next(result, args, trace)), last)
+        return document(result, list(_next(result, args, trace, about)), last, about)
 
     return make
 
@@ -59,15 +60,17 @@ def _all_ranks(trace: Path) -> str:
     return f"unstall fleet {shlex.quote(str(trace.with_name('{}*{}'.format(*found.groups()))))}"
 
 
-def _next(result: Result, args: argparse.Namespace, trace: Path) -> Iterator[str]:
+def _next(result: Result, args: argparse.Namespace, trace: Path, about: str) -> Iterator[str]:
     """Yields the commands to type next, as lines of text."""
     from unstall.answers.finding import with_patches
+    from unstall.report.short import example_of
 
     if all(finding.harmless for finding in result.findings):
         return
     found = trace.parent == Path() and trace.name.endswith(TRACE_ENDING)
     behind = "" if found else f" {shlex.quote(str(trace))}"
-    first = "b1" if any(finding.wrong for finding in result.findings) else "1"
+    example = example_of(result, about)
+    first = (example and example[0]) or ("b1" if any(finding.wrong for finding in result.findings) else "1")
     yield from in_lines(f"unstall show {first}{behind}")
     if patched := with_patches(result):
         shown = patched if len(patched) <= _MOST_LISTED else [*patched[:_MOST_LISTED], "others"]

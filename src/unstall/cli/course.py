@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -141,6 +142,7 @@ def _write(files: Mapping[Path, bytes]) -> None:
 def _explain(chosen: list[str], args: argparse.Namespace) -> int:
     """Copies the script to the current folder, and runs it under `unstall run`, which explains it."""
     from unstall.cli import parse
+    from unstall.cli.run import explain_run, run_program
     from unstall.course.running import options
     from unstall.course.table import script, table
 
@@ -155,5 +157,4 @@ def _explain(chosen: list[str], args: argparse.Namespace) -> int:
     given += ["--format", args.format] if args.format else []
     given += ["--quiet"] if args.quiet else []
     again = parse(["run", *given, "--no-config", str(path)])
-    code: int = again.run(again)
-    return code
+    return run_program(again, partial(explain_run, about=table()[name].finding))

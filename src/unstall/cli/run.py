@@ -76,7 +76,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    return run_program(args, _explain)
+    return run_program(args, explain_run)
 
 
 def run_program(args: argparse.Namespace, explain: Explain, blame: Blame | None = None) -> int:
@@ -246,14 +246,14 @@ def _target(args: argparse.Namespace, program: Sequence[str], rank: int | None) 
     return trace_target(args.trace, stem, rank)
 
 
-def _explain(timeline: Timeline, args: argparse.Namespace, trace: Path) -> Report:
-    """Explains the run, prints the report, and returns it.
+def explain_run(timeline: Timeline, args: argparse.Namespace, trace: Path, about: str = "") -> Report:
+    """Explains the run, prints the report, and returns it. `about` is the rule that the program is an example of.
 
     Prints to stderr, or to stdout if a format was requested. With a format, the program's own stdout goes to stderr.
     """
     report = explained(timeline, args)
     with nullcontext() if args.format else redirect_stdout(sys.stderr):
-        deliver(report, args, ending(args, trace))
+        deliver(report, args, ending(args, trace, about))
     return report
 
 

@@ -72,6 +72,8 @@ class Row:
             which is much faster.
         host: How the virtual GPU times the host's own work. "mixed" is for experiments with work on
             the CPU.
+        finding: The rule whose finding `unstall course NAME --explain` shows first, such as
+            "full-queue"; "" if no finding of the script is about the question.
         then: Further commands for the trace that `unstall course NAME --explain` leaves: pairs of
             (command, what it shows).
         needs: A package that the script imports, besides PyTorch; "" if none. `unstall[course]`
@@ -88,5 +90,6 @@ class Row:
     missed: Mapping[str, str] = field(default_factory=dict)
     numerics: Numerics = "skip"
     host: HostClock = "modelled"
+    finding: str = ""
     then: tuple[tuple[str, str], ...] = ()
     needs: str = ""

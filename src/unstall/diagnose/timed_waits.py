@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from unstall.diagnose.run import Run
 from unstall.timeline.columns import I64
+
+_TIMERS = re.compile(r"(.*/)?torch/utils/benchmark/")  # its timer waits before it reads the clock
+_MOST = 0.5  # of the waits: the last of a loop's waits may come before a read of the clock without being for it
+
+
+def are_for_a_clock(run: Run, waits: I64) -> bool:
+    """Returns whether the program, or torch's benchmark, makes these waits in order to read a clock. `waits` are the
+    host rows of explicit synchronizations at one line.
+    """
+    for_a_clock = (reads_after(run, waits) >= 0) | run.within(waits, _TIMERS)
+    return bool(for_a_clock.mean() >= _MOST)
 
 
 def reads_after(run: Run, waits: I64) -> I64:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from unstall.document.document import Block, Code, Column, Document, Prose, Row, Span, Table, Words, words
 from unstall.document.plain import short
 from unstall.figures import counted, duration, numbered_findings
-from unstall.report.explain import BEFORE_BUGS, BEFORE_EXPLAINED, bugs, gain_of
+from unstall.report.explain import BEFORE_BUGS, BEFORE_EXPLAINED, bugs, details, gain_of, heading
+from unstall.report.show import numbered
 from unstall.report.wording import GOOD_TO_KNOW, INTEGRITY, bugs_title, explained, row, run_is, wrong
 from unstall.result import CAVEAT, Caller, Finding, PlanStep, Result, Where
 
@@ -19,13 +20,17 @@ findings.
 """
 
 
-def document(result: Result, commands: Sequence[str] = (), last: str = "") -> Document:
+def document(result: Result, commands: Sequence[str] = (), last: str = "", about: str = "") -> Document:
     """Returns the short report: the verdict, the plan in one line, and the first findings.
 
-    `commands` are shown under "next", as the commands to type next. `last` is the last line of the
-    report; "" for none.
+    Args:
+        result: The result of the run.
+        commands: The commands to type next, which are shown under "next".
+        last: The last line of the report; "" for none.
+        about: The rule that the program is an example of. The first finding of this rule comes
+            first, in full. "" if the program is no example.
     """
-    blocks: list[Block | None] = [_damage(result)]
+    blocks: list[Block | None] = [_damage(result), _example(result, about)]
     # A fault in full: it is what the run ended by, and its line is the answer.
     faulted = result.faulted
     blocks += [bugs(result)] if faulted else [_bugs(result), _steps(result), _findings(result), _explained(result)]
@@ -60,6 +65,27 @@ def _damage(result: Result) -> Prose | None:
     if result.integrity.ok:
         return None
     return Prose((words(Span(f"{INTEGRITY}: something is missing or damaged: see the full report", "bad")),))
+
+
+def _example(result: Result, rule: str) -> Prose | None:
+    """Returns the first finding of a rule in full, or None if there is none."""
+    found = example_of(result, rule)
+    if found is None:
+        return None
+    number, finding = found
+    title = words(Span("What this program is about", "strong"))
+    labelled = tuple(words(Span(f"{label}: ", "dim"), text) for label, text in details(finding, None))
+    return Prose((title, words(f"{number}. " if number else "", heading(result, finding)), *labelled))
+
+
+def example_of(result: Result, rule: str) -> tuple[str, Finding] | None:
+    """Returns the first finding of a rule and its number in the report, or None if there is no such finding. The number
+    is "" if the finding is not worth a change, because such findings have no numbers.
+    """
+    finding = next((finding for finding in result.findings if finding.rule == rule), None)
+    if finding is None:
+        return None
+    return next((number for number, each in numbered(result).items() if each is finding), ""), finding
 
 
 def _bugs(result: Result) -> Table | None:

@@ -37,4 +37,5 @@ ROW = Row(
         "is the GPU's time, seen from the host. Nothing is wrong, and a synchronize in each step gains nothing. "
         "Change: one `torch.cuda.synchronize()` after the loop, and divide by its steps."
     ),
+    finding="full-queue",
 )

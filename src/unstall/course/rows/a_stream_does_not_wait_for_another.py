@@ -30,4 +30,5 @@ ROW = Row(
         "another stream writes, and again before that other stream uses the result. A right result does not prove "
         "that there is no race."
     ),
+    finding="race",
 )

@@ -21,4 +21,5 @@ ROW = Row(
         "A GPU copies and computes at once, but only what is on different streams, and only from pinned memory. The "
         "longer of the two is the limit: no number of streams goes below it. If copies take longer, send fewer bytes."
     ),
+    finding="serial-copy",
 )

@@ -35,4 +35,5 @@ ROW = Row(
         "Change: `step(largest)` before the loop."
     ),
     then=(("unstall open", "memory over time, by line"),),
+    finding="growing-memory",
 )

@@ -32,4 +32,5 @@ ROW = Row(
     missed={
         "empty loop": "in the model, Python code that calls nothing takes no time; `--host mixed` would measure it."
     },
+    finding="early-clock-read",
 )

@@ -34,4 +34,5 @@ ROW = Row(
         "`kept.append(loss.detach())` in the loop, `torch.stack(kept).tolist()` after it."
     ),
     numerics="real",
+    finding="sync-item",
 )

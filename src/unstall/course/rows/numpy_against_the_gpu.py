@@ -33,4 +33,5 @@ ROW = Row(
         "or that nothing was left to wait for."
     ),
     host="mixed",
+    finding="early-clock-read",
 )

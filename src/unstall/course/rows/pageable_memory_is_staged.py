@@ -56,4 +56,5 @@ ROW = Row(
         "what is read more than once."
     ),
     numerics="real",
+    finding="pageable-copy",
 )

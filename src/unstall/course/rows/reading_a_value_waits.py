@@ -17,4 +17,5 @@ ROW = Row(
         "that none comes back."
     ),
     numerics="real",
+    finding="sync-item",
 )

@@ -35,4 +35,5 @@ ROW = Row(
         "all of it into calls of CUDA. If the host works longer than the GPU in a later run, too, as on the H100, a "
         "CUDA graph helps more than C++. Change: `net(x); torch.cuda.synchronize()` before `with profile(...)`."
     ),
+    finding="first-use",
 )

@@ -41,4 +41,5 @@ ROW = Row(
         "no synchronize": "the author's host is not known, nor "
         "whether the first call, which loads cuBLAS, was among the timed ones."
     },
+    finding="full-queue",
 )

@@ -57,4 +57,5 @@ ROW = Row(
         "Timer waits once at the end, and so measures the slower of the two, host or GPU. Compare only timers that "
         "answer the same question."
     ),
+    finding="early-clock-read",
 )

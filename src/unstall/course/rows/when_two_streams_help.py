@@ -41,4 +41,5 @@ ROW = Row(
         "them is the limit, and streams do not help either. Change: `with torch.cuda.stream(side): x = "
         'pinned.to("cuda", non_blocking=True)`, then `main.wait_stream(side)`.'
     ),
+    finding="full-device",
 )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from unstall.diagnose.copies import other_waits
 from unstall.diagnose.run import Group, Run
-from unstall.diagnose.timed_waits import reads_after
+from unstall.diagnose.timed_waits import are_for_a_clock, reads_after
 from unstall.figures import counted, duration, size
 from unstall.locate.operations import has_operators
 from unstall.result import Finding
@@ -53,22 +53,18 @@ def waits_by_way(run: Run) -> Iterator[tuple[Way, Group]]:
     """Yields `(way, waits)`: a kind of wait in `WAYS`, and the waits of this kind at one line and
     in one operator.
 
-    Explicit synchronizations before the program reads a clock have a kind of their own,
-    `TO_READ_A_CLOCK`. Leaves out waits that the user's code does not cause: those of the recorder,
-    of `empty_cache` and of unstall's helpers.
+    Explicit synchronizations for a clock have a kind of their own, `TO_READ_A_CLOCK`. Leaves out
+    waits that the user's code does not cause: those of the recorder, of `empty_cache` and of
+    unstall's helpers.
     """
     rows = other_waits(run)
     rows = rows[run.inside[rows]]
     ways = _ways(run, rows)
-    explicit = np.isin(ways, [number for number, way in enumerate(WAYS) if way.rule == EXPLICIT])
-    to_time = explicit & (reads_after(run, rows) >= 0)
-    for group in run.groups(rows[to_time]):
-        yield TO_READ_A_CLOCK, group
     for number, way in enumerate(WAYS):
-        mine = rows[(ways == number) & ~to_time]
+        mine = rows[ways == number]
         # A way that is recognised by its stack may occur in several operators: printing a tensor does.
         for group in run.groups(mine) if way.frame is None else run.lines(mine):
-            yield way, group
+            yield (TO_READ_A_CLOCK if way.rule == EXPLICIT and are_for_a_clock(run, group.rows) else way), group
 
 
 def _finding(run: Run, way: Way, group: Group) -> Finding:
@@ -171,10 +167,11 @@ def _for_what(run: Run, way: Way, group: Group) -> str:
 
 
 def _to_time(run: Run, way: Way, group: Group) -> str:
-    """Returns a text with the line that reads the clock after the waits, or "" for other kinds of waits."""
-    if way is not TO_READ_A_CLOCK:
+    """Returns a text with the line that reads a clock after the waits, or "" if there is no such line."""
+    reads = reads_after(run, group.rows)
+    if way is not TO_READ_A_CLOCK or not (reads >= 0).any():
         return ""
-    line = run.timeline.clock_reads.line[reads_after(run, group.rows)[0]]
+    line = run.timeline.clock_reads.line[reads[reads >= 0][0]]
     file, number = run.timeline.text(int(run.timeline.lines.file[line])), int(run.timeline.lines.line[line])
     return f", and then {file}:{number} reads a clock"
 
