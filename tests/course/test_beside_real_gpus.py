@@ -1,0 +1,67 @@
+"""The virtual H100 beside the real ones of docs/virtual.md: rows 1, 4, 12 and 19 of the course."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+
+from unstall.course.figures import figure
+from unstall.course.running import run
+from unstall.course.table import script, table
+
+_ROOT = Path(__file__).parents[2]
+_MACHINES = json.loads((_ROOT / "benchmarks" / "results" / "course_h100_machines.json").read_text("utf-8"))
+_GPU_BOUND = {
+    "mul and sum, with synchronize": ("launches_return_at_once", "with synchronize"),
+    "`Linear`, synchronize once": ("the_queue_of_launches", "synchronize once"),
+    "copies and a product, one stream": ("copies_beside_a_product", "one stream"),
+    "copies beside a product, two streams": ("copies_beside_a_product", "two streams"),
+    "2,000 tiny kernels, CUDA graph": ("a_graph_launches_once", "graph"),
+}
+_HOST_BOUND = {
+    "mul and sum, launched only": ("launches_return_at_once", "without synchronize"),
+    "2,000 tiny kernels, eager": ("a_graph_launches_once", "eager"),
+}
+_ALL = _GPU_BOUND | _HOST_BOUND
+_LINE = re.compile(r"\| (.+?) \| (.+?) \((\S+) to (\S+)\) \| (.+?) \| (\S+) \|")
+
+
+def told() -> dict[str, tuple[float, float, float, float, float]]:
+    """What the page says: the real median, the least, the most, and the virtual time, in s; and virtual / real."""
+    found = {}
+    for label, median, least, most, virtual, ratio in _LINE.findall((_ROOT / "docs/virtual.md").read_text("utf-8")):
+        unit = median.split()[1]
+        times = (median, f"{least} {unit}", f"{most} {unit}", virtual)
+        found[label] = (*(figure(label, text).value for text in times), float(ratio))
+    return found
+
+
+def real(row: str, label: str) -> list[float]:
+    """The recorded times in s."""
+    return [figure(label, run["figures"][row][label]).value for run in _MACHINES if row in run["figures"]]
+
+
+def test_the_page_has_the_recorded_times() -> None:
+    assert set(told()) == set(_ALL)
+    for what, (median, least, most, virtual, ratio) in told().items():
+        times = real(*_ALL[what])
+        assert (median, least, most) == pytest.approx((statistics.median(times), min(times), max(times)), rel=0.005)
+        assert ratio == pytest.approx(virtual / median, abs=0.01)
+
+
+def test_times_that_include_a_wait_for_the_gpu_are_within_a_fifth() -> None:
+    for what, (*_, ratio) in told().items():
+        assert (0.8 <= ratio <= 1.2) == (what in _GPU_BOUND), what
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted({name for name, _ in _ALL.values()}))
+def test_the_virtual_h100_takes_the_times_of_the_page(name: str) -> None:
+    found = {each.label: each.value for each in run(script(name), table()[name], "h100").figures}
+    for what, (row, label) in _ALL.items():
+        if row == name:
+            assert told()[what][3] == pytest.approx(found[label], rel=0.01), f"docs/virtual.md: {what}"
