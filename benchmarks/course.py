@@ -181,6 +181,7 @@ def _rows() -> Iterator[str]:
             "",
             f"**{row.question}** {row.learn} ([script]({_SCRIPTS}/{name}.py))",
             "",
+            *((f"Change: {row.change}", "") if row.change else ()),
         )
         yield from _figures(name, row)
         yield from (f"- {check.sentence}" for check in row.checks)

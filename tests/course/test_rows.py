@@ -52,6 +52,19 @@ def test_a_metric_buffer_that_waits_in_each_step_is_seen(tmp_path: Path) -> None
     assert wrong == ["In the loop, a MetricBuffer waits for less than a twentieth of the time."]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("wait", ["returned[slot]", "copied[slot]", "computed[slot]"])
+def test_a_missing_wait_is_a_race_of_strategy_b(tmp_path: Path, wait: str) -> None:
+    name = "items_stream_through_the_gpu"
+    source = script(name).read_text("utf-8")
+    without = re.sub(rf"\n.*wait_event\({re.escape(wait)}\).*", "", source)
+    assert without.count("\n") == source.count("\n") - 1
+    path = tmp_path / f"{name}.py"
+    path.write_text(without, "utf-8")
+    wrong = [check.sentence for check in run(path, ROWS[name], "t4").checks if not check.holds]
+    assert "Strategy B has no race." in wrong
+
+
 def test_a_row_whose_package_is_missing_says_how_to_get_it() -> None:
     name, row = next(iter(ROWS.items()))
     found = run(script(name), replace(row, needs="no_such_package"), None)

@@ -123,6 +123,8 @@ def _blocks(experiment: Experiment) -> Iterator[Block]:
             yield Bullets(words("Where this virtual GPU is not as the author's GPU"), missed)
     yield Bullets(words("What should be seen"), tuple(map(_checked, experiment.checks)))
     yield Prose((words(Span("What to learn:", "strong"), f" {experiment.learn}"),))
+    if experiment.change:
+        yield Prose((words(Span("Change:", "strong"), f" {experiment.change}"),))
 
 
 def _figures(experiment: Experiment) -> Table:

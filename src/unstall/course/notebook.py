@@ -23,6 +23,8 @@ def notebook(name: str, row: Row, source: str) -> str:
         source: The source of its script.
     """
     cells = [_text(f"# {row.number}. {row.question}"), *_cells(source), _text(f"**What to learn.** {row.learn}")]
+    if row.change:
+        cells.append(_text(f"**Change.** {row.change}"))
     options = f'"t4", numerics="{row.numerics}", host="{row.host}"'
     cells.insert(2, _code(_VIRTUAL.format(options=options)))
     for number, cell in enumerate(cells):

@@ -40,6 +40,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
         figures: The figures in `output`.
         checks: The outcomes of the checks of these figures.
         learn: What to learn from the experiment.
+        change: What to change in a program of one's own, with its code; "" if there is nothing to
+            change.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     figures: tuple[Figure, ...]
     checks: tuple[Checked, ...]
     learn: str
+    change: str = ""
 
     @property
     def holds(self) -> bool:

@@ -66,7 +66,9 @@ class Row:
         question: The question that the experiment answers.
         author: What the author saw; None if no figures of an author are known.
         checks: What the figures should show on every GPU.
-        learn: What to learn from the experiment, in two or three sentences.
+        learn: What to learn from the experiment, in two to five sentences.
+        change: What to change in a program of one's own, with its code; "" if there is nothing to
+            change.
         missed: Maps the label of a figure that is far from the author's to the reason.
         numerics: What the virtual GPU computes. "skip" leaves out the values of large tensors,
             which is much faster.
@@ -87,6 +89,7 @@ class Row:
     author: Author | None = None
     checks: tuple[Check, ...]
     learn: str
+    change: str = ""
     missed: Mapping[str, str] = field(default_factory=dict)
     numerics: Numerics = "skip"
     host: HostClock = "modelled"

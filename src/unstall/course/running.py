@@ -51,6 +51,7 @@ def run(script: Path, row: Row, gpu: str | None, limit_s: float = LIMIT_S) -> Ex
         figures=figures,
         checks=tuple(checked(check, by_label) for check in row.checks),
         learn=row.learn,
+        change=row.change,
     )
 
 

@@ -51,7 +51,7 @@ def name_of(word: str) -> str:
     if word in numbers:
         return numbers[word]
     near = difflib.get_close_matches(word, names(), n=1)
-    texts = {name: f"{name} {row.question} {row.learn}".lower() for name, row in table().items()}
+    texts = {name: f"{name} {row.question} {row.learn} {row.change}".lower() for name, row in table().items()}
     about = near or sorted(
         (name for name, text in texts.items() if not word.isdigit() and word.strip() and word.lower() in text),
         key=lambda name: word.lower() not in name,

@@ -4,6 +4,8 @@ In the worst case, reserved memory grows with the square of the number of steps.
 avoids that: all later inputs fit into its memory.
 """
 
+import random
+
 import torch
 
 MIB = 2**20
@@ -23,4 +25,8 @@ def reserved_after(sizes):
 print(f"largest input: {20 * 16} MiB")
 print(f"10 growing steps, reserved: {reserved_after(range(1, 11)):.0f} MiB")
 print(f"20 growing steps, reserved: {reserved_after(range(1, 21)):.0f} MiB")
+random.seed(1)
+print(f"20 steps in random order, reserved: {reserved_after(random.sample(range(1, 21), 20)):.0f} MiB")
+padded = [-(-size // 5) * 5 for size in range(1, 21)]  # 5, 10, 15 or 20
+print(f"20 growing steps, padded to 4 lengths, reserved: {reserved_after(padded):.0f} MiB")
 print(f"20 steps, the largest first, reserved: {reserved_after([20, *range(1, 21)]):.0f} MiB")

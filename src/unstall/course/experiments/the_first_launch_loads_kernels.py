@@ -25,7 +25,9 @@ def run(name):
     longest = max(calls, key=lambda row: row.self_cpu_time_total)
     device = sum(event.device_time for event in seen.events() if event.device_type == DeviceType.CUDA) / 1e3
     print(f"{name} run: most of CUDA's time is in {longest.key}")
-    print(f"{name} run, calls of CUDA: {sum(row.self_cpu_time_total for row in calls) / 1e3:.3f} ms")
+    in_calls = sum(row.self_cpu_time_total for row in calls) / 1e3
+    print(f"{name} run, calls of CUDA: {in_calls:.3f} ms")
+    print(f"{name} run, share in calls of CUDA: {100 * in_calls / host:.1f} %")
     print(f"{name} run, launches: {sum(row.count for row in calls if 'Launch' in row.key)}")
     print(f"{name} run, device busy: {device:.3f} ms")
     print(f"{name} run, work of the host: {host:.3f} ms")

@@ -24,5 +24,6 @@ ROW = Row(
         "whatif says what a graph would gain before it is written, and graphed captures it and proves that results "
         "are the same."
     ),
+    change=("`fast = unstall.graphed(rounds)`, and call `fast`."),
     numerics="real",
 )

@@ -30,5 +30,8 @@ ROW = Row(
         "another stream writes, and again before that other stream uses the result. A right result does not prove "
         "that there is no race."
     ),
+    change=(
+        "`side.wait_stream(main)` before the side stream reads, and `main.wait_stream(side)` before its result is used."
+    ),
     finding="race",
 )

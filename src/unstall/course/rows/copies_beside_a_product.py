@@ -21,5 +21,9 @@ ROW = Row(
         "A GPU copies and computes at once, but only what is on different streams, and only from pinned memory. The "
         "longer of the two is the limit: no number of streams goes below it. If copies take longer, send fewer bytes."
     ),
+    change=(
+        '`with torch.cuda.stream(side): x = pinned.to("cuda", non_blocking=True)`, and '
+        "`torch.cuda.current_stream().wait_stream(side)` before `x` is read."
+    ),
     finding="serial-copy",
 )

@@ -24,16 +24,29 @@ ROW = Row(
             equal=10.5,
         ),
         Check(
+            "In random order, the same steps reserve less than half of that.",
+            "20 steps in random order, reserved",
+            "20 growing steps, reserved",
+            at_most=0.5,
+        ),
+        Check(
+            "Padded to four lengths, they reserve one segment for each: 80 + 160 + 240 + 320 MiB.",
+            "20 growing steps, padded to 4 lengths, reserved",
+            equal=800 * _MIB,
+        ),
+        Check(
             "With the largest first, nothing more is reserved.",
             "20 steps, the largest first, reserved",
             equal=320 * _MIB,
         ),
     ),
     learn=(
-        "A segment that is too small for the next input stays reserved, and a larger one is added. In the worst case, "
-        "the reserved memory grows with the square of the steps. One step with the largest shape first avoids it. "
-        "Change: `step(largest)` before the loop."
+        "A segment that is too small for the next input stays reserved, and a larger one is added. In the worst "
+        "case, the reserved memory grows with the square of the steps; in random order, it depends on the order. "
+        "One step with the largest shape first avoids it. If you do not know the largest, pad inputs to a few "
+        "lengths, or let segments grow. A step for warm-up must not change the model: no optimizer.step() in it."
     ),
+    change=("`unstall.warm_up(step, largest)` before the loop, or `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`."),
     then=(("unstall open", "memory over time, by line"),),
     finding="growing-memory",
 )

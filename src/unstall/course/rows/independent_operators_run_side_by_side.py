@@ -19,6 +19,7 @@ ROW = Row(
         "calls, even if nothing depends on it. Several streams help if operators are independent and too small to fill "
         "the GPU."
     ),
+    change=("`fast = unstall.graphed(branches)`: it finds the streams."),
     numerics="real",
     then=(("unstall draw --step 2 -o graph.html", "branches() as a graph"),),
 )

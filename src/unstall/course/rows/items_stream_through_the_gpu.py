@@ -8,6 +8,14 @@ ROW = Row(
     related=(12,),
     question='Copying in, computing and copying out side by side: has that "been implemented"?',
     checks=(
+        *(
+            check
+            for way, subject in (("strategy A", "Strategy A"), ("strategy B", "Strategy B"), ("stream_map",) * 2)
+            for check in (
+                Check(f"{subject} gives the right results.", f"{way}, right results", equal=6),
+                Check(f"{subject} has no race.", f"{way}, races", equal=0),
+            )
+        ),
         Check("Strategy A is faster than one stream.", "strategy A", "one stream", at_most=0.8),
         Check("Strategy B is faster than one stream.", "strategy B", "one stream", at_most=0.8),
         Check("stream_map is faster than one stream.", "stream_map", "one stream", at_most=0.95),

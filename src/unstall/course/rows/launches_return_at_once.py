@@ -29,6 +29,7 @@ ROW = Row(
         "A call on a GPU puts work into a queue and returns. A clock without a wait measures the host, a clock with a "
         "wait measures host and device together. Both are right: say which of the two you mean, or let bench say all."
     ),
+    change=("`torch.cuda.synchronize()` before each read of the clock, or `unstall.bench(work)`."),
     missed={
         "empty loop": "in the model, Python code that calls nothing takes no time; `--host mixed` would measure it."
     },

@@ -27,12 +27,13 @@ ROW = Row(
     ),
     learn=(
         "Yes: a list of losses is read with one wait at the end, but until then you see no number and no NaN; "
-        "detach() each loss, or it keeps the memory of its step. A MetricBuffer gives numbers some steps late, waits "
-        "only if many steps are pending, and costs the host time in each step. On the H100 this loop is slower with "
-        "it than with .item() in each step, and fastest with the list. So take the list; a MetricBuffer if you need "
-        "numbers during training and steps are long; .item() if you read it only every hundred steps. Change: "
-        "`kept.append(loss.detach())` in the loop, `torch.stack(kept).tolist()` after it."
+        "detach() each loss, or it keeps the memory of its step. A MetricBuffer gives numbers some steps late, "
+        "waits only if many steps are pending, and costs the host time in each step. On the H100 this loop is "
+        "slower with it than with .item() in each step, and fastest with the list. So take the list; a "
+        "MetricBuffer if you need numbers during training and steps are long; .item() if you read it only every "
+        "hundred steps."
     ),
+    change=("`kept.append(loss.detach())` in the loop, `torch.stack(kept).tolist()` after it."),
     numerics="real",
     finding="sync-item",
 )

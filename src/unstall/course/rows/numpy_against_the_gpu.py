@@ -32,6 +32,7 @@ ROW = Row(
         "the GPU is not. Wait for the GPU before you stop the clock. Stopwatch does so, and says what it waited for, "
         "or that nothing was left to wait for."
     ),
+    change=('`with unstall.Stopwatch("products"): ...` in place of two reads of the clock.'),
     host="mixed",
     finding="early-clock-read",
 )

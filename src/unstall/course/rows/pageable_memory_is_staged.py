@@ -48,12 +48,16 @@ ROW = Row(
         Check("Both copies are on the current stream.", "streams of two copies", equal=1),
     ),
     learn=(
-        "Pinning makes the copy faster, and non_blocking=True lets the host go on: you need both (in a DataLoader, "
-        "pin_memory=True). The driver copies pageable memory through two pinned pieces of 1 MiB, and the host waits "
-        "for a free one; only uploads of up to 64 KiB never wait. A copy moves its bytes once, on the current "
-        "stream. After a non_blocking download, wait before you read the result: event.synchronize(), or "
-        "unstall.to_host. A kernel may also read pinned memory itself (mapped), but over the link, each time: copy "
-        "what is read more than once."
+        "No: a copy moves its bytes once, on the current stream. Pinning makes the copy faster, and "
+        "non_blocking=True lets the host go on: you need both. The driver copies pageable memory through two "
+        "pinned pieces of 1 MiB, and the host waits for a free one; only uploads of up to 64 KiB never wait. "
+        '.to("cpu", non_blocking=True) pins its result by itself: wait before you read it, or you race with the '
+        "copy, even if a virtual GPU shows the right value. A kernel may also read pinned memory itself (mapped), "
+        "but over the link, each time: copy what is read more than once."
+    ),
+    change=(
+        '`DataLoader(..., pin_memory=True)` and `x = x.to("cuda", non_blocking=True)`; after a non_blocking '
+        "download `event.record()`, and `event.synchronize()` before the result is read."
     ),
     numerics="real",
     finding="pageable-copy",

@@ -16,6 +16,7 @@ ROW = Row(
         "copies, unless the memory is pinned and non_blocking=True. no_sync names each of them and forbids them, so "
         "that none comes back."
     ),
+    change=("`with unstall.no_sync():` around a step, and mend the lines that it names."),
     numerics="real",
     finding="sync-item",
 )

@@ -47,6 +47,7 @@ ROW = Row(
         "The first use of CUDA, of a library and of a kernel sets things up, once. Call a function once before you "
         "time it. unstall run counts this time as start-up, apart from everything else."
     ),
+    change=("`work(); torch.cuda.synchronize()` before the first read of the clock."),
     missed={
         "mul_sum, first 100 calls, mean": "torch loads each kernel when it is first used. The author's torch is not "
         "known; older ones loaded all kernels of a library at once."

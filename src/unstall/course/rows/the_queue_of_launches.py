@@ -37,6 +37,7 @@ ROW = Row(
         "Launches go into a queue of about a thousand, and the host runs ahead until it is full. Then each launch "
         "waits for room, which is no fault: the GPU always has work. Wait once, after many calls, to measure a call."
     ),
+    change=("`torch.cuda.synchronize()` once, after the loop, and divide by its calls."),
     missed={
         "no synchronize": "the author's host is not known, nor "
         "whether the first call, which loads cuBLAS, was among the timed ones."

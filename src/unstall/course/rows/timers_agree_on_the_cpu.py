@@ -57,5 +57,6 @@ ROW = Row(
         "Timer waits once at the end, and so measures the slower of the two, host or GPU. Compare only timers that "
         "answer the same question."
     ),
+    change=('`torch.utils.benchmark.Timer("f(x)", globals=globals()).timeit(100)` in place of timeit.'),
     finding="early-clock-read",
 )

@@ -37,9 +37,12 @@ ROW = Row(
     learn=(
         "A stream is an order of work, not more of a GPU, which has 40 (T4) to 132 (H100) multiprocessors. Two "
         "streams help if each kernel leaves most of them idle, or if one copies while the other computes. Kernels "
-        "that fill the GPU take turns, and products of 1,000 x 1,000 nearly fill it. If kernels are tiny, launching "
-        "them is the limit, and streams do not help either. Change: `with torch.cuda.stream(side): x = "
-        'pinned.to("cuda", non_blocking=True)`, then `main.wait_stream(side)`.'
+        "that fill the GPU take turns, and products of 1,000 x 1,000 nearly fill it. If kernels are tiny, "
+        "launching them is the limit, and streams do not help either: a graph does."
+    ),
+    change=(
+        'one stream for kernels that fill the GPU (`unstall explain` names them under "Good to know"), a second '
+        "one for copies."
     ),
     finding="full-device",
 )
