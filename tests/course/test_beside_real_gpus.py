@@ -36,7 +36,8 @@ def told() -> dict[str, tuple[float, float, float, float, float]]:
     for label, median, least, most, virtual, ratio in _LINE.findall((_ROOT / "docs/virtual.md").read_text("utf-8")):
         unit = median.split()[1]
         times = (median, f"{least} {unit}", f"{most} {unit}", virtual)
-        found[label] = (*(figure(label, text).value for text in times), float(ratio))
+        a, b, c, d = (figure(label, text).value for text in times)
+        found[label] = (a, b, c, d, float(ratio))
     return found
 
 
