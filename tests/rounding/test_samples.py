@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fix.on_a_gpu import on_virtual_gpu
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -141,3 +143,21 @@ def test_nothing_is_kept_while_a_graph_is_captured() -> None:
     with torch.cuda.graph(graph):
         keeps.keep("operator", "f", NOWHERE, value * 2, SAMPLES)
     assert not keeps.seen()
+
+
+@pytest.mark.slow
+def test_a_copy_to_the_host_that_may_be_on_its_way_is_not_read(tmp_path: Path) -> None:
+    """The program waits before it reads the copy. Who reads it earlier, such as a sampler, has a race."""
+    program = """
+import torch
+from unstall import compare_numbers
+
+def there_and_back(x):
+    back = torch.empty(4, 4, pin_memory=True)
+    back.copy_(x.cuda() * 2, non_blocking=True)
+    torch.cuda.synchronize()
+    return back + 1
+
+print(compare_numbers(there_and_back, torch.ones(4, 4), across=["repeat"])["repeat"].kind)
+"""
+    assert on_virtual_gpu(tmp_path, program).splitlines()[0] == "equal"

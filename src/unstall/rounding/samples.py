@@ -177,7 +177,9 @@ class Kept:
         if facts.is_view or facts.is_unset:
             return
         floats = [
-            each for each in tensors_of(result) if (each.is_floating_point() or each.is_complex()) and is_kept(each)
+            each
+            for each in tensors_of(result)
+            if (each.is_floating_point() or each.is_complex()) and is_kept(each) and not _may_be_on_its_way(each)
         ]
         if floats:
             self.keep_all("operator", facts.name, place, floats, SAMPLES, sums_of(facts.name, args))
@@ -291,6 +293,13 @@ def is_kept(tensor: torch.Tensor) -> bool:
     if tensor.dtype not in SUMMED or not is_plain(tensor):
         return False
     return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def _may_be_on_its_way(tensor: torch.Tensor) -> bool:
+    """Returns whether a device may still be writing to a tensor when the operator has returned: the tensor is in pinned
+    memory of the host. To wait for it here would hide that the program reads it too early.
+    """
+    return not tensor.is_cuda and torch.cuda.is_initialized() and tensor.is_pinned()
 
 
 def _joined(tensors: Sequence[torch.Tensor]) -> Iterator[tuple[torch.Tensor, int]]:

@@ -34,5 +34,4 @@ ROW = Row(
         "bounds its memory. On the H100 it is also much slower than both, and the virtual GPUs, on which it is as "
         "fast, miss that."
     ),
-    finding="partial-overlap",
 )
