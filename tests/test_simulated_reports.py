@@ -54,7 +54,7 @@ def test_a_program_that_only_takes_memory_of_the_gpu_is_not_asked_whether_it_use
     log.malloc(80 * MIB)
     report = explain(simulator.timeline())
     assert "launched nothing" in report.verdict.text
-    assert "it only allocated 80.0 MiB of GPU memory" in report.verdict.text
+    assert "it only allocated up to 80.0 MiB of GPU memory at a time" in report.verdict.text
     assert not report.findings
 
 

@@ -252,7 +252,8 @@ def _no_device_work(run: Run) -> Verdict:
     if recorder == "virtual":
         most = int(run.timeline.memory.allocated.max(initial=0))
         took = (
-            f"The program launched nothing, so no time can be explained: it only allocated {size(most)} of GPU memory."
+            "The program launched nothing, so no time can be explained: it only allocated up to "
+            f"{size(most)} of GPU memory at a time."
         )
         if most:
             return Verdict(bound_by="none", basis="recorded", text=took)

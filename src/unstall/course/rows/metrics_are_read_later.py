@@ -33,7 +33,10 @@ ROW = Row(
         "MetricBuffer if you need numbers during training and steps are long; .item() if you read it only every "
         "hundred steps."
     ),
-    change=("`kept.append(loss.detach())` in the loop, `torch.stack(kept).tolist()` after it."),
+    change=(
+        "`kept.append(loss.detach())` in the loop, `torch.stack(kept).tolist()` after it; or `metrics.add(loss=loss, "
+        "right=right)` within `with unstall.MetricBuffer(print) as metrics:`."
+    ),
     numerics="real",
     finding="sync-item",
 )
