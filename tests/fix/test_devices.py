@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,3 +47,27 @@ def test_that_there_is_none_at_all_is_no_error(take: Callable[[Any], Any]) -> No
 
 def test_one_device_too_many_is_refused(tmp_path: Path) -> None:
     on_virtual_gpu(tmp_path, _ONE_TOO_MANY)
+
+
+@pytest.mark.slow
+def test_a_stream_of_another_device_is_current_for_a_while(tmp_path: Path) -> None:
+    program = """
+import torch
+from unstall.fix.tensors.accelerator import accelerator_for
+
+here, there = accelerator_for("cuda:0"), accelerator_for("cuda:1")
+for accelerator, index in ((here, 0), (there, 1)):
+    stream, before = accelerator.stream("x"), torch.cuda.current_stream(index)
+    with accelerator.on(stream):
+        assert torch.cuda.current_stream() == stream
+        assert torch.ones(2, device="cuda").device.index == index
+        with accelerator.on(accelerator.stream("y")):
+            assert torch.cuda.current_stream() == accelerator.stream("y")
+        assert torch.cuda.current_stream() == stream
+    assert torch.cuda.current_stream(index) == before
+    assert torch.cuda.current_device() == 0
+"""
+    (tmp_path / "program.py").write_text(program)
+    command = [sys.executable, "-m", "unstall.virtual", "--gpu", "h200:2", str(tmp_path / "program.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

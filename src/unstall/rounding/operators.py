@@ -13,9 +13,9 @@ from types import CodeType, FrameType
 from typing import Any, TypeAlias
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from unstall.frameworks import OURS, is_framework
+from unstall.guest.dispatch_mode import DispatchMode
 
 _ENGINE = "_engine_run_backward"  # torch's function that calls a backward pass
 _NO_NODE = 1 << 63  # from here on, a node has no number
@@ -59,7 +59,7 @@ operator and returns the result.
 """
 
 
-class Operators(TorchDispatchMode):
+class Operators(DispatchMode):
     """A dispatch mode that calls each operator through the function `call`, and then calls the
     function `hook` with the result. It may be entered again while it is active.
 

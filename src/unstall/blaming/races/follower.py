@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import torch
 from torch.cuda._sanitizer import EventHandler
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from unstall.blaming.races.device_memory import DeviceMemory, Use
 from unstall.blaming.races.host_memory import HostMemory
 from unstall.blaming.races.noted import NotedRaces, Work
 from unstall.blaming.races.spans import Span, span_of
 from unstall.blaming.races.stacks import Stack, user_stack
+from unstall.guest.dispatch_mode import DispatchMode
 
 # They allocate or look, and neither read nor write.
 _NO_WORK = re.compile(
@@ -303,8 +303,8 @@ class Follower(EventHandler):
         return work.stream is None or bool(work.number <= self.syncs.host_sync_state.get(work.stream, -1))
 
 
-class FollowingMode(TorchDispatchMode):
-    """A `TorchDispatchMode` that reports operators to a `Follower`: those of this thread, and those
+class FollowingMode(DispatchMode):
+    """A dispatch mode that reports operators to a `Follower`: those of this thread, and those
     of the autograd threads that work for this thread.
     """
 

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from unstall.fix.tensors.nesting import tensors_in
+from unstall.guest.dispatch_mode import DispatchMode
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -132,7 +133,7 @@ def touched_by(operator: OpOverload, args: Sequence[object], kwargs: dict[str, o
     )
 
 
-class OutsideWrites(TorchDispatchMode):
+class OutsideWrites(DispatchMode):
     """A dispatch mode that observes one call of a function.
 
     Args:
@@ -144,7 +145,7 @@ class OutsideWrites(TorchDispatchMode):
     """
 
     def __init__(self, inputs: list[torch.Tensor]) -> None:
-        TorchDispatchMode.__init__(self)
+        DispatchMode.__init__(self)  # type: ignore[no-untyped-call]
         self.writes = False
         self._own = {storage_of(tensor) for tensor in inputs}
 

@@ -15,12 +15,12 @@ from itertools import pairwise
 from typing import Any
 
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from unstall.fix.graphs.capture.capture_device import CaptureDevice
 from unstall.fix.graphs.capture.stream_plan import Plan, Traced
 from unstall.fix.graphs.refusals import calling_place
 from unstall.fix.tensors.storages import Touched, decomposed, touched_by
+from unstall.guest.dispatch_mode import DispatchMode
 
 
 class CannotFork(Exception):  # noqa: N818 - a decision, not an error
@@ -75,12 +75,12 @@ class Dependencies:
                 self._writer[storage] = place
 
 
-class _CaptureMode(TorchDispatchMode):
+class _CaptureMode(DispatchMode):
     """The base class of `Tracing` and `Forking`. Keeps tensors alive, and detects work that no torch operator
     launched."""
 
     def __init__(self, device: CaptureDevice) -> None:
-        TorchDispatchMode.__init__(self)
+        DispatchMode.__init__(self)
         self._device = device
         self._kept: list[object] = []
         self._nodes = device.nodes_captured()

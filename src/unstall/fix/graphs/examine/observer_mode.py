@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from unstall.fix.graphs.autograd.nodes import node_number
@@ -19,6 +18,7 @@ from unstall.fix.graphs.examine.observed_call import ObservedCall
 from unstall.fix.graphs.examine.rng_use import RngUse
 from unstall.fix.graphs.refusals import Refusal, Refused, calling_place, calls_through
 from unstall.fix.tensors.storages import Touched, decomposed, is_plain, storage_of, tensors_of, touched_by
+from unstall.guest.dispatch_mode import DispatchMode
 
 _FROM_HOST = (
     "a copy from CPU memory would be of the memory of one call",
@@ -46,7 +46,7 @@ _OPTIMIZERS = ("torch/optim/", "torch\\optim\\")
 _ASSERTS = {"_assert_async", "_functional_assert_async", "binary_cross_entropy", "binary_cross_entropy_backward"}
 
 
-class ObserverMode(TorchDispatchMode):
+class ObserverMode(DispatchMode):
     """A dispatch mode that records which memory each operator of a call reads and writes. It also records all reasons
     why a CUDA graph of the call is not possible, with their source lines.
 
@@ -61,7 +61,7 @@ class ObserverMode(TorchDispatchMode):
     def __init__(
         self, inputs: list[torch.Tensor], device_type: str, index: int | None, rng_use: RngUse, *, stops: bool = False
     ) -> None:
-        TorchDispatchMode.__init__(self)
+        DispatchMode.__init__(self)
         self.seen = ObservedCall()
         self._rng_use = rng_use
         self._stops = stops
