@@ -149,6 +149,7 @@ class StreamMap(Generic[Result]):
             self._note = none_of(device)
             self._loop = map(without_streams(fn, device, self._counters, back=out != "device"), self._items)
         else:
+            self._order = self._accelerator.event()
             self._sender = Sender(self._accelerator, self._window + 1, refills=self._refills)
 
     def __iter__(self) -> StreamMap[Result]:
@@ -307,7 +308,7 @@ class StreamMap(Generic[Result]):
         compute = accelerator.stream("compute" if engines else f"lane {self._sent % self._window}")
         copy_in = accelerator.stream("in") if engines else compute
         copy_out = accelerator.stream("out") if engines else compute
-        compute.wait_stream(accelerator.current())
+        self._wait_for(accelerator.current(), compute)
         if self._made is not None:
             compute.wait_event(self._made)
         for flight in self._flights if watched else ():  # this call may write to memory that they read
@@ -331,7 +332,7 @@ class StreamMap(Generic[Result]):
             end.record(compute)
         else:
             if engines:
-                copy_out.wait_stream(compute)
+                self._wait_for(compute, copy_out)
             with accelerator.on(copy_out), torch.no_grad():
                 leaving = self._event_on(accelerator, copy_out) if spans else None
                 result = map_tensors(result, lambda tensor: self._to_host(accelerator, tensor))
@@ -343,6 +344,11 @@ class StreamMap(Generic[Result]):
             self._spans = [(sent.start, sent.end), (begun, computed), *out]
         self._counters.bytes_in += sent.bytes
         return Flight(self._sent, result, on_device, end, strategy)
+
+    def _wait_for(self, earlier: torch.Stream, later: torch.Stream) -> None:
+        """Makes the stream `later` wait for the work in `earlier`. Unlike `wait_stream`, makes no new event."""
+        self._order.record(earlier)
+        later.wait_event(self._order)
 
     def _in_place(self, accelerator: Accelerator, item: object, calls: Calls) -> Flight[Result]:
         """Computes an item on the program's current stream, after all items in flight."""
