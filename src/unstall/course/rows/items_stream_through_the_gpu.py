@@ -18,7 +18,8 @@ ROW = Row(
         ),
         Check("Strategy A is faster than one stream.", "strategy A", "one stream", at_most=0.8),
         Check("Strategy B is faster than one stream.", "strategy B", "one stream", at_most=0.8),
-        Check("stream_map is faster than one stream.", "stream_map", "one stream", at_most=0.95),
+        Check("stream_map is faster than one stream.", "stream_map", "one stream", at_most=0.8),
+        Check("It takes at most two fifths longer than strategy A.", "stream_map", "strategy A", at_most=1.4),
         Check("Four items at a time need four times the memory.", "strategy A, memory", "one stream, memory", 3, 5),
         Check("Strategy B needs no more.", "strategy B, memory", "strategy A, memory", at_most=1.1),
         Check(
@@ -31,7 +32,9 @@ ROW = Row(
     learn=(
         "In both strategies, copies in, copies out and kernels run side by side. A is simpler: the items of a stream "
         "follow each other, so few are in memory at once. stream_map can do both, measures which is faster, and "
-        "bounds its memory. On the H100 it is also much slower than both, and the virtual GPUs, on which it is as "
-        "fast, miss that."
+        "bounds its memory. It takes the host longer for each item, which shows only if the copies of an item take "
+        "less than about 0.3 ms. A wait that is missing is a race: it rarely makes a result wrong, so let "
+        "compare_numbers look for it."
     ),
+    change="`for result in unstall.stream_map(model, items): ...` in place of a loop.",
 )
