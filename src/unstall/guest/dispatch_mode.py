@@ -17,6 +17,9 @@ class DispatchMode(TorchDispatchMode):
     This class does the same as torch, but only if the program has imported `torch._dynamo`.
     """
 
+    def __init__(self) -> None:
+        TorchDispatchMode.__init__(self)
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # `__enter__` does it

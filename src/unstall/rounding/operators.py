@@ -72,7 +72,7 @@ class Operators(DispatchMode):
     supports_higher_order_operators = True  # they are called as they are
 
     def __init__(self, hook: Hook | None = None, call: Call | None = None) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._hook = hook
         self._call = call or as_it_is
         self._lines = _Lines()

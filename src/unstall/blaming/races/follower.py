@@ -311,7 +311,7 @@ class FollowingMode(DispatchMode):
     supports_higher_order_operators = True
 
     def __init__(self, follower: Follower, guarded: Guard) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._follower, self._guarded = follower, guarded
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -145,7 +145,7 @@ class OutsideWrites(DispatchMode):
     """
 
     def __init__(self, inputs: list[torch.Tensor]) -> None:
-        DispatchMode.__init__(self)  # type: ignore[no-untyped-call]
+        DispatchMode.__init__(self)
         self.writes = False
         self._own = {storage_of(tensor) for tensor in inputs}
 
