@@ -3,7 +3,7 @@
 If the weights of a layer fit into the registers of the device, cuDNN runs all steps of the layer in
 one kernel. If not, each step launches a matrix product and a kernel for the gates. All figures were
 measured with cuDNN 9 on an H100; except for the times of products, they are taken to hold for all
-GPUs.
+GPUs. cuDNN also asks for a workspace, which torch allocates for the time of the call.
 """
 
 from __future__ import annotations
@@ -22,10 +22,33 @@ _IN_REGISTERS = 512 << 10  # bytes of weights. Backward, the gradients of the we
 _STEP_NS, _NS_PER_KIB = 200, 11.0  # of a step in one kernel
 _BACKWARD = 2.5  # how much longer such a step takes backward
 _CALL_NS, _LAUNCH_NS = 200_000, 8_000  # of the host: for the call, and for each launch that a step makes
+_OF_LAYER = 8 << 20  # bytes of a layer's workspace, in each direction, whatever its sizes
+# What else a workspace holds, as multiples of the sizes: for each position of each sequence, of the inputs and of the
+# hidden size; for each sequence, layer and direction, of the hidden size. By gates and directions. Of cuDNN 9.19
+# (benchmarks/results/recurrent_workspaces_h100.json).
+_USUAL = {
+    (4, 1): (1, 5, 10),
+    (4, 2): (1, 14, 12),
+    (3, 1): (1, 4, 9),
+    (3, 2): (1, 12, 7),
+    (1, 1): (2, 3, 13),
+    (1, 2): (2, 12, 14),
+}
+_SMALL = {
+    (4, 1): (1, 21, 8),
+    (4, 2): (1, 30, 9),
+    (3, 1): (2, 19, 6),
+    (3, 2): (2, 26, 7),
+    (1, 1): (2, 14, 6),
+    (1, 2): (2, 21, 7),
+}
+# Up to these hidden sizes, torch asks for the algorithm for small layers (RNN.cpp: use_rnn_persist_small_h): forward,
+# backward. By whether there are gates.
+_SMALL_HIDDEN = {True: (192, 128), False: (384, 256)}
 
 
 @dataclass(frozen=True, slots=True)
-class _Layers:
+class Layers:
     """The sizes of a call of a recurrent operator.
 
     Attributes:
@@ -37,6 +60,8 @@ class _Layers:
         gates: The number of gates: 4 for an LSTM, 3 for a GRU, else 1.
         layers: The number of layers.
         directions: 2 if the layers are bidirectional, else 1.
+        positions: The number of positions of all sequences of the batch together.
+        packed: Whether the sequences are packed: each has its own number of steps.
     """
 
     steps: int
@@ -47,6 +72,8 @@ class _Layers:
     gates: int
     layers: int
     directions: int
+    positions: int
+    packed: bool
 
 
 def recurrent(signature: Signature) -> tuple[Piece, ...]:
@@ -60,15 +87,27 @@ def recurrent(signature: Signature) -> tuple[Piece, ...]:
     if x is None or not 0 <= mode < len(_GATES):
         return (Piece(signature),)
     if batches:  # a packed sequence, with the sizes of the batches of its steps
-        steps, batch = len(batches), max(batches)
+        steps, batch, positions = len(batches), max(batches), x.sizes[0]
     else:
         steps, batch = x.sizes[:2][::-1] if batch_first else x.sizes[:2]
+        positions = steps * batch
     directions = 2 if both else 1
-    sizes = _Layers(steps, batch, x.sizes[-1], hidden, projected or hidden, _GATES[mode], layers, directions)
+    sizes = Layers(
+        steps,
+        batch,
+        x.sizes[-1],
+        hidden,
+        projected or hidden,
+        _GATES[mode],
+        layers,
+        directions,
+        positions,
+        bool(batches),
+    )
     return _pieces(sizes, x.dtype, x.item_bytes, backward=signature.name.endswith("backward"))
 
 
-def _pieces(of: _Layers, dtype: str, item_bytes: int, *, backward: bool) -> tuple[Piece, ...]:
+def _pieces(of: Layers, dtype: str, item_bytes: int, *, backward: bool) -> tuple[Piece, ...]:
     width = of.gates * of.hidden
     weights = width * of.results * item_bytes * (2 if backward else 1)
     found: list[Piece] = []
@@ -85,8 +124,32 @@ def _pieces(of: _Layers, dtype: str, item_bytes: int, *, backward: bool) -> tupl
             if backward:  # the gradients of the weights
                 found.append(_product(dtype, width, of.steps * of.batch, inputs))
                 found.append(_product(dtype, width, of.steps * of.batch, of.results))
-    found[0] = replace(found[0], host_ns=_CALL_NS)
+    workspace = workspace_bytes(of, dtype, item_bytes, backward=backward)
+    found[0] = replace(found[0], host_ns=_CALL_NS, holds=(workspace,))
     return tuple(found)
+
+
+def workspace_bytes(of: Layers, dtype: str, item_bytes: int, *, backward: bool) -> int:
+    """Returns the bytes of the workspace that cuDNN asks for.
+
+    It holds a copy of the weights, and what the products of all positions and of one step need.
+
+    Args:
+        of: The sizes of the call.
+        dtype: The dtype of the input, such as "float32".
+        item_bytes: The bytes of an element.
+        backward: Whether the call is of the backward pass.
+    """
+    width = of.gates * of.hidden
+    deeper = (of.layers - 1) * (of.results * of.directions + of.results)
+    weights = of.directions * width * (of.inputs + of.results + deeper)
+    # torch does not ask for the small algorithm if sequences are packed, and cuDNN lacks it for bfloat16.
+    small = not of.packed and dtype != "bfloat16" and of.hidden <= _SMALL_HIDDEN[of.gates > 1][backward]
+    inputs, hidden, of_sequence = (_SMALL if small else _USUAL)[of.gates, of.directions]
+    layers = of.layers * of.directions
+    elements = weights + of.positions * (inputs * of.inputs + hidden * of.hidden)
+    elements += of.batch * layers * of_sequence * of.hidden
+    return layers * _OF_LAYER + elements * item_bytes
 
 
 def _product(dtype: str, rows: int, deep: int, columns: int, host_ns: int = 0) -> Piece:
