@@ -46,7 +46,13 @@ def _calls() -> Iterator[dict[str, Any]]:
                 base = (40, 16, 96, hidden, 2)
                 shapes = [base, *((*base[:at], size, *base[at + 1 :]) for at, size in _OTHERS)]
                 shapes += [(40, 16, 96, other, 2) for other in (hidden + 32, hidden * 2, 160, 256)]
-                plain = {"kind": kind, "dtype": "float32", "both": both, "packed": False, "dropout": 0.0}
+                plain: dict[str, Any] = {
+                    "kind": kind,
+                    "dtype": "float32",
+                    "both": both,
+                    "packed": False,
+                    "dropout": 0.0,
+                }
                 yield from (plain | {"sizes": sizes} for sizes in shapes)
                 yield plain | {"sizes": base, "packed": True}
                 yield plain | {"sizes": base, "dropout": 0.3}
@@ -65,15 +71,16 @@ def _workspaces(
     make = getattr(torch.nn, kind)
     layer = make(inputs, hidden, layers, bidirectional=both, dropout=dropout).cuda().to(getattr(torch, dtype))
     x = torch.randn(steps, batch, inputs, device="cuda", dtype=getattr(torch, dtype), requires_grad=True)
-    given = x
+    given: Any = x
     if packed:
         lengths = [max(1, steps - at * steps // (2 * batch)) for at in range(batch)]
         padded = pack_padded_sequence(x, lengths)
         given = PackedSequence(padded.data.detach().requires_grad_(), padded.batch_sizes)
 
     def forward() -> torch.Tensor:
-        result = layer(given)[0]
-        return result.data if packed else result
+        result: Any = layer(given)[0]
+        values: torch.Tensor = result.data if packed else result
+        return values
 
     loss = forward().sum()
     loss.backward()
@@ -93,11 +100,8 @@ def _largest(run: Callable[[], object]) -> int:
     events = torch.cuda.memory._snapshot()["device_traces"][0]
     torch.cuda.memory._record_memory_history(enabled=None)
     freed = {event["addr"] for event in events if event["action"] == "free_completed"}
-    return max(
-        event["size"]
-        for event in events
-        if event["action"] == "alloc" and event["addr"] in freed and event["size"] > _LARGE
-    )
+    sizes = [int(event["size"]) for event in events if event["action"] == "alloc" and event["addr"] in freed]
+    return max(size for size in sizes if size > _LARGE)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from unstall.virtual.costs.recurrent import Layers, workspace_bytes
 
 MEASURED = Path(__file__).parents[3] / "benchmarks" / "results" / "recurrent_workspaces_h100.json"

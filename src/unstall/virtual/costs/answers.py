@@ -21,7 +21,7 @@ from unstall.timeline.columns import CopyDirection, DeviceKind
 from unstall.virtual.costs.collectives import Operation, Transfer, transfer
 from unstall.virtual.costs.families import FAMILIES, CallShape, Family, attention, convolutions, describe, reductions
 from unstall.virtual.costs.families.family import Work, item_bytes
-from unstall.virtual.costs.families.indexing import timed_as, trusted, without_checks
+from unstall.virtual.costs.families.indexing import sorted_in_one_tile, timed_as, trusted, without_checks
 from unstall.virtual.costs.families.lists import launches, sizes_of
 from unstall.virtual.costs.families.products import CUBLAS
 from unstall.virtual.costs.gpu_file import Gpu, gpu_named
@@ -340,6 +340,8 @@ class MeasuredCosts:
         temporaries = table.temporaries(shape.dims, answer)
         if trusted(signature):
             kernels, temporaries = without_checks(kernels, temporaries)
+        if table.variant.endswith("embedding_dense_backward sorted"):
+            kernels = sorted_in_one_tile(kernels, shape.dims[0])
         if family.name == "reduction" and answer.distance > 0:
             kernels, temporaries = self._cut(signature, shape, kernels, temporaries)
         if family.name == "attention":

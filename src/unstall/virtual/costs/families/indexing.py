@@ -6,6 +6,7 @@ adjacent elements one index selects.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work, item_bytes
@@ -20,8 +21,15 @@ _WITHOUT_SORTING = 3_072
 """The largest number of indices for which one kernel computes the gradient of an embedding without
 sorting the indices.
 """
+_SORT_NS, _SORT_PAIR_NS = 13_800.0, 0.8
+"""How long the radix sort of one tile takes, and how much longer for each pair. An H100 took 14.0 us
+for 256 pairs, and 15.5 for 2,048.
+"""
+_MAXIMUM = 2
+"""The mode of an embedding bag whose gradient needs no sorting."""
 _SAME = {
     "embedding": "index_select",
+    "_embedding_bag_backward": "embedding_dense_backward",
     "_index_put_impl_": "index_put_",
     "index_put": "index_put_",
     "_adaptive_avg_pool2d": "avg_pool2d",
@@ -30,6 +38,7 @@ NAMES = (
     "index_select",
     "embedding",
     "embedding_dense_backward",
+    "_embedding_bag_backward",
     "index",
     "index_put",
     "index_put_",
@@ -62,21 +71,26 @@ NAMES = (
 
 def timed_as(signature: Signature) -> str:
     """Returns the name of the operator whose measured host time holds for a call. It is the
-    operator of the call, except for an index_put that does not accumulate.
+    operator of the call, except for an index_put that does not accumulate, and for embedding bags.
 
     The host time of index_put was measured for calls that accumulate, which run a dozen operators.
     Other calls do what `index` does on the host: make one iterator over the indices, and launch one
     kernel.
     """
     name = signature.name.removeprefix("aten::")
+    if name == "_embedding_bag_backward":
+        return _SAME[name]
     return "index" if _SAME.get(name, name) == "index_put_" and signature.value(3, False) is not True else name
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """Describes a call of an operator of this family. Returns None for a call without tensors."""
+    """Describes a call of an operator of this family. Returns None for a call without tensors, and
+    for the gradient of the largest elements of bags, which no measured call resembles.
+    """
     name = signature.name.removeprefix("aten::")
     tensors, results = signature.tensors, signature.results
-    if not tensors:
+    in_bags = name == "_embedding_bag_backward"
+    if not tensors or (in_bags and signature.value(8, 0) == _MAXIMUM):
         return None
     x, out = tensors[0], results[0] if results else tensors[0]
     kind = _SAME.get(name, name)
@@ -91,8 +105,8 @@ def describe(signature: Signature) -> CallShape | None:
         index = next((tensor for tensor in tensors if tensor.dtype in ("int64", "int32")), tensors[-1])
         rows = out if kind == "index_select" else x
         count, run = index.numel, prod(rows.sizes[-1:])  # torch.index_select takes tensors without dimensions, too
-        table = prod(x.sizes[:1]) if kind == "index_select" else signature.value(2, 1)
-        if kind == "embedding_dense_backward" and count > _WITHOUT_SORTING:
+        table = prod(x.sizes[:1]) if kind == "index_select" else signature.value(6 if in_bags else 2, 1)
+        if kind == "embedding_dense_backward" and (in_bags or count > _WITHOUT_SORTING):
             pattern = " sorted"
     elif kind in ("index", "index_put_"):
         indices = [tensor for tensor in tensors[1:] if tensor.dtype in ("int64", "int32", "bool", "uint8")]
@@ -141,6 +155,27 @@ def without_checks(
     left_out = {place for at in asserts for place in (at - 2, at - 1, at)}
     kept = tuple(kernel for at, kernel in enumerate(kernels) if at not in left_out)
     return kept, temporaries[2 * len(asserts) :]
+
+
+def sorted_in_one_tile(kernels: tuple[Kernel, ...], pairs: int) -> tuple[Kernel, ...]:
+    """Returns the kernels of a call whose pairs fit into one tile. For more, cub's radix sort has
+    kernels and memsets for each of its passes; one tile is sorted by one kernel. If the pairs fit
+    into no tile, `kernels` is returned unchanged.
+
+    Args:
+        kernels: The kernels of a call that sorts many tiles.
+        pairs: How many pairs are sorted.
+    """
+    sorting = [at for at, kernel in enumerate(kernels) if "RadixSort" in kernel.name]
+    if pairs > _ONE_TILE or not sorting:
+        return kernels
+    tile = replace(
+        kernels[sorting[0]],
+        name="DeviceRadixSortSingleTileKernel",
+        duration_ns=round(_SORT_NS + _SORT_PAIR_NS * pairs),
+    )
+    before = tuple(kernel for kernel in kernels[: sorting[0]] if "Memset" not in kernel.name)
+    return (*before, tile, *kernels[sorting[-1] + 1 :])
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
