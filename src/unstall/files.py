@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +36,8 @@ def writing_atomically(path: str | Path) -> Iterator[IO[bytes]]:
     Raises:
         UsageError: Writing fails.
     """
+    import tempfile  # here, since it takes 2 ms, and many commands write no file
+
     target = Path(path)
     try:
         if target.exists() and not target.is_file():

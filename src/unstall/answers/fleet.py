@@ -7,21 +7,19 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from unstall.answers.decoded import decoded
-from unstall.diagnose.explain import texts
-from unstall.document.document import Document
-from unstall.document.json import map_texts
+from unstall.diagnose.arguments import texts
 from unstall.document.shown import Shown
 from unstall.errors import TraceError
-from unstall.fleets.difference import FleetDifference, compare
-from unstall.fleets.executors import Executor
 from unstall.fleets.fleet import explain_fleet
 from unstall.fleets.result import SCHEMA, FleetResult, FleetVerdict, Straggler
-from unstall.report.editor import with_links
-from unstall.report.fleet import document, names_of
-from unstall.report.fleet_diff import document as difference_document
-from unstall.report.scrub import files_at, scrubber_of
+
+# What reports and comparisons need is imported in their methods, because imports take most of the time of a small job.
+if TYPE_CHECKING:
+    from unstall.document.document import Document
+    from unstall.fleets.difference import FleetDifference
+    from unstall.fleets.executors import Executor
 
 _BEGINS = re.compile(rb'\s*\{\s*"clocks"\s*:')  # the first key of a saved result
 
@@ -50,6 +48,11 @@ class Fleet(Shown):
 
     def document(self, *, scrub_paths: bool = False) -> Document:
         """Returns the report as a document. If `scrub_paths` is set, file paths are shortened."""
+        from unstall.document.json import map_texts
+        from unstall.report.editor import with_links
+        from unstall.report.fleet import document, names_of
+        from unstall.report.scrub import files_at, scrubber_of
+
         result = self.result
         wheres = [line.where for line in result.lines]
         wheres += [cause.where for each in result.stragglers for cause in each.causes]
@@ -72,18 +75,25 @@ class FleetsCompared(Shown):
     @classmethod
     def between(cls, a: Fleet, b: Fleet) -> FleetsCompared:
         """Compares the earlier job `a` with the later job `b`."""
+        from unstall.fleets.difference import compare
+
         return cls(compare(a.result, b.result))
 
     def document(self, *, scrub_paths: bool = False) -> Document:
         """Returns the comparison as a document. If `scrub_paths` is set, file paths are shortened."""
+        from unstall.document.json import map_texts
+        from unstall.report.editor import with_links
+        from unstall.report.fleet_diff import document
+        from unstall.report.scrub import files_at, scrubber_of
+
         result = self.result
         wheres = [each.where for each in result.lines]
         wheres += [each.cause.where for each in result.stragglers if each.cause is not None]
         files = files_at(wheres)
         if not scrub_paths:
-            return with_links(difference_document(result), lambda: files)
+            return with_links(document(result), lambda: files)
         shorten = scrubber_of(result.a.source, {*files, result.b.source})
-        return difference_document(map_texts(result, shorten))
+        return document(map_texts(result, shorten))
 
 
 def is_fleet(path: str | Path) -> bool:
@@ -111,6 +121,8 @@ def read_fleet(path: str | Path, *, step: str | None = None, user: Sequence[str]
 
 
 def _saved(path: str | Path) -> Fleet | None:
+    from unstall.answers.decoded import decoded
+
     with suppress(TraceError, OSError):
         with Path(path).open("rb") as file:
             if not _BEGINS.match(file.read(64)):  # a trace may be large

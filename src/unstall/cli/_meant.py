@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
 
@@ -10,6 +9,8 @@ def meant(word: str, known: Iterable[str]) -> str:
     """Returns a question with the most similar of the words `known`, such as "; did you mean
     --steps?". Returns "" if none of them is similar to `word`.
     """
+    import difflib  # here, since few words are unknown
+
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]}?" if near else ""
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,12 +10,14 @@ import msgspec
 
 from unstall._version import __version__
 from unstall.diagnose.analyse import analyse
+from unstall.diagnose.arguments import texts
 from unstall.diagnose.before_capture import with_what_comes_first
 from unstall.diagnose.faulted import judge_faults
-from unstall.diagnose.graphed_checks import left_out_of, note_of_checks, shortfall_of, without_checks
+from unstall.diagnose.graphed_checks import left_out_of, shortfall_of, without_checks
 from unstall.diagnose.input_check import load_usable
 from unstall.diagnose.lines import cost_by_line
 from unstall.diagnose.memory import memory_over_time
+from unstall.diagnose.notes import notes_of
 from unstall.diagnose.outlook import look_ahead
 from unstall.diagnose.per_step import copies_per_step, launches_per_step, waits_per_step
 from unstall.diagnose.reserved import peak_reserved
@@ -26,11 +27,8 @@ from unstall.diagnose.rules.device_work import DEVICE_WORK
 from unstall.diagnose.rules.growing_memory import growing_memory
 from unstall.diagnose.rules.out_of_memory import out_of_memory
 from unstall.diagnose.run import Run
-from unstall.diagnose.step_notes import notes_of_steps
 from unstall.diagnose.verdict import bound_by, judge
 from unstall.diagnose.whole_graphs import with_whole_graphs
-from unstall.errors import UsageError
-from unstall.figures import share
 from unstall.locate.steps import RECORDED_STEP
 from unstall.result import Accounts, Finding, Integrity, Result, Source, Steps, Verdict
 from unstall.timeline.columns import Timeline
@@ -146,24 +144,6 @@ def explain(
     return Diagnosis(result, run)
 
 
-def texts(given: str | Iterable[str], name: str, of: str) -> tuple[str, ...]:
-    """Returns one or several texts as a tuple.
-
-    Args:
-        given: A text, or an iterable of texts.
-        name: The name of the argument, for the error message.
-        of: What the argument has, for the error message, such as "globs".
-
-    Raises:
-        UsageError: `given` is neither a text nor an iterable of texts.
-    """
-    several = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (given,)
-    for text in several:
-        if not isinstance(text, str):
-            raise UsageError(f"{name}={given!r}: {of} are text, one or a list of them")
-    return several
-
-
 def _sentence(text: str) -> str:
     """Returns the text as a sentence, with a capital letter and a full stop."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
@@ -235,44 +215,3 @@ def _ordered(findings: list[Finding], if_free: Mapping[str, int]) -> list[Findin
         return not f.wrong, f.harmless, -gain, -f.exposed_ns, -f.wait_ns, f.rule, str(f.where)
 
     return sorted(findings, key=key)
-
-
-def notes_of(run: Run) -> tuple[str, ...]:
-    """Returns a sentence for each thing in a recording that is missing, was repaired, or may mislead."""
-    timeline, steps = run.timeline, run.steps
-    notes = timeline.meta.notes
-    covered = int((steps.end - steps.start).sum())
-    between = int((steps.start[1:] - steps.end[:-1]).clip(min=0).sum())
-    if between > covered:
-        notes = (
-            *notes,
-            f"the steps themselves span {share(covered, covered + between)} of the host's time from the first to the "
-            "last: what happens between them counts too",
-        )
-    notes = (*notes, *notes_of_steps(run))
-    own = timeline.meta.recorder is not None
-    if not run.activity.operators and run.ops_inside.any() and not own:
-        notes = (*notes, "no operators were recorded (ProfilerActivity.CPU), so Python's share cannot be told")
-    if steps.hint is not None:
-        notes = (
-            *notes,
-            f"an annotation, {steps.hint!r}, is around nearly all launches, again and again: if it marks a step, "
-            f"--step {shlex.quote(steps.hint)} goes by it",
-        )
-    if proofs := note_of_checks(run):
-        notes = (*notes, proofs)
-    if run.places.unmatched and timeline.meta.has_stacks:
-        globs = ", ".join(map(shlex.quote, run.places.unmatched))
-        so = "" if run.places.is_user_frame.any() else ", so places are annotations or operators, not lines"
-        notes = (*notes, f"no recorded file matches --user {globs}{so}")
-    if timeline.meta.has_stacks or not len(timeline.host):
-        return notes
-    if timeline.meta.recorder == "virtual":
-        return (*notes, "no Python was seen at work, so places are annotations or operators")
-    if own:
-        return (*notes, "no lines were recorded, so places are annotations or operators: record without --lines none")
-    advice = (
-        "no Python stacks were recorded, so places are annotations or operators, not lines: "
-        "record with profile(with_stack=True, experimental_config=_ExperimentalConfig(verbose=True))"
-    )
-    return (*notes, advice)

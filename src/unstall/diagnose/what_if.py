@@ -10,8 +10,10 @@ from pathlib import Path
 
 from unstall._version import __version__
 from unstall.diagnose.analyse import analyse
-from unstall.diagnose.explain import notes_of, source_of, steps_of, texts
+from unstall.diagnose.arguments import texts
+from unstall.diagnose.explain import source_of, steps_of
 from unstall.diagnose.input_check import load_usable
+from unstall.diagnose.notes import notes_of
 from unstall.diagnose.outlook import freed_of, look_ahead, replayed_run
 from unstall.diagnose.run import Run
 from unstall.diagnose.verdict import bound_by

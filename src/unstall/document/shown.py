@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from unstall.document.document import Document
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from unstall.document.document import Document
 
 
 class Shown(ABC):

@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 
 from unstall.diagnose.analyse import analyse
-from unstall.diagnose.explain import notes_of
 from unstall.diagnose.graphed_checks import without_checks
 from unstall.diagnose.input_check import load_usable
+from unstall.diagnose.notes import notes_of
 from unstall.diagnose.rules import all_rules
 from unstall.diagnose.rules.data_loading import data_loading
 from unstall.diagnose.rules.exposed_comm import exposed_comm
@@ -96,7 +96,6 @@ def _summary(path: Path, run: Run, edits: Sequence[str]) -> Summary:
         mean_step_ns=run.per_step(run.wall),
         replay_step_ns=work.step_ns,
         plain_step_ns=timeline.meta.plain_step_ns,
-        accounts=run.accounts,
         findings=_findings(run),
         groups=tuple(told.groups),
         places=tuple(places.found),

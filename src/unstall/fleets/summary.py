@@ -20,7 +20,7 @@ from unstall.decoding import from_msgpack
 from unstall.errors import TraceError
 from unstall.fleets.reduce import Arrivals
 from unstall.replay.program import Instructions, Ops, Program, Recorded
-from unstall.result import Accounts, Finding, Where
+from unstall.result import Finding, Where
 from unstall.timeline.columns import I64
 
 SCHEMA = "unstall.rank/1"
@@ -179,7 +179,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         mean_step_ns: The mean length of a step.
         replay_step_ns: The step time in a replay of this rank alone, without edits.
         plain_step_ns: The step time that the recorder measured without recording. None if it did not measure this.
-        accounts: The busy and idle time of the rank's own device.
         findings: The findings in this trace that may explain why the rank is late. Their gains are not worked out.
         groups: The process groups of the rank.
         places: The source lines. `calls` and `costs` have indices into this tuple.
@@ -220,7 +219,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     mean_step_ns: int
     replay_step_ns: int
     plain_step_ns: int | None = None
-    accounts: Accounts
     findings: tuple[Finding, ...]
     groups: tuple[Group, ...]
     places: tuple[Where, ...]
