@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -81,9 +82,9 @@ class HostWaits:
         return chosen
 
 
-@dataclass(frozen=True, eq=False, slots=True)
 class HostActivity:
-    """What the host did on the threads that launch work on the device.
+    """What the host did on the threads that launch work on the device. Each part is computed when it is first asked
+    for, because a fleet needs few of them.
 
     Attributes named `…_rows` are indices of rows of `timeline.host`. An attribute of type
     `Intervals` has the time in which at least one of these threads had the activity.
@@ -107,94 +108,138 @@ class HostActivity:
             this time.
         recorder: The time of the recorder's own work, on any thread.
         operators: Whether operators, annotations or frames of these threads were recorded.
-        skew_ns: How far apart the clocks of host and device may be.
-    """
-
-    waits: HostWaits
-    input_rows: I64
-    input: Intervals
-    feeding: I64
-    allocator_rows: I64
-    allocator: Intervals
-    startup_rows: I64
-    startup: Intervals
-    comm_rows: I64
-    comm: Intervals
-    asleep_rows: I64
-    asleep: Intervals
-    python: Intervals
-    python_least_ns: int
-    recorder: Intervals
-    operators: bool
-    skew_ns: int
-
-
-def find_activity(timeline: Timeline, threads: I64, second_step: int | None, skew_ns: int) -> HostActivity:
-    """Returns what the host did on some of its threads, by kind of activity.
-
-    Args:
-        timeline: The recorded run.
         threads: The threads that launch work on the device.
         second_step: When the second step begins, in ns; None if the run has only one step. Some
             calls count as first uses only before this time.
         skew_ns: How far apart the clocks of host and device may be, in ns.
     """
-    host = timeline.host
-    ours = np.isin(host.thread, threads)
-    waits = _waits(timeline, ours, skew_ns)
 
-    loading = _outer_rows(timeline, ours & is_data_loading(timeline))
-    feeding = feeding_threads(timeline, loading)
-    if is_prefetch_wait(timeline)[loading].any():  # the program's own lines wait for what these threads fetch
-        loading = loading[~np.isin(host.thread[loading], feeding)]
-    allocating = np.flatnonzero(ours & ((host.kind == HostKind.ALLOC) | (host.kind == HostKind.FREE)))
-    recording = is_recorder_at_work(timeline)
-    recorder = Intervals.union(host.start[recording], host.end[recording])
-    starting = startup_rows(timeline, ours, second_step)
-    op_or_span = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP)
-    communicating = _outer_rows(timeline, ours & op_or_span & named(timeline, _COMM_OP, host.name))
+    def __init__(self, timeline: Timeline, threads: I64, second_step: int | None, skew_ns: int) -> None:
+        self.threads, self.second_step, self.skew_ns = threads, second_step, skew_ns
+        self._timeline = timeline
+        self._ours = np.isin(timeline.host.thread, threads)
 
-    def spans(rows: I64) -> Intervals:
-        return Intervals.union(host.start[rows], host.end[rows])
+    def of_threads(self, threads: I64) -> HostActivity:
+        """Returns the activity of other threads of the same run."""
+        return HostActivity(self._timeline, threads, self.second_step, self.skew_ns)
 
-    input_spans = spans(loading)
-    host_side = (HostKind.OP, HostKind.ANNOTATION, HostKind.PYTHON)
-    operators = bool(np.isin(host.kind[ours], host_side).any())
-    on_host = _host_operators(timeline)
-    sleeping = np.flatnonzero(ours & is_asleep(timeline))
-    at_work = _at_work(host, np.flatnonzero(ours & (host.kind <= HostKind.CALL) & ~on_host), sleeping)
-    asleep = spans(sleeping) - at_work
-    in_backward = ours & (host.kind == HostKind.PYTHON) & named(timeline, _BACKWARD, host.name)
-    start = int(host.start[ours].min(initial=0))
-    end = int(timeline.device.end.max(initial=int(host.end[ours].max(initial=start))))
-    python_least_ns = PYTHON_LEAST_NS if has_operators(timeline) else PYTHON_LEAST_OF_CALLS_NS
-    python = at_work.gaps(start, end).longer_than(python_least_ns)
-    if not operators and timeline.meta.recorder is None:
-        # Only CUDA calls were recorded, perhaps not all: whether an operator ran is unknown.
-        python = Intervals.none()
-    # Preparing a backward pass and handing it over counts as dispatching, unless one of its operators works on the host
-    # or sleeps.
-    python -= input_spans | (spans(np.flatnonzero(in_backward)) - spans(np.flatnonzero(ours & on_host)) - asleep)
-    return HostActivity(
-        waits=waits,
-        input_rows=loading,
-        input=input_spans,
-        feeding=feeding,
-        allocator_rows=allocating,
-        allocator=spans(allocating),
+    @cached_property
+    def waits(self) -> HostWaits:
+        """The waits for the device, sorted by start."""
+        return _waits(self._timeline, self._ours, self.skew_ns)
+
+    @cached_property
+    def _loading(self) -> I64:
+        return _outer_rows(self._timeline, self._ours & is_data_loading(self._timeline))
+
+    @cached_property
+    def input_rows(self) -> I64:
+        """The calls that load data."""
+        loading = self._loading
+        if is_prefetch_wait(self._timeline)[loading].any():  # the program's own lines wait for what these threads fetch
+            return loading[~np.isin(self._timeline.host.thread[loading], self.feeding)]
+        return loading
+
+    @cached_property
+    def input(self) -> Intervals:
+        return self._spans(self.input_rows)
+
+    @cached_property
+    def feeding(self) -> I64:
+        """The threads that ask a DataLoader for batches and launch no kernel, so they prefetch."""
+        return feeding_threads(self._timeline, self._loading)
+
+    @cached_property
+    def allocator_rows(self) -> I64:
+        kind = self._timeline.host.kind
+        return np.flatnonzero(self._ours & ((kind == HostKind.ALLOC) | (kind == HostKind.FREE)))
+
+    @cached_property
+    def allocator(self) -> Intervals:
+        return self._spans(self.allocator_rows)
+
+    @cached_property
+    def _starting(self) -> I64:
+        return startup_rows(self._timeline, self._ours, self.second_step)
+
+    @cached_property
+    def startup_rows(self) -> I64:
         # The recorder's own events are on no thread. The launch that they delayed is to blame instead.
-        startup_rows=starting[host.kind[starting] != HostKind.OVERHEAD],
-        startup=spans(starting),
-        comm_rows=communicating,
-        comm=spans(communicating),
-        asleep_rows=sleeping,
-        asleep=asleep & python,
-        python=python,
-        python_least_ns=python_least_ns,
-        recorder=recorder,
-        operators=operators,
-        skew_ns=skew_ns,
-    )
+        return self._starting[self._timeline.host.kind[self._starting] != HostKind.OVERHEAD]
+
+    @cached_property
+    def startup(self) -> Intervals:
+        return self._spans(self._starting)
+
+    @cached_property
+    def comm_rows(self) -> I64:
+        host = self._timeline.host
+        op_or_span = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP)
+        return _outer_rows(self._timeline, self._ours & op_or_span & named(self._timeline, _COMM_OP, host.name))
+
+    @cached_property
+    def comm(self) -> Intervals:
+        return self._spans(self.comm_rows)
+
+    @cached_property
+    def asleep_rows(self) -> I64:
+        return np.flatnonzero(self._ours & is_asleep(self._timeline))
+
+    @cached_property
+    def asleep(self) -> Intervals:
+        """The part of `python` in which no other of these threads is at work."""
+        return self._all_asleep & self.python
+
+    @cached_property
+    def _all_asleep(self) -> Intervals:
+        return self._spans(self.asleep_rows) - self._at_work
+
+    @cached_property
+    def _on_host(self) -> Bool:
+        return _host_operators(self._timeline)
+
+    @cached_property
+    def _at_work(self) -> Intervals:
+        host = self._timeline.host
+        working = np.flatnonzero(self._ours & (host.kind <= HostKind.CALL) & ~self._on_host)
+        return _at_work(host, working, self.asleep_rows)
+
+    @cached_property
+    def python_least_ns(self) -> int:
+        """The host is at work in Python if it dispatches nothing for this long."""
+        return PYTHON_LEAST_NS if has_operators(self._timeline) else PYTHON_LEAST_OF_CALLS_NS
+
+    @cached_property
+    def python(self) -> Intervals:
+        """When the host was at work in Python, or slept."""
+        timeline, ours = self._timeline, self._ours
+        host = timeline.host
+        in_backward = ours & (host.kind == HostKind.PYTHON) & named(timeline, _BACKWARD, host.name)
+        start = int(host.start[ours].min(initial=0))
+        end = int(timeline.device.end.max(initial=int(host.end[ours].max(initial=start))))
+        python = self._at_work.gaps(start, end).longer_than(self.python_least_ns)
+        if not self.operators and timeline.meta.recorder is None:
+            # Only CUDA calls were recorded, perhaps not all: whether an operator ran is unknown.
+            python = Intervals.none()
+        # Preparing a backward pass and handing it over counts as dispatching, unless one of its operators works on the
+        # host or sleeps.
+        on_host = self._spans(np.flatnonzero(ours & self._on_host))
+        return python - (self.input | (self._spans(np.flatnonzero(in_backward)) - on_host - self._all_asleep))
+
+    @cached_property
+    def recorder(self) -> Intervals:
+        """The recorder's own work, on any thread."""
+        return self._spans(np.flatnonzero(is_recorder_at_work(self._timeline)))
+
+    @cached_property
+    def operators(self) -> bool:
+        """Whether operators, annotations or frames of these threads were recorded."""
+        kinds = (HostKind.OP, HostKind.ANNOTATION, HostKind.PYTHON)
+        return bool(np.isin(self._timeline.host.kind[self._ours], kinds).any())
+
+    def _spans(self, rows: I64) -> Intervals:
+        host = self._timeline.host
+        return Intervals.union(host.start[rows], host.end[rows])
 
 
 def _at_work(host: Host, rows: I64, sleeping: I64) -> Intervals:

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from unstall.diagnose.accounts import Gaps, account, busy_parts
-from unstall.diagnose.activity import HostActivity, find_activity
-from unstall.diagnose.causes import explain_gaps
+from unstall.diagnose.activity import HostActivity
 from unstall.diagnose.run import Run
 from unstall.locate.places import Places, find_places
 from unstall.locate.steps import Steps, find_steps
 from unstall.locate.threads import dispatch_threads
-from unstall.result import Accounts, DeviceAccounts
 from unstall.timeline.clock_skew import clock_skew
-from unstall.timeline.columns import Bool, Timeline
-from unstall.timeline.intervals import Intervals
-from unstall.timeline.limits import MOST_DEVICES
+from unstall.timeline.columns import Timeline
 
 
 def analyse(
@@ -45,46 +38,9 @@ def analyse(
     """
     steps = steps or find_steps(timeline, step)
     user = user or timeline.meta.user
-    window = steps.window
-    device = timeline.device
-    every = np.ones(len(device), dtype=np.bool_)
     second_step = int(steps.start[1]) if len(steps) > 1 else None
-    skew_ns = clock_skew(timeline)
-
-    activities: dict[bytes, HostActivity] = {}  # devices that the same threads feed share one
-
-    def of(ops: Bool) -> tuple[Accounts, Gaps, Intervals, HostActivity]:
-        threads = dispatch_threads(timeline, device.launch[ops])
-        if (key := threads.tobytes()) not in activities:
-            activities[key] = find_activity(timeline, threads, second_step, skew_ns)
-        activity = activities[key]
-        parts, busy, comm_ns = busy_parts(timeline, ops, window)
-        gaps = explain_gaps(timeline, ops, busy, activity, window)
-        return account(parts, gaps, window, comm_ns), gaps, busy, activity
-
-    accounts, gaps, busy, activity = of(every)
-    devices = np.unique(device.device)
-    by_device = []
-    for number in devices[:MOST_DEVICES]:
-        own_accounts, own_gaps = (accounts, gaps) if len(devices) == 1 else of(device.device == number)[:2]
-        by_device.append(
-            (
-                DeviceAccounts(
-                    device=int(number),
-                    name=_device_name(timeline, int(number)),
-                    wall_ns=own_accounts.wall_ns,
-                    busy_ns=own_accounts.busy_ns,
-                    idle_ns=own_accounts.idle_ns,
-                    comm_ns=own_accounts.comm_ns,
-                ),
-                own_gaps,
-            )
-        )
+    threads = dispatch_threads(timeline, timeline.device.launch)
+    activity = HostActivity(timeline, threads, second_step, clock_skew(timeline))
     if places is None:
         places = find_places(timeline, user, steps.name if steps.found_by == "annotation" else None)
-    return Run(timeline, steps, places, activity, busy, accounts, gaps, tuple(by_device))
-
-
-def _device_name(timeline: Timeline, number: int) -> str | None:
-    names = timeline.meta.devices
-    return names[number] if 0 <= number < len(names) else None
+    return Run(timeline, steps, places, activity)

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from unstall.diagnose.accounts import Gaps
 from unstall.diagnose.activity import HostActivity
+from unstall.diagnose.device_accounts import Accounted, accounted, accounts_by_device
 from unstall.diagnose.queue_depth import blocked_launches, depth_at_launch, depth_over_time
 from unstall.locate.framework_code import FrameworkCode
 from unstall.locate.frameworks import Framework, Option
@@ -70,21 +71,36 @@ class Run:
             the last.
         places: The source line of each row of `timeline.host`.
         activity: What the host did on the threads that launch.
-        busy: The intervals in which a device was busy.
-        accounts: Where the time of the steps went: busy time by kind of work, and idle time by
-            cause.
-        gaps: The intervals in which all devices were idle.
-        by_device: For each device, where its time went, and the intervals in which it was idle.
     """
 
     timeline: Timeline
     steps: Steps
     places: Places
     activity: HostActivity
-    busy: Intervals
-    accounts: Accounts
-    gaps: Gaps
-    by_device: tuple[tuple[DeviceAccounts, Gaps], ...]
+
+    @cached_property
+    def _accounted(self) -> Accounted:
+        return accounted(self.timeline, np.ones(len(self.timeline.device), np.bool_), self.activity, self.window)
+
+    @property
+    def accounts(self) -> Accounts:
+        """The busy time by kind of work and the idle time by cause, in the window, of all devices together."""
+        return self._accounted.accounts
+
+    @property
+    def gaps(self) -> Gaps:
+        """The intervals in which all devices were idle."""
+        return self._accounted.gaps
+
+    @property
+    def busy(self) -> Intervals:
+        """The intervals in which at least one device was busy."""
+        return self._accounted.busy
+
+    @cached_property
+    def by_device(self) -> tuple[tuple[DeviceAccounts, Gaps], ...]:
+        """The accounts and the idle intervals of each device."""
+        return accounts_by_device(self.timeline, self._accounted, self.activity, self.window)
 
     @property
     def window(self) -> tuple[int, int]:
@@ -94,7 +110,8 @@ class Run:
     @property
     def wall(self) -> int:
         """The length of the analysed time (the time of all steps together), in ns."""
-        return self.accounts.wall_ns
+        low, high = self.window
+        return high - low
 
     def negligible(self, total: int) -> bool:
         """Returns whether a time is too short to be measured. `total` is the sum of the time over

@@ -22,6 +22,8 @@ def data_loading(run: Run) -> list[Finding]:
     """Returns a finding for each line that asks a DataLoader for the next batch while the device is
     idle.
     """
+    if not len(run.activity.input_rows):
+        return []  # nothing loads data, so no idle time has that cause
     rows = run.activity.input_rows[run.inside[run.activity.input_rows]]
     gaps = run.gaps_by("input")
     rows = np.union1d(rows, run.gaps.culprit[gaps][run.gaps.culprit[gaps] >= 0]).astype(np.int64)

@@ -1,0 +1,66 @@
+"""The accounts and the idle intervals of all devices together, and of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unstall.diagnose.accounts import Gaps, account, busy_parts
+from unstall.diagnose.activity import HostActivity
+from unstall.diagnose.causes import explain_gaps
+from unstall.locate.threads import dispatch_threads
+from unstall.result import Accounts, DeviceAccounts
+from unstall.timeline.columns import Bool, Timeline
+from unstall.timeline.intervals import Intervals
+from unstall.timeline.limits import MOST_DEVICES
+
+
+@dataclass(frozen=True, eq=False)
+class Accounted:
+    """The time of a window: the accounts, the idle intervals, and the intervals in which a device was busy."""
+
+    accounts: Accounts
+    gaps: Gaps
+    busy: Intervals
+
+
+def accounted(timeline: Timeline, ops: Bool, activity: HostActivity, window: tuple[int, int]) -> Accounted:
+    """Returns the accounts of the device ops in the mask `ops`. `activity` is that of the threads that launch them."""
+    parts, busy, comm_ns = busy_parts(timeline, ops, window)
+    gaps = explain_gaps(timeline, ops, busy, activity, window)
+    return Accounted(account(parts, gaps, window, comm_ns), gaps, busy)
+
+
+def accounts_by_device(
+    timeline: Timeline, whole: Accounted, activity: HostActivity, window: tuple[int, int]
+) -> tuple[tuple[DeviceAccounts, Gaps], ...]:
+    """Returns the accounts and the idle intervals of each device. `whole` and `activity` are those of all devices."""
+    activities = {activity.threads.tobytes(): activity}  # devices that the same threads feed share one
+
+    def of(ops: Bool) -> Accounted:
+        threads = dispatch_threads(timeline, timeline.device.launch[ops])
+        key = threads.tobytes()
+        if key not in activities:
+            activities[key] = activity.of_threads(threads)
+        return accounted(timeline, ops, activities[key], window)
+
+    devices = np.unique(timeline.device.device)
+    found = []
+    for number in devices[:MOST_DEVICES]:
+        own = whole if len(devices) == 1 else of(timeline.device.device == number)
+        named = DeviceAccounts(
+            device=int(number),
+            name=_device_name(timeline, int(number)),
+            wall_ns=own.accounts.wall_ns,
+            busy_ns=own.accounts.busy_ns,
+            idle_ns=own.accounts.idle_ns,
+            comm_ns=own.accounts.comm_ns,
+        )
+        found.append((named, own.gaps))
+    return tuple(found)
+
+
+def _device_name(timeline: Timeline, number: int) -> str | None:
+    names = timeline.meta.devices
+    return names[number] if 0 <= number < len(names) else None
