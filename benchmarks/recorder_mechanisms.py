@@ -23,12 +23,13 @@ import random
 import statistics
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
+from msgspec.structs import replace
 
 import unstall
 from unstall.diagnose.explain import explain

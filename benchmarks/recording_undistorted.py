@@ -18,9 +18,10 @@ import re
 import statistics
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from benchmarks.on_device import measured_on, why_skipped
 from benchmarks.recording import timed

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from changes.runs import launching, recorded, steps
+from msgspec.structs import replace
 from traces import TraceBuilder
 
 import unstall

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from cli.command import Cli
+from msgspec.structs import replace
 from traces import TraceBuilder, steps_that_prove
 
 from unstall.answers.explain import explain as report_of
@@ -103,7 +103,7 @@ def _faulted(timeline: Timeline) -> Timeline:
     row = {"call": int(np.flatnonzero(timeline.host.kind == HostKind.LAUNCH)[0]), "replay": -1, "noticed": -1}
     row |= {"iteration": 1, "details": text}
     none = Faults.none()
-    columns = {f.name: np.array([row.get(f.name, 0)], getattr(none, f.name).dtype) for f in fields(Faults)}
+    columns = {f: np.array([row.get(f, 0)], getattr(none, f).dtype) for f in Faults.__struct_fields__}
     return replace(timeline, strings=(*timeline.strings, '{"check":"wrong"}'), faults=Faults(**columns))
 
 

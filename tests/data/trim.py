@@ -11,12 +11,12 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from unstall import Timeline, load
 from unstall.read.schema import Args
@@ -45,9 +45,9 @@ def _event(event: dict[str, Any], keys: set[str]) -> dict[str, Any]:
 def same(one: Timeline, other: Timeline) -> bool:
     """Whether the two are one run; the path of its file and the numbers of its texts aside."""
     return replace(one.meta, path="") == replace(other.meta, path="") and all(
-        np.array_equal(_column(one, table, column.name), _column(other, table, column.name))
+        np.array_equal(_column(one, table, column), _column(other, table, column))
         for table, columns in one.tables.items()
-        for column in fields(columns)
+        for column in columns.__struct_fields__
     )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from findings import result_of
+from msgspec.structs import replace
 from traces import TraceBuilder, steps_that_prove
 
 from unstall.diagnose.explain import explain

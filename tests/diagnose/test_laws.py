@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import numpy as np
 from hypothesis import Phase, assume, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from profiles import examples
 from programs import Program, programs
 from traces import PROCESS, Event

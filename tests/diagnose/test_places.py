@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from findings import only, place, result_of
+from msgspec.structs import replace
 from traces import TraceBuilder
 
 from unstall.diagnose.explain import explain

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from report.rendered import as_markdown, as_text
 from traces import AUTOGRAD, TraceBuilder
 

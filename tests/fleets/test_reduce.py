@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from cli.command import EXAMPLES
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from profiles import examples
 from replay.invented import Do, Op, program, programs, random_program
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from findings import result_of
+from msgspec.structs import replace
 from traces import TraceBuilder
 
 from unstall.locate.steps import find_steps

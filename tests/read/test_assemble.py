@@ -105,7 +105,7 @@ class TestAnyProgram:
         new, same = program.timeline(), program.timeline(renamed)
         for name, table in new.tables.items():
             if name not in ("threads", "lines"):  # texts have other numbers
-                for column in set(table.__dataclass_fields__) - {"name", "shapes"}:
+                for column in set(table.__struct_fields__) - {"name", "shapes"}:
                     assert getattr(table, column).tolist() == getattr(same.tables[name], column).tolist()
 
 

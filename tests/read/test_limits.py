@@ -6,11 +6,11 @@ import subprocess
 import sys
 import zipfile
 import zlib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cli.command import EXAMPLES
+from msgspec.structs import replace
 from traces import TraceBuilder
 
 from unstall.errors import TraceError

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -47,9 +46,9 @@ def assert_same(found: Any, expected: Any) -> None:
     if isinstance(found, np.ndarray):
         assert found.dtype == expected.dtype
         assert found.tolist() == expected.tolist()
-    elif is_dataclass(found):
-        for field in fields(found):
-            assert_same(getattr(found, field.name), getattr(expected, field.name))
+    elif isinstance(found, msgspec.Struct):
+        for field in found.__struct_fields__:
+            assert_same(getattr(found, field), getattr(expected, field))
     else:
         assert found == expected
 

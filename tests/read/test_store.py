@@ -32,7 +32,7 @@ def equal(one: Timeline, other: Timeline) -> bool:
     if (one.strings, one.meta) != (other.strings, other.meta):
         return False
     for name, table in one.tables.items():
-        for column in table.__dataclass_fields__:
+        for column in table.__struct_fields__:
             ours, theirs = getattr(table, column), getattr(other.tables[name], column)
             if ours.dtype != theirs.dtype or not np.array_equal(ours, theirs):
                 return False
@@ -274,7 +274,7 @@ class TestForged:
         self, saved: bytes, timeline: Timeline, data: st.DataObject
     ) -> None:
         table = data.draw(st.sampled_from(sorted(name for name, columns in timeline.tables.items() if len(columns))))
-        field = data.draw(st.sampled_from(sorted(timeline.tables[table].__dataclass_fields__)))
+        field = data.draw(st.sampled_from(sorted(timeline.tables[table].__struct_fields__)))
         values = getattr(timeline.tables[table], field).copy()
         at = data.draw(st.integers(0, len(values) - 1))
         far = 10**12 if values.dtype == np.int64 else 100

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 import numpy as np
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from virtual.simulate.logs import Log
 from virtual.simulate.runs import begin
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.replay.engine import replay
 from unstall.replay.program import Instructions, Ops, Program, Replayed

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from traces import TraceBuilder
 
 from unstall.timeline.clock_skew import clock_skew

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import astuple, replace
 from profiles import examples
 from replay.invented import programs, random_program
 from replay.running import Engine, with_columns

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import astuple, replace
 from profiles import examples
 from replay.invented import Do, Op, program, programs, random_program
 from replay.running import with_columns
@@ -28,11 +28,11 @@ def part(whole: Program, first: int, stop: int, **changes: Any) -> Program:
     """The instructions first … stop, and their ops."""
     do, ops = whole.instructions, whole.ops
     before, after = (int(do.ops[at - 1]) if at else 0 for at in (first, stop))
-    mine = {name: getattr(do, name)[first:stop] for name in Instructions.__slots__}
+    mine = {name: getattr(do, name)[first:stop] for name in Instructions.__struct_fields__}
     return replace(
         whole,
         instructions=Instructions(**{**mine, "ops": mine["ops"] - before}),
-        ops=Ops(**{name: getattr(ops, name)[before:after] for name in Ops.__slots__}),
+        ops=Ops(**{name: getattr(ops, name)[before:after] for name in Ops.__struct_fields__}),
         **changes,
     )
 

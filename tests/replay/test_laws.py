@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
-
 import numpy as np
 from hypothesis import Phase, assume, given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 from profiles import examples
 from replay.invented import WAITS, programs
 from replay.running import Engine, with_columns, with_value

@@ -146,5 +146,5 @@ def test_of_several_faults_that_of_the_first_row_is_told(engine: Engine) -> None
 def test_ops_without_an_instruction(engine: Engine) -> None:
     none = program(devices=(0,))
     one = program(Do(Code.LAUNCH, stream=0, ops=[Op(1)]))
-    wrong = with_columns(none, **{f"ops_{name}": getattr(one.ops, name) for name in one.ops.__slots__})
+    wrong = with_columns(none, **{f"ops_{name}": getattr(one.ops, name) for name in one.ops.__struct_fields__})
     assert refusal(engine, wrong) == "the instructions' ops end at 0, and there are 1"

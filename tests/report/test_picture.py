@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+from msgspec.structs import replace
 from report.timelines import Recording, drawn, large, no_waits, training_step
 from traces import AUTOGRAD, TraceBuilder
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 from report.rendered import as_json, as_markdown
 from report.sample import LIBRARY, MODEL, TRAIN, TYPICAL, results
 from traces import TraceBuilder

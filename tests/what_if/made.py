@@ -36,5 +36,5 @@ def same(one: Program, other: Program) -> bool:
     return all(
         np.array_equal(getattr(getattr(one, table), name), getattr(getattr(other, table), name))
         for table in ("instructions", "ops")
-        for name in getattr(one, table).__slots__
+        for name in getattr(one, table).__struct_fields__
     )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from cli.command import EXAMPLES
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import unstall
 from unstall.errors import UsageError

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from programs import Program as Made
 from programs import programs
 from replay.recorded import A_FEW, Trace, program

@@ -8,9 +8,10 @@ from __future__ import annotations
 import linecache
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from unstall.timeline.columns import Timeline
 

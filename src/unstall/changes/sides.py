@@ -5,11 +5,12 @@ number in both runs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.changes.match import ComparedPlace, pairs_of_places
 from unstall.diagnose.run import Run

@@ -7,10 +7,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from stat import S_ISFIFO
 from typing import TYPE_CHECKING, BinaryIO
+
+from msgspec.structs import replace
 
 from unstall.cli._last import is_result
 from unstall.cli._output import TRACES

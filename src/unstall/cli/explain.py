@@ -7,8 +7,9 @@ It may also be a text with the table that key_averages().table() prints: then th
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from unstall.budgets.limits import EXPOSED, IDLE
 from unstall.cli._arguments import add_place_options, add_plain_step_options, add_value, parse_file

@@ -6,8 +6,7 @@ Every nanosecond of the analysed time counts exactly once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from unstall.locate.kinds import is_communication
@@ -18,8 +17,7 @@ from unstall.timeline.intervals import Intervals
 CAUSE = {name: code for code, name in enumerate(IDLE_CAUSES)}
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Gaps:
+class Gaps(msgspec.Struct, frozen=True, eq=False):
     """Intervals in which one device was idle, or in which all devices were idle at the same time.
 
     The attributes are columns with one element per interval. The intervals are sorted by time.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
 import numpy as np
 
 from unstall.locate.kinds import is_asleep, is_data_loading, is_prefetch_wait, is_recorder_at_work, named
@@ -51,8 +51,7 @@ _BACKWARD = re.compile(r"<built-in method run_backward of ")
 _BLOCKED_LEAST_NS = 20_000  # a copy call that only queues its copy takes less, even when recorded
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class HostWaits:
+class HostWaits(msgspec.Struct, frozen=True, eq=False):
     """Intervals in which the host was blocked until a device had finished some work.
 
     The attributes are columns with one element per interval. The intervals are sorted by start.
@@ -165,7 +164,8 @@ class HostActivity:
     @cached_property
     def startup_rows(self) -> I64:
         # The recorder's own events are on no thread. The launch that they delayed is to blame instead.
-        return self._starting[self._timeline.host.kind[self._starting] != HostKind.OVERHEAD]
+        rows: I64 = self._starting[self._timeline.host.kind[self._starting] != HostKind.OVERHEAD]
+        return rows
 
     @cached_property
     def startup(self) -> Intervals:

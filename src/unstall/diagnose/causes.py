@@ -6,8 +6,7 @@ the time until the call that launched has returned. The second cause is for the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from unstall.diagnose.accounts import CAUSE, Gaps
@@ -82,8 +81,7 @@ def explain_gaps(
     return Gaps(parts.start, parts.end, cause, end.op, culprit, behind)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Doing:
+class _Doing(msgspec.Struct, frozen=True, eq=False):
     """An activity of the host that may have delayed launches. `cause` is the cause of the idle time that follows."""
 
     cause: str

@@ -5,8 +5,8 @@ group of collectives from their bytes and their time.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from unstall.locate.collectives import Kind, kind_of_kernel, kind_of_operation
@@ -20,8 +20,7 @@ _OTHER = _CODE[Kind.OTHER]
 _BY_SENT = (Kind.ALL_REDUCE, Kind.FUSED_ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL, Kind.DISPATCH, Kind.COMBINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Alike:
+class Alike(msgspec.Struct, frozen=True):
     """The collectives of one kind in one process group, added up.
 
     Attributes:

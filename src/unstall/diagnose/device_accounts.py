@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from unstall.diagnose.accounts import Gaps, account, busy_parts
@@ -16,8 +15,7 @@ from unstall.timeline.intervals import Intervals
 from unstall.timeline.limits import MOST_DEVICES
 
 
-@dataclass(frozen=True, eq=False)
-class Accounted:
+class Accounted(msgspec.Struct, frozen=True, eq=False):
     """The time of a window: the accounts, the idle intervals, and the intervals in which a device was busy."""
 
     accounts: Accounts

@@ -5,8 +5,7 @@ The host causes the idle time up to this moment.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from unstall.replay.device import LATENCY_NS
@@ -19,8 +18,7 @@ _NEVER = np.iinfo(np.int64).max
 _LONG_AGO = np.iinfo(np.int64).min
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class HandOver:
+class HandOver(msgspec.Struct, frozen=True, eq=False):
     """How each idle interval of a device ends, and when the device received the launch that ended
     the interval.
 

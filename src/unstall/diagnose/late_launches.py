@@ -7,9 +7,10 @@ the second kind. No idle time counts for both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.diagnose.run import Group, Run
 from unstall.figures import duration

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -43,8 +43,7 @@ _EDITS_THE_LINE = re.compile(r"sync-|.*-copy$|launch-bound$|tiny-kernels$")  # r
 _NEGLIGIBLE = 0.001
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Group:
+class Group(msgspec.Struct, frozen=True, eq=False):
     """Events of the host at one source line and in the same outermost operator.
 
     Attributes:
@@ -58,8 +57,7 @@ class Group:
     rows: I64
 
 
-@dataclass(frozen=True, eq=False)
-class Run:
+class Run(msgspec.Struct, frozen=True, eq=False, dict=True):
     """A recorded run: its timeline, and data computed from the timeline. Findings are made from a
     `Run`.
 

@@ -4,9 +4,10 @@ pipeline stages, costs by source line."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from unstall.fleets.edits import balance_stages, no_stragglers
@@ -38,8 +39,7 @@ _MOST_MOMENTS, _MOST_LINES, _MOST_CANDIDATES = 12, 50, 8
 _EXCHANGES = tuple(KINDS.index(kind) for kind in (Kind.ALL_TO_ALL, Kind.DISPATCH, Kind.COMBINE))
 
 
-@dataclass(frozen=True, eq=False)
-class Assessed:
+class Assessed(msgspec.Struct, frozen=True, eq=False):
     """Step times of a job, as recorded and in replays, and the job's stragglers. Times are the mean length of a step,
     in ns.
 

@@ -13,8 +13,7 @@ more than the residual.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,8 +29,7 @@ _FLOOR_NS = 1.0
 _Reals = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Clocks:
+class Clocks(msgspec.Struct, frozen=True, eq=False):
     """The fitted clocks of a job. If a clock shows the local time t, the time of the job is t - offset - drift * (t -
     middle).
 

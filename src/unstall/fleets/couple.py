@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.replay.program import Code, Instructions, Ops, Program, Recorded, Replayed
 from unstall.timeline.columns import I64, Bool
@@ -26,8 +27,7 @@ _PIECES = 4
 _ARRIVE, _RECORD, _WAIT, _TRANSFER = range(_PIECES)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Meeting:
+class Meeting(msgspec.Struct, frozen=True, eq=False):
     """The joint operations of a job: collectives in which several ranks take part. A member is one rank's part of a
     joint operation.
 
@@ -48,8 +48,7 @@ class Meeting:
         return len(self.first) - 1
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Coupled:
+class Coupled(msgspec.Struct, frozen=True, eq=False):
     """The programs of all ranks, coupled into one program. The tuples `row_of`, `arrives`, `ends`, `step_rows` and
     `op_step` have one element for each rank.
 
@@ -155,8 +154,7 @@ def without(meeting: Meeting, kept: Bool) -> Meeting:
     return Meeting(first, meeting.rank[of_member], meeting.op[of_member], meeting.transfer[of_member])
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Part:
+class _Part(msgspec.Struct, frozen=True, eq=False):
     """The rows (instructions) of one rank in the coupled program. They are the instructions of the rank's own program,
     but each launch of a joint operation is split into pieces: ARRIVE, RECORD, WAIT, TRANSFER.
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from unstall.errors import UsageError
@@ -29,8 +30,7 @@ ABOUT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FleetEdit:
+class FleetEdit(msgspec.Struct, frozen=True):
     """One edit of a job, as the user wrote it: an edit of the whole job (such as `no-stragglers`), or an edit of
     `unstall whatif` that is made to each rank or to a single rank.
 

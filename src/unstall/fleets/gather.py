@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from unstall.errors import TraceError, UsageError
 from unstall.figures import counted
@@ -21,8 +22,7 @@ ENDINGS = (".json", ".json.gz", ".json.zst", ".trace", ".trace.gz", ".timeline",
 _MOST_FILES = 1 << 16
 
 
-@dataclass(frozen=True)
-class Gathered:
+class Gathered(msgspec.Struct, frozen=True):
     """The ranks of a job that could be read.
 
     Attributes:

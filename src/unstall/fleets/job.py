@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from unstall.fleets.couple import Coupled, Meeting, couple, ends_of_steps
@@ -21,8 +22,7 @@ from unstall.timeline.columns import I64, Bool
 _Reals = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
-class Times:
+class Times(msgspec.Struct, frozen=True, eq=False):
     """The times of a job's steps in a replay of all ranks, in ns.
 
     Attributes:
@@ -65,8 +65,7 @@ class Times:
         return max(self.window_ns, slowest)
 
 
-@dataclass(frozen=True, eq=False)
-class Job:
+class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
     """All ranks of a training job, with the collectives in which several ranks take part. `programs`, `meeting`,
     `offsets` and `notes` may be those after an edit. The other attributes are as recorded.
 
@@ -220,8 +219,7 @@ def own_steps(rank: Rank, program: Program, steps: int) -> _Reals:
     return np.diff(ends, prepend=times.end[alone.step_starts[0]]).astype(np.float64)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Buckets:
+class Buckets(msgspec.Struct, frozen=True, eq=False):
     """The times of a rank's program, by stretch. A stretch is a part of a step: it lasts from one collective's launch
     to the next. Each stretch of each step is a bucket. Its number is step * `stretches` + the number of the stretch in
     the step.

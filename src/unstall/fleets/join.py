@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from unstall.figures import counted
@@ -24,8 +24,7 @@ _SEND_RECEIVE = KINDS.index(Kind.SEND_RECEIVE)
 _MOST_NAMED = 3
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Joined:
+class Joined(msgspec.Struct, frozen=True, eq=False):
     """The operations of a job: collectives in which several ranks take part, in the order of their first call. A member
     is one rank's part of an operation.
 

@@ -16,10 +16,11 @@ follow from the instructions of the run (max-plus algebra). So one launch with o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.replay.engine import replay
 from unstall.replay.program import Code, Instructions, Ops, Program, Replayed
@@ -33,8 +34,7 @@ _WAITS = (Code.SYNC_STREAM, Code.SYNC_DEVICE, Code.SYNC_EVENT, Code.JOIN)
 _OF_TARGET = (Code.STREAM_WAIT, Code.SYNC_EVENT, Code.JOIN)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Arrivals:
+class Arrivals(msgspec.Struct, frozen=True, eq=False):
     """For each op of a reduced program, lower bounds of the time at which the op ends. In a reduced program, a run of
     launches is merged into one launch with one op.
 
@@ -65,8 +65,7 @@ class Arrivals:
         return latest
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Reduced:
+class Reduced(msgspec.Struct, frozen=True, eq=False):
     """A reduced program, in which runs of launches are merged into single launches, and the rows of the original
     program that its rows come from.
 
@@ -177,7 +176,7 @@ def _until_last_step(program: Program, keep: Bool) -> tuple[Program, Bool]:
 
 
 def _rows(table: _Table, rows: slice | I64) -> _Table:
-    columns = {field.name: np.ascontiguousarray(getattr(table, field.name)[rows]) for field in fields(table)}
+    columns = {name: np.ascontiguousarray(getattr(table, name)[rows]) for name in table.__struct_fields__}
     return replace(table, **columns)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from unstall.fleets.join import Joined
@@ -31,8 +31,7 @@ _EXCHANGES = tuple(KINDS.index(kind) for kind in (Kind.ALL_TO_ALL, Kind.DISPATCH
 _TENSOR_TIMES = 2  # calls in a step, against those of the groups beside it
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Roles:
+class Roles(msgspec.Struct, frozen=True, eq=False):
     """The use of each process group of a job, and the role of each rank.
 
     Ranks of one role do the same work on different data, so they can be compared. Each stage of a pipeline is a role.

@@ -4,9 +4,9 @@ same step if they contain the same collectives."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.figures import counted
 from unstall.fleets.join import Joined
@@ -69,7 +69,7 @@ def _from(rank: Rank, first: int) -> Rank:
     calls, costs, program = rank.calls, rank.costs, rank.program
     step = np.where(calls.step >= first, calls.step - first, -1)
     kept = costs.step >= first
-    columns = {field.name: getattr(costs, field.name)[kept] for field in fields(Costs)}
+    columns = {name: getattr(costs, name)[kept] for name in Costs.__struct_fields__}
     moved: Calls = replace(calls, step=step, position=np.where(step >= 0, calls.position, -1))
     return replace(
         rank,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
 
 import msgspec
@@ -125,8 +124,7 @@ def _findings(run: Run) -> tuple[Finding, ...]:
     return tuple(msgspec.structs.replace(finding, spans=()) for finding in found if explains(finding))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Work:
+class _Work(msgspec.Struct, frozen=True, eq=False):
     """A rank's program after it has been reduced, and its collectives. The arrays `rows`, `step`, `op` and `factor`
     have one value for each collective, in the order of their launches.
 
@@ -328,7 +326,7 @@ def _costs(run: Run, calls: Calls, comm: Bool, part_of: I32, places: _Places) ->
     """
     steps = run.steps
     enqueued = [np.sort(calls.enqueued[calls.step == number]) for number in range(len(steps))]
-    found: list[Costs] = [Costs(*[np.zeros(0, dtype=np.int64)] * len(fields(Costs)))]
+    found: list[Costs] = [Costs(*[np.zeros(0, dtype=np.int64)] * len(Costs.__struct_fields__))]
     some: dict[int, I64] = {}  # by place: the first host rows
     for began, row, kind, time, count, blocks in _spent(run, comm, part_of):
         step = np.searchsorted(steps.start, began, side="right") - 1
@@ -341,11 +339,11 @@ def _costs(run: Run, calls: Calls, comm: Bool, part_of: I32, places: _Places) ->
             if len(known := some.get(value, row[:0])) < _SOME:
                 some[value] = np.concatenate((known, row[keep[mine[: _SOME - len(known)]]]))
         found.append(_added_up(step[keep], stretch[keep], place, kind[keep], time[keep], count[keep], blocks[keep]))
-    costs = Costs(*(np.concatenate([getattr(each, column.name) for each in found]) for column in fields(Costs)))
+    costs = Costs(*(np.concatenate([getattr(each, name) for each in found]) for name in Costs.__struct_fields__))
     number_of = {value: places.number(value, some[value]) for value in sorted(some)}
     place = by_text(costs.place.astype(np.int32), lambda value: number_of[value])
     costs = _added_up(costs.step, costs.stretch, place, costs.kind, costs.time, costs.count, costs.blocks)
-    return Costs(*(getattr(costs, column.name)[costs.time >= _WORTH] for column in fields(Costs)))
+    return Costs(*(getattr(costs, name)[costs.time >= _WORTH] for name in Costs.__struct_fields__))
 
 
 def _spent(run: Run, comm: Bool, part_of: I32) -> Iterator[tuple[I64, I64, I64, I64, I64, I64]]:

@@ -8,7 +8,6 @@ Nothing is pickled. When a summary is decoded, every array is checked.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -72,8 +71,7 @@ class Cost(IntEnum):
     HOST = 5
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Calls:
+class Calls(msgspec.Struct, frozen=True, eq=False):
     """The collectives of one rank, in the order in which the host launched them. Each array has one value for each
     collective. Times are in ns of the rank's clock, from `Summary.zero_ns` on.
 
@@ -115,8 +113,7 @@ class Calls:
         return len(self.op)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Costs:
+class Costs(msgspec.Struct, frozen=True, eq=False):
     """What each source line of one rank costs in each stretch of each step. A stretch is the part of a step from one
     collective's launch to the next. Each array has one value for each combination of step, stretch, line and kind of
     cost.
@@ -257,14 +254,14 @@ def unpack(packed: Packed) -> I64:
     return column.reshape(-1, packed.width) if packed.width > 1 else column
 
 
-def pack_table(table: object, leave_out: tuple[str, ...] = ()) -> dict[str, Packed]:
+def pack_table(table: msgspec.Struct, leave_out: tuple[str, ...] = ()) -> dict[str, Packed]:
     """Packs the arrays of a table. Returns a dict that maps the name of each array to its packed form.
 
     Args:
-        table: A dataclass whose attributes are arrays of integers.
+        table: A struct whose attributes are arrays of integers.
         leave_out: The names of attributes that are not packed.
     """
-    names = [field.name for field in fields(table) if field.name not in leave_out]  # type: ignore[arg-type]
+    names = [name for name in table.__struct_fields__ if name not in leave_out]
     return {name: pack(getattr(table, name)) for name in names}
 
 
@@ -281,19 +278,18 @@ def unpack_table(cls: type[_Table], packed: dict[str, Packed], **more: np.ndarra
     """
     types = {"I8": np.int8, "I32": np.int32}
     columns: dict[str, Any] = dict(more)
-    for field in fields(cls):  # type: ignore[arg-type]
-        if field.name in more:
+    for name, kind in cls.__annotations__.items():
+        if name in more:
             continue
-        if field.name not in packed:
-            raise ValueError(f"no column {field.name}")
-        columns[field.name] = unpack(packed[field.name]).astype(types.get(str(field.type), np.int64))
+        if name not in packed:
+            raise ValueError(f"no column {name}")
+        columns[name] = unpack(packed[name]).astype(types.get(kind, np.int64))
     if len({len(column) for column in columns.values()} - {0 if more else -1}) > 1:
         raise ValueError(f"the columns of {cls.__name__} differ in length")
     return cls(**columns)
 
 
-@dataclass(frozen=True, eq=False)
-class Rank:
+class Rank(msgspec.Struct, frozen=True, eq=False):
     """One rank of a job: a decoded summary, with its tables and its program.
 
     Attributes:

@@ -4,8 +4,8 @@ rank the others waited."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from unstall.fleets.clocks import Clocks, align
@@ -21,8 +21,7 @@ _SYMMETRIC = tuple(
 )
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True, eq=False):
     """The times of a job's collectives on the job's common clock, in ns. A member is one rank's part of a collective.
     Unless an attribute says otherwise, its array has one value for each member, in the order of `Joined`.
 

@@ -4,7 +4,6 @@ are the ranks that do the same work on different data."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -25,8 +24,7 @@ _COUNTS = 0.01  # of the kernels' time: lines with less do not tell whether all 
 _MORE = 1.02  # a count, or thread blocks, against the peers'
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Lines:
+class Lines(msgspec.Struct, frozen=True, eq=False):
     """The costs of each source line on each rank. The arrays have the shape (rows, ranks), and their values are means
     per step. There is one row for each combination of a source line and a kind of cost.
 

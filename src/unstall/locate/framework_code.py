@@ -5,10 +5,11 @@ of a framework mends a finding.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.frameworks import is_installed, top_module
 from unstall.locate.frameworks import AROUND_A_GRAPHED_MODEL, FRAMEWORKS, Framework, Option
@@ -24,15 +25,14 @@ _SOME = 0.1  # of them, which are enough to keep the others around them out of a
 _OF_LAUNCHES = ("launch-bound", "tiny-kernels")
 
 
-@dataclass(frozen=True, eq=False)
-class FrameworkCode:
+class FrameworkCode(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Tells the user's frames from the frames of frameworks, for the events of one timeline. Finds
     the options of frameworks that mend a finding. Keeps its results, so that it works them out only
     once.
     """
 
     places: Places
-    _found: dict[str, Bool] = field(default_factory=dict)
+    _found: dict[str, Bool] = msgspec.field(default_factory=dict)
 
     def option_for(self, rule: str, place: int, rows: I64) -> tuple[Framework, Option] | None:
         """Returns `(framework, option)`: an option of a framework that mends a finding. Returns

@@ -8,14 +8,14 @@ has each option.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 _READS = r"sync-(item|bool|other|cpu|mask|nonzero)"
 _UPLOADS = r"pageable-copy|blocking-copy|blocking-pinned-copy|data-loading"
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(msgspec.Struct, frozen=True):
     """An option or a call of a framework that mends findings.
 
     Attributes:
@@ -53,8 +53,7 @@ class Option:
     at_the_line: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Framework:
+class Framework(msgspec.Struct, frozen=True):
     """A training or inference framework.
 
     Attributes:

@@ -7,8 +7,8 @@ for each line.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from unstall.timeline.ancestry import depths
@@ -19,8 +19,7 @@ from unstall.timeline.remembered import remembered
 _LONGEST = 4096  # characters of a file and a function that are looked at
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Functions:
+class Functions(msgspec.Struct, frozen=True, eq=False):
     """Says which frames of call stacks (rows of `timeline.stacks`) are frames of the same function,
     called by the same function.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from unstall.frameworks import is_framework, is_installed
@@ -21,8 +21,7 @@ from unstall.timeline.grouping import by_text
 _CELL = re.compile(r"In\[\d+\]$")  # as `answers/cells.py` names a notebook's cells
 
 
-@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class Places:
+class Places(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """The place of every host event in the source.
 
     A place is a number. If the event's call stack has a line of the user's code, the place is the

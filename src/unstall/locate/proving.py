@@ -6,9 +6,9 @@ runs, and not the graph.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.locate.kinds import named
 from unstall.locate.step_spans import Steps, narrowed

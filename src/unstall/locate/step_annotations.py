@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import takewhile
 
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.locate.step_evidence import Nature, nature_of
 from unstall.locate.step_spans import ALIKE, Steps, launch_times, steps_of

@@ -4,8 +4,8 @@ layers."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from unstall.locate.kernel_names import plain
@@ -17,8 +17,7 @@ _MOST_CANDIDATES = 64
 _LEAST_INSIDE = 0.5  # of the device's work: steps are most of what a program does
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Repetition:
+class _Repetition(msgspec.Struct, frozen=True, eq=False):
     """A period with which the sequence of launches repeats, and the launches at which the
     repetitions begin and end.
     """

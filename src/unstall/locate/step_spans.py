@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Literal
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.timeline.columns import I64, Bool, HostKind, StepsLeftOut, Timeline
 
@@ -20,8 +21,7 @@ launches.
 LEAST_PERIODS = 3  # repetitions; two may be a coincidence
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Steps:
+class Steps(msgspec.Struct, frozen=True, eq=False):
     """The steps of a run, in order of time, and the window of time [window_start, window_end) that
     they fill. All times are in ns.
 

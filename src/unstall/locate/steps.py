@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from unstall.errors import UsageError
 from unstall.locate.proving import without_proving

@@ -6,9 +6,9 @@ Only this module connects events with each other, for example an op with the cal
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.read import names
 from unstall.read.autograd import forward_operators

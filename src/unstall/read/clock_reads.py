@@ -8,12 +8,12 @@ Times in the metadata are in ns on the clock of the trace file.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Annotated, TypeAlias
 
 import msgspec
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from unstall.timeline.columns import I64, ClockReads, Lines
 from unstall.timeline.limits import MOST_READS

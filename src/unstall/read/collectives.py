@@ -7,8 +7,6 @@ launched the kernel.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 import numpy as np
 
@@ -35,8 +33,7 @@ _MOST = 2**40  # elements, or ranks: a larger number is damage
 _NO_DESCRIPTION = ("", "undefined")  # c10d's description of a group that was given none
 
 
-@dataclass(slots=True)
-class Described:
+class Described(msgspec.Struct):
     """What a trace file tells of collectives: a table with one row per event that has the field
     "Collective name".
 

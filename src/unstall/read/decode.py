@@ -9,7 +9,6 @@ to the decoder that could read the piece before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal
 from itertools import compress
 from types import GenericAlias
@@ -35,8 +34,7 @@ _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 _ABSENT, _BEYOND = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
-@dataclass(slots=True)
-class DecodedEvents:
+class DecodedEvents(msgspec.Struct):
     """The events in one part of a trace file, without those that unstall does not use. Times are in
     ns of the file's clock.
 

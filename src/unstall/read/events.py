@@ -7,7 +7,7 @@ value is not in the file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from unstall.read.clock_reads import DescribedReads
 from unstall.read.collectives import Described
@@ -18,8 +18,7 @@ from unstall.read.uploads import DescribedUpload
 from unstall.timeline.columns import I32, I64, Meta
 
 
-@dataclass(slots=True)
-class Events:
+class Events(msgspec.Struct):
     """The events of a trace file as columns, one row per event. Columns of texts hold indices into
     `strings`.
 
@@ -66,12 +65,12 @@ class Events:
     memory_address: I64
 
     meta: Meta
-    thread_names: dict[tuple[str, str], str] = field(default_factory=dict)  # (process, thread) → name
-    gpus: set[str] = field(default_factory=set)  # processes that the file labels as GPUs
-    dependencies: DescribedDependencies = field(default_factory=DescribedDependencies)
-    races: list[DescribedRace] = field(default_factory=list)
-    uploads: list[DescribedUpload] = field(default_factory=list)
-    clock_reads: DescribedReads = field(default_factory=DescribedReads)
-    faults: DescribesFaults = field(default_factory=DescribesFaults)
-    digests: dict[str, dict[int, int]] = field(default_factory=dict)  # of source lines, by file and line
-    collectives: Described = field(default_factory=Described.none)
+    thread_names: dict[tuple[str, str], str] = msgspec.field(default_factory=dict)  # (process, thread) → name
+    gpus: set[str] = msgspec.field(default_factory=set)  # processes that the file labels as GPUs
+    dependencies: DescribedDependencies = msgspec.field(default_factory=DescribedDependencies)
+    races: list[DescribedRace] = msgspec.field(default_factory=list)
+    uploads: list[DescribedUpload] = msgspec.field(default_factory=list)
+    clock_reads: DescribedReads = msgspec.field(default_factory=DescribedReads)
+    faults: DescribesFaults = msgspec.field(default_factory=DescribesFaults)
+    digests: dict[str, dict[int, int]] = msgspec.field(default_factory=dict)  # of source lines, by file and line
+    collectives: Described = msgspec.field(default_factory=Described.none)

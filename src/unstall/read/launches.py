@@ -4,9 +4,9 @@ of a CUDA graph does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.timeline.columns import I32, I64, Bool, Device, Host, HostKind
 from unstall.timeline.grouping import distinct
@@ -15,8 +15,7 @@ _SKEW_NS = 1_000  # older recorders write whole microseconds
 _WORK = (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH, HostKind.COPY, HostKind.MEMSET)
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(msgspec.Struct, frozen=True):
     """The result of `join_launches`.
 
     Attributes:

@@ -5,10 +5,11 @@ torch: the protocol `Profile` stands for torch's profiler class.
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
+
+from msgspec.structs import replace
 
 from unstall.errors import UsageError
 from unstall.read import load

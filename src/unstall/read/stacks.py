@@ -5,8 +5,8 @@ of operators. Stacks that begin with the same callers share these in the tree.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from unstall.read.names import frame
@@ -15,8 +15,7 @@ from unstall.timeline.columns import I32, I64, Bool, Lines, Stacks
 from unstall.timeline.grouping import by_text, distinct
 
 
-@dataclass(slots=True)
-class Interner:
+class Interner(msgspec.Struct):
     """A growing list of distinct texts. `interner(text)` returns the index of `text` in the list,
     and first adds a text that is not in the list.
     """

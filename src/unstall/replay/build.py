@@ -8,9 +8,8 @@ replay reproduces the recorded times, the model is right.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.replay.calls import find_capacity, given_back, launches
 from unstall.replay.device import Queued, engines, queue_up
@@ -58,7 +57,7 @@ def _with_a_host(timeline: Timeline) -> Timeline:
     """
     if len(timeline.host):
         return timeline
-    columns = {column.name: getattr(timeline.host, column.name).dtype for column in fields(timeline.host)}
+    columns = {name: getattr(timeline.host, name).dtype for name in timeline.host.__struct_fields__}
     none = {name: np.full(1, -1 if dtype == np.int32 else 0, dtype) for name, dtype in columns.items()}
     none["thread"] = np.zeros(1, dtype=np.int32)
     nobody = np.full(max(len(timeline.threads), 1), -1, dtype=np.int32)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.locate.kinds import is_communication
 from unstall.replay.branches import by_stream, ended_last, first_of, launched_on, roots, spread
@@ -34,8 +34,7 @@ _LONG_AGO = np.iinfo(np.int64).min // 2
 _ENGINES = {CopyDirection.HOST_TO_DEVICE: 0, CopyDirection.DEVICE_TO_HOST: 1}
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Queued:
+class Queued(msgspec.Struct, frozen=True, eq=False):
     """The ops of the device in launch order, one row for each op. Times are in ns. The index of an
     op is its row in this table.
     """

@@ -6,8 +6,7 @@ nothing else explains why B began so late.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from unstall.replay.branches import first_of, joins
@@ -25,8 +24,7 @@ _TRIES = 16
 _IN_GRAPH = 3  # number for "found in a graph", after the numbers of the passes of `_blame`
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Order:
+class Order(msgspec.Struct, frozen=True, eq=False):
     """For each op, the op of another stream for which it waited, as inferred. Times are in ns."""
 
     after: I32  # by op: the earlier op of another stream that it waited for, or -1

@@ -7,9 +7,9 @@ engine (`engine`) therefore replays a program in one pass.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
+import msgspec
 import numpy as np
 
 from unstall.locate.steps import device_begins
@@ -49,8 +49,7 @@ host (H200, CUDA 13).
 """
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Instructions:
+class Instructions(msgspec.Struct, frozen=True, eq=False):
     """The instructions of a program, one row each. Times are in ns."""
 
     code: I8
@@ -78,8 +77,7 @@ class Instructions:
         return same[: len(self)]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Ops:
+class Ops(msgspec.Struct, frozen=True, eq=False):
     """The device ops of a program, one row each, in launch order. Times are in ns.
 
     Ops of one launch are in the order in which they ran.
@@ -104,8 +102,7 @@ class Ops:
         return len(self.stream)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Program:
+class Program(msgspec.Struct, frozen=True, eq=False):
     """A run as instructions that depend on one another, so that it can be replayed with other
     times. The docstring of this module says more.
     """
@@ -143,8 +140,7 @@ class Program:
         return inside
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Replayed:
+class Replayed(msgspec.Struct, frozen=True, eq=False):
     """The start and end of each instruction and each op of a program, in ns on the timeline's clock."""
 
     start: I64  # by instruction: when its call begins

@@ -4,9 +4,8 @@ times.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.replay.program import Code, Program, Replayed
 from unstall.timeline.columns import I32, I64, Bool, Collectives, HostKind, Streams, Timeline
@@ -79,7 +78,7 @@ def retime(
     waiting = np.isin(timeline.waits.host, program.instructions.host[code != Code.CALL])
     waits = replace(
         timeline.waits,
-        **{name: getattr(timeline.waits, name)[waiting] for name in type(timeline.waits).__dataclass_fields__},
+        **{name: getattr(timeline.waits, name)[waiting] for name in timeline.waits.__struct_fields__},
     )
     return replace(
         timeline,
@@ -103,7 +102,7 @@ def _collectives(told: Collectives, order: I64, ops: int) -> Collectives:
     now = np.full(ops, -1, dtype=np.int32)
     now[order] = np.arange(len(order))
     stays = np.flatnonzero(now[told.op] >= 0)
-    columns = {field.name: getattr(told, field.name)[stays] for field in fields(told)}
+    columns = {name: getattr(told, name)[stays] for name in told.__struct_fields__}
     return replace(told, **columns | {"op": now[told.op[stays]]})
 
 

@@ -5,10 +5,11 @@ many times, in rounds.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.replay.engine import begin
 from unstall.replay.program import Code, Instructions, Ops, Program, Replayed
@@ -38,12 +39,13 @@ class _Round:
     done: int  # when that and all steps so far are done
 
     def moved(self, by: int) -> _Round:
-        times = Replayed(*(getattr(self.times, field.name) + by for field in fields(Replayed)))
+        times = Replayed(*(getattr(self.times, name) + by for name in Replayed.__struct_fields__))
         return _Round(times, self.steps, self.streams_wait, self.host + by, self.device + by, self.done + by)
 
     def is_like(self, other: _Round) -> bool:
-        columns = [field.name for field in fields(Replayed)]
-        return all(np.array_equal(getattr(self.times, name), getattr(other.times, name)) for name in columns)
+        return all(
+            np.array_equal(getattr(self.times, name), getattr(other.times, name)) for name in Replayed.__struct_fields__
+        )
 
 
 def steady_step_ns(program: Program) -> float:
@@ -149,7 +151,7 @@ _Table = TypeVar("_Table", Instructions, Ops)
 
 
 def _rows(table: _Table, first: int, last: int) -> _Table:
-    return replace(table, **{field.name: getattr(table, field.name)[first:last] for field in fields(table)})
+    return replace(table, **{name: getattr(table, name)[first:last] for name in table.__struct_fields__})
 
 
 @dataclass(frozen=True, eq=False, slots=True)

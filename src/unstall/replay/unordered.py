@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from unstall.timeline.columns import I8, I32, I64, Timeline
 
 
-@dataclass(eq=False, slots=True)
-class InstructionRows:
+class InstructionRows(msgspec.Struct, eq=False):
     """Instructions that are not sorted yet, one row each. The columns are those of
     `program.Instructions`. Times are in ns.
     """

@@ -5,8 +5,8 @@ the same.
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from unstall.replay.program import WHOLE, Code, Program
@@ -38,17 +38,16 @@ _OF_RECORD = (Code.STREAM_WAIT, Code.SYNC_EVENT)
 _Column = I8 | I32 | I64
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Before:
+class Before(msgspec.Struct, frozen=True, eq=False):
     """Totals of the parts of a program that were already checked."""
 
-    code: I8 = field(default_factory=lambda: np.zeros(0, np.int8))
-    thread: I32 = field(default_factory=lambda: np.zeros(0, np.int32))
+    code: I8 = msgspec.field(default_factory=lambda: np.zeros(0, np.int8))
+    thread: I32 = msgspec.field(default_factory=lambda: np.zeros(0, np.int32))
     ops: int = 0
     total_ns: int = 0
     threads: int = 0
     engines: int = 0
-    device_of_stream: I32 = field(default_factory=lambda: np.zeros(0, np.int32))
+    device_of_stream: I32 = msgspec.field(default_factory=lambda: np.zeros(0, np.int32))
 
 
 def check(program: Program, before: Before | None = None) -> Before:

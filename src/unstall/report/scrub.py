@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from unstall.changes.result import CopyChange, DiffResult, KernelChange, LineChange, WaitChange
 from unstall.document.json import map_texts

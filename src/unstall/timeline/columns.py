@@ -13,11 +13,11 @@ one of the table `Streams`, and so on. A *text* is an index into `Timeline.strin
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -111,8 +111,7 @@ class FaultKind(IntEnum):
     OTHER = 6
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Host:
+class Host(msgspec.Struct, frozen=True, eq=False):
     """Events of the host: operators, calls of CUDA, Python frames, annotations.
 
     They are sorted by thread, then by start, then by end, the latest end first. So a caller comes
@@ -135,8 +134,7 @@ class Host:
         return len(self.start)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Device:
+class Device(msgspec.Struct, frozen=True, eq=False):
     """Ops of all devices, sorted by start."""
 
     kind: I8  # DeviceKind
@@ -175,8 +173,7 @@ class Device:
         return found
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Waits:
+class Waits(msgspec.Struct, frozen=True, eq=False):
     """Waits of the host and of streams, one row for each, sorted by the host event that waits
     (column `host`).
     """
@@ -192,8 +189,7 @@ class Waits:
         return len(self.host)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Threads:
+class Threads(msgspec.Struct, frozen=True, eq=False):
     """The threads of the host, sorted by process id and thread id."""
 
     process: I32  # text of the process id
@@ -204,8 +200,7 @@ class Threads:
         return len(self.process)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Streams:
+class Streams(msgspec.Struct, frozen=True, eq=False):
     """The streams of all devices."""
 
     device: I32
@@ -215,8 +210,7 @@ class Streams:
         return len(self.device)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Lines:
+class Lines(msgspec.Struct, frozen=True, eq=False):
     """Source lines. Each combination of file, line and function occurs once."""
 
     file: I32  # text; the path as recorded, which torch strips of its `sys.path` prefix
@@ -229,8 +223,7 @@ class Lines:
         return len(self.file)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Stacks:
+class Stacks(msgspec.Struct, frozen=True, eq=False):
     """Call stacks as trees. Each row is a frame, and `parent` is the row of the frame that called
     it. Stacks with the same outer frames share the rows of these frames.
     """
@@ -242,8 +235,7 @@ class Stacks:
         return len(self.parent)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True, eq=False):
     """Allocations and frees of torch's caching allocator, sorted by time. Empty if they were not
     recorded.
     """
@@ -259,8 +251,7 @@ class Memory:
         return len(self.time)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Races:
+class Races(msgspec.Struct, frozen=True, eq=False):
     """Data races, one row for each, in the order in which they first occur. Empty if accesses to
     memory were not recorded.
     """
@@ -283,8 +274,7 @@ class Races:
         return cls(np.zeros(0, np.int8), row, row, row, row, number, number)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Dependencies:
+class Dependencies(msgspec.Struct, frozen=True, eq=False):
     """Pairs of operators or calls whose work runs on devices. The later one needs bytes that the
     earlier one used.
 
@@ -305,8 +295,7 @@ class Dependencies:
         return cls(row, row, np.zeros(0, np.int64))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Faults:
+class Faults(msgspec.Struct, frozen=True, eq=False):
     """Faults of devices, in order of time. After a fault of a kernel, the device computes nothing
     more.
     """
@@ -331,8 +320,7 @@ class Faults:
         return cls(np.zeros(0, np.int8), row, row, row, row, row, np.zeros(0, np.int64), np.zeros(0, np.bool_), row)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True, eq=False):
     """The allocations that filled a device's memory when one more allocation was refused, which
     ended the program.
 
@@ -354,8 +342,7 @@ class Held:
         return cls(np.zeros(0, np.int32), number, number)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Collectives:
+class Collectives(msgspec.Struct, frozen=True, eq=False):
     """What is known about calls of torch.distributed: one row for each op that such a call
     launched.
 
@@ -383,8 +370,7 @@ class Collectives:
         return cls(row, row, row, number, number, number, row, number, number, number)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Uploads:
+class Uploads(msgspec.Struct, frozen=True, eq=False):
     """Copies from the host to a device, and which work uses their data. Rows are in the order of
     the calls.
 
@@ -410,8 +396,7 @@ class Uploads:
         return cls(row, row, row, row, row, row, np.zeros(0, np.bool_))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class ClockReads:
+class ClockReads(msgspec.Struct, frozen=True, eq=False):
     """The places at which the program read a clock on its main thread, sorted by time. Empty if
     they are not known.
     """
@@ -447,8 +432,7 @@ Table: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class StepsLeftOut:
+class StepsLeftOut(msgspec.Struct, frozen=True):
     """Steps that the figures leave out because `unstall.graphed` checked its CUDA graphs in them,
     or in steps near them.
     """
@@ -459,8 +443,7 @@ class StepsLeftOut:
     mean_ns: int  # how long a step that does not count takes, from its start to that of the next
 
 
-@dataclass(frozen=True, slots=True)
-class Meta:
+class Meta(msgspec.Struct, frozen=True):
     """What is known about a timeline's file, about the program that was recorded, and about flaws
     of the recording.
     """
@@ -493,8 +476,7 @@ class Meta:
     sound: bool = True  # False when a verdict may rest on something missing
 
 
-@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True, repr=False)
-class Timeline:
+class Timeline(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """One recorded run, as tables of numpy columns.
 
     Times are int64 nanoseconds, counted from time 0 of the run. Rows refer to rows of other tables
@@ -532,14 +514,14 @@ class Timeline:
     lines: Lines
     stacks: Stacks
     memory: Memory
-    races: Races = field(default_factory=Races.none)
-    faults: Faults = field(default_factory=Faults.none)
-    held: Held = field(default_factory=Held.none)
-    collectives: Collectives = field(default_factory=Collectives.none)
-    dependencies: Dependencies = field(default_factory=Dependencies.none)
-    uploads: Uploads = field(default_factory=Uploads.none)
-    clock_reads: ClockReads = field(default_factory=ClockReads.none)
-    meta: Meta = field(default_factory=lambda: Meta(path="", reader=""))
+    races: Races = msgspec.field(default_factory=Races.none)
+    faults: Faults = msgspec.field(default_factory=Faults.none)
+    held: Held = msgspec.field(default_factory=Held.none)
+    collectives: Collectives = msgspec.field(default_factory=Collectives.none)
+    dependencies: Dependencies = msgspec.field(default_factory=Dependencies.none)
+    uploads: Uploads = msgspec.field(default_factory=Uploads.none)
+    clock_reads: ClockReads = msgspec.field(default_factory=ClockReads.none)
+    meta: Meta = msgspec.field(default_factory=lambda: Meta(path="", reader=""))
 
     def __repr__(self) -> str:
         counts = f"{len(self.host):,} host events, {len(self.device):,} device ops"
@@ -591,4 +573,4 @@ class Timeline:
         """All tables by name. The names are the attributes of the timeline except `strings` and
         `meta`.
         """
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("strings", "meta")}
+        return {name: getattr(self, name) for name in self.__struct_fields__ if name not in ("strings", "meta")}

@@ -4,15 +4,13 @@ vectorised and exact.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from unstall.timeline.columns import I64
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Intervals:
+class Intervals(msgspec.Struct, frozen=True, eq=False):
     """A set of times in ns, as half-open intervals [start, end). They do not overlap, none is
     empty, and they are in ascending order.
     """

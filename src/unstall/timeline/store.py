@@ -11,7 +11,6 @@ import io
 import re
 import zipfile
 import zlib
-from dataclasses import fields
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -188,10 +187,10 @@ def packed(timeline: Timeline) -> bytes:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr(_HEADER, msgspec.json.encode(_Header(SCHEMA, list(timeline.strings), timeline.meta)))
         for table, columns in timeline.tables.items():
-            for column in fields(columns):
+            for column in columns.__struct_fields__:
                 buffer = io.BytesIO()
-                npy.write_array(buffer, getattr(columns, column.name), allow_pickle=False)
-                archive.writestr(f"{table}.{column.name}.npy", buffer.getvalue())
+                npy.write_array(buffer, getattr(columns, column), allow_pickle=False)
+                archive.writestr(f"{table}.{column}.npy", buffer.getvalue())
     return file.getvalue()
 
 
@@ -237,12 +236,12 @@ def _table(archive: zipfile.ZipFile, name: str, cls: type[Any]) -> Any:
         return _NOT_ALWAYS[name]()
     columns: dict[str, NDArray[Any]] = {}
     members = frozenset(archive.namelist())
-    for column in fields(cls):
-        member, dtype = f"{name}.{column.name}.npy", np.dtype(_DTYPES[str(column.type)])
-        if f"{name}.{column.name}" in _NEWER_COLUMNS and member not in members:
-            columns[column.name] = np.full(len(next(iter(columns.values()))), -1, dtype)
+    for column, kind in cls.__annotations__.items():
+        member, dtype = f"{name}.{column}.npy", np.dtype(_DTYPES[kind])
+        if f"{name}.{column}" in _NEWER_COLUMNS and member not in members:
+            columns[column] = np.full(len(next(iter(columns.values()))), -1, dtype)
         else:
-            columns[column.name] = _column(archive.read(member), dtype, member)
+            columns[column] = _column(archive.read(member), dtype, member)
     if len({len(array) for array in columns.values()}) > 1:
         raise ValueError(f"the columns of {name} differ in length")
     return cls(**columns)

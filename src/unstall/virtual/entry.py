@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+
+from msgspec.structs import replace
 
 from unstall.errors import UsageError
 from unstall.virtual.machine import Machine, WatchedSpan, machine

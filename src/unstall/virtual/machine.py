@@ -4,14 +4,16 @@ torch is imported, and exists until the process ends.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from unstall.errors import UnstallError, UsageError
 from unstall.guest import active, step_hooks
@@ -357,4 +359,4 @@ def _properties(options: MachineOptions) -> list[DeviceProperties]:
     )
     # More properties of a real H200 are known.
     first = H200 if device.name == H200.name else described
-    return [replace(first, index=index) for index in range(options.devices)]
+    return [dataclasses.replace(first, index=index) for index in range(options.devices)]

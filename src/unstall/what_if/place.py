@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from difflib import get_close_matches
 
+import msgspec
 import numpy as np
 
 from unstall.errors import UsageError
@@ -22,8 +22,7 @@ _OPERATOR = re.compile(r"\w+::[\w.:]*\w")
 _FUNCTION = re.compile(rf"(?P<file>{_QUOTED}|.+):(?P<function>{_QUOTED}|[^:]+)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class EditPlace:
+class EditPlace(msgspec.Struct, frozen=True):
     """The place in the source that an edit changes: a line, one operator at a line, or a function
     with all that it calls. If no stacks were recorded, files are unknown, and a place is only an
     operator.

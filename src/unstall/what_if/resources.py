@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from types import MappingProxyType
 
 import numpy as np
@@ -52,5 +51,5 @@ def if_free(subject: Subject, step_ns: float) -> dict[str, float]:
 def _same(a: Program, b: Program) -> bool:
     """Returns whether two programs have equal columns, so that their replays take the same time."""
     tables = ((a.instructions, b.instructions), (a.ops, b.ops))
-    columns = [(getattr(one, field.name), getattr(other, field.name)) for one, other in tables for field in fields(one)]
+    columns = [(getattr(one, name), getattr(other, name)) for one, other in tables for name in one.__struct_fields__]
     return all(one is other or np.array_equal(one, other) for one, other in columns)

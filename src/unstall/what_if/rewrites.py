@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.replay.program import Code, Program
 from unstall.timeline.columns import I32, I64, Bool

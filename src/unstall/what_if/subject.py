@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from unstall.locate.kinds import is_communication, is_data_loading
@@ -24,8 +25,7 @@ SYNCS = (Code.SYNC_STREAM, Code.SYNC_DEVICE, Code.SYNC_EVENT)
 """The codes of instructions in which the host waits for the device."""
 
 
-@dataclass(frozen=True, eq=False)
-class Subject:
+class Subject(msgspec.Struct, frozen=True, eq=False, dict=True):
     """A run and its `Program`. Edits change the program.
 
     An edit returns a new `Subject`. It removes no instructions and no ops, so their numbers stay
@@ -45,7 +45,7 @@ class Subject:
     steps: Steps
     program: Program
     notes: tuple[str, ...] = ()
-    graphs: I32 = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+    graphs: I32 = msgspec.field(default_factory=lambda: np.zeros(0, dtype=np.int32))
 
     def with_program(self, program: Program, *notes: str) -> Subject:
         """Returns the same run with another program. `notes` are added to the notes of earlier edits."""

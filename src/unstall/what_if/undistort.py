@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.replay.program import Code, Program, Recorded
 from unstall.timeline.columns import I64, Bool, Recorder
 from unstall.timeline.grouping import groups, union
 
 
-@dataclass(frozen=True, slots=True)
-class RecorderCost:
+class RecorderCost(msgspec.Struct, frozen=True):
     """What recording one event costs, in ns.
 
     Attributes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 from traces import TraceBuilder
 
 from unstall.answers.explain import explain

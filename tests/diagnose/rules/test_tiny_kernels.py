@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from findings import found, only, place
+from msgspec.structs import replace
 from traces import TraceBuilder
 
 from unstall.diagnose.explain import explain

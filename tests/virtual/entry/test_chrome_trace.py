@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from virtual.simulate.runs import begin
 
 from unstall.answers.explain import explain
@@ -35,9 +35,9 @@ def test_every_column_of_a_recorded_run_comes_back(name: str, tmp_path: Path) ->
     given = load(_TRACES / f"{name}.json.gz")
     found = _through_a_file(given, tmp_path / "trace.json.gz")
     for table, columns in given.tables.items():
-        for column in fields(columns):
-            where = f"{table}.{column.name}"
-            if column.name not in _RENUMBERED and where not in _OF_THE_DEVICE:
+        for column in columns.__struct_fields__:
+            where = f"{table}.{column}"
+            if column not in _RENUMBERED and where not in _OF_THE_DEVICE:
                 assert _told(found, where) == _told(given, where), where
     assert replace(found.meta, path="", notes=()) == replace(given.meta, path="", notes=())
 
@@ -86,8 +86,8 @@ def test_races_come_back(tmp_path: Path) -> None:
         count=np.array([1, 2, 3], np.int64),
     )
     found = _through_a_file(replace(given, races=races), tmp_path / "trace.json.gz")
-    assert {column.name: getattr(found.races, column.name).tolist() for column in fields(Races)} == {
-        column.name: getattr(races, column.name).tolist() for column in fields(Races)
+    assert {column: getattr(found.races, column).tolist() for column in Races.__struct_fields__} == {
+        column: getattr(races, column).tolist() for column in Races.__struct_fields__
     }
 
 
@@ -176,7 +176,7 @@ def _without_frames(timeline: Timeline) -> Timeline:
     parent = host.parent.copy()
     while (inside := (parent >= 0) & ~kept[parent]).any():
         parent[inside] = host.parent[parent[inside]]
-    columns = {f.name: getattr(host, f.name)[kept] for f in fields(Host)}
+    columns = {f: getattr(host, f)[kept] for f in Host.__struct_fields__}
     columns |= {name: row[columns[name]] for name in ("op", "forward")} | {"parent": row[parent[kept]]}
     waits = timeline.waits
     return replace(

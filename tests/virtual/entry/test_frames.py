@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-
 import numpy as np
+from msgspec.structs import replace
 from traces import TraceBuilder
 
 from unstall.timeline.columns import Host, HostKind
@@ -19,7 +18,7 @@ def test_frames_enclose_an_annotation_in_which_nothing_else_ran() -> None:
     timeline = trace.timeline()
     host = timeline.host
     (row,) = np.flatnonzero(host.kind == HostKind.ANNOTATION)
-    calls = Host(**{column.name: getattr(host, column.name)[host.kind != HostKind.PYTHON] for column in fields(Host)})
+    calls = Host(**{column: getattr(host, column)[host.kind != HostKind.PYTHON] for column in Host.__struct_fields__})
     slices = slices_of(replace(timeline, host=replace(calls, parent=np.full(len(calls), -1, np.int32))))
     enclosing = (slices.start < host.start[row]) & (slices.end > host.end[row])
     assert [timeline.text(timeline.lines.function[line]) for line in slices.line[enclosing]] == ["main", "__next__"]

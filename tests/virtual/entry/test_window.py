@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from traces import TraceBuilder
 
 from unstall.answers.explain import explain
@@ -40,7 +40,7 @@ def run() -> Timeline:
 def test_all_of_the_time_is_all_of_the_run(run: Timeline) -> None:
     same = cut(run, 0, 2**62)
     for name, table in run.tables.items():
-        for column in table.__slots__:
+        for column in table.__struct_fields__:
             assert list(getattr(same.tables[name], column)) == list(getattr(table, column))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zipfile
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -320,5 +319,5 @@ def test_columns_of_no_faults_have_the_types_of_the_table() -> None:
     full_faults, full_held = full().faults, full().held
 
     for table, none in ((full_faults, Faults.none()), (full_held, Held.none())):
-        for column in fields(table):
-            assert getattr(table, column.name).dtype == getattr(none, column.name).dtype, column.name
+        for column in table.__struct_fields__:
+            assert getattr(table, column).dtype == getattr(none, column).dtype, column

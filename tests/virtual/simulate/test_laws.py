@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -99,7 +98,7 @@ def run(actions: list[tuple[str, Any, int]], cuts: frozenset[int] = frozenset(),
 def columns(timeline: Timeline) -> dict[str, Any]:
     found: dict[str, Any] = {"strings": timeline.strings}
     for name, table in timeline.tables.items():
-        found |= {f"{name}.{each.name}": getattr(table, each.name).tobytes() for each in fields(table)}
+        found |= {f"{name}.{each}": getattr(table, each).tobytes() for each in table.__struct_fields__}
     return found
 
 

@@ -10,11 +10,12 @@ import json
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.timeline.columns import HostKind, Timeline
 from unstall.virtual.profiler.profile_result import Asked, ProfileResult

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.read.nest import find_parents
 from unstall.timeline.columns import I32, I64, Host, HostKind, Timeline
@@ -45,7 +45,7 @@ def with_host_rows(
         stack=stack,
         shapes=none,
     )
-    both = Host(*(np.concatenate((getattr(timeline.host, f.name), getattr(added, f.name))) for f in fields(Host)))
+    both = Host(*(np.concatenate((getattr(timeline.host, n), getattr(added, n))) for n in Host.__struct_fields__))
     rank = np.full(len(both), len(_OUTERMOST_FIRST))
     for each, place in _OUTERMOST_FIRST.items():
         rank[both.kind == each] = place

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.figures import counted
 from unstall.line_digests import LineDigests

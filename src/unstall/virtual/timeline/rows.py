@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TypeVar
 
 from unstall.timeline.columns import I64, Bool, Collectives, Device, Faults, Host, Memory, Waits
@@ -14,5 +13,5 @@ def rows_of(table: _Table, rows: Bool | I64) -> _Table:
     """Returns a table with some rows of `table`. `rows` is a mask of the rows, or has the numbers
     of the rows in the new order.
     """
-    columns = {field.name: getattr(table, field.name)[rows] for field in fields(table)}
+    columns = {name: getattr(table, name)[rows] for name in table.__struct_fields__}
     return type(table)(**columns)

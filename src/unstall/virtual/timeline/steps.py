@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import cast
 
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.guest.step_source import EXPLICIT, OPTIMIZER, StepSource, StepSources
 from unstall.locate.step_loops import calls_from_loops

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.timeline.columns import I32, Bool, ClockReads, Collectives, Dependencies, Faults, Timeline
 from unstall.virtual.timeline.rows import rows_of

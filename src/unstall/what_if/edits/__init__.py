@@ -7,8 +7,9 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from unstall.errors import UsageError
 from unstall.what_if.place import EditPlace
@@ -34,8 +35,7 @@ class Module(Protocol):
         """Returns the run with the edit made. `argument` is what `prepare` returned."""
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(msgspec.Struct, frozen=True):
     """One edit, such as `remove-syncs:train.py:41:aten::item`.
 
     Attributes:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.replay.program import Program
 from unstall.timeline.columns import Bool, DeviceKind

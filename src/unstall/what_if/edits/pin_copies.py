@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.replay.program import Code
 from unstall.timeline.columns import Bool, CopyDirection, DeviceKind, HostMemory, Timeline

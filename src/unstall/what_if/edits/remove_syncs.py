@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.locate.kinds import OF_THE_DRIVER
 from unstall.replay.program import Code, Program

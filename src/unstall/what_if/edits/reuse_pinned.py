@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.timeline.columns import CopyDirection, HostMemory
 from unstall.what_if.edits.pin_copies import pinned

@@ -3,7 +3,6 @@ copies and random numbers.
 """
 
 # ruff: noqa: E731 — a case is a shape and how to make its tensors, and reads best on a line
-
 from __future__ import annotations
 
 from collections.abc import Iterator
