@@ -51,6 +51,7 @@ class Assessed(msgspec.Struct, frozen=True, eq=False):
             fewer than two stages.
         silent_ns: The step time in a replay in which transfers between ranks take no time.
         stragglers: The ranks that make the others wait. The rank whose delay costs the job most is first.
+        lines: What each line costs on each rank.
     """
 
     recorded_ns: float
@@ -59,6 +60,7 @@ class Assessed(msgspec.Struct, frozen=True, eq=False):
     balanced_ns: float | None
     silent_ns: float
     stragglers: tuple[Straggler, ...]
+    lines: Lines
 
     @property
     def error_ns(self) -> float:
@@ -76,13 +78,15 @@ def assess(job: Job) -> Assessed:
     base = job.times.step_ns
     silent = job.with_programs(job.programs, replace(job.meeting, transfer=np.zeros_like(job.meeting.transfer)))
     balanced = balance_stages(job).times.step_ns if job.roles.stages > 1 else None
+    lines = lines_of(job)
     return Assessed(
         recorded,
         base,
         no_stragglers(job).times.step_ns,
         balanced,
         silent.times.step_ns,
-        _stragglers(job, base, abs(base - recorded)),
+        _stragglers(job, base, abs(base - recorded), lines),
+        lines,
     )
 
 
@@ -110,7 +114,7 @@ def recorded_step_ns(job: Job) -> float:
     return float(steps[1:].mean()) if len(steps) > 1 else float(steps.mean())
 
 
-def _stragglers(job: Job, base_ns: float, error_ns: float) -> tuple[Straggler, ...]:
+def _stragglers(job: Job, base_ns: float, error_ns: float, every: Lines) -> tuple[Straggler, ...]:
     """Returns the ranks that are slower than their peers by more than chance explains, and whose delay costs the job
     more than the error of the replay.
 
@@ -118,11 +122,11 @@ def _stragglers(job: Job, base_ns: float, error_ns: float) -> tuple[Straggler, .
         job: The job.
         base_ns: The step time in a replay of the job without changes, in ns.
         error_ns: The error of this replay, in ns.
+        every: The costs of all lines by rank, in the steps that count.
     """
     own, roles = job.usual, [members for members in job.roles.members() if len(members) > 1]
     waiting = job.waiting
     waited_for = _waited_for(job)
-    every = lines_of(job)
     candidates: list[tuple[int, tuple[int, ...], float, float, list[int]]] = []
     for members in roles:
         always = slower_than_peers(own[members], 2 * len(roles))
@@ -308,9 +312,9 @@ def _imbalance(job: Job, members: I64, received: I64) -> tuple[float | None, int
     return round(float(np.nanmax(total) / np.nanmean(total)), 4), job.ranks[int(np.nanargmax(total))].number
 
 
-def stages_of(job: Job) -> tuple[Stage, ...]:
+def stages_of(job: Job, lines: Lines) -> tuple[Stage, ...]:
     """Returns the stages of a job's pipeline, with the times for which they wait for each other (bubbles). Returns ()
-    if there is no pipeline."""
+    if there is no pipeline. `lines` has the costs of all lines by rank."""
     if job.roles.stages < 2:
         return ()
     joined, waiting = job.joined, job.waiting
@@ -325,7 +329,7 @@ def stages_of(job: Job) -> tuple[Stage, ...]:
     peers = np.flatnonzero(job.roles.role != longest).tolist()
     late = float(own[longest] - np.delete(own, longest).mean())
     first = int(job.roles.members()[longest][0])
-    causes = causes_of(job, first, peers, lines_of(job), late) if late > 0 else ()
+    causes = causes_of(job, first, peers, lines, late) if late > 0 else ()
     return tuple(
         Stage(
             stage=stage,
@@ -338,14 +342,13 @@ def stages_of(job: Job) -> tuple[Stage, ...]:
     )
 
 
-def fleet_lines(job: Job, lines: Lines | None = None) -> tuple[FleetLine, ...]:
+def fleet_lines(job: Job, lines: Lines) -> tuple[FleetLine, ...]:
     """Returns the 50 source lines that cost most, with their costs over all ranks. The costliest line is first.
 
     Args:
         job: The job.
-        lines: The costs of all lines by rank. If None, they are worked out from the job.
+        lines: The costs of all lines by rank.
     """
-    lines = lines or lines_of(job)
     by_place: dict[tuple[object, ...], tuple[Where, _Reals, _Reals]] = {}
     none = np.zeros(len(job.ranks))
     for row, (where, kind) in enumerate(zip(lines.places, lines.kinds, strict=True)):

@@ -125,24 +125,16 @@ def couple(programs: Sequence[Program], meeting: Meeting, offsets: Sequence[int]
         offsets: For each rank, how much later its program begins than that of the first rank to begin, in ns. None: all
             programs begin at the same time.
     """
-    offsets = [0] * len(programs) if offsets is None else offsets
-    first = np.cumsum([0, *(len(program.ops) for program in programs)])
-    member = np.full(int(first[-1]), -1, dtype=np.int64)
-    member[first[meeting.rank] + meeting.op] = np.arange(len(meeting.rank))
-    joint = np.split(member, first[1:-1])
-    operation = np.repeat(np.arange(len(meeting)), np.diff(meeting.first))
-    parts = [
-        _Part.of(program, each, meeting, operation, offset)
-        for program, each, offset in zip(programs, joint, offsets, strict=True)
-    ]
-    order, uncoupled = _order(parts, meeting)
+    every = _Every.of(programs)
+    pieces = _Pieces.of(every, meeting)
+    order, uncoupled = _order(pieces, every, meeting)
     if len(uncoupled):
         # Their members keep the length that they had, and wait for nobody.
         kept = np.ones(len(meeting), dtype=np.bool_)
         kept[uncoupled] = False
         coupled = couple(programs, without(meeting, kept), offsets)
         return replace(coupled, uncoupled=coupled.uncoupled + len(uncoupled))
-    return _assembled(programs, parts, order, meeting)
+    return _assembled(every, pieces, order, meeting, [0] * len(programs) if offsets is None else offsets)
 
 
 def without(meeting: Meeting, kept: Bool) -> Meeting:
@@ -154,33 +146,86 @@ def without(meeting: Meeting, kept: Bool) -> Meeting:
     return Meeting(first, meeting.rank[of_member], meeting.op[of_member], meeting.transfer[of_member])
 
 
-class _Part(msgspec.Struct, frozen=True, eq=False):
-    """The rows (instructions) of one rank in the coupled program. They are the instructions of the rank's own program,
-    but each launch of a joint operation is split into pieces: ARRIVE, RECORD, WAIT, TRANSFER.
+class _Every(msgspec.Struct, frozen=True, eq=False):
+    """The programs of all ranks one after the other, as one table: numpy takes as long for one small rank as for many.
 
-    Attributes:
-        program: The rank's own program.
-        row: For each row, the index of its instruction in `program`.
-        piece: For each row, the number of the piece. -1 if the instruction is not split.
-        member: For each row, the member of the joint operation whose piece it is, or -1.
-        op_first: For each row, the index of its first op in `op`.
-        op_count: For each row, the number of its ops.
-        op: For each op in the coupled program, the index of the op in `program`.
-        chunk: For each row, the number of joint operations of this rank that begin before it.
-        meets: For each chunk but the last, the joint operation that ends the chunk.
-        offset: How much later the program begins than that of the first rank to begin, in ns.
+    Numbers in the columns are those of each rank's own program, except in `launcher`. The others are bases: what is to
+    be added to a number of a rank's own program.
     """
 
-    program: Program
-    row: I64
-    piece: I64
-    member: I64
-    op_first: I64
+    programs: Sequence[Program]
+    instructions: dict[str, np.ndarray]
+    ops: dict[str, np.ndarray]
+    rank: I64  # by instruction
+    rank_of_op: I64
+    launcher: I64  # by op
+    first_row: I64  # by rank, and the number of all at the end; so are the next four
+    first_op: I64
+    first_thread: I64
+    first_stream: I64
+    first_engine: I64
+
+    @classmethod
+    def of(cls, programs: Sequence[Program]) -> _Every:
+        def bases(counts: Sequence[int]) -> I64:
+            return np.cumsum([0, *counts])
+
+        def joined(tables: Sequence[Instructions] | Sequence[Ops], names: Sequence[str]) -> dict[str, np.ndarray]:
+            return {name: np.concatenate([getattr(table, name) for table in tables]) for name in names}
+
+        rows = bases([len(program.instructions) for program in programs])
+        ops = bases([len(program.ops) for program in programs])
+        instructions = joined(
+            [program.instructions for program in programs],
+            ("code", "thread", "stream", "target", "work", "call", "latency", "ops"),
+        )
+        ranks = np.arange(len(programs))
+        rank = np.repeat(ranks, np.diff(rows))
+        ends = instructions["ops"] + ops[rank]
+        return cls(
+            programs=programs,
+            instructions=instructions,
+            ops=joined([program.ops for program in programs], Ops.__struct_fields__),
+            rank=rank,
+            rank_of_op=np.repeat(ranks, np.diff(ops)),
+            launcher=np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0)),
+            first_row=rows,
+            first_op=ops,
+            first_thread=bases([program.threads for program in programs]),
+            first_stream=bases([len(program.device_of_stream) for program in programs]),
+            first_engine=bases([program.engines for program in programs]),
+        )
+
+    def by_rank(self, rows: I64) -> tuple[I64, ...]:
+        """Splits a column of instructions."""
+        return tuple(np.split(rows, self.first_row[1:-1]))
+
+    def ops_by_rank(self, ops: I64) -> tuple[I64, ...]:
+        """Splits a column of ops."""
+        return tuple(np.split(ops, self.first_op[1:-1]))
+
+    def step_of_ops(self) -> I64:
+        """By op: the step of the rank's program that launched it, or -1."""
+        counts = [len(program.step_starts) for program in self.programs]
+        of_step = np.repeat(self.first_row[:-1], counts)
+        starts = np.concatenate([program.step_starts for program in self.programs]) + of_step
+        ends = np.concatenate([program.step_ends for program in self.programs]) + of_step
+        step = np.searchsorted(starts, self.launcher, side="right") - 1
+        own = step - (np.cumsum([0, *counts]))[self.rank_of_op]  # negative if the step is one of the rank before
+        return np.where((own >= 0) & (self.launcher <= ends[np.maximum(step, 0)]), own, -1)
+
+
+class _Pieces(msgspec.Struct, frozen=True, eq=False):
+    """The rows of all ranks' programs, with each joint operation in pieces."""
+
+    row: I64  # by new row: instruction of `_Every`
+    piece: I64  # by new row: one of the pieces, or -1
+    member: I64  # by new row: the member whose piece it is, or -1
+    op_first: I64  # by new row: its ops in `op`
     op_count: I64
-    op: I64
-    chunk: I64
-    meets: I64
-    offset: int
+    op: I64  # by new op: op of `_Every`
+    chunk: I64  # by new row: how many joint operations begin before it in its rank
+    meets: tuple[I64, ...]  # by rank, by chunk but the last: the operation that ends it
 
     @property
     def is_last(self) -> Bool:
@@ -188,14 +233,17 @@ class _Part(msgspec.Struct, frozen=True, eq=False):
         return np.append(self.row[1:] != self.row[:-1], True)[: len(self.row)]
 
     @classmethod
-    def of(cls, program: Program, joint: I64, meeting: Meeting, operation: I64, offset: int) -> _Part:
-        do, launcher = program.instructions, program.launcher
+    def of(cls, every: _Every, meeting: Meeting) -> _Pieces:
+        launcher, rows_count = every.launcher, len(every.rank)
+        joint = np.full(len(launcher), -1, dtype=np.int64)
+        joint[every.first_op[meeting.rank] + meeting.op] = np.arange(len(meeting.rank))
+        operation = np.repeat(np.arange(len(meeting)), np.diff(meeting.first))
         is_joint = joint >= 0
         # A launch with several ops is cut before and after each joint one.
         cut = np.diff(launcher, prepend=-1) != 0
         cut |= is_joint | np.append(False, is_joint[:-1])[: len(cut)]
-        segments = np.bincount(launcher[cut], minlength=len(do)).astype(np.int64)
-        rows = np.repeat(np.arange(len(do)), np.maximum(segments, 1))
+        segments = np.bincount(launcher[cut], minlength=rows_count).astype(np.int64)
+        rows = np.repeat(np.arange(rows_count), np.maximum(segments, 1))
         has_ops = np.repeat(segments > 0, np.maximum(segments, 1))
         first_op = np.full(len(rows), -1, dtype=np.int64)
         first_op[has_ops] = np.flatnonzero(cut)
@@ -206,288 +254,233 @@ class _Part(msgspec.Struct, frozen=True, eq=False):
         times = np.where(member >= 0, _PIECES, 1)
         at = np.repeat(np.arange(len(rows)), times)
         start = np.cumsum(times) - times
-        piece = np.where(member[at] >= 0, np.arange(len(at)) - start[at], -1)
-        op_count = np.where(np.isin(piece, (_RECORD, _WAIT)), 0, count[at])
+        row, member = rows[at], member[at]
+        piece = np.where(member >= 0, np.arange(len(at)) - start[at], -1)
+        records = piece == _RECORD
+        op_count = np.where(records | (piece == _WAIT), 0, count[at])
         source = np.repeat(first_op[at], op_count)
         within = np.arange(int(op_count.sum())) - np.repeat(np.cumsum(op_count) - op_count, op_count)
-        records = piece == _RECORD
+        rank = every.rank[row]
+        met = np.bincount(rank[records], minlength=len(every.programs))
+        before = np.cumsum(met) - met
         return cls(
-            program=program,
-            row=rows[at],
+            row=row,
             piece=piece,
-            member=member[at],
+            member=member,
             op_first=np.cumsum(op_count) - op_count,
             op_count=op_count,
             op=source + within,
-            chunk=np.cumsum(records) - records,
-            meets=operation[member[at][records]],
-            offset=int(offset),
+            chunk=np.cumsum(records) - records - before[rank],
+            meets=tuple(np.split(operation[member[records]], before[1:])),
         )
 
 
-def _order(parts: Sequence[_Part], meeting: Meeting) -> tuple[list[tuple[int, int]], I64]:
-    """Finds an order of the ranks' chunks in which each chunk comes after everything it depends on. A chunk is the part
-    of a rank's program between two joint operations.
+def _order(pieces: _Pieces, every: _Every, meeting: Meeting) -> tuple[_Turns, I64]:
+    """Finds an order of the ranks' chunks in which each comes after what it depends on.
 
-    Returns `(order, stuck)`. `order` has a pair (rank, chunk) for each chunk. It has a pair (-1, operation) for each
-    joint operation, at the position at which all its members have arrived. `stuck` has the joint operations at which
-    ranks wait for each other in a cycle.
+    A chunk is what a rank does between two joint operations. Returns (turns, stuck). `stuck` has the operations at
+    which ranks wait for each other in a circle.
     """
     sizes = np.diff(meeting.first).tolist()
-    members = np.split(meeting.rank, meeting.first[1:-1]) if len(meeting) else []
+    first, member_ranks = meeting.first.tolist(), meeting.rank.tolist()
     arrived = [0] * len(meeting)
-    meets = [part.meets.tolist() for part in parts]
-    at = [0] * len(parts)
-    order: list[tuple[int, int]] = []
-    ready = deque(range(len(parts)))
+    meets = [each.tolist() for each in pieces.meets]
+    turns: list[list[int]] = [[] for _ in meets]
+    when_met = [-1] * len(meeting)
+    turn = 0
+    ready = deque(range(len(meets)))
     while ready:
         rank = ready.popleft()
-        chunk = at[rank]
-        order.append((rank, chunk))
-        at[rank] += 1
-        if chunk == len(meets[rank]):
+        mine, its = turns[rank], meets[rank]
+        mine.append(turn)
+        turn += 1
+        if len(mine) > len(its):
             continue
-        operation = meets[rank][chunk]
+        operation = its[len(mine) - 1]
         arrived[operation] += 1
         if arrived[operation] == sizes[operation]:
-            order.append((-1, operation))
-            ready.extend(members[operation].tolist())
+            when_met[operation] = turn
+            turn += 1
+            ready.extend(member_ranks[first[operation] : first[operation + 1]])
     stuck = [operation for operation, size in enumerate(sizes) if 0 < arrived[operation] < size]
-    return order, np.array(stuck, dtype=np.int64)
+    found = np.array(stuck, dtype=np.int64)
+    flat = [each for mine in turns for each in mine]
+    begins = np.cumsum([0, *map(len, turns)])[:-1]
+    return _Turns(np.array(flat, np.int64), begins, np.array(when_met, np.int64), turn), found
 
 
-def _assembled(
-    programs: Sequence[Program], parts: Sequence[_Part], order: list[tuple[int, int]], meeting: Meeting
-) -> Coupled:
-    threads = np.cumsum([0, *(program.threads for program in programs)])
-    streams = np.cumsum([0, *(len(program.device_of_stream) for program in programs)])
-    engines = np.cumsum([0, *(program.engines for program in programs)])
+class _Turns(msgspec.Struct, frozen=True, eq=False):
+    """The order of chunks and joint operations: each has a number, its turn."""
 
+    of_chunk: I64  # the turns of each rank's chunks, one rank after the other
+    first: I64  # by rank: where its chunks begin
+    of_operation: I64  # when all members have arrived
+    count: int
+
+
+def _assembled(every: _Every, pieces: _Pieces, turns: _Turns, meeting: Meeting, offsets: Sequence[int]) -> Coupled:
     # The leader's rows of each operation: it waits for each other member, and passes on a mark.
     sizes = np.diff(meeting.first)
     leader = meeting.first[:-1]
     gathers = np.repeat(np.arange(len(meeting)), sizes)  # one row a member: waits, and the mark in the leader's place
-    turn = {key: number for number, key in enumerate(order)}
-    when_met = np.array([turn[-1, operation] for operation in range(len(meeting))], dtype=np.int64)
-
-    tables = []
-    for rank, part in enumerate(parts):
-        chunk_turn = np.array([turn[rank, chunk] for chunk in range(len(part.meets) + 1)], dtype=np.int64)
-        tables.append(
-            np.stack(
-                [
-                    chunk_turn[part.chunk],
-                    np.full(len(part.row), rank),
-                    np.arange(len(part.row)),
-                ]
-            )
-        )
+    rank = every.rank[pieces.row]
     is_mark = np.zeros(len(gathers), dtype=np.bool_)
     is_mark[leader] = True
     within = np.arange(len(gathers)) - np.repeat(leader, sizes)
-    # In a leader's rows, the mark is last.
-    tables.append(
-        np.stack(
-            [
-                when_met[gathers],
-                np.full(len(gathers), len(parts)),
-                np.repeat(leader, sizes) * 2 + np.where(is_mark, sizes[gathers], within),
-            ]
-        )
-    )
-    keys = np.concatenate(tables, axis=1)
-    position = np.empty(keys.shape[1], dtype=np.int64)
-    position[np.lexsort((keys[2], keys[1], keys[0]))] = np.arange(keys.shape[1])
-    starts = np.cumsum([0, *(table.shape[1] for table in tables)])
-    new_row = [position[starts[index] : starts[index + 1]] for index in range(len(tables))]
+    turn = turns.of_chunk[turns.first[rank] + pieces.chunk]
+    of_operation = turns.of_operation[gathers]
+    # The rows of a chunk follow each other, and so do those of a leader, with the mark at their end.
+    begins_chunk = np.flatnonzero(np.diff(turn, prepend=-1))
+    lengths = np.bincount(turn, minlength=turns.count) + np.bincount(of_operation, minlength=turns.count)
+    starts = np.cumsum(lengths) - lengths
+    own, rows = len(turn), len(turn) + len(gathers)
+    at = starts[turn] + np.arange(own) - np.repeat(begins_chunk, np.diff(np.append(begins_chunk, own)))
+    gathered = starts[of_operation] + np.where(is_mark, sizes[gathers], within) - 1
+    counts = np.zeros(rows, dtype=np.int64)
+    counts[at] = pieces.op_count
+    ends = np.cumsum(counts)
+
+    row_of = np.full(len(every.rank), -1, dtype=np.int64)
+    row_of[pieces.row] = at  # the last piece of each row
+    op_position = np.repeat(ends[at] - counts[at] - pieces.op_first, pieces.op_count) + np.arange(len(pieces.op))
+    begins, finishes = np.full(len(every.launcher), -1, np.int64), np.full(len(every.launcher), -1, np.int64)
+    begins[pieces.op[::-1]] = op_position[::-1]
+    finishes[pieces.op] = op_position
 
     # Where each member's mark stands, and each operation's.
+    records = pieces.piece == _RECORD
     mark_of = np.full(len(meeting.rank), -1, dtype=np.int64)
-    for rank, part in enumerate(parts):
-        records = part.piece == _RECORD
-        mark_of[part.member[records]] = new_row[rank][records]
-    met = new_row[-1][leader]
-    total = keys.shape[1]
-    columns = {name: np.zeros(total, dtype=np.int64) for name in ("work", "call", "latency", "ops")}
-    narrow = {name: np.full(total, -1, dtype=np.int64) for name in ("code", "thread", "stream", "target", "host")}
-    op_position: list[I64] = []
-    counts = np.zeros(total, dtype=np.int64)
-    for rank, part in enumerate(parts):
-        counts[new_row[rank]] = part.op_count
-    ends = np.cumsum(counts)
-    row_of, arrives, ends_as, op_steps, step_rows = [], [], [], [], []
-    for rank, part in enumerate(parts):
-        _fill(rank, part, (new_row[rank], met, leader), (threads, streams), columns, narrow, meeting, mark_of)
-        at = new_row[rank]
-        first = ends[at] - counts[at]
-        op_position.append(
-            np.repeat(first, part.op_count) + np.arange(len(part.op)) - np.repeat(part.op_first, part.op_count)
-        )
-        program = part.program
-        last = np.full(len(program.instructions), -1, dtype=np.int64)
-        last[part.row] = at  # the last piece of each row
-        row_of.append(last)
-        where = op_position[rank]
-        begin, end = np.full(len(program.ops), -1, np.int64), np.full(len(program.ops), -1, np.int64)
-        begin[part.op[::-1]] = where[::-1]
-        end[part.op] = where
-        arrives.append(begin)
-        ends_as.append(end)
-        op_steps.append(program.step_of(program.launcher))
-        step_rows.append((program.step_starts, program.step_ends))
-    # Targets are rows of the rank's own program until here.
-    for rank, part in enumerate(parts):
-        at = new_row[rank]
-        own = (part.piece < 0) & (narrow["target"][at] >= 0)
-        narrow["target"][at[own]] = row_of[rank][narrow["target"][at[own]]]
-    waits = new_row[-1][~is_mark]
+    mark_of[pieces.member[records]] = at[records]
+    columns = _instructions(every, pieces, meeting, offsets, (gathered[leader], row_of))
     boss = leader[gathers]
-    narrow["code"][new_row[-1]] = np.where(is_mark, Code.RECORD, Code.STREAM_WAIT)
-    narrow["thread"][new_row[-1]] = threads[meeting.rank[boss]]
-    first_op = np.cumsum([0, *(len(each.ops) for each in programs)])
-    on = np.concatenate([each.ops.stream for each in programs])[first_op[meeting.rank[leader]] + meeting.op[leader]]
-    on = on.astype(np.int64) + streams[meeting.rank[leader]]
-    narrow["stream"][new_row[-1]] = on[gathers]
-    narrow["target"][waits] = mark_of[~is_mark]
-
-    columns["ops"] = ends
+    on = every.ops["stream"][every.first_op[meeting.rank[leader]] + meeting.op[leader]].astype(np.int64)
+    on += every.first_stream[meeting.rank[leader]]
+    none = np.zeros(len(gathers), np.int64)
+    of_leaders = {
+        "code": np.where(is_mark, Code.RECORD, Code.STREAM_WAIT),
+        "thread": every.first_thread[meeting.rank[boss]],
+        "stream": on[gathers],
+        "target": np.where(is_mark, -1, mark_of),
+        "work": none,
+        "call": none,
+        "latency": none,
+    }
+    types = {"code": np.int8, "thread": np.int32, "stream": np.int32, "target": np.int32}
+    placed = {}
+    for name, column in columns.items():
+        placed[name] = np.empty(rows, types.get(name, np.int64))
+        placed[name][at], placed[name][gathered] = column, of_leaders[name]
     instructions = Instructions(
-        code=narrow["code"].astype(np.int8),
-        thread=narrow["thread"].astype(np.int32),
-        stream=narrow["stream"].astype(np.int32),
-        target=narrow["target"].astype(np.int32),
-        host=narrow["host"].astype(np.int32),
-        recorded=np.zeros((0, len(Recorded)), dtype=np.int32),
-        **columns,
+        **placed, ops=ends, host=np.full(rows, -1, np.int32), recorded=np.zeros((0, len(Recorded)), dtype=np.int32)
     )
-    ops = _ops(parts, op_position, ends_as, (streams, engines), int(ends[-1]) if total else 0, meeting)
-    first = np.array([row_of[0][programs[0].step_starts[0]]]) if programs else np.zeros(0, np.int64)
+    programs = every.programs
+    first = np.array([row_of[programs[0].step_starts[0]]]) if programs else np.zeros(0, np.int64)
     program = Program(
         instructions=instructions,
-        ops=ops,
-        threads=int(threads[-1]),
-        device_of_stream=_devices(programs),
-        engines=int(engines[-1]),
+        ops=_ops(every, pieces, op_position, finishes, meeting),
+        threads=int(every.first_thread[-1]),
+        device_of_stream=_devices(every),
+        engines=int(every.first_engine[-1]),
         capacity=max(program.capacity for program in programs),
         step_starts=first,
-        step_ends=np.array([total - 1]),
-        thread_of=np.arange(int(threads[-1]), dtype=np.int32),
+        step_ends=np.array([rows - 1]),
+        thread_of=np.arange(int(every.first_thread[-1]), dtype=np.int32),
     )
     return Coupled(
-        program, tuple(row_of), tuple(arrives), tuple(ends_as), tuple(step_rows), tuple(op_steps), uncoupled=0
+        program,
+        every.by_rank(row_of),
+        every.ops_by_rank(begins),
+        every.ops_by_rank(finishes),
+        tuple((each.step_starts, each.step_ends) for each in programs),
+        every.ops_by_rank(every.step_of_ops()),
+        uncoupled=0,
     )
 
 
-def _fill(
-    rank: int,
-    part: _Part,
-    rows: tuple[I64, I64, I64],
-    bases: tuple[I64, I64],
-    columns: dict[str, I64],
-    narrow: dict[str, I64],
-    meeting: Meeting,
-    mark_of: I64,
-) -> None:
-    """Writes the instructions of one rank into the columns of the coupled program's instructions."""
-    at, met, leader = rows
-    threads, streams = bases
-    program, do = part.program, part.program.instructions
-    piece, row = part.piece, part.row
+def _instructions(
+    every: _Every, pieces: _Pieces, meeting: Meeting, offsets: Sequence[int], new_rows: tuple[I64, I64]
+) -> dict[str, I64]:
+    """Returns the columns of the ranks' own rows. `new_rows` are those of each operation's mark and of each row."""
+    met, row_of = new_rows
+    do, piece, row = every.instructions, pieces.piece, pieces.row
+    rank = every.rank[row]
     again = np.append(False, row[1:] == row[:-1])[: len(row)]
-    code = do.code[row].astype(np.int64)
-    code[(piece == _RECORD)] = Code.RECORD
-    code[(piece == _WAIT)] = Code.STREAM_WAIT
-    stream = do.stream[row].astype(np.int64)
+    code = do["code"][row].astype(np.int64)
+    code[piece == _RECORD] = Code.RECORD
+    code[piece == _WAIT] = Code.STREAM_WAIT
+    stream = do["stream"][row].astype(np.int64)
     joint = piece >= 0
-    stream[joint] = program.ops.stream[meeting.op[part.member[joint]]]
+    member = pieces.member[joint]
+    stream[joint] = every.ops["stream"][every.first_op[meeting.rank[member]] + meeting.op[member]]
     on_stream = np.isin(code, (Code.LAUNCH, Code.RECORD, Code.STREAM_WAIT, Code.SYNC_STREAM))
-    stream = np.where(on_stream & (stream >= 0), stream + streams[rank], stream)
+    stream += np.where(on_stream & (stream >= 0), every.first_stream[rank], 0)
     device = code == Code.SYNC_DEVICE
-    stream[device] = _device(rank, program, do.stream[row][device])
+    stream[device] = _device(every, rank[device], do["stream"][row][device])
+    thread = do["thread"][row] + every.first_thread[rank]
     # The call's time belongs to its last piece, since an op may start before its call returns.
-    work, call = np.where(again, 0, do.work[row]), np.where(part.is_last, do.call[row], 0)
-    if part.offset:
-        for thread in np.unique(do.thread):
-            first = int(np.flatnonzero(do.thread[row] == thread)[0])
-            work[first] += part.offset
-    target = np.where(np.isin(code, (Code.STREAM_WAIT, Code.SYNC_EVENT, Code.JOIN)), do.target[row], -1)
+    work, call = np.where(again, 0, do["work"][row]), np.where(pieces.is_last, do["call"][row], 0)
+    begins = np.unique(thread, return_index=True)[1]  # where each thread begins
+    work[begins] += np.asarray(offsets, np.int64)[rank[begins]]
+    target = np.where(np.isin(code, (Code.STREAM_WAIT, Code.SYNC_EVENT, Code.JOIN)), do["target"][row], -1)
     target = target.astype(np.int64)
+    own = (piece < 0) & (target >= 0)
+    target[own] = row_of[every.first_row[rank[own]] + target[own]]
     waits = piece == _WAIT
-    operation = np.searchsorted(meeting.first, part.member[waits], side="right") - 1
+    operation = np.searchsorted(meeting.first, pieces.member[waits], side="right") - 1
     target[waits] = met[operation]
     # The leader has waited for everybody by itself.
-    code[waits] = np.where(leader[operation] == part.member[waits], Code.CALL, Code.STREAM_WAIT)
-    columns["work"][at], columns["call"][at] = work, call
-    columns["latency"][at] = np.where(piece >= 0, 0, do.latency[row])
-    narrow["code"][at], narrow["thread"][at] = code, do.thread[row] + threads[rank]
-    narrow["stream"][at], narrow["target"][at] = stream, target
-    narrow["host"][at] = -1
+    code[waits] = np.where(meeting.first[operation] == pieces.member[waits], Code.CALL, Code.STREAM_WAIT)
+    latency = np.where(joint, 0, do["latency"][row])
+    return {
+        "code": code,
+        "thread": thread,
+        "stream": stream,
+        "target": target,
+        "work": work,
+        "call": call,
+        "latency": latency,
+    }
 
 
-def _ops(
-    parts: Sequence[_Part],
-    positions: list[I64],
-    ends_as: list[I64],
-    bases: tuple[I64, I64],
-    total: int,
-    meeting: Meeting,
-) -> Ops:
-    streams, engines = bases
-    names = (
-        "stream",
-        "engine",
-        "share",
-        "blocks",
-        "size",
-        "cached",
-        "after",
-        "duration",
-        "latency",
-        "gap",
-        "lag",
-        "tail",
-        "uncached",
-        "device",
-    )
-    columns: dict[str, Any] = {name: np.zeros(total, dtype=np.int64) for name in names}
-    for rank, part in enumerate(parts):
-        own, at = part.program.ops, positions[rank]
-        piece = np.repeat(part.piece, part.op_count)
-        member = np.repeat(part.member, part.op_count)
-        arrives, transfers = piece == _ARRIVE, piece == _TRANSFER
-        for name in names:
-            columns[name][at] = getattr(own, name)[part.op]
-        columns["stream"][at] += streams[rank]
-        engine = own.engine[part.op]
-        columns["engine"][at] = np.where((engine >= 0) & (piece < 0), engine + engines[rank], -1)
-        columns["share"][at] = np.where(piece < 0, own.share[part.op], 0)
-        after = own.after[part.op]
-        columns["after"][at] = np.where((after >= 0) & ~transfers, ends_as[rank][np.maximum(after, 0)], -1)
-        columns["duration"][at[arrives]] = 0
-        columns["duration"][at[transfers]] = meeting.transfer[member[transfers]]
-        call, last = part.program.instructions.call[part.row], part.is_last
-        columns["latency"][at] += np.repeat(np.where(last, 0, call), part.op_count)
-        columns["latency"][at[transfers]] = -np.repeat(np.where(last, call, 0), part.op_count)[transfers]
-        columns["gap"][at[transfers]] = 0
-    for name in ("stream", "engine", "share", "blocks", "size", "cached", "after", "device"):
-        columns[name] = columns[name].astype(np.int32)
-    return Ops(**columns)
-
-
-def _devices(programs: Sequence[Program]) -> np.ndarray:
-    parts = [_device(rank, program, program.device_of_stream) for rank, program in enumerate(programs)]
-    return np.concatenate(parts).astype(np.int32)
+def _ops(every: _Every, pieces: _Pieces, position: I64, ends_as: I64, meeting: Meeting) -> Ops:
+    order = np.empty(len(position), dtype=np.int64)
+    order[position] = np.arange(len(position))
+    of_row = np.repeat(np.arange(len(pieces.row)), pieces.op_count)[order]
+    op = pieces.op[order]
+    piece, member, rank = pieces.piece[of_row], pieces.member[of_row], every.rank_of_op[op]
+    arrives, transfers, alone = piece == _ARRIVE, piece == _TRANSFER, piece < 0
+    own: dict[str, Any] = {name: column[op] for name, column in every.ops.items()}
+    own["stream"] += every.first_stream[rank].astype(np.int32)
+    engine = own["engine"] + every.first_engine[rank].astype(np.int32)
+    own["engine"] = np.where((own["engine"] >= 0) & alone, engine, np.int32(-1))
+    own["share"][~alone] = 0
+    waits = (own["after"] >= 0) & ~transfers
+    after = ends_as[(every.first_op[rank] + own["after"])[waits]]
+    own["after"][:] = -1
+    own["after"][waits] = after
+    own["duration"][arrives] = 0
+    own["duration"][transfers] = meeting.transfer[member[transfers]]
+    call, last = every.instructions["call"][pieces.row][of_row], pieces.is_last[of_row]
+    own["latency"] = np.where(transfers, -np.where(last, call, 0), own["latency"] + np.where(last, 0, call))
+    own["gap"][transfers] = 0
+    return Ops(**own)
 
 
 _MOST_DEVICES = 1 << 10
 
 
-def _device(rank: int, program: Program, device: np.ndarray) -> np.ndarray:
-    """Returns the numbers of a rank's devices in the coupled program. No other rank has these numbers.
+def _devices(every: _Every) -> np.ndarray:
+    ranks = np.repeat(np.arange(len(every.programs)), np.diff(every.first_stream))
+    devices = [program.device_of_stream for program in every.programs]
+    return _device(every, ranks, np.concatenate(devices)).astype(np.int32)
+
+
+def _device(every: _Every, rank: I64, device: np.ndarray) -> I64:
+    """Returns the devices of ranks as numbers that no other rank has.
 
     In the rank's own program, -1 stands for all devices of the rank. A wait for all devices must not wait for other
     ranks. So if the program has such a wait, all devices of the rank get the same number.
     """
-    do = program.instructions
-    every = ((do.code == Code.SYNC_DEVICE) & (do.stream < 0)).any()
-    return rank * _MOST_DEVICES + np.where(every, 0, np.clip(device, 0, _MOST_DEVICES - 1))
+    waits = (every.instructions["code"] == Code.SYNC_DEVICE) & (every.instructions["stream"] < 0)
+    as_one = np.bincount(every.rank[waits], minlength=len(every.programs)) > 0
+    return rank * _MOST_DEVICES + np.where(as_one[rank], 0, np.clip(device, 0, _MOST_DEVICES - 1))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from unstall.errors import UsageError
 from unstall.fleets.couple import Meeting
-from unstall.fleets.job import Buckets, Job, host_free, members_inside, scaled
+from unstall.fleets.job import Buckets, Job, Shapes, host_free, members_inside, scaled
 from unstall.fleets.join import ranks_text
 from unstall.fleets.summary import Rank
 from unstall.replay.program import Program
@@ -94,46 +94,7 @@ def apply_edit(job: Job, edit: FleetEdit) -> Job:
     return makes[edit.name](job)
 
 
-class _Shapes:
-    """The structure of a job's programs.
-
-    Attributes:
-        job: The job.
-        stretches: The largest number of stretches in a step. A stretch lasts from one collective's launch to the next.
-        buckets: For each rank, the times of its stretches.
-        positions: For each rank, which collective is at which position of a step, as `_positions` returns it.
-    """
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        most = max((int(rank.calls.position.max(initial=-1)) for rank in job.ranks), default=-1)
-        self.stretches = most + 2
-        self.buckets = [Buckets.of(rank, job.steps, self.stretches) for rank in job.ranks]
-        self.positions = [_positions(rank, self.stretches) for rank in job.ranks]
-
-    def shape(self, index: int) -> tuple[int, ...]:
-        """Returns the number of collectives in each step of a rank. If two ranks have equal numbers, the program of one
-        can replace that of the other. `index` is the index of the rank."""
-        calls = self.job.ranks[index].calls
-        step = calls.step[(calls.op >= 0) & (calls.step >= 0)]
-        return tuple(np.bincount(step, minlength=self.job.steps)[: self.job.steps].tolist())
-
-
-def _positions(rank: Rank, stretches: int) -> tuple[I64, I64]:
-    """Returns `(place, op)`. A place is a position in a step: step * `stretches` + the number of the collective in the
-    step. `place` has the place of each op of the rank's program, or -1 if the op is not a collective in a step. `op`
-    has the op at each place, or -1 if there is none."""
-    calls, program = rank.calls, rank.program
-    place = np.full(len(program.ops), -1, dtype=np.int64)
-    inside = (calls.op >= 0) & (calls.step >= 0)
-    at = calls.step[inside] * stretches + calls.position[inside]
-    place[calls.op[inside]] = at
-    op = np.full(rank.steps * stretches, -1, dtype=np.int64)
-    op[at] = calls.op[inside]
-    return place, op
-
-
-def _donor(job: Job, shapes: _Shapes, members: Sequence[int]) -> tuple[int, list[int]]:
+def _donor(job: Job, shapes: Shapes, members: Sequence[int]) -> tuple[int, list[int]]:
     """Returns `(donor, alike)`. `donor` is the index of the rank whose program can stand for all ranks of its role.
     `alike` has the indices of the ranks of the role that it can stand for.
 
@@ -156,7 +117,7 @@ def _donor(job: Job, shapes: _Shapes, members: Sequence[int]) -> tuple[int, list
     return min(same, key=lambda index: (abs(float(own[index]) - middle), index)), alike
 
 
-def _with_donors(job: Job, shapes: _Shapes, donors: dict[int, int], made: dict[int, Program], notes: list[str]) -> Job:
+def _with_donors(job: Job, shapes: Shapes, donors: dict[int, int], made: dict[int, Program], notes: list[str]) -> Job:
     """Replaces the programs of some ranks by the programs of other ranks (donors). In the collectives, the donor's op
     at each place of a step replaces the rank's own op.
 
@@ -194,7 +155,7 @@ def rank_like(job: Job, one: int, other: int) -> Job:
     Raises:
         UsageError: The two ranks call different collectives.
     """
-    shapes = _Shapes(job)
+    shapes = job.shapes
     if shapes.shape(one) != shapes.shape(other):
         numbers = ranks_text([job.ranks[one].number, job.ranks[other].number])
         raise UsageError(f"{numbers} call different collectives, so one cannot stand in for the other")
@@ -210,7 +171,7 @@ def no_stragglers(job: Job, only: Sequence[int] | None = None) -> Job:
     Otherwise, `only` has the indices of the ranks that are changed. Ranks that call other collectives than their peers
     stay as recorded.
     """
-    shapes = _Shapes(job)
+    shapes = job.shapes
     donors: dict[int, int] = {}
     made: dict[int, Program] = {}
     notes: list[str] = []
@@ -287,7 +248,7 @@ def balance_stages(job: Job) -> Job:
     """
     if job.roles.stages < 2:
         raise UsageError("balance-stages: the traces show no pipeline")
-    shapes = _Shapes(job)
+    shapes = job.shapes
     role = job.roles.role
     host = np.array([each.host.sum() for each in shapes.buckets], dtype=np.float64)
     device = np.array([each.device.sum() for each in shapes.buckets], dtype=np.float64)
@@ -314,7 +275,7 @@ def slowdown(job: Job) -> float:
     steps, and each transfer takes the median time of similar transfers.
     """
     recorded = job.with_programs([host_free(program) for program in job.programs])
-    shapes = _Shapes(job)
+    shapes = job.shapes
     total = np.array([each.device.reshape(job.steps, -1).sum(axis=1) for each in shapes.buckets], dtype=np.float64)
     ideal = []
     for index, rank in enumerate(job.ranks):

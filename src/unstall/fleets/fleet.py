@@ -181,8 +181,8 @@ def _result(
         ranks=rows,
         stragglers=assessed.stragglers,
         groups=group_uses(job),
-        stages=stages_of(job),
-        lines=fleet_lines(job),
+        stages=stages_of(job, assessed.lines),
+        lines=fleet_lines(job, assessed.lines),
         ideal_step_ns=round(assessed.ideal_ns),
         slowdown=round(assessed.replayed_ns / max(assessed.ideal_ns, 1), 4),
         paper_slowdown=round(slowdown(job), 4) if len(job.joined) else None,
@@ -266,7 +266,7 @@ def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
     after = duration(round(base - gains[most]))
     instead = f"{unit} would take {after} instead of {duration(round(base))}"
     if most == "stages":
-        stages = stages_of(job)
+        stages = stages_of(job, assessed.lines)
         stage = max(stages, key=lambda each: each.own_ns)
         others = duration(round(float(np.mean([each.own_ns for each in stages if each.stage != stage.stage]))))
         text = (

@@ -95,6 +95,11 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
         return min(rank.steps for rank in self.ranks)
 
     @cached_property
+    def shapes(self) -> Shapes:
+        """The stretches of the ranks as recorded."""
+        return Shapes(self.ranks, self.steps)
+
+    @cached_property
     def coupled(self) -> Coupled:
         """The programs of all ranks, coupled into one program."""
         return couple(self.programs, self.meeting, self.offsets)
@@ -256,6 +261,44 @@ class Buckets(msgspec.Struct, frozen=True, eq=False):
         host = np.bincount(of_row[of_row >= 0], (do.work + do.call)[of_row >= 0], size)
         device = np.bincount(of_op[of_op >= 0], program.ops.duration[of_op >= 0], size)
         return cls(steps, stretches, of_row, of_op, host.astype(np.int64), device.astype(np.int64))
+
+
+class Shapes:
+    """The structure of a job's programs, as recorded.
+
+    Attributes:
+        stretches: The largest number of stretches in a step. A stretch lasts from one collective's launch to the next.
+        buckets: For each rank, the times of its stretches.
+        positions: For each rank, which collective is at which position of a step, as `_positions` returns it.
+    """
+
+    def __init__(self, ranks: Sequence[Rank], steps: int) -> None:
+        self._ranks, self._steps = ranks, steps
+        most = max((int(rank.calls.position.max(initial=-1)) for rank in ranks), default=-1)
+        self.stretches = most + 2
+        self.buckets = [Buckets.of(rank, steps, self.stretches) for rank in ranks]
+        self.positions = [_positions(rank, self.stretches) for rank in ranks]
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """Returns the number of collectives in each step of a rank. If two ranks have equal numbers, the program of one
+        can replace that of the other. `index` is the index of the rank."""
+        calls = self._ranks[index].calls
+        step = calls.step[(calls.op >= 0) & (calls.step >= 0)]
+        return tuple(np.bincount(step, minlength=self._steps)[: self._steps].tolist())
+
+
+def _positions(rank: Rank, stretches: int) -> tuple[I64, I64]:
+    """Returns `(place, op)`. A place is a position in a step: step * `stretches` + the number of the collective in the
+    step. `place` has the place of each op of the rank's program, or -1 if the op is not a collective in a step. `op`
+    has the op at each place, or -1 if there is none."""
+    calls, program = rank.calls, rank.program
+    place = np.full(len(program.ops), -1, dtype=np.int64)
+    inside = (calls.op >= 0) & (calls.step >= 0)
+    at = calls.step[inside] * stretches + calls.position[inside]
+    place[calls.op[inside]] = at
+    op = np.full(rank.steps * stretches, -1, dtype=np.int64)
+    op[at] = calls.op[inside]
+    return place, op
 
 
 def scaled(rank: Rank, buckets: Buckets, host: _Reals, device: _Reals) -> Program:

@@ -58,17 +58,17 @@ def lines_of(job: Job, steps: Sequence[int] | None = None) -> Lines:
     for index, rank in enumerate(job.ranks):
         costs = rank.costs
         inside = np.isin(costs.step, chosen)
-        row = np.empty(int(inside.sum()), dtype=np.int64)
-        pairs = np.stack([costs.place[inside], costs.kind[inside]])
-        distinct, which = np.unique(pairs, axis=1, return_inverse=True)
-        for number, (place, kind) in enumerate(distinct.T.tolist()):
+        keys, which = np.unique(costs.place[inside] * len(Cost) + costs.kind[inside], return_inverse=True)
+        numbered = []
+        for place, kind in zip(*(each.tolist() for each in np.divmod(keys, len(Cost))), strict=True):
             where = rank.summary.places[place] if place >= 0 else Where()
             key = (where.key, kind)
             if key not in numbers:
                 numbers[key] = len(places)
                 places.append(where)
                 kinds.append(Cost(kind))
-            row[which.reshape(-1) == number] = numbers[key]
+            numbered.append(numbers[key])
+        row = np.array(numbered, dtype=np.int64)[which]
         entries.append((row, costs.time[inside], costs.count[inside], costs.blocks[inside], index))
     shape = (len(places), len(job.ranks))
     time, count, blocks = (np.zeros(shape) for _ in range(3))
