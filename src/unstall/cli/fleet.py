@@ -47,7 +47,9 @@ def run(args: argparse.Namespace) -> int:
     # numpy starts threads, which nothing here uses, and a process with threads cannot be forked.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from unstall.answers.fleet import fleet
+    from unstall.fleets.freed_memory import keep_freed_memory
 
+    keep_freed_memory()
     with ranks_read(quiet=args.quiet) as progress:
         answer = fleet(
             args.traces[0] if len(args.traces) == 1 else args.traces,

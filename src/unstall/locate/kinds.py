@@ -11,8 +11,8 @@ import numpy as np
 
 from unstall.frameworks import PREFETCH_WAIT
 from unstall.locate.collectives import Kind, kind_of_kernel
-from unstall.timeline.columns import I32, Bool, CopyDirection, DeviceKind, HostKind, Timeline
-from unstall.timeline.grouping import by_text
+from unstall.timeline.columns import I32, I64, Bool, CopyDirection, DeviceKind, HostKind, Timeline
+from unstall.timeline.grouping import by_text, distinct
 from unstall.timeline.remembered import remembered
 
 _ON_HOST = re.compile(r"(?:gloo|mpi|ucc):(?!:)")
@@ -74,7 +74,16 @@ def named(timeline: Timeline, pattern: re.Pattern[str], names: I32) -> Bool:
     """Returns a mask of the names whose beginning matches `pattern`. `names` has the names as
     indices into `timeline.strings`.
     """
-    return by_text(names, lambda index: pattern.match(timeline.text(index), 0, _LONGEST) is not None).astype(np.bool_)
+    # Many patterns are looked for in the names of host events.
+    found, which = _names_of_host(timeline) if names is timeline.host.name else distinct(names)
+    match, text = pattern.match, timeline.text
+    return np.array([match(text(index), 0, _LONGEST) is not None for index in found.tolist()], dtype=np.bool_)[which]
+
+
+@remembered
+def _names_of_host(timeline: Timeline) -> tuple[I64, I64]:
+    """Returns the distinct names of host events, and for each event the index of its name among them."""
+    return distinct(timeline.host.name)
 
 
 @remembered
@@ -114,7 +123,7 @@ def is_asleep(timeline: Timeline) -> Bool:
     frames of built-in functions.
     """
     frames: Bool = timeline.host.kind == HostKind.PYTHON
-    return frames & named(timeline, _ASLEEP, timeline.host.name)
+    return frames & named(timeline, _ASLEEP, timeline.host.name) if frames.any() else frames
 
 
 def is_waiting_for_thread(timeline: Timeline) -> Bool:

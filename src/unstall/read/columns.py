@@ -89,6 +89,7 @@ def _stream(args: Args) -> int:
     return args.stream if args.original_stream < 0 else args.original_stream
 
 
+@lru_cache(4096)  # the ranks of a job have the same shapes
 def _shortest_json(text: bytes) -> str:
     try:
         return msgspec.json.format(text, indent=-1).decode()
@@ -329,9 +330,10 @@ class EventTable:
             figures, mine = _carried(text.texts[known]), category == known
             if figures & (_OF_DEVICE | _OF_OP):
                 row, *described = _among(found.collective, mine)
-                self._collective.append(
-                    row + first, **{name: jsons.of(each) for name, each in zip(DESCRIBED, described, strict=True)}
-                )
+                if len(row):
+                    self._collective.append(
+                        row + first, **{name: jsons.of(each) for name, each in zip(DESCRIBED, described, strict=True)}
+                    )
             if figures & _OF_DEVICE:
                 row, device, stream, moved, grid, share = _among(found.device, mine)
                 share = np.where((share >= -1) & (share <= _WHOLE), share, -1)

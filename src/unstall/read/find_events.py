@@ -16,7 +16,8 @@ from unstall.read.text_window import TextWindow
 from unstall.timeline.limits import MOST_EVENT_BYTES
 
 _MOST_LOOKS = 1000  # at keys that turn out to be inside a string or an inner object
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_LOOK_BYTES = 64  # of a text that is no JSON
+_BLANK = re.compile(rb"(?:\xef\xbb\xbf)?\s*")
 _KEY = re.compile(rb'"traceEvents"\s*:\s*(?P<list>\[)?')
 _EXPORT = "give the file that export_chrome_trace() wrote"
 
@@ -39,19 +40,25 @@ def go_to_events(window: TextWindow, path: Path) -> bytes | None:
         pass
     if perfetto.begins(bytes(window.text[: perfetto.LOOK_BYTES])):
         raise TraceError(f"{path}: {perfetto.WHAT_IT_IS}")
-    while not (text := window.text.removeprefix(_BYTE_ORDER_MARK).lstrip()) and len(window) <= MOST_EVENT_BYTES:
+    while (begin := _begin(window)) == len(window) and len(window) <= MOST_EVENT_BYTES:
         if not window.more():
             raise TraceError(f"{path}: {window.damage or 'there is nothing in it'}; record the run again")
-    window.skip(len(window) - len(text))
-    if text.startswith(b"["):
+    first = bytes(window.text[begin : begin + 1])
+    if first == b"[":
+        window.skip(begin)
         return None
-    if not text.startswith(b"{"):
-        raise TraceError(f"{path}: {_what_is(text)}")
-    window.skip(1)
-    start, end = _find_list(window, path)
-    before = bytes(window.text[:start])
+    if first != b"{":
+        raise TraceError(f"{path}: {_what_is(window.text[begin : begin + _LOOK_BYTES])}")
+    start, end = _find_list(window, begin + 1, path)
+    before = bytes(window.text[begin + 1 : start])
     window.skip(end - 1)
     return before
+
+
+def _begin(window: TextWindow) -> int:
+    """Returns where the text begins, after white space. Does not copy the text, which may be long."""
+    found = _BLANK.match(window.text)
+    return found.end() if found else 0
 
 
 def rest(window: TextWindow) -> bytes | None:
@@ -66,9 +73,9 @@ def rest(window: TextWindow) -> bytes | None:
     return None
 
 
-def _find_list(window: TextWindow, path: Path) -> tuple[int, int]:
+def _find_list(window: TextWindow, begin: int, path: Path) -> tuple[int, int]:
     """Returns `(start, end)` as offsets in the window: the start of the key "traceEvents", and the
-    end of the "[" after it.
+    end of the "[" after it. `begin` is where the members of the JSON object begin.
 
     The key should stand outside of strings and of inner objects. If no such key is found, returns a
     key that seems to be inside of one: a missing quote before the key may be the reason.
@@ -77,7 +84,7 @@ def _find_list(window: TextWindow, path: Path) -> tuple[int, int]:
         TraceError: There is no list of events.
     """
     seen = Items()
-    looked_at = looks = 0
+    looked_at, looks = begin, 0
     fallback = None
     while looks < _MOST_LOOKS:
         for match in islice(_KEY.finditer(window.text, looked_at), _MOST_LOOKS):
@@ -94,7 +101,7 @@ def _find_list(window: TextWindow, path: Path) -> tuple[int, int]:
             fallback = fallback or (match.span() if match["list"] else None)
         if len(window) > MOST_EVENT_BYTES or not window.more():
             break
-    if _is_whole(window):
+    if _is_whole(window, begin):
         raise TraceError(f'{path}: there is no "traceEvents" in it; {_EXPORT}')
     if fallback:
         return fallback
@@ -104,10 +111,10 @@ def _find_list(window: TextWindow, path: Path) -> tuple[int, int]:
     raise TraceError(f"{path}: {why} at byte {window.end:,} of the text, before the first event; record the run again")
 
 
-def _is_whole(window: TextWindow) -> bool:
+def _is_whole(window: TextWindow, begin: int) -> bool:
     """Returns whether "{" followed by the text of the window is a complete and valid JSON object."""
     try:
-        from_json(b"{" + window.text, msgspec.Raw)
+        from_json(b"{" + window.text[begin:], msgspec.Raw)
     except (msgspec.DecodeError, RecursionError):
         return False
     return True

@@ -10,7 +10,7 @@ import numpy as np
 
 from unstall.timeline.columns import I32, I64
 
-_SPARSE, _SMALL = 4, 1 << 16  # a table up to this much larger than the column is faster than sorting
+_SPARSE, _SMALL = 4, 1 << 14  # a table up to this much larger than the column is faster than sorting
 
 
 def groups(values: I64 | I32) -> Iterator[tuple[int, I64]]:
@@ -51,8 +51,8 @@ def distinct(values: I64 | I32) -> tuple[I64, I64]:
         return found.astype(np.int64), which.astype(np.int64)
     present = np.zeros(high - low + 1, dtype=np.bool_)
     present[offset := values - low] = True
-    which = (np.cumsum(present) - 1)[offset]
-    return np.flatnonzero(present) + low, which
+    which = np.cumsum(present, dtype=np.int32 if len(present) < 1 << 31 else np.int64)[offset]
+    return np.flatnonzero(present) + low, which.astype(np.int64) - 1
 
 
 def by_text(texts: I32, meaning: Callable[[int], int]) -> I64:
