@@ -29,7 +29,6 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-from msgspec.structs import replace
 
 import unstall
 from unstall.diagnose.explain import explain
@@ -53,7 +52,7 @@ def not_calibrated(program: Program, plain_step_ns: float, elastic: Bool, kept: 
 
 
 def without_plain(timeline: Timeline) -> Timeline:
-    return replace(timeline, meta=replace(timeline.meta, plain_step_ns=None, plain_steps_ns=None))
+    return timeline.with_meta(plain_step_ns=None, plain_steps_ns=None)
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
 from benchmarks.on_device import measured_on, why_skipped
 from benchmarks.recording import timed
 from unstall.recording.journal import read
@@ -164,7 +162,7 @@ def _told(timeline: Timeline) -> Row:
     from unstall.diagnose.explain import explain
 
     plain_ns = timeline.meta.plain_step_ns
-    withheld = replace(timeline, meta=replace(timeline.meta, plain_step_ns=None))
+    withheld = timeline.with_meta(plain_step_ns=None)
     result = explain(withheld).result
     told_ns = result.replay.undistorted_mean_step_ns if result.replay else None
     return {

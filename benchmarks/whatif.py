@@ -20,12 +20,12 @@ import argparse
 import json
 import platform
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import asdict
 
 import unstall
 from benchmarks import whatif_fit, whatif_page, whatif_picture, whatif_truth

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from changes.runs import launching, recorded, steps
-from msgspec.structs import replace
 from traces import TraceBuilder
 
 import unstall
@@ -177,7 +176,7 @@ def test_a_step_time_of_few_steps_is_not_told_as_reached_without_the_others() ->
     before = unstall.explain(_step(waits=True, pageable=True).timeline())
     timeline = _step(waits=False, pageable=False).timeline()
     left_out = StepsLeftOut(proving=45, apart=46, of=97, mean_ns=8_000_000)
-    after = replace(timeline, meta=replace(timeline.meta, left_out=left_out))
+    after = timeline.with_meta(left_out=left_out)
     *_, last = unstall.diff(before, after).conclusion().splitlines()
     assert last.startswith("promised 0.")
     assert ", but only in 8 of 97 steps: the 91 left out, " in last
@@ -187,6 +186,6 @@ def test_a_step_time_of_few_steps_is_not_told_as_reached_without_the_others() ->
 def test_a_caveat_says_of_which_run_most_steps_are_left_out() -> None:
     timeline = _step(waits=True, pageable=True).timeline()
     left_out = StepsLeftOut(proving=45, apart=46, of=97, mean_ns=8_000_000)
-    before = replace(timeline, meta=replace(timeline.meta, left_out=left_out))
+    before = timeline.with_meta(left_out=left_out)
     said = [each.text for each in unstall.diff(before, timeline).result.caveats if each.code == "steps"]
     assert [text[:45] for text in said] == ["The figures of A are of only 8 of its 97 step"]

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 from recordings import ROOT, recording
 
 from unstall import load
@@ -57,8 +56,8 @@ def test_prefetched_copies_are_the_same_copies_beside_kernels() -> None:
 
 def test_two_machines_are_compared_with_caveats_first() -> None:
     one, other = (load(recording(name)) for name in ("gpt2_decode_item", "gpt2_decode_graph_noitem.nostack"))
-    one = replace(one, meta=replace(one.meta, rank=0))
-    other = replace(other, meta=replace(other.meta, rank=1, devices=("Tesla V100-SXM2-32GB",)))
+    one = one.with_meta(rank=0)
+    other = other.with_meta(rank=1, devices=("Tesla V100-SXM2-32GB",))
     result = diff(explain(one), explain(other))
     assert [caveat.code for caveat in result.caveats][:3] == ["device", "rank", "stacks"]
     assert result.matched_by == "operator"

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from findings import result_of
-from msgspec.structs import replace
 from traces import TraceBuilder, steps_that_prove
 
 from unstall.diagnose.explain import explain
@@ -103,6 +102,6 @@ def test_a_trace_of_the_steps_that_count_remembers_the_others(tmp_path: Path) ->
     assert known is not None
     timeline = steps_that_prove(steps=2).timeline()
     left_out = StepsLeftOut(known.proving, known.apart, known.of, known.mean_ns)
-    told = replace(timeline, meta=replace(timeline.meta, recorder="virtual", left_out=left_out))
+    told = timeline.with_meta(recorder="virtual", left_out=left_out)
     write_trace(told, tmp_path / "run.trace.json")
     assert explain(tmp_path / "run.trace.json").result.steps.left_out == known

@@ -211,7 +211,7 @@ def test_reserved_memory_is_the_peak_and_a_line_tells_what_it_allocates_in_a_ste
 def test_the_peak_that_the_recorder_was_told_counts_if_it_is_higher() -> None:
     for told, bytes_ in ((100, 4096), (10_000, 10_000)):
         timeline = _allocates((1024, 4096))
-        timeline = replace(timeline, meta=replace(timeline.meta, reserved_peak_bytes=told))
+        timeline = timeline.with_meta(reserved_peak_bytes=told)
         reserved = explain(timeline).result.reserved
         assert reserved is not None
         assert reserved.bytes == bytes_

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from findings import only, place, result_of
-from msgspec.structs import replace
 from traces import TraceBuilder
 
 from unstall.diagnose.explain import explain
@@ -89,7 +88,7 @@ def test_globs_that_the_recording_was_told_count_unless_others_are_given() -> No
     with trace.frame("train.py", 12, "train"), trace.frame("transformers/trainer.py", 900, "step"):
         trace.launch("gemm", 10)
     timeline = trace.timeline()
-    told = replace(timeline, meta=replace(timeline.meta, user=("train.py",)))
+    told = timeline.with_meta(user=("train.py",))
     files = [explain(told, user=user).result.lines[0].where.file for user in ((), ("transformers/*",))]
     assert files == ["train.py", "transformers/trainer.py"]
 

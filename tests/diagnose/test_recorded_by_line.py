@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 from report.rendered import as_markdown, as_text
 from traces import AUTOGRAD, TraceBuilder
 
@@ -74,7 +73,7 @@ def test_plain_steps_that_differ_are_told_apart() -> None:
 
     def said(before_us: int, after_us: int, given_us: int | None = None) -> str:
         known = (1000 * before_us, 1000 * after_us)
-        told = replace(timeline, meta=replace(timeline.meta, plain_steps_ns=known))
+        told = timeline.with_meta(plain_steps_ns=known)
         return " ".join(explain(told, plain_step_ns=given_us and 1000 * given_us).verdict.text.split())
 
     assert "takes 700 µs, as measured (760 µs before the recording, 640 µs after it)" in said(760, 640)

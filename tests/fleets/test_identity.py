@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 from traces import TraceBuilder
 
 from unstall.fleets.identity import Identity, identify
@@ -35,7 +34,7 @@ def test_names_tell_ranks_and_machines(path: str, rank: int, machine: str | None
 
 
 def test_what_the_trace_says_counts_more_than_its_name() -> None:
-    timeline = replace(TIMELINE, meta=replace(TIMELINE.meta, rank=6))
+    timeline = TIMELINE.with_meta(rank=6)
     assert identify(timeline, Path("rank3.json")) == Identity(6, "distributedInfo", None)
 
 

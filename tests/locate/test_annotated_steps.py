@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from findings import result_of
-from msgspec.structs import replace
 from traces import TraceBuilder
 
 from unstall.locate.steps import find_steps
@@ -68,13 +67,13 @@ def test_the_name_that_the_recording_was_told_counts_if_there_is_such_an_annotat
     told: str, found_by: str, count: int
 ) -> None:
     timeline = annotated("phase 1", "phase 2").timeline()
-    steps = find_steps(replace(timeline, meta=replace(timeline.meta, step=told)))
+    steps = find_steps(timeline.with_meta(step=told))
     assert (steps.found_by, len(steps)) == (found_by, count)
 
 
 def test_a_name_that_is_given_counts_before_the_one_that_the_recording_was_told() -> None:
     timeline = annotated("phase 1", "phase 2", "stage 1").timeline()
-    told = replace(timeline, meta=replace(timeline.meta, step="phase *"))
+    told = timeline.with_meta(step="phase *")
     assert find_steps(told, "stage *").name == "stage *"
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 from programs import Program as Made
 from programs import programs
 from replay.recorded import A_FEW, Trace, program
@@ -85,7 +84,7 @@ def launches(count: int, work_us: float, device_us: float, *, read: bool, loadin
 def modelled(trace: Trace, plain_step_ns: int) -> Model:
     """As `cupti` recorded it."""
     timeline = trace.timeline()
-    timeline = replace(timeline, meta=replace(timeline.meta, recorder="cupti"))
+    timeline = timeline.with_meta(recorder="cupti")
     run = analyse(timeline)
     return model(timeline, run.steps, run.places, plain_step_ns=plain_step_ns)
 

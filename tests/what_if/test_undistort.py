@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 from programs import Program as Made
 from programs import programs
 from replay.recorded import A_FEW, Trace, program
@@ -332,6 +331,6 @@ def test_a_simulated_run_has_no_plain_step_time() -> None:
     with trace.step():
         trace.launch("gemm", 10)
     timeline = trace.timeline()
-    run = analyse(replace(timeline, meta=replace(timeline.meta, recorder="virtual")))
+    run = analyse(timeline.with_meta(recorder="virtual"))
     with pytest.raises(UsageError, match="was simulated"):
         model(run.timeline, run.steps, run.places, plain_step_ns=20_000)

@@ -11,8 +11,6 @@ from pathlib import Path
 from stat import S_ISFIFO
 from typing import TYPE_CHECKING, BinaryIO
 
-from msgspec.structs import replace
-
 from unstall.cli._last import is_result
 from unstall.cli._output import TRACES
 from unstall.errors import TraceError, UsageError
@@ -66,7 +64,7 @@ def read_timeline(path: str, *, quiet: bool) -> Timeline:
             if _reads(read_saved, file):
                 raise TraceError(f"{path}: this is a saved result; `unstall report {path}` shows it again") from error
             raise
-    return replace(timeline, meta=replace(timeline.meta, path=name_of(path))) if file != Path(path) else timeline
+    return timeline.with_meta(path=name_of(path)) if file != Path(path) else timeline
 
 
 def read_report(path: str, *, quiet: bool, step: str | None = None, user: Sequence[str] = ()) -> Report:
@@ -98,7 +96,7 @@ def read_report(path: str, *, quiet: bool, step: str | None = None, user: Sequen
                 raise
             return Report(read_result(file), None)
     try:
-        return explain(replace(timeline, meta=replace(timeline.meta, path=name_of(path))), step=step, user=user)
+        return explain(timeline.with_meta(path=name_of(path)), step=step, user=user)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
 

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from unstall.cli._inputs import read_timeline
 from unstall.cli._progress import working
 from unstall.cli._recording import failure, say
@@ -252,7 +250,7 @@ def _read(file: Path, name: str, *, quiet: bool) -> Timeline:
         timeline = read_timeline(str(file), quiet=quiet)
     except TraceError as error:
         raise TraceError(str(error).replace(str(file), name)) from error
-    return replace(timeline, meta=replace(timeline.meta, path=name))
+    return timeline.with_meta(path=name)
 
 
 def kept_in(folder: Path) -> str:

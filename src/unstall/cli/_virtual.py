@@ -13,8 +13,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from unstall.cli._commands import launcher
 from unstall.cli._progress import working
 from unstall.cli._recording import say
@@ -273,8 +271,7 @@ def keep_virtual_run(
     if lost or timeline is None:
         shutil.rmtree(folder, ignore_errors=True)
         return Kept(lost=lost)
-    told = replace(timeline.meta, step=args.step, user=tuple(args.user))
-    part = part_asked_for(replace(timeline, meta=told), args)
+    part = part_asked_for(timeline.with_meta(step=args.step, user=tuple(args.user)), args)
     with working("writing the trace", quiet=args.quiet):
         trace = published(target, lambda path: write_run(part, path, options.metadata()))
     if trace and not args.quiet:
@@ -290,7 +287,7 @@ def keep_virtual_run(
 
     framed = with_frames(part)
     name = str(file or target.likely())
-    return Kept(file, replace(framed, meta=replace(framed.meta, path=name)), lost=trace is None)
+    return Kept(file, framed.with_meta(path=name), lost=trace is None)
 
 
 def read_run(place: RunPlace, ended: Exit) -> Timeline | None:
@@ -374,7 +371,7 @@ def _part(timeline: Timeline, args: argparse.Namespace) -> Timeline:
             warmup = _warmup_of(len(steps), args.warmup)
             if not warmup and args.warmup is None and not steps.left_out:
                 timeline = _without_warmup(timeline, len(steps))
-            timeline = replace(timeline, meta=replace(timeline.meta, left_out=steps.left_out))
+            timeline = timeline.with_meta(left_out=steps.left_out)
             most = args.steps or (Settings("").steps if args.stop else len(steps))
             last = min(len(steps), warmup + most) - 1
             if counts or warmup or steps.left_out:
@@ -425,7 +422,7 @@ def _without_warmup(timeline: Timeline, steps: int) -> Timeline:
 
 
 def _short_of(timeline: Timeline, shortfall: str) -> Timeline:
-    return replace(timeline, meta=replace(timeline.meta, shortfall=shortfall))
+    return timeline.with_meta(shortfall=shortfall)
 
 
 def told_of_faults(timeline: Timeline) -> str:

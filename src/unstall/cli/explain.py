@@ -9,8 +9,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from unstall.budgets.limits import EXPOSED, IDLE
 from unstall.cli._arguments import add_place_options, add_plain_step_options, add_value, parse_file
 from unstall.cli._budget_options import add_budget_options, budget_of, deliver_checked
@@ -38,8 +36,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     check_outputs(args, args.trace, others=[args.save_timeline])
     from unstall.answers.explain import explain
+    from unstall.read import is_timeline
     from unstall.read.profiler_table import is_profiler_table
-    from unstall.timeline.store import is_timeline
 
     if args.save_timeline and not is_timeline(Path(args.save_timeline)):
         check_replaced(Path(args.save_timeline), (".unstall",), "timeline")
@@ -49,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
             return _explain_table(file, args)
         timeline = read_timeline(str(file), quiet=args.quiet)
     if file != Path(args.trace):
-        timeline = replace(timeline, meta=replace(timeline.meta, path=name_of(args.trace)))
+        timeline = timeline.with_meta(path=name_of(args.trace))
     with working("analysing the run", quiet=args.quiet):
         report = explain(
             timeline,

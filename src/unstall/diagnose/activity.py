@@ -25,7 +25,7 @@ from unstall.timeline.columns import (
     Timeline,
 )
 from unstall.timeline.copies import is_synchronous
-from unstall.timeline.grouping import groups
+from unstall.timeline.grouping import groups, is_in, unique
 from unstall.timeline.intervals import Intervals
 
 PYTHON_LEAST_NS = 100_000
@@ -290,11 +290,11 @@ def _waits(timeline: Timeline, ours: Bool, skew_ns: int) -> HostWaits:
     calls = device.launch[copies]
     chosen = ours[calls] & (host.kind[calls] != HostKind.GRAPH_LAUNCH)  # a copy in a graph blocks no thread
     copies, calls = copies[chosen], calls[chosen]
-    rows = np.union1d(syncs, calls[_blocks(timeline, copies, skew_ns)]).astype(np.int32)
+    rows = unique(np.concatenate((syncs, calls[_blocks(timeline, copies, skew_ns)]))).astype(np.int32)
     rows = rows[np.argsort(host.start[rows], kind="stable")]
     uploads = calls[device.direction[copies] == CopyDirection.HOST_TO_DEVICE]
-    copy = _copy_of(timeline, np.unique(calls), rows)
-    upload = np.where(np.isin(copy, uploads), copy, -1).astype(np.int32)
+    copy = _copy_of(timeline, unique(calls), rows)
+    upload = np.where(is_in(copy, uploads), copy, -1).astype(np.int32)
     return HostWaits(rows, host.start[rows], host.end[rows], upload)
 
 

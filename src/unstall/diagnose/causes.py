@@ -15,7 +15,7 @@ from unstall.diagnose.hand_over import HandOver, find_hand_overs
 from unstall.result import IDLE_CAUSES
 from unstall.timeline.ancestry import first_reaching, nearest
 from unstall.timeline.columns import I8, I32, I64, Bool, HostKind, Timeline
-from unstall.timeline.grouping import groups
+from unstall.timeline.grouping import groups, unique
 from unstall.timeline.intervals import Intervals
 
 _SKEW_NS = 10_000  # a wait that begins so soon after the device ran dry still counts as what emptied the queue
@@ -205,7 +205,7 @@ def _running_frame(timeline: Timeline, activity: HostActivity, low: I64, high: I
     frames is used. If no frame is found, the result is `launch`.
     """
     host, python = timeline.host, activity.python
-    launching = np.unique(host.thread[timeline.device.launch[timeline.device.launch >= 0]])
+    launching = unique(host.thread[timeline.device.launch[timeline.device.launch >= 0]])
     is_frame = (host.kind == HostKind.PYTHON) & np.isin(host.thread, launching)
     is_frame[activity.asleep_rows] = False
     frames = np.flatnonzero(is_frame)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-import numpy as np
 
 from unstall.diagnose.accounts import Gaps, account, busy_parts
 from unstall.diagnose.activity import HostActivity
@@ -11,6 +10,7 @@ from unstall.diagnose.causes import explain_gaps
 from unstall.locate.threads import dispatch_threads
 from unstall.result import Accounts, DeviceAccounts
 from unstall.timeline.columns import Bool, Timeline
+from unstall.timeline.grouping import unique
 from unstall.timeline.intervals import Intervals
 from unstall.timeline.limits import MOST_DEVICES
 
@@ -43,7 +43,7 @@ def accounts_by_device(
             activities[key] = activity.of_threads(threads)
         return accounted(timeline, ops, activities[key], window)
 
-    devices = np.unique(timeline.device.device)
+    devices = unique(timeline.device.device)
     found = []
     for number in devices[:MOST_DEVICES]:
         own = whole if len(devices) == 1 else of(timeline.device.device == number)

@@ -24,7 +24,7 @@ from unstall.fleets.result import (
     Straggler,
 )
 from unstall.fleets.roles import PIPELINE
-from unstall.fleets.student import outlying_steps, slower_than_peers
+from unstall.fleets.student import median, outlying_steps, slower_than_peers
 from unstall.fleets.summarise import KINDS
 from unstall.fleets.summary import Cost
 from unstall.fleets.waiting import by_rank_and_step, covered
@@ -32,6 +32,7 @@ from unstall.fleets.why import Lines, causes_of, lines_of
 from unstall.locate.collectives import Kind
 from unstall.result import Where
 from unstall.timeline.columns import I64
+from unstall.timeline.grouping import unique
 
 _Reals = NDArray[np.float64]
 _WORTH = 0.01  # of a step: a rank that costs the job less is no straggler
@@ -131,7 +132,7 @@ def _stragglers(job: Job, base_ns: float, error_ns: float, every: Lines) -> tupl
     for members in roles:
         always = slower_than_peers(own[members], 2 * len(roles))
         peers = [int(rank) for at, rank in enumerate(members) if at not in always]
-        usual = np.median(own[peers], axis=0)
+        usual = median(own[peers], axis=0)
         for at, chance in always.items():
             late = float((own[members[at]] - usual).mean())
             candidates.append((int(members[at]), (), chance, late, peers))
@@ -142,7 +143,7 @@ def _stragglers(job: Job, base_ns: float, error_ns: float, every: Lines) -> tupl
         for at, late_in in once.items():
             rank, in_steps = int(members[at]), [step for step, _ in late_in]
             rest = [each for each in peers if each != rank]
-            late = float((own[rank] - np.median(own[rest], axis=0))[in_steps].mean())
+            late = float((own[rank] - median(own[rest], axis=0))[in_steps].mean())
             numbers = tuple(job.settled[step] for step in in_steps)
             candidates.append((rank, numbers, min(chance for _, chance in late_in), late, rest))
     candidates.sort(key=lambda each: -each[3] * (len(each[1]) or job.steps))
@@ -250,7 +251,7 @@ def clock_fit(job: Job) -> ClockFit:
     """Returns how well the clocks of a job's machines (or ranks) agree after they have been aligned."""
     clocks = job.waiting.clocks
     residual = clocks.residual_ns
-    parts = len(np.unique(clocks.part[np.unique(job.waiting.clock_of)])) if len(clocks.part) else 1
+    parts = len(unique(clocks.part[unique(job.waiting.clock_of)])) if len(clocks.part) else 1
     return ClockFit(
         clocks=len(clocks.offset),
         of="machine" if job.waiting.machines else "rank",
@@ -278,9 +279,9 @@ def group_uses(job: Job) -> tuple[GroupUse, ...]:
         mine = np.flatnonzero(np.isin(group, numbers) & inside)
         if not len(mine):
             continue
-        per = 1 / (len(np.unique(joined.rank[mine])) * job.steps)
+        per = 1 / (len(unique(joined.rank[mine])) * job.steps)
         sent = columns["sent"][mine]
-        present = np.unique(group[mine])
+        present = unique(group[mine])
         exchanges = mine[np.isin(joined.kind[joined.operation[mine]], _EXCHANGES)]
         imbalance, fullest = _imbalance(job, exchanges, columns["received"])
         found.append(

@@ -17,7 +17,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from unstall.fleets.student import median
 from unstall.timeline.columns import I64
+from unstall.timeline.grouping import unique
 
 _DRIFT = 50e-6
 _HUBER = 1.345  # 95 % efficiency if errors are normal (Huber 1981)
@@ -96,7 +98,7 @@ def align(operation: I64, clock: I64, time: I64, clocks: int) -> Clocks:
         shared = np.bincount(operation, minlength=count)[operation]
         # A mean of n ends takes 1/n of the variance with it.
         scaled = rest / np.sqrt(np.maximum(1 - 1 / shared, 0.5))
-        sigma = max(_TO_SIGMA * float(np.median(np.abs(scaled))), _FLOOR_NS)
+        sigma = max(_TO_SIGMA * float(median(np.abs(scaled))), _FLOOR_NS)
         far = np.abs(scaled) / sigma
         if number < _ROUNDS // 2:
             weight = np.minimum(1.0, _HUBER / np.maximum(far, 1e-9))
@@ -129,9 +131,9 @@ def _first_offsets(operation: I64, clock: I64, t: _Reals, clocks: int) -> tuple[
             new = (part[clock] < 0) & (several[operation] > 0)
             if not new.any():
                 break
-            for each in np.unique(clock[new]).tolist():
+            for each in unique(clock[new]).tolist():
                 mine = new & (clock == each)
-                offset[each] = float(np.median((t - when[operation])[mine]))
+                offset[each] = float(median((t - when[operation])[mine]))
                 part[each] = number
         number += 1
     return offset, part

@@ -16,6 +16,7 @@ from unstall.errors import UsageError
 from unstall.fleets.couple import Meeting
 from unstall.fleets.job import Buckets, Job, Shapes, host_free, members_inside, scaled
 from unstall.fleets.join import ranks_text
+from unstall.fleets.student import median
 from unstall.fleets.summary import Rank
 from unstall.replay.program import Program
 from unstall.timeline.columns import I64
@@ -113,7 +114,7 @@ def _donor(job: Job, shapes: Shapes, members: Sequence[int]) -> tuple[int, list[
     common = Counter(rows.values()).most_common(1)[0][0]
     same = [index for index in alike if rows[index] == common]
     own = job.usual.mean(axis=1)
-    middle = float(np.median(own[alike]))
+    middle = float(median(own[alike]))
     return min(same, key=lambda index: (abs(float(own[index]) - middle), index)), alike
 
 
@@ -199,7 +200,7 @@ def no_stragglers(job: Job, only: Sequence[int] | None = None) -> Job:
 
 def _median_program(donor: Rank, own: Buckets, peers: Sequence[Buckets]) -> Program:
     def factors(column: str) -> _Reals:
-        middle = np.median(np.stack([getattr(each, column) for each in peers]), axis=0)
+        middle = median(np.stack([getattr(each, column) for each in peers]), axis=0)
         mine = getattr(own, column)
         return np.where(mine > 0, middle / np.maximum(mine, 1), 1.0)
 
@@ -226,7 +227,7 @@ def _usual_transfers(job: Job) -> I64:
     cuts = np.flatnonzero(np.diff(like[order])) + 1
     usual = np.empty(len(like), dtype=np.int64)
     for rows in np.split(order, cuts):
-        usual[rows] = int(np.median(job.meeting.transfer[rows])) if len(rows) else 0
+        usual[rows] = int(median(job.meeting.transfer[rows])) if len(rows) else 0
     return usual
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from unstall.errors import UsageError
 from unstall.fleets.mapping import Mapped, Task, map_file
@@ -35,6 +38,7 @@ class Processes:
         self._most = most
 
     def run(self, tasks: Sequence[Task]) -> Iterator[Mapped]:
+        tasks = _without_needless_digests(tasks)
         sizes = [_size(task.path) for task in tasks]
         if self._most is None and sum(sizes) < _SMALL_BYTES:
             yield from map(map_file, tasks)
@@ -56,6 +60,19 @@ def workers(sizes: Sequence[int], available: int | None = None, processors: int 
     available = available or _available_bytes()
     each = max(_LEAST_BYTES, _TIMES_MEMORY * max(sizes, default=0))
     return max(1, min(processors, len(sizes), available // (2 * each)))
+
+
+def _without_needless_digests(tasks: Sequence[Task]) -> list[Task]:
+    """Tells each task whether its file alone has its size: then it is no copy of another."""
+
+    def bytes_of(path: str) -> int:
+        with suppress(OSError):
+            return Path(path).stat().st_size
+        return -1
+
+    sizes = [bytes_of(task.path) for task in tasks]
+    counts = Counter(sizes)
+    return [replace(task, alone=counts[size] == 1) for task, size in zip(tasks, sizes, strict=True)]
 
 
 def _available_bytes() -> int:

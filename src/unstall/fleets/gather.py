@@ -135,7 +135,7 @@ def _distinct(mapped: Sequence[Mapped], not_read: list[NotRead]) -> tuple[list[R
     for each in mapped:
         if each.data is None:
             continue
-        if each.digest in by_digest:
+        if each.digest and each.digest in by_digest:
             not_read.append(NotRead(path=each.path, why=f"it is the same file as {by_digest[each.digest]}"))
             continue
         by_digest[each.digest] = each.path

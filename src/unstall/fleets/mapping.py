@@ -3,12 +3,10 @@ cache finds a summary by the content of its trace."""
 
 from __future__ import annotations
 
-import glob
-import hashlib
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
@@ -16,6 +14,9 @@ from unstall._version import __version__
 from unstall.errors import TraceError, UnstallError, UsageError
 from unstall.files import write_atomically
 from unstall.fleets.summary import SCHEMA, decode
+
+if TYPE_CHECKING:
+    import hashlib
 
 _PIECE = 1 << 20
 _MOST_CACHED_BYTES = 2 << 30
@@ -30,6 +31,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         user: Globs of the files that count as the user's code. If empty, these are all files except framework files.
         edits: Edits that are made to the rank's program, as `unstall whatif` takes them.
         cache: Whether the summary may be read from the cache, and is written to it.
+        alone: Whether no other trace of the job has this size. Then it is no copy, and needs no digest without a cache.
     """
 
     path: str
@@ -37,6 +39,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     user: tuple[str, ...] = ()
     edits: tuple[str, ...] = ()
     cache: bool = True
+    alone: bool = False
 
 
 class Mapped(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +47,7 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: The path of the trace.
-        digest: A digest of the trace's content. "" if the trace could not be read.
+        digest: A digest of the trace's content. "" if the trace could not be read, or needs none.
         data: The encoded summary. None if the trace cannot be used.
         why: Why the trace cannot be used. "" if it can be used.
         usage: True if the trace cannot be used because the user's arguments do not fit it. False if the trace is at
@@ -63,7 +66,8 @@ def map_file(task: Task) -> Mapped:
     trace makes this function raise an exception."""
     digest = ""
     try:
-        digest = _digest(task.path)
+        if task.cache or not task.alone:
+            digest = _digest(task.path)
         cached = _cached(task, digest) if task.cache else None
         if cached is not None:
             return Mapped(path=task.path, digest=digest, data=cached)
@@ -85,6 +89,8 @@ def map_file(task: Task) -> Mapped:
 
 def files_of_glob(pattern: str) -> list[str]:
     """Returns the paths of the files on this machine that match a glob. `**` matches folders to any depth."""
+    import glob
+
     return [path for path in glob.glob(pattern, recursive=True) if Path(path).is_file()]  # noqa: PTH207 - absolute globs
 
 
@@ -93,6 +99,8 @@ def _plain(text: str, path: str) -> str:
 
 
 def _digest(path: str) -> str:
+    import hashlib  # here, since it loads OpenSSL
+
     found = hashlib.sha256()  # processors have instructions for it
     with Path(path).open("rb") as file:
         _feed(found, file)
@@ -113,6 +121,8 @@ def cache_folder() -> Path:
 
 def _entry(task: Task, digest: str) -> Path:
     # The summary contains the file's name, and its rank may come from the name.
+    import hashlib
+
     asked = msgspec.json.encode([SCHEMA, __version__, digest, task.path, task.step, task.user, task.edits])
     return cache_folder() / f"{hashlib.blake2b(asked, digest_size=20).hexdigest()}.rank"
 

@@ -19,6 +19,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from unstall.timeline.columns import I64
+
 SIGNIFICANCE = 0.001
 """The probability that the tests name at least one rank in a job that has no slow rank, if the times are normally
 distributed."""
@@ -26,6 +28,14 @@ distributed."""
 _ENOUGH_PEERS = 3
 _ROUNDS, _TINY = 300, 1e-300
 _Reals = NDArray[np.float64]
+
+
+def median(values: _Reals | Sequence[float] | I64, axis: int = 0) -> _Reals:
+    """Returns the medians along an axis, like `np.median`, whose first call imports `numpy.ma`."""
+    ordered = np.sort(values, axis=axis)
+    count = ordered.shape[axis]
+    middle: _Reals = (ordered.take((count - 1) // 2, axis) + ordered.take(count // 2, axis)) / 2
+    return middle
 
 
 def chance_of(t: float, freedom: float) -> float:
@@ -103,12 +113,12 @@ def slower_than_peers(times: _Reals, families: int = 1) -> dict[int, float]:
 def _is_even(times: _Reals, row: int, peers: Sequence[int]) -> bool:
     """Returns whether a rank is late in most steps. Returns False if the rank is late only because it is very late in a
     few steps."""
-    over = times[row] - np.median(times[list(peers)], axis=0)
-    return bool(2 * np.median(over) >= over.mean() > 0)
+    over = times[row] - median(times[list(peers)], axis=0)
+    return bool(2 * median(over) >= over.mean() > 0)
 
 
 def _over_steps(times: _Reals, row: int, peers: Sequence[int], steps: int) -> float:
-    over = times[row] - np.median(times[list(peers)], axis=0)
+    over = times[row] - median(times[list(peers)], axis=0)
     if steps < 2:
         return 1.0  # one step tells nothing of chance
     return _t_test(float(over.mean()), float(over.std(ddof=1)) / math.sqrt(steps), steps - 1, float(times.mean()))

@@ -28,7 +28,7 @@ from unstall.replay.build import build
 from unstall.replay.engine import replay
 from unstall.result import Finding, Where
 from unstall.timeline.columns import I8, I32, I64, Bool, DeviceKind, Host, HostKind, Timeline
-from unstall.timeline.grouping import by_text, distinct, groups
+from unstall.timeline.grouping import by_text, distinct, groups, unique
 from unstall.timeline.intervals import Intervals
 from unstall.what_if.edits import parse
 from unstall.what_if.subject import Subject
@@ -411,7 +411,7 @@ def _split(host: Host, threads: list[I64]) -> tuple[I64, I64, I64]:
     turns = [_innermost(host, rows) for rows in threads]
     times, owner = turns[0]
     if len(turns) > 1:
-        times = np.unique(np.concatenate([time for time, _ in turns]))
+        times = unique(np.concatenate([time for time, _ in turns]))
         owner = np.full(len(times), -1, dtype=np.int64)
         for time, row in turns:
             at = np.searchsorted(time, times, side="right") - 1

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from unstall.fleets.job import Job
 from unstall.fleets.result import Cause
+from unstall.fleets.student import median
 from unstall.fleets.summary import LOADING, Cost, Rank, explains
 from unstall.result import Finding, Where
 from unstall.timeline.columns import I64
@@ -90,7 +91,7 @@ def causes_of(job: Job, index: int, peers: Sequence[int], lines: Lines, late_ns:
         late_ns: How much longer the rank's own work takes than that of its peers, in ns per step.
     """
     kinds = np.array(lines.kinds, dtype=np.int64)
-    over = lines.time[:, index] - np.median(lines.time[:, list(peers)], axis=1)
+    over = lines.time[:, index] - median(lines.time[:, list(peers)], axis=1)
     on_device = np.isin(kinds, (Cost.KERNEL, Cost.COPY))
     device_over = float(over[on_device].sum())
     found: list[Cause] = []
@@ -144,7 +145,7 @@ def _by_line(causes: list[Cause]) -> list[Cause]:
 
 def _on_host(lines: Lines, row: int, index: int, peers: Sequence[int], over: float) -> Cause:
     kind = lines.kinds[row]
-    count, usual = lines.count[row, index], float(np.median(lines.count[row, list(peers)]))
+    count, usual = lines.count[row, index], float(median(lines.count[row, list(peers)]))
     times = count / usual if usual else None
     name = {Cost.WAIT: "wait", Cost.LOADING: "data loading", Cost.ASLEEP: "sleep", Cost.HOST: "host"}[kind]
     if times is None:
@@ -152,7 +153,7 @@ def _on_host(lines: Lines, row: int, index: int, peers: Sequence[int], over: flo
     elif times > _MORE:
         text = f"{times:.3g} times as often as its peers"
     else:
-        text = f"{lines.time[row, index] / max(float(np.median(lines.time[row, list(peers)])), 1):.3g} times as long"
+        text = f"{lines.time[row, index] / max(float(median(lines.time[row, list(peers)])), 1):.3g} times as long"
     return Cause(
         kind=name,
         where=lines.places[row],
@@ -167,7 +168,7 @@ def _on_device(lines: Lines, index: int, peers: Sequence[int], rows: I64, over: 
     single slow kernels."""
     mine = lines.time[rows, index]
     theirs, counts, blocks = (
-        np.median(table[rows][:, list(peers)], axis=1) for table in (lines.time, lines.count, lines.blocks)
+        median(table[rows][:, list(peers)], axis=1) for table in (lines.time, lines.count, lines.blocks)
     )
     total = float(over[rows].sum())
     both = (theirs > 0) & (mine > 0)

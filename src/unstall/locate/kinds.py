@@ -77,7 +77,10 @@ def named(timeline: Timeline, pattern: re.Pattern[str], names: I32) -> Bool:
     # Many patterns are looked for in the names of host events.
     found, which = _names_of_host(timeline) if names is timeline.host.name else distinct(names)
     match, text = pattern.match, timeline.text
-    return np.array([match(text(index), 0, _LONGEST) is not None for index in found.tolist()], dtype=np.bool_)[which]
+    matches: Bool = np.array([match(text(index), 0, _LONGEST) is not None for index in found.tolist()], dtype=np.bool_)[
+        which
+    ]
+    return matches
 
 
 @remembered

@@ -16,7 +16,7 @@ from unstall.locate.steps import RECORDED_STEP
 from unstall.result import Caller, Where
 from unstall.timeline.ancestry import nearest, outermost
 from unstall.timeline.columns import I32, I64, Bool, HostKind, Timeline
-from unstall.timeline.grouping import by_text
+from unstall.timeline.grouping import by_text, is_in, unique
 
 _CELL = re.compile(r"In\[\d+\]$")  # as `answers/cells.py` names a notebook's cells
 
@@ -179,7 +179,7 @@ def _callers(timeline: Timeline, is_user_frame: Bool, user_node: I32) -> I32:
     stacks = timeline.stacks
     outside = stacks.parent
     outer = _at(user_node, outside)
-    of_program = np.isin(timeline.lines.file, list(programs(timeline)))
+    of_program = is_in(timeline.lines.file, np.array(list(programs(timeline)), dtype=np.int64))
     in_program = is_user_frame & of_program[stacks.line] if len(stacks) else is_user_frame
     if not in_program.any():  # the program's own bottom was not recorded: an installed package is not the program
         installed = by_text(timeline.lines.file, lambda index: is_installed(timeline.text(index))) == 1
@@ -206,7 +206,7 @@ def programs(timeline: Timeline) -> set[int]:
     if cells.any():
         return set(timeline.lines.file[cells].tolist())
     roots = timeline.stacks.line[timeline.stacks.parent < 0]
-    modules = [i for i in np.unique(roots) if timeline.text(int(timeline.lines.function[i])) == "<module>"]
+    modules = [i for i in unique(roots) if timeline.text(int(timeline.lines.function[i])) == "<module>"]
     files = {int(timeline.lines.file[i]) for i in modules}
     return {i for i in files if not timeline.strings[i].startswith("<")}
 
@@ -237,7 +237,7 @@ def _matches(path: str, glob: str) -> bool:
 
 
 def _unmatched(timeline: Timeline, user: Sequence[str]) -> tuple[str, ...]:
-    files = [timeline.text(int(index)) for index in np.unique(timeline.lines.file)]
+    files = [timeline.text(int(index)) for index in unique(timeline.lines.file)]
     return tuple(glob for glob in user if not any(_matches(path, glob) for path in files))
 
 
@@ -263,7 +263,7 @@ def _fallback(timeline: Timeline, source: I64, top_op: I32, step: str | None) ->
     """
     host = timeline.host
     annotation = host.kind == HostKind.ANNOTATION
-    names = np.unique(host.name[annotation])
+    names = unique(host.name[annotation])
     mark = step or "ProfilerStep"
     # A name that was found may hold a bracket, as "step[DECODE bs=*]" does; one that was given may be a glob.
     marks = (f"{mark}*", mark.replace("[", "[[]") + "*", f"{RECORDED_STEP}*")

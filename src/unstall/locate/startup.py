@@ -11,6 +11,7 @@ import numpy as np
 from unstall.locate.kinds import is_recorder_at_work, named
 from unstall.timeline.ancestry import outermost
 from unstall.timeline.columns import I64, Bool, HostKind, Timeline
+from unstall.timeline.grouping import unique
 from unstall.timeline.intervals import Intervals
 
 # CUPTI's kinds of overhead (cupti_activity.h, CUpti_ActivityOverheadKind) that the driver causes, not the recorder.
@@ -52,7 +53,7 @@ def startup_rows(timeline: Timeline, ours: Bool, second_step: int | None) -> I64
     early[first] = True
     compiling = ours & (host.kind == HostKind.PYTHON) & named(timeline, _COMPILING, host.name)
     certain = np.concatenate((np.flatnonzero(loading | overhead | compiling), asking[early]))
-    return np.unique(
+    return unique(
         np.concatenate(
             (certain, _slow_firsts(timeline, ours, second_step, recorder), _slow_first_launches(timeline, ours))
         )
@@ -70,7 +71,7 @@ def _slow_firsts(timeline: Timeline, ours: Bool, second_step: int | None, record
     everything = np.ones(len(host), dtype=np.bool_)
     calls = ours & (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL)
     top = outermost(host.parent, host.kind == HostKind.OP, ~everything)
-    ops = np.unique(np.concatenate((top[calls], host.op[calls]))).astype(np.int64)
+    ops = unique(np.concatenate((top[calls], host.op[calls]))).astype(np.int64)
     ops = ops[ops >= 0]
     if not len(ops):
         return ops

@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.timeline.columns import I32, I64, DeviceKind, Timeline
+from unstall.timeline.grouping import unique
 
 
 def dispatch_threads(timeline: Timeline, launches: I32) -> I64:
@@ -31,6 +32,6 @@ def feeding_threads(timeline: Timeline, loading: I64) -> I64:
     `loading` has the events in which a DataLoader gets a batch, as rows of `timeline.host`.
     """
     host, device = timeline.host, timeline.device
-    kernels = np.unique(host.thread[device.launch[(device.launch >= 0) & (device.kind == DeviceKind.KERNEL)]])
-    asking = np.unique(host.thread[loading])
+    kernels = unique(host.thread[device.launch[(device.launch >= 0) & (device.kind == DeviceKind.KERNEL)]])
+    asking = unique(host.thread[loading])
     return np.setdiff1d(asking, kernels).astype(np.int64) if len(kernels) else np.zeros(0, np.int64)

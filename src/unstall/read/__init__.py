@@ -7,10 +7,9 @@ from pathlib import Path
 
 from unstall.read.assemble import assemble
 from unstall.read.kineto import read as read_kineto
-from unstall.timeline import store
 from unstall.timeline.columns import Timeline
 
-__all__ = ["load"]
+__all__ = ["is_timeline", "load"]
 
 
 def load(path: str | Path, *, progress: Callable[[int, int], None] | None = None) -> Timeline:
@@ -31,6 +30,17 @@ def load(path: str | Path, *, progress: Callable[[int, int], None] | None = None
         TraceError: The file cannot be opened, is neither a trace nor a saved timeline, or exceeds a size limit.
     """
     path = Path(path)
-    if store.is_timeline(path):
+    if is_timeline(path):
+        from unstall.timeline import store  # here, since it takes 3 ms, and most files are traces
+
         return store.load(path)
     return assemble(read_kineto(path, progress))
+
+
+def is_timeline(path: Path) -> bool:
+    """Returns whether the file begins like a zip file, as saved timelines do."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"PK\x03\x04"
+    except OSError:
+        return False

@@ -39,7 +39,7 @@ from unstall.timeline.columns import (
     Threads,
     Timeline,
 )
-from unstall.timeline.grouping import by_text, distinct
+from unstall.timeline.grouping import by_text, distinct, is_in
 
 _NOTHING = -1
 
@@ -88,7 +88,7 @@ def assemble(events: Events) -> Timeline:
     ops = _device(events, device_kind, device_rows, streams, stream, intern)
     complete = events.meta.recorder == "virtual"
     operators = events.external[rows[kind == HostKind.OP]]
-    recorded = (events.external[device_rows] >= 0) & np.isin(events.external[device_rows], operators)
+    recorded = (events.external[device_rows] >= 0) & is_in(events.external[device_rows], operators)
     joined = join_launches(host, ops, recorded, complete=complete)
     device = joined.device
     notes += [*joined.damage, *([joined.note] if joined.note else []), *undirected(device)]

@@ -18,7 +18,6 @@ import msgspec
 import numpy as np
 
 from unstall.decoding import json_decoder
-from unstall.read.repair import repair
 from unstall.read.schema import Arrow, ArrowEnd, Complete, Event, Instant, Label, event_type
 from unstall.timeline.columns import I64
 
@@ -94,6 +93,8 @@ class Decoder:
         """Decodes `text`, the JSON of one event, and returns the event. Its times are decimals. A
         malformed event is repaired first. Returns None if it cannot be repaired.
         """
+        from unstall.read.repair import repair  # here, since few events need it
+
         event, new_text, new_values = repair(text)
         if event is not None:
             self.repaired_text += new_text

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from unstall.timeline.columns import I32, I64, Bool, Device, Host, HostKind
-from unstall.timeline.grouping import distinct
+from unstall.timeline.grouping import distinct, is_in
 
 _SKEW_NS = 1_000  # older recorders write whole microseconds
 _WORK = (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH, HostKind.COPY, HostKind.MEMSET)
@@ -44,7 +44,7 @@ def join_launches(host: Host, device: Device, recorded: Bool, *, complete: bool)
     calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL) & (host.correlation >= 0))
     can_launch = np.isin(host.kind[calls], _WORK)
     # A call that cannot launch never wins over one that can.
-    known = np.isin(host.correlation[calls], host.correlation[calls[can_launch]])
+    known = is_in(host.correlation[calls], host.correlation[calls[can_launch]])
     calls = calls[can_launch | ~known]
     launch = _join(host, device, calls)
     device = replace(device, launch=launch)

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
-from msgspec.structs import replace
-
 from unstall.errors import UsageError
 from unstall.read import load
 from unstall.timeline.columns import Timeline
@@ -67,4 +65,4 @@ def _export(profile: Profile) -> Timeline:
                 "(cuspy_async_export); wait for the export, and explain that file"
             )
         timeline = load(path if path.exists() else packed)
-        return replace(timeline, meta=replace(timeline.meta, path=_NAME))
+        return timeline.with_meta(path=_NAME)

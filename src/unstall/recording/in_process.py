@@ -151,8 +151,6 @@ class Recording:
             UsageError: The block has not ended, or nothing was recorded.
         """
         if self._timeline is None:
-            from dataclasses import replace
-
             from unstall.read import load
 
             trace = Path(self._settings.folder) / "recorded.trace.json.gz"
@@ -162,7 +160,7 @@ class Recording:
             if not len(timeline.device) and _lacks_gpu():
                 notes = (*notes, _NO_GPU)
             # The source is not a file.
-            self._timeline = replace(timeline, meta=replace(timeline.meta, path="unstall.record()", notes=notes))
+            self._timeline = timeline.with_meta(path="unstall.record()", notes=notes)
         return self._timeline
 
     def explain(self) -> Report:

@@ -12,7 +12,7 @@ from unstall.replay.delays import learn
 from unstall.timeline.clock_skew import clock_skew
 from unstall.timeline.columns import I32, I64, Bool, CopyDirection, DeviceKind, HostKind, HostMemory, Timeline
 from unstall.timeline.copies import is_synchronous
-from unstall.timeline.grouping import groups, union
+from unstall.timeline.grouping import groups, union, unique
 
 LATENCY_NS = 2_000
 """Time in ns from the end of a launch call to the start of its op on an idle stream (H200, CUDA 13)."""
@@ -124,7 +124,7 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
     within = follows & ~orphan & (previous >= 0) & (launch[previous] == launch)
     within &= (beside < 0) | (end[beside] < previous_end)
     queued = apart & (previous_end > returned + _QUEUED_NS) & (gap >= 0)
-    if len(np.unique(stream[lost])) > 1:  # maybe branches of one graph: then the op waited for all of them
+    if len(unique(stream[lost])) > 1:  # maybe branches of one graph: then the op waited for all of them
         queued &= ~lost[previous]
     pair = before * 64 + sort
     own = learn([pair * len(timeline.streams) + stream, pair, sort], queued & (gap < _BUSY_NS), gap, GAP_NS)
@@ -141,9 +141,9 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
     engine = np.full(len(row), -1, dtype=np.int32)
     for direction, number in _ENGINES.items():
         engine[device.direction[row] == direction] = number
-    nth = np.searchsorted(np.unique(timeline.streams.device), timeline.streams.device)[stream]
+    nth = np.searchsorted(unique(timeline.streams.device), timeline.streams.device)[stream]
     engine = np.where(engine >= 0, engine + len(_ENGINES) * nth, -1).astype(np.int32)
-    alone = len(_ENGINES) * len(np.unique(timeline.streams.device)) + nth
+    alone = len(_ENGINES) * len(unique(timeline.streams.device)) + nth
     engine = np.where(_take_turns(timeline, row), alone, engine).astype(np.int32)
     engine = _in_order(engine, start)
     return Queued(
@@ -183,7 +183,7 @@ def _take_turns(timeline: Timeline, row: I64) -> Bool:
     turns = np.zeros(len(device), dtype=np.bool_)
     for _, mine in groups(np.where(large, device.device, -1)):
         mine = mine[large[mine]]
-        if len(np.unique(device.stream[mine])) > 1:
+        if len(unique(device.stream[mine])) > 1:
             start, end = union(device.start[mine], device.end[mine])
             length = int((device.end - device.start)[mine].sum())
             turns[mine] = length - int((end - start).sum()) < _TOGETHER * length
@@ -231,7 +231,7 @@ def engines(timeline: Timeline) -> int:
     A device has one engine for each of two copy directions, and one engine for kernels that must
     not overlap.
     """
-    return (len(_ENGINES) + 1) * len(np.unique(timeline.streams.device))
+    return (len(_ENGINES) + 1) * len(unique(timeline.streams.device))
 
 
 def _launches(timeline: Timeline) -> I32:

@@ -13,6 +13,7 @@ from unstall.replay.branches import first_of, joins
 from unstall.replay.delays import learn
 from unstall.replay.device import Queued
 from unstall.timeline.columns import I32, I64, Timeline
+from unstall.timeline.grouping import unique
 
 LAG_NS = 1_500
 """Time in ns from the end of an op to the start of an op on another stream that waited for it (H200, CUDA 13)."""
@@ -49,7 +50,7 @@ def find_order(timeline: Timeline, queue: Queued, held_until: I64) -> Order:
     after = np.full(len(queue), -1, dtype=np.int32)
     lag = np.full(len(queue), LAG_NS, dtype=np.int64)
     event_latency = np.full(streams, LAG_NS, dtype=np.int64)
-    if len(np.unique(queue.stream)) < 2:
+    if len(unique(queue.stream)) < 2:
         return Order(after, lag, event_latency)
     host = timeline.host
     call = np.maximum(queue.launch, 0)

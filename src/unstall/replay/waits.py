@@ -17,7 +17,7 @@ from unstall.replay.order import Order
 from unstall.replay.program import Code
 from unstall.replay.unordered import InstructionRows, rows_of
 from unstall.timeline.columns import I32, I64, Timeline, WaitKind
-from unstall.timeline.grouping import groups
+from unstall.timeline.grouping import groups, unique
 
 SYNC_NS = 3_000
 """Length in ns of a host's call that waits, if the awaited work is already done (H200, CUDA 13)."""
@@ -104,11 +104,11 @@ def waits(timeline: Timeline, queue: Queued, order: Order) -> list[InstructionRo
         call=length[pick],
         latency=order.event_latency[known.stream[pick]],
     )
-    used = np.unique(known.record[by_event]).astype(np.int64)
+    used = unique(known.record[by_event]).astype(np.int64)
     on = np.full(len(host), -1, dtype=np.int32)
     on[known.record[by_event]] = known.on_stream[by_event]
     records = rows_of(timeline, used, Code.RECORD, stream=on[used], call=(host.end - host.start)[used])
-    ops = np.unique(true[told])
+    ops = unique(true[told])
     marks = rows_of(timeline, queue.launch[ops], Code.RECORD, stream=queue.stream[ops])
     return [records, marks, host_waits, stream_waits]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from unstall.timeline.columns import I64, CopyDirection, HostKind, Timeline, WaitKind
 from unstall.timeline.copies import is_synchronous
-from unstall.timeline.grouping import groups
+from unstall.timeline.grouping import groups, unique
 
 _MOST_NS = 50_000  # further apart, it is another op that was launched or waited for
 _FEW = 0.01  # of all pairs
@@ -63,7 +63,7 @@ def _returns_early(timeline: Timeline) -> I64:
     that one, it was for that one, and the value is 0.
     """
     device, waits = timeline.device, timeline.waits
-    one = len(np.unique(device.device)) == 1
+    one = len(unique(device.device)) == 1
     chosen = ((waits.kind == WaitKind.STREAM) & (waits.stream >= 0)) | ((waits.kind == WaitKind.DEVICE) & one)
     chosen = np.flatnonzero(chosen)
     known = np.flatnonzero(device.launch >= 0)

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from enum import IntEnum
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 I8: TypeAlias = NDArray[np.int8]
@@ -553,6 +554,10 @@ class Timeline(msgspec.Struct, frozen=True, eq=False, weakref=True):
         launches may have been lost: then it has none of them.
         """
         return self.device.heads(of_unknown=self.meta.sound)
+
+    def with_meta(self, **changes: Any) -> Timeline:
+        """Returns the timeline with other facts: the named fields of its `meta` change."""
+        return replace(self, meta=replace(self.meta, **changes))
 
     def save(self, path: str | Path) -> None:
         """Writes the timeline to a compact file. `unstall.load` reads this file far faster than the trace.

@@ -5,11 +5,13 @@ each value.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import numpy as np
 
-from unstall.timeline.columns import I32, I64
+from unstall.timeline.columns import I32, I64, Bool
 
+_Column = TypeVar("_Column", I32, I64)
 _SPARSE, _SMALL = 4, 1 << 14  # a table up to this much larger than the column is faster than sorting
 
 
@@ -37,6 +39,27 @@ def members(sorted_values: I64 | I32, wanted: I64 | I32) -> I64:
     return positions
 
 
+def unique(values: _Column) -> _Column:
+    """Returns the distinct values, ascending, in the type of the column.
+
+    `np.unique` does the same. But its first call imports `numpy.ma`, and each takes longer than a sort of few values.
+    """
+    ordered = values.copy()
+    ordered.sort()
+    kept: _Column = ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+    return kept
+
+
+def is_in(values: I64 | I32, wanted: I64 | I32) -> Bool:
+    """Returns a mask of the values that are in `wanted`, like `np.isin`, which may call `np.unique`."""
+    ordered = wanted.copy()
+    ordered.sort()
+    if not len(ordered):
+        return np.zeros(len(values), dtype=np.bool_)
+    found: Bool = ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
+    return found
+
+
 def distinct(values: I64 | I32) -> tuple[I64, I64]:
     """Returns `(found, index)`, like `np.unique` with `return_inverse`.
 
@@ -50,9 +73,10 @@ def distinct(values: I64 | I32) -> tuple[I64, I64]:
         found, which = np.unique(values, return_inverse=True)
         return found.astype(np.int64), which.astype(np.int64)
     present = np.zeros(high - low + 1, dtype=np.bool_)
-    present[offset := values - low] = True
-    which = np.cumsum(present, dtype=np.int32 if len(present) < 1 << 31 else np.int64)[offset]
-    return np.flatnonzero(present) + low, which.astype(np.int64) - 1
+    offset = values - low
+    present[offset] = True
+    number: I32 = np.cumsum(present, dtype=np.int32) - np.int32(1)
+    return np.flatnonzero(present) + low, number[offset].astype(np.int64)
 
 
 def by_text(texts: I32, meaning: Callable[[int], int]) -> I64:

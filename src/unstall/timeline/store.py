@@ -163,15 +163,6 @@ class _Header(msgspec.Struct):
     meta: Meta
 
 
-def is_timeline(path: Path) -> bool:
-    """Returns whether the file begins like a zip file, as a saved timeline does."""
-    try:
-        with path.open("rb") as file:
-            return file.read(4) == b"PK\x03\x04"
-    except OSError:
-        return False
-
-
 def save(timeline: Timeline, path: Path) -> None:
     """Writes a timeline to a file. An existing file is replaced only when the new one is complete.
 

@@ -13,8 +13,6 @@ from contextlib import ExitStack, suppress
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from unstall.errors import UnstallError, UsageError
 from unstall.guest import active, step_hooks
 from unstall.guest.imports import around_import
@@ -165,7 +163,7 @@ class Machine:
 
         timeline = self.simulator.timeline(races_within, self._clock.log)
         notes = (*timeline.meta.notes, *patched_torch.notes())
-        return replace(timeline, meta=replace(timeline.meta, recorder="virtual", notes=notes))
+        return timeline.with_meta(recorder="virtual", notes=notes)
 
     def watch(self) -> WatchedSpan:
         """Begins a span of time with its own timeline, and returns it. Raises UsageError while a

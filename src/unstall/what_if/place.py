@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from difflib import get_close_matches
 
 import msgspec
 import numpy as np
@@ -72,6 +71,8 @@ class EditPlace(msgspec.Struct, frozen=True):
         if self.line is not None:
             known = known[np.isin(known, places.place)]
         files = [timeline.text(int(lines.file[row])) for row in known.tolist()]
+        from difflib import get_close_matches  # here, since few places are unknown
+
         near = get_close_matches(self.file, set(files), 1)
         if not near:
             return ""
@@ -80,6 +81,8 @@ class EditPlace(msgspec.Struct, frozen=True):
             found = str(min((int(lines.line[row]) for row in of_it), key=lambda line: abs(line - (self.line or 0))))
         else:
             names = {timeline.text(int(lines.function[row])) for row in of_it}
+            from difflib import get_close_matches  # here, since few places are unknown
+
             found = next(iter(get_close_matches(self.function or "", names, 1)), "")
         return f": did you mean {near[0]}:{found}?" if found else ""
 

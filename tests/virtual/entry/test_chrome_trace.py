@@ -105,7 +105,7 @@ def test_stacks_without_frames_are_written_as_slices_that_give_them_back(tmp_pat
 
 def test_the_known_error_of_simulated_times_comes_back(tmp_path: Path) -> None:
     recorded = load(_TRACES / "waits.json.gz")
-    given = replace(recorded, meta=replace(recorded.meta, recorder="virtual", known_error="within 9 %"))
+    given = recorded.with_meta(recorder="virtual", known_error="within 9 %")
     assert _through_a_file(given, tmp_path / "trace.json").meta.known_error == "within 9 %"
 
 
@@ -127,13 +127,13 @@ def test_an_event_of_a_stream_without_work_holds_nothing(tmp_path: Path) -> None
 
 def test_that_launches_block_comes_back(tmp_path: Path) -> None:
     recorded = load(_TRACES / "waits.json.gz")
-    given = replace(recorded, meta=replace(recorded.meta, launches_block=True))
+    given = recorded.with_meta(launches_block=True)
     assert _through_a_file(given, tmp_path / "trace.json").meta.launches_block
 
 
 def test_what_the_run_was_told_of_steps_and_of_the_users_files_comes_back(tmp_path: Path) -> None:
     recorded = load(_TRACES / "waits.json.gz")
-    given = replace(recorded, meta=replace(recorded.meta, step="batch", user=("src/*", "train.py")))
+    given = recorded.with_meta(step="batch", user=("src/*", "train.py"))
     found = _through_a_file(given, tmp_path / "trace.json").meta
     assert (found.step, found.user) == ("batch", ("src/*", "train.py"))
 
@@ -144,12 +144,12 @@ def _through_a_file(timeline: Timeline, path: Path) -> Timeline:
 
 
 def _unnamed(timeline: Timeline) -> Timeline:
-    return replace(timeline, meta=replace(timeline.meta, path="run", notes=()))
+    return timeline.with_meta(path="run", notes=())
 
 
 def _from_a_file(timeline: Timeline) -> Timeline:
     """The same, but for where it came from, as if a reader of files had it."""
-    return replace(timeline, meta=replace(timeline.meta, path="run", reader="kineto"))
+    return timeline.with_meta(path="run", reader="kineto")
 
 
 def _told(timeline: Timeline, where: str) -> list[object]:

@@ -116,7 +116,7 @@ class TestSteps:
                 trace.stream_wait(copied, stream=7)
                 trace.graph([kernels_us] * 4)
         timeline = trace.timeline()
-        return replace(timeline, meta=replace(timeline.meta, recorder="virtual"))
+        return timeline.with_meta(recorder="virtual")
 
     @given(
         kernels_us=st.sampled_from([1, 20, 100]),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
 
 import msgspec
 import numpy as np
+from msgspec.structs import asdict
 
 from unstall.chrome_trace import Text, micros, thread_names, write
 from unstall.read.dependencies import described

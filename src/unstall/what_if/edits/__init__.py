@@ -4,7 +4,6 @@ with hyphens in place of underscores.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 from typing import Protocol
@@ -71,6 +70,8 @@ def parse(text: str) -> Edit:
     """
     name, colon, rest = text.partition(":")
     if name not in names():
+        import difflib  # here, since few names are unknown
+
         near = difflib.get_close_matches(name, names(), n=1)
         meant = f"did you mean {near[0]}? There are" if near else "there are"
         raise UsageError(f"there is no edit {name!r}; {meant}: {', '.join(names())}")
