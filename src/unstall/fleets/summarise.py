@@ -28,7 +28,7 @@ from unstall.replay.build import build
 from unstall.replay.engine import replay
 from unstall.result import Finding, Where
 from unstall.timeline.columns import I8, I32, I64, Bool, DeviceKind, Host, HostKind, Timeline
-from unstall.timeline.grouping import by_text, distinct, groups, unique
+from unstall.timeline.grouping import by_text, distinct, groups, is_in, unique
 from unstall.timeline.intervals import Intervals
 from unstall.what_if.edits import parse
 from unstall.what_if.subject import Subject
@@ -326,8 +326,8 @@ def _costs(run: Run, calls: Calls, comm: Bool, part_of: I32, places: _Places) ->
     """
     steps = run.steps
     enqueued = [np.sort(calls.enqueued[calls.step == number]) for number in range(len(steps))]
-    found: list[Costs] = [Costs(*[np.zeros(0, dtype=np.int64)] * len(Costs.__struct_fields__))]
-    some: dict[int, I64] = {}  # by place: the first host rows
+    found: list[Costs] = []
+    firsts: list[tuple[I64, I64]] = []  # places and host rows: the first rows of each place
     for began, row, kind, time, count, blocks in _spent(run, comm, part_of):
         step = np.searchsorted(steps.start, began, side="right") - 1
         keep = np.flatnonzero((step >= 0) & (began < steps.end[np.maximum(step, 0)]))
@@ -335,15 +335,35 @@ def _costs(run: Run, calls: Calls, comm: Bool, part_of: I32, places: _Places) ->
         for number, mine in groups(step[keep]):
             stretch[keep[mine]] = np.searchsorted(enqueued[number], began[keep[mine]], side="right")
         place = run.places.place[row[keep]].astype(np.int64)
-        for value, mine in groups(place):
-            if len(known := some.get(value, row[:0])) < _SOME:
-                some[value] = np.concatenate((known, row[keep[mine[: _SOME - len(known)]]]))
-        found.append(_added_up(step[keep], stretch[keep], place, kind[keep], time[keep], count[keep], blocks[keep]))
-    costs = Costs(*(np.concatenate([getattr(each, name) for each in found]) for name in Costs.__struct_fields__))
-    number_of = {value: places.number(value, some[value]) for value in sorted(some)}
-    place = by_text(costs.place.astype(np.int32), lambda value: number_of[value])
-    costs = _added_up(costs.step, costs.stretch, place, costs.kind, costs.time, costs.count, costs.blocks)
-    return Costs(*(getattr(costs, name)[costs.time >= _WORTH] for name in Costs.__struct_fields__))
+        firsts.append(_first_rows(place, row[keep]))
+        found.append(
+            _added_up(Costs(step[keep], stretch[keep], place, kind[keep], time[keep], count[keep], blocks[keep]))
+        )
+    costs = _added_up(_joined(found))
+    worth = costs.time >= _WORTH
+    costs = Costs(*(getattr(costs, name)[worth] for name in Costs.__struct_fields__))
+    every_place, every_row = (np.concatenate(each) for each in zip(*firsts, strict=True))
+    needed = is_in(every_place, costs.place)
+    place, row = _first_rows(every_place[needed], every_row[needed])
+    number_of = {value: places.number(value, row[mine]) for value, mine in groups(place)}
+    number = by_text(costs.place.astype(np.int32), lambda value: number_of[value])
+    order = np.lexsort((costs.kind, number, costs.stretch, costs.step))
+    columns = {name: getattr(costs, name)[order] for name in Costs.__struct_fields__}
+    return Costs(**{**columns, "place": number[order]})
+
+
+def _first_rows(place: I64, row: I64) -> tuple[I64, I64]:
+    """Returns the first rows of each place, as many as tell what it is: (places, rows), by place."""
+    order = np.argsort(place, kind="stable")
+    place = place[order]
+    begins = np.flatnonzero(np.diff(place, prepend=-2))
+    nth = np.arange(len(place)) - np.repeat(begins, np.diff(np.append(begins, len(place))))
+    return place[nth < _SOME], row[order[nth < _SOME]]
+
+
+def _joined(tables: Sequence[Costs]) -> Costs:
+    none = np.zeros(0, dtype=np.int64)
+    return Costs(*(np.concatenate([none, *(getattr(each, n) for each in tables)]) for n in Costs.__struct_fields__))
 
 
 def _spent(run: Run, comm: Bool, part_of: I32) -> Iterator[tuple[I64, I64, I64, I64, I64, I64]]:
@@ -462,15 +482,20 @@ def _inherited(timeline: Timeline, state: I8) -> I8:
     return result
 
 
-def _added_up(step: I64, stretch: I64, place: I64, kind: I64, time: I64, count: I64, blocks: I64) -> Costs:
-    key = distinct(step)[1]
-    for column in (stretch, place, kind):
+def _added_up(costs: Costs) -> Costs:
+    """Returns one row for each step, stretch, place and kind, in this order."""
+    key = distinct(costs.step)[1]
+    for column in (costs.stretch, costs.place, costs.kind):
         found, which = distinct(column)
-        key = distinct(key * len(found) + which)[1]  # in the order of all columns so far
+        key = key * len(found) + which
+    key = distinct(key)[1]  # in the order of all columns
     order = np.argsort(key, kind="stable")
     first = np.flatnonzero(np.diff(key[order], prepend=-1))
-    sums = [np.add.reduceat(column[order], first) if len(order) else column for column in (time, count, blocks)]
-    return Costs(*(column[order[first]] for column in (step, stretch, place, kind)), *sums)
+    sums = [
+        np.add.reduceat(column[order], first) if len(order) else column
+        for column in (costs.time, costs.count, costs.blocks)
+    ]
+    return Costs(*(column[order[first]] for column in (costs.step, costs.stretch, costs.place, costs.kind)), *sums)
 
 
 def edits_parse(edits: Sequence[str]) -> None:

@@ -325,7 +325,7 @@ class Rank(msgspec.Struct, frozen=True, eq=False):
 
 def encode(summary: Summary) -> bytes:
     """Returns a summary as bytes, which `decode` decodes."""
-    return zlib.compress(msgspec.msgpack.encode(summary), 6)
+    return zlib.compress(msgspec.msgpack.encode(summary), 4)  # 6 makes it 1 % smaller in twice the time
 
 
 def decode(data: bytes) -> Rank:

@@ -29,9 +29,10 @@ def learn(keys: Sequence[I64 | I32], known: Bool, values: I64, default: int) -> 
         values: The value of each row. Only the known ones are used.
         default: The typical value of every row if no row is known.
     """
-    whole = int(np.median(values[known])) if known.any() else default
-    result = np.full(len(values), whole, dtype=np.int64)
     rows = np.flatnonzero(known)
+    if not len(rows):
+        return np.full(len(values), default, dtype=np.int64)
+    result = np.full(len(values), int(np.median(values[rows])), dtype=np.int64)
     for key in reversed(keys):
         _, which = distinct(key)
         order = rows[np.lexsort((values[rows], which[rows]))]

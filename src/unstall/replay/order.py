@@ -106,11 +106,13 @@ def _blame(queue: Queued, late: I64, unexplained: I64, after: I32) -> I64:
     Returns:
         For each op, the number of the pass that set `after`.
     """
+    how = np.zeros(len(queue), dtype=np.int64)
+    if not len(late):
+        return how
     by_end = np.argsort(queue.end, kind="stable")
     end, tail = queue.end[by_end], ((queue.end - queue.start) * _TAIL).astype(np.int64)[by_end]
     begun = queue.start[late]
     prompt, nothing = np.minimum(_PROMPT_NS, unexplained), np.zeros_like(tail)
-    how = np.zeros(len(queue), dtype=np.int64)
     passes = ((end, nothing, prompt), (end - tail, tail, prompt), (end, nothing, unexplained // 4))
     for number, (ends, room, window) in enumerate(passes):
         order = np.argsort(ends, kind="stable")
