@@ -464,6 +464,8 @@ def _inherited(timeline: Timeline, state: I8) -> I8:
     All events inside an event that loads data get the state LOADING, also those that sleep or wait for the device.
     """
     host = timeline.host
+    if (state[host.parent[host.parent >= 0]] == Cost.HOST).all():
+        return state  # only events without callees have a state of their own
     result = state.copy()
     loading = state == Cost.LOADING
     # Parents come before their callees, so a few rounds carry a state down as many levels.

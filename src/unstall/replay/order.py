@@ -117,17 +117,23 @@ def _blame(queue: Queued, late: I64, unexplained: I64, after: I32) -> I64:
     for number, (ends, room, window) in enumerate(passes):
         order = np.argsort(ends, kind="stable")
         at = np.searchsorted(ends[order], begun, side="right") - 1
+        longest = int(room.max(initial=0))  # so much later than `ends` an op may end
+        open_ = np.flatnonzero(after[late] < 0)
         for back in range(_TRIES):
-            chosen = order[np.maximum(at - back, 0)]
-            candidate = by_end[chosen]
+            open_ = open_[at[open_] >= back]
+            if not len(open_):
+                break
+            chosen = order[at[open_] - back]
+            candidate, row = by_end[chosen], late[open_]
+            too_early = begun[open_] - end[chosen]
             fits = (
-                (after[late] < 0)
-                & (at >= back)
-                & (candidate < late)
-                & (queue.stream[candidate] != queue.stream[late])
-                & (begun - end[chosen] <= window)
-                & (end[chosen] - begun <= np.minimum(room[chosen], unexplained))
+                (candidate < row)
+                & (queue.stream[candidate] != queue.stream[row])
+                & (too_early <= window[open_])
+                & (-too_early <= np.minimum(room[chosen], unexplained[open_]))
             )
-            after[late[fits]] = candidate[fits]
-            how[late[fits]] = number
+            after[row[fits]] = candidate[fits]
+            how[row[fits]] = number
+            # The next candidates end earlier still.
+            open_ = open_[~fits & (begun[open_] - ends[chosen] <= window[open_] + longest)]
     return how
