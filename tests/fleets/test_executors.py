@@ -46,7 +46,7 @@ def tasks(tmp_path: Path) -> list[Task]:
 
 def test_as_many_processes_run_as_memory_allows() -> None:
     assert workers([50 << 20] * 100, available=64 * GIB, processors=8) == 8
-    assert workers([500 << 20] * 100, available=64 * GIB, processors=8) == 5
+    assert workers([4 * GIB] * 100, available=64 * GIB, processors=8) == 4
     assert workers([10 * GIB], available=GIB, processors=8) == 1
     assert workers([1], available=64 * GIB, processors=8) == 1
 

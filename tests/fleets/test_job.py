@@ -9,7 +9,7 @@ from unstall.fleets.job import Times
 
 
 def times(ends: list[list[int]], host_ends: list[list[int]]) -> Times:
-    return Times(np.array(ends), np.zeros_like(ends), np.array(host_ends))
+    return Times(np.array(ends), np.zeros_like(ends), np.array(host_ends), uncoupled=0)
 
 
 def test_a_device_that_catches_up_goes_on_at_the_pace_of_its_host() -> None:

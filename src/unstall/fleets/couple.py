@@ -149,13 +149,10 @@ def without(meeting: Meeting, kept: Bool) -> Meeting:
 class _Every(msgspec.Struct, frozen=True, eq=False):
     """The programs of all ranks one after the other, as one table: numpy takes as long for one small rank as for many.
 
-    Numbers in the columns are those of each rank's own program, except in `launcher`. The others are bases: what is to
-    be added to a number of a rank's own program.
+    Numbers in a column are those of each rank's own program. Fields named `first_…` are what is to be added to them.
     """
 
     programs: Sequence[Program]
-    instructions: dict[str, np.ndarray]
-    ops: dict[str, np.ndarray]
     rank: I64  # by instruction
     rank_of_op: I64
     launcher: I64  # by op
@@ -170,22 +167,13 @@ class _Every(msgspec.Struct, frozen=True, eq=False):
         def bases(counts: Sequence[int]) -> I64:
             return np.cumsum([0, *counts])
 
-        def joined(tables: Sequence[Instructions] | Sequence[Ops], names: Sequence[str]) -> dict[str, np.ndarray]:
-            return {name: np.concatenate([getattr(table, name) for table in tables]) for name in names}
-
         rows = bases([len(program.instructions) for program in programs])
         ops = bases([len(program.ops) for program in programs])
-        instructions = joined(
-            [program.instructions for program in programs],
-            ("code", "thread", "stream", "target", "work", "call", "latency", "ops"),
-        )
         ranks = np.arange(len(programs))
         rank = np.repeat(ranks, np.diff(rows))
-        ends = instructions["ops"] + ops[rank]
+        ends = np.concatenate([program.instructions.ops for program in programs]) + ops[rank]
         return cls(
             programs=programs,
-            instructions=instructions,
-            ops=joined([program.ops for program in programs], Ops.__struct_fields__),
             rank=rank,
             rank_of_op=np.repeat(ranks, np.diff(ops)),
             launcher=np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0)),
@@ -195,6 +183,14 @@ class _Every(msgspec.Struct, frozen=True, eq=False):
             first_stream=bases([len(program.device_of_stream) for program in programs]),
             first_engine=bases([program.engines for program in programs]),
         )
+
+    def column(self, name: str) -> np.ndarray:
+        """Returns a column of the instructions."""
+        return np.concatenate([getattr(program.instructions, name) for program in self.programs])
+
+    def op_column(self, name: str) -> np.ndarray:
+        """Returns a column of the ops."""
+        return np.concatenate([getattr(program.ops, name) for program in self.programs])
 
     def by_rank(self, rows: I64) -> tuple[I64, ...]:
         """Splits a column of instructions."""
@@ -353,7 +349,7 @@ def _assembled(every: _Every, pieces: _Pieces, turns: _Turns, meeting: Meeting, 
     mark_of[pieces.member[records]] = at[records]
     columns = _instructions(every, pieces, meeting, offsets, (gathered[leader], row_of))
     boss = leader[gathers]
-    on = every.ops["stream"][every.first_op[meeting.rank[leader]] + meeting.op[leader]].astype(np.int64)
+    on = every.op_column("stream")[every.first_op[meeting.rank[leader]] + meeting.op[leader]].astype(np.int64)
     on += every.first_stream[meeting.rank[leader]]
     none = np.zeros(len(gathers), np.int64)
     of_leaders = {
@@ -402,26 +398,27 @@ def _instructions(
 ) -> dict[str, I64]:
     """Returns the columns of the ranks' own rows. `new_rows` are those of each operation's mark and of each row."""
     met, row_of = new_rows
-    do, piece, row = every.instructions, pieces.piece, pieces.row
+    piece, row = pieces.piece, pieces.row
     rank = every.rank[row]
     again = np.append(False, row[1:] == row[:-1])[: len(row)]
-    code = do["code"][row].astype(np.int64)
+    code = every.column("code")[row].astype(np.int64)
     code[piece == _RECORD] = Code.RECORD
     code[piece == _WAIT] = Code.STREAM_WAIT
-    stream = do["stream"][row].astype(np.int64)
+    own_stream = every.column("stream")[row]
+    stream = own_stream.astype(np.int64)
     joint = piece >= 0
     member = pieces.member[joint]
-    stream[joint] = every.ops["stream"][every.first_op[meeting.rank[member]] + meeting.op[member]]
+    stream[joint] = every.op_column("stream")[every.first_op[meeting.rank[member]] + meeting.op[member]]
     on_stream = np.isin(code, (Code.LAUNCH, Code.RECORD, Code.STREAM_WAIT, Code.SYNC_STREAM))
     stream += np.where(on_stream & (stream >= 0), every.first_stream[rank], 0)
     device = code == Code.SYNC_DEVICE
-    stream[device] = _device(every, rank[device], do["stream"][row][device])
-    thread = do["thread"][row] + every.first_thread[rank]
+    stream[device] = _device(every, rank[device], own_stream[device])
+    thread = every.column("thread")[row] + every.first_thread[rank]
     # The call's time belongs to its last piece, since an op may start before its call returns.
-    work, call = np.where(again, 0, do["work"][row]), np.where(pieces.is_last, do["call"][row], 0)
+    work, call = np.where(again, 0, every.column("work")[row]), np.where(pieces.is_last, every.column("call")[row], 0)
     begins = np.unique(thread, return_index=True)[1]  # where each thread begins
     work[begins] += np.asarray(offsets, np.int64)[rank[begins]]
-    target = np.where(np.isin(code, (Code.STREAM_WAIT, Code.SYNC_EVENT, Code.JOIN)), do["target"][row], -1)
+    target = np.where(np.isin(code, (Code.STREAM_WAIT, Code.SYNC_EVENT, Code.JOIN)), every.column("target")[row], -1)
     target = target.astype(np.int64)
     own = (piece < 0) & (target >= 0)
     target[own] = row_of[every.first_row[rank[own]] + target[own]]
@@ -430,7 +427,7 @@ def _instructions(
     target[waits] = met[operation]
     # The leader has waited for everybody by itself.
     code[waits] = np.where(meeting.first[operation] == pieces.member[waits], Code.CALL, Code.STREAM_WAIT)
-    latency = np.where(joint, 0, do["latency"][row])
+    latency = np.where(joint, 0, every.column("latency")[row])
     return {
         "code": code,
         "thread": thread,
@@ -449,7 +446,7 @@ def _ops(every: _Every, pieces: _Pieces, position: I64, ends_as: I64, meeting: M
     op = pieces.op[order]
     piece, member, rank = pieces.piece[of_row], pieces.member[of_row], every.rank_of_op[op]
     arrives, transfers, alone = piece == _ARRIVE, piece == _TRANSFER, piece < 0
-    own: dict[str, Any] = {name: column[op] for name, column in every.ops.items()}
+    own: dict[str, Any] = {name: every.op_column(name)[op] for name in Ops.__struct_fields__}
     own["stream"] += every.first_stream[rank].astype(np.int32)
     engine = own["engine"] + every.first_engine[rank].astype(np.int32)
     own["engine"] = np.where((own["engine"] >= 0) & alone, engine, np.int32(-1))
@@ -460,7 +457,7 @@ def _ops(every: _Every, pieces: _Pieces, position: I64, ends_as: I64, meeting: M
     own["after"][waits] = after
     own["duration"][arrives] = 0
     own["duration"][transfers] = meeting.transfer[member[transfers]]
-    call, last = every.instructions["call"][pieces.row][of_row], pieces.is_last[of_row]
+    call, last = every.column("call")[pieces.row][of_row], pieces.is_last[of_row]
     own["latency"] = np.where(transfers, -np.where(last, call, 0), own["latency"] + np.where(last, 0, call))
     own["gap"][transfers] = 0
     return Ops(**own)
@@ -481,6 +478,6 @@ def _device(every: _Every, rank: I64, device: np.ndarray) -> I64:
     In the rank's own program, -1 stands for all devices of the rank. A wait for all devices must not wait for other
     ranks. So if the program has such a wait, all devices of the rank get the same number.
     """
-    waits = (every.instructions["code"] == Code.SYNC_DEVICE) & (every.instructions["stream"] < 0)
+    waits = (every.column("code") == Code.SYNC_DEVICE) & (every.column("stream") < 0)
     as_one = np.bincount(every.rank[waits], minlength=len(every.programs)) > 0
     return rank * _MOST_DEVICES + np.where(as_one[rank], 0, np.clip(device, 0, _MOST_DEVICES - 1))

@@ -14,10 +14,12 @@ from msgspec.structs import replace
 from unstall.errors import UsageError
 from unstall.fleets.mapping import Mapped, Task, map_file
 
-_SMALL_BYTES = 4 << 20  # files of fewer bytes together are read here: processes would take longer to start
-_TIMES_MEMORY = 12  # bytes that reading takes for each byte of JSON text, measured by benchmarks/fleets.py
-_EXPANSION = 12  # of a compressed trace
-_LEAST_BYTES = 200 << 20
+_SMALL_BYTES = 8 << 20  # files of fewer bytes together are read here: processes would take longer to start
+# Of memory, beside what the workers share: 0.6 to 1.4 bytes for each byte of text in 8 recordings of examples/traces,
+# and 1.2 in a written trace of 49 MB; at least 10 MB in each.
+_TIMES_MEMORY = 2
+_LEAST_BYTES = 32 << 20
+_EXPANSION = 30  # of a compressed trace: 20 to 30 in these recordings
 
 
 class Executor(Protocol):

@@ -199,9 +199,9 @@ def _own_notes(gathered: Gathered, job: Job, parts: int) -> tuple[str, ...]:
     lengths = {rank.steps for rank in job.ranks}
     if len(lengths) > 1:
         notes.append(f"the ranks have {min(lengths)} to {max(lengths)} steps: only the first {job.steps} are compared")
-    if job.coupled.uncoupled:
+    if job.times.uncoupled:
         notes.append(
-            f"{counted(job.coupled.uncoupled, 'operation')} could not be replayed together: the ranks call them in "
+            f"{counted(job.times.uncoupled, 'operation')} could not be replayed together: the ranks call them in "
             "different orders"
         )
     if parts > 1:

@@ -29,11 +29,13 @@ class Times(msgspec.Struct, frozen=True, eq=False):
         ends: An array of shape (ranks, steps): when the host and the device of each rank have finished each step.
         begins: An array of shape (ranks, steps): when each rank's host began each step.
         host_ends: An array of shape (ranks, steps): when each rank's host has finished each step.
+        uncoupled: The number of operations that were left out, since the ranks call them in different orders.
     """
 
     ends: I64
     begins: I64
     host_ends: I64
+    uncoupled: int
 
     @property
     def steps(self) -> I64:
@@ -100,14 +102,10 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
         return Shapes(self.ranks, self.steps)
 
     @cached_property
-    def coupled(self) -> Coupled:
-        """The programs of all ranks, coupled into one program."""
-        return couple(self.programs, self.meeting, self.offsets)
-
-    @cached_property
     def times(self) -> Times:
-        """The times of the steps in a replay of all ranks together."""
-        return times_of(self.coupled)
+        """The times of the steps in a replay of all ranks together. Their one program is not kept: it is as large as
+        all of theirs."""
+        return times_of(couple(self.programs, self.meeting, self.offsets))
 
     def with_programs(self, programs: Sequence[Program], meeting: Meeting | None = None, *notes: str) -> Job:
         """Returns the job with other programs.
@@ -145,7 +143,7 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
 def times_of(coupled: Coupled) -> Times:
     """Replays the coupled program of a job. Returns the times of the job's steps in this replay."""
     times = replay(coupled.program)
-    return Times(coupled.step_ends(times), coupled.step_starts(times), coupled.host_ends(times))
+    return Times(coupled.step_ends(times), coupled.step_starts(times), coupled.host_ends(times), coupled.uncoupled)
 
 
 def make_job(ranks: Sequence[Rank], joined: Joined, waiting: Waiting, roles: Roles) -> Job:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.diagnose.analyse import analyse
 from unstall.diagnose.graphed_checks import without_checks
@@ -346,10 +347,9 @@ def _costs(run: Run, calls: Calls, comm: Bool, part_of: I32, places: _Places) ->
     needed = is_in(every_place, costs.place)
     place, row = _first_rows(every_place[needed], every_row[needed])
     number_of = {value: places.number(value, row[mine]) for value, mine in groups(place)}
-    number = by_text(costs.place.astype(np.int32), lambda value: number_of[value])
-    order = np.lexsort((costs.kind, number, costs.stretch, costs.step))
-    columns = {name: getattr(costs, name)[order] for name in Costs.__struct_fields__}
-    return Costs(**{**columns, "place": number[order]})
+    numbered = replace(costs, place=by_text(costs.place.astype(np.int32), lambda value: number_of[value]))
+    order = np.lexsort((numbered.kind, numbered.place, numbered.stretch, numbered.step))
+    return Costs(*(getattr(numbered, name)[order] for name in Costs.__struct_fields__))
 
 
 def _first_rows(place: I64, row: I64) -> tuple[I64, I64]:

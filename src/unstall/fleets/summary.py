@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from unstall._version import __version__
 from unstall.decoding import from_msgpack
@@ -348,7 +349,7 @@ def _decoded(summary: Summary) -> Rank:
     rows = len(unpack(summary.instructions["code"]))
     none = {
         "host": np.full(rows, -1, dtype=np.int32),
-        "recorded": np.zeros((rows, len(Recorded)), dtype=np.int32),
+        "recorded": np.zeros((0, len(Recorded)), dtype=np.int32),
     }
     ops = unpack_table(Ops, summary.ops, device=np.full(len(unpack(summary.ops["stream"])), -1, dtype=np.int32))
     program = Program(
@@ -366,7 +367,7 @@ def _decoded(summary: Summary) -> Rank:
     arrivals = Arrivals(*(unpack(summary.arrivals[name]).reshape(-1, 3) for name in ("host", "device")))
     calls, costs = unpack_table(Calls, summary.calls), unpack_table(Costs, summary.costs)
     rank = Rank(
-        summary,
+        replace(summary, calls={}, costs={}, instructions={}, ops={}, arrivals={}),  # all in the tables by now
         calls,
         costs,
         program,
