@@ -220,6 +220,20 @@ def test_the_recorder_s_overhead_is_told(tmp_path: Path) -> None:
     assert note.startswith("a step takes 15.0 ms without the recorder, as measured on 2 ranks.")
 
 
+@pytest.mark.parametrize(
+    "edits",
+    [("no-stragglers", "rank-like:3:0"), ("rank-like:3:0", "no-stragglers"), ("rank-like:3:0", "rank-like:0:3")],
+)
+def test_edits_of_the_job_add_up_if_a_rank_has_the_program_of_another(tmp_path: Path, edits: tuple[str, ...]) -> None:
+    # The rank that waits after each kernel has more ops in its reduced program than its peers.
+    jittered(partial(train_ddp, slow=3, cause="item"), tmp_path)
+    alone = explained(tmp_path, edits[0]).edits[0]
+    first, second = explained(tmp_path, *edits).edits
+    assert first == alone
+    assert first.gain_ns > 0
+    assert abs(second.gain_ns) < 0.1 * first.gain_ns  # the first has mended it
+
+
 def test_edits_of_single_ranks_change_all_ranks_or_one(tmp_path: Path) -> None:
     jittered(partial(train_ddp, slow=3, cause="item"), tmp_path)
     every = explained(tmp_path, "remove-syncs:model.py:40").edits[0]

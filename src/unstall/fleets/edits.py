@@ -125,8 +125,9 @@ def _with_donors(job: Job, shapes: Shapes, donors: dict[int, int], made: dict[in
     Args:
         job: The job.
         shapes: The structure of the job's programs.
-        donors: A dict that maps the index of each changed rank to the index of its donor.
-        made: A dict that maps the index of each donor to the program that it gives.
+        donors: A dict that maps the index of each changed rank to the index of its donor, whose recorded program it
+            gets.
+        made: A dict that maps the index of each donor to this program after edits.
         notes: Sentences that are added to the notes of the job.
     """
     programs = list(job.programs)
@@ -134,7 +135,7 @@ def _with_donors(job: Job, shapes: Shapes, donors: dict[int, int], made: dict[in
     for index, donor in donors.items():
         programs[index] = made[donor]
         mine = np.flatnonzero(job.meeting.rank == index)
-        place = shapes.positions[index][0][op[mine]]
+        place = shapes.positions[job.like[index]][0][op[mine]]
         stands = shapes.positions[donor][1]
         known = (place >= 0) & (place < len(stands))
         op[mine] = np.where(known, stands[np.where(known, place, 0)], -1)
@@ -143,10 +144,17 @@ def _with_donors(job: Job, shapes: Shapes, donors: dict[int, int], made: dict[in
     kept = np.repeat(whole, sizes)
     first = np.append(0, np.cumsum(sizes[whole]))
     meeting = Meeting(first, job.meeting.rank[kept], op[kept], job.meeting.transfer[kept])
-    offsets = list(job.offsets)
+    offsets, like = list(job.offsets), list(job.like)
     for index, donor in donors.items():
-        offsets[index] = job.offsets[donor]
-    return replace(job, programs=tuple(programs), meeting=meeting, offsets=tuple(offsets), notes=(*job.notes, *notes))
+        offsets[index], like[index] = job.offsets[donor], donor
+    return replace(
+        job,
+        programs=tuple(programs),
+        meeting=meeting,
+        offsets=tuple(offsets),
+        like=tuple(like),
+        notes=(*job.notes, *notes),
+    )
 
 
 def rank_like(job: Job, one: int, other: int) -> Job:
@@ -160,7 +168,8 @@ def rank_like(job: Job, one: int, other: int) -> Job:
     if shapes.shape(one) != shapes.shape(other):
         numbers = ranks_text([job.ranks[one].number, job.ranks[other].number])
         raise UsageError(f"{numbers} call different collectives, so one cannot stand in for the other")
-    return _with_donors(job, shapes, {one: other}, {other: job.programs[other]}, [])
+    donor = job.like[other]
+    return _with_donors(job, shapes, {one: donor}, {donor: job.programs[other]}, [])
 
 
 def no_stragglers(job: Job, only: Sequence[int] | None = None) -> Job:
@@ -258,13 +267,13 @@ def balance_stages(job: Job) -> Job:
         return np.array([total[role == stage].mean() for stage in range(job.roles.stages)])
 
     programs = []
-    for index, rank in enumerate(job.ranks):
+    for index, like in enumerate(job.like):
         factors = []
         for total in (host, device):
             stages = by_stage(total)
             factor = stages.mean() / max(stages[role[index]], 1.0)
             factors.append(np.full(job.steps * shapes.stretches, factor))
-        programs.append(scaled(rank, shapes.buckets[index], factors[0], factors[1]))
+        programs.append(scaled(job.ranks[like], shapes.buckets[like], factors[0], factors[1]))
     return job.with_programs(programs)
 
 

@@ -79,6 +79,7 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
         programs: The program of each rank, which can be replayed.
         meeting: The collectives at which the programs wait for each other in a replay.
         offsets: For each rank, how much later its program begins than that of the first rank to begin, in ns.
+        like: For each rank, the index of the rank whose recorded program its program is made of.
         notes: Sentences about what an edit could not change.
     """
 
@@ -89,6 +90,7 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
     programs: tuple[Program, ...]
     meeting: Meeting
     offsets: tuple[int, ...]
+    like: tuple[int, ...]
     notes: tuple[str, ...] = ()
 
     @cached_property
@@ -137,7 +139,7 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def _pairs(self) -> list[tuple[Rank, Program]]:
-        return list(zip(self.ranks, self.programs, strict=True))
+        return [(self.ranks[like], program) for like, program in zip(self.like, self.programs, strict=True)]
 
 
 def times_of(coupled: Coupled) -> Times:
@@ -173,6 +175,7 @@ def make_job(ranks: Sequence[Rank], joined: Joined, waiting: Waiting, roles: Rol
         tuple(rank.program for rank in ranks),
         meeting,
         tuple(int(each) for each in offsets),
+        tuple(range(len(ranks))),
     )
 
 
