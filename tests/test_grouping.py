@@ -31,6 +31,19 @@ def test_members_are_the_positions_of_all_that_are_wanted(values: list[int], wan
 
 
 @given(VALUES)
+def test_unique_values_are_ascending_and_in_the_type_of_the_column(values: list[int]) -> None:
+    assert grouping.unique(np.array(values, np.int64)).tolist() == sorted(set(values))
+    narrow = np.array([value % 5 for value in values], np.int32)
+    assert grouping.unique(narrow).dtype == np.int32
+
+
+@given(VALUES, VALUES)
+def test_values_that_are_in_others(values: list[int], wanted: list[int]) -> None:
+    found = grouping.is_in(np.array(values, np.int64), np.array(wanted, np.int64))
+    assert found.tolist() == [value in wanted for value in values]
+
+
+@given(VALUES)
 def test_distinct_values_and_where_each_row_has_its(values: list[int]) -> None:
     found, which = grouping.distinct(np.array(values, np.int64))
     assert found.tolist() == sorted(set(values))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -49,6 +52,35 @@ def test_as_many_processes_run_as_memory_allows() -> None:
     assert workers([4 * GIB] * 100, available=64 * GIB, processors=8) == 4
     assert workers([10 * GIB], available=GIB, processors=8) == 1
     assert workers([1], available=64 * GIB, processors=8) == 1
+
+
+def test_only_files_of_one_size_are_compared_by_content(tmp_path: Path) -> None:
+    for name, size in (("a.json", 10), ("b.json", 10), ("c.json", 11)):
+        (tmp_path / name).write_bytes(b"[" * size)
+    tasks = [Task(path=str(path), cache=False) for path in sorted(tmp_path.iterdir())]
+    found = all_of(Processes(), tasks, None)
+    assert found[0].digest == found[1].digest != ""
+    assert found[2].digest == ""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries are left as they are")
+def test_a_process_keeps_the_memory_that_it_frees() -> None:
+    program = """
+import resource, numpy as np
+from unstall.fleets.freed_memory import keep_freed_memory
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20): [np.ones(1 << 16) for _ in range(24)]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+usual = faults()
+keep_freed_memory()
+faults()
+print(usual, faults())
+"""
+    asked = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    usual, kept = map(int, asked.stdout.split())
+    assert usual > 10_000  # 12 MiB, 20 times
+    assert kept < 0.2 * usual
 
 
 @pytest.mark.parametrize("forks", [True, False])
