@@ -21,7 +21,7 @@ from unstall.timeline.limits import ALWAYS_UNPACKED_BYTES, MOST_TRACE_EXPANSION
 
 Progress = Callable[[int, int], None]
 
-BLOCK_BYTES = 2 << 20
+BLOCK_BYTES = 1 << 20
 _PACKED_BYTES = 512 << 10
 _BLOCKS_AHEAD = 2
 _TURN_S = 0.001
