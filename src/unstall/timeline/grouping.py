@@ -5,6 +5,7 @@ each value.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -21,10 +22,11 @@ def groups(values: I64 | I32) -> Iterator[tuple[int, I64]]:
     `rows` are the indices at which `values` has this value, in ascending order.
     """
     order = np.argsort(values, kind="stable")
-    cuts = np.flatnonzero(np.diff(values[order])) + 1
-    for rows in np.split(order, cuts):
-        if len(rows):
-            yield int(values[rows[0]]), rows
+    ordered = values[order]
+    bounds = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist(), len(order)]
+    for begin, end in pairwise(bounds):
+        if end > begin:
+            yield int(ordered[begin]), order[begin:end]
 
 
 def members(sorted_values: I64 | I32, wanted: I64 | I32) -> I64:

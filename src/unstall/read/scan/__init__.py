@@ -77,16 +77,16 @@ class Numbers:
     """Translates numbers that count within one piece of a trace, such as indices of texts, to
     numbers that count within the whole file. -1 is translated too.
 
-    `meaning` is a function that returns the translation of one number. It is called when the number
-    is first used, and its result is kept.
+    `meaning` is a function that returns the translations of several numbers. It is called once for
+    each number, when the number is first used, in the order of use. Its results are kept.
     """
 
-    def __init__(self, count: int, meaning: Callable[[int], int]) -> None:
+    def __init__(self, count: int, meaning: Callable[[list[int]], list[int]]) -> None:
         self._known = np.full(count + 1, -1, np.int64)
         self._is_known = np.zeros(count + 1, np.bool_)
         self._meaning = meaning
 
     def of(self, numbers: I64 | I32) -> I64:
-        for number in dict.fromkeys(numbers[~self._is_known[numbers]].tolist()):
-            self._known[number], self._is_known[number] = self._meaning(number), True
+        if new := list(dict.fromkeys(numbers[~self._is_known[numbers]].tolist())):
+            self._known[new], self._is_known[new] = self._meaning(new), True
         return self._known[numbers]
