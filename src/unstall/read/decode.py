@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal
+from functools import cache
 from itertools import compress
 from types import GenericAlias
 from typing import Any, TypeAlias, TypeVar, cast
@@ -75,9 +76,9 @@ class Decoder:
         them is malformed.
         """
         for i in (self._usual, *(i for i in range(len(_NUMBERS)) if i != self._usual)):
-            decoder, to_ns = _NUMBERS[i]
+            number, to_ns = _NUMBERS[i]
             try:
-                rows = self._rows(decoder.decode(text), to_ns)
+                rows = self._rows(_decoder_of(number).decode(text), to_ns)
             except msgspec.ValidationError:
                 continue
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -207,7 +208,10 @@ def _exact_ns(us: Decimal | None) -> int:
     return int(_EXACT.multiply(us, 1000).to_integral_value(ROUND_HALF_EVEN, _EXACT))
 
 
-_NUMBERS: tuple[tuple[msgspec.json.Decoder[list[Event]], _ToNs], ...] = tuple(
-    (json_decoder(cast("type[list[Event]]", GenericAlias(list, (event_type(number),)))), to_ns)
-    for number, to_ns in ((int, _from_ints), (float, _from_floats), (Decimal, _from_decimals))
-)
+_NUMBERS: tuple[tuple[type, _ToNs], ...] = ((int, _from_ints), (float, _from_floats), (Decimal, _from_decimals))
+
+
+@cache
+def _decoder_of(number: type) -> msgspec.json.Decoder[list[Event]]:
+    """Returns the decoder of events whose times are of this type. It is made when it is first used: that takes 1 ms."""
+    return json_decoder(cast("type[list[Event]]", GenericAlias(list, (event_type(number),))))
