@@ -16,7 +16,13 @@ from unstall.timeline.limits import MOST_DEVICES
 
 
 class Accounted(msgspec.Struct, frozen=True, eq=False):
-    """The time of a window: the accounts, the idle intervals, and the intervals in which a device was busy."""
+    """Where the time of a window went.
+
+    Attributes:
+        accounts: The busy time by kind of work, and the idle time by cause.
+        gaps: The intervals in which the devices were idle.
+        busy: The intervals in which a device was busy.
+    """
 
     accounts: Accounts
     gaps: Gaps

@@ -149,14 +149,26 @@ def without(meeting: Meeting, kept: Bool) -> Meeting:
 class _Every(msgspec.Struct, frozen=True, eq=False):
     """The programs of all ranks one after the other, as one table: numpy takes as long for one small rank as for many.
 
-    Numbers in a column are those of each rank's own program. Fields named `first_…` are what is to be added to them.
+    The numbers in a column count within each rank's own program. Attributes named `first_…` have, for each rank, what
+    is to be added to such numbers, and the number of all at the end.
+
+    Attributes:
+        programs: The program of each rank.
+        rank: For each instruction, the index of its rank.
+        rank_of_op: For each op, the index of its rank.
+        launcher: For each op, the instruction of this table that launched it.
+        first_row: The first instruction of each rank.
+        first_op: The first op of each rank.
+        first_thread: The first thread of each rank.
+        first_stream: The first stream of each rank.
+        first_engine: The first engine of each rank.
     """
 
     programs: Sequence[Program]
-    rank: I64  # by instruction
+    rank: I64
     rank_of_op: I64
-    launcher: I64  # by op
-    first_row: I64  # by rank, and the number of all at the end; so are the next four
+    launcher: I64
+    first_row: I64
     first_op: I64
     first_thread: I64
     first_stream: I64
@@ -212,16 +224,28 @@ class _Every(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Pieces(msgspec.Struct, frozen=True, eq=False):
-    """The rows of all ranks' programs, with each joint operation in pieces."""
+    """The rows (instructions) of all ranks in the coupled program. They are those of the ranks' own programs, but each
+    launch of a joint operation is split into pieces: ARRIVE, RECORD, WAIT, TRANSFER.
 
-    row: I64  # by new row: instruction of `_Every`
-    piece: I64  # by new row: one of the pieces, or -1
-    member: I64  # by new row: the member whose piece it is, or -1
-    op_first: I64  # by new row: its ops in `op`
+    Attributes:
+        row: For each row, its instruction in `_Every`.
+        piece: For each row, the number of the piece. -1 if the instruction is not split.
+        member: For each row, the member of the joint operation whose piece it is, or -1.
+        op_first: For each row, the index of its first op in `op`.
+        op_count: For each row, the number of its ops.
+        op: For each op in the coupled program, its op in `_Every`.
+        chunk: For each row, the number of joint operations of its rank that begin before it.
+        meets: For each rank, for each chunk but the last, the joint operation that ends the chunk.
+    """
+
+    row: I64
+    piece: I64
+    member: I64
+    op_first: I64
     op_count: I64
-    op: I64  # by new op: op of `_Every`
-    chunk: I64  # by new row: how many joint operations begin before it in its rank
-    meets: tuple[I64, ...]  # by rank, by chunk but the last: the operation that ends it
+    op: I64
+    chunk: I64
+    meets: tuple[I64, ...]
 
     @property
     def is_last(self) -> Bool:
@@ -306,11 +330,18 @@ def _order(pieces: _Pieces, every: _Every, meeting: Meeting) -> tuple[_Turns, I6
 
 
 class _Turns(msgspec.Struct, frozen=True, eq=False):
-    """The order of chunks and joint operations: each has a number, its turn."""
+    """The order of chunks and joint operations. Each of them has a number, its turn.
 
-    of_chunk: I64  # the turns of each rank's chunks, one rank after the other
-    first: I64  # by rank: where its chunks begin
-    of_operation: I64  # when all members have arrived
+    Attributes:
+        of_chunk: The turns of each rank's chunks, one rank after the other.
+        first: For each rank, the index of its first chunk in `of_chunk`.
+        of_operation: For each joint operation, the turn at which all members have arrived.
+        count: The number of turns.
+    """
+
+    of_chunk: I64
+    first: I64
+    of_operation: I64
     count: int
 
 
