@@ -70,7 +70,7 @@ import resource, numpy as np
 from unstall.fleets.freed_memory import keep_freed_memory
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(20): [np.ones(1 << 16) for _ in range(24)]
+    for _ in range(40): [np.ones(1 << 16) for _ in range(12)]
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 usual = faults()
 keep_freed_memory()
@@ -79,7 +79,7 @@ print(usual, faults())
 """
     asked = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     usual, kept = map(int, asked.stdout.split())
-    assert usual > 10_000  # 12 MiB, 20 times
+    assert usual > 10_000  # 6 MiB, 40 times
     assert kept < 0.2 * usual
 
 

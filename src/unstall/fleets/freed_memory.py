@@ -9,12 +9,12 @@ from __future__ import annotations
 from contextlib import suppress
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # malloc.h
-_KEPT_BYTES = 16 << 20
-_LARGE_BYTES = 4 << 20  # larger blocks go back: the trace's columns, once they are joined
+_KEPT_BYTES = 8 << 20
+_LARGE_BYTES = 4 << 20  # larger blocks are returned at once
 
 
 def keep_freed_memory() -> None:
-    """Keeps up to 16 MiB of freed memory in this process. Does nothing if the C library is not glibc."""
+    """Keeps up to 8 MiB of freed memory in this process. Does nothing if the C library is not glibc."""
     import ctypes  # numpy has imported it
 
     with suppress(AttributeError, OSError, TypeError):
