@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from math import log1p
 from typing import Any
 
+import pytest
 from virtual.simulate.logs import Fixed
 from virtual.simulate.runs import begin, calls
 
-from unstall.virtual.costs.model import Kernel, OperatorCost, SecondCall, Startup
+from unstall.virtual.costs.model import ColdCode, Kernel, OperatorCost, Startup
 from unstall.virtual.costs.signature import Signature
 from unstall.virtual.log import LogCode
 
 STARTUP = Startup(
     init=100_000,
     context=200_000,
-    second=SecondCall(ns=7_000, operators=1e9),
+    cold=ColdCode(brief_ns=50_000, ns=7_000),
     kernels={"5000": 1_000, "6000": 2_000},
     modules=[(50_000, ["5000", "6000"])],
 )
@@ -81,28 +83,64 @@ def test_the_second_call_of_an_operator_takes_longer_than_later_ones() -> None:
         log.launch(5_000)
         ends.append(simulator.now_ns())
     second, third, fourth = (after - before for before, after in pairwise(ends))
-    assert (second - fourth, third) == (7_000, fourth)
+    assert (second - fourth, third) == (round(7_000 * log1p(51_000 / 50_000)), fourth)
 
 
 def test_a_warm_machine_pays_for_nothing() -> None:
     assert lengths((5_000, {}), (6_000, {}), warm=True) == [(LAUNCH, 2_000)] * 2
 
 
-def test_a_second_call_takes_longer_the_longer_the_call_and_the_fewer_operators_are_known() -> None:
-    def extra(*launches: tuple[int, dict[str, Any]]) -> int:
-        """Returns by how much the second of three launches of the last operator is longer."""
-        costs = Fixed()
-        costs.startup = Startup(second=SecondCall(ns=1_000, share=0.5, operators=2.0))
-        log, simulator = begin(costs=costs)
-        ends = []
-        for duration, of in (*launches, launches[-1], launches[-1]):
-            log.launch(duration, **of)
-            ends.append(simulator.now_ns())
-        return ends[-2] - ends[-3] - (ends[-1] - ends[-2])
+def extras(cold: ColdCode, *launches: tuple[int, dict[str, Any]]) -> list[int]:
+    """Returns by how much each launch is longer than the fastest launch of the same operator."""
+    costs = Fixed()
+    costs.startup = Startup(cold=cold, kernels=STARTUP.kernels, modules=[(50_000, ["5000"])])
+    log, simulator = begin(costs=costs)
+    ends = [simulator.now_ns()]
+    for duration, of in launches:
+        log.launch(duration, **of)
+        ends.append(simulator.now_ns())
+    ns = [after - before for before, after in pairwise(ends)]
+    return [
+        each - min(other for other, launch in zip(ns, launches, strict=True) if launch == mine)
+        for each, mine in zip(ns, launches, strict=True)
+    ]
 
-    other = {"name": "other"}
-    assert extra((20_000, {})) > extra((5_000, {})) > 1_000
-    assert extra((5_000, other), (5_000, {})) < extra((5_000, {}))
+
+A, B = (5_000, {}), (6_000, {"name": "other"})
+
+
+def test_loading_makes_the_next_call_of_every_operator_longer() -> None:
+    cold = ColdCode(brief_ns=1_000, ns=500, share=0.1)
+    _, second, third, _, after_b, warm = extras(cold, A, A, A, B, A, A)
+    assert second > after_b > 0
+    assert (third, warm) == (0, 0)
+
+
+def test_the_call_after_a_cold_one_pays_a_part_of_its_extra_time() -> None:
+    _, second, third, fourth = extras(ColdCode(brief_ns=1_000, ns=5_000, again=0.2), A, A, A, A)
+    assert (third, fourth) == (round(0.2 * second), 0)
+
+
+def test_an_operator_that_was_measured_has_an_extra_time_of_its_own() -> None:
+    usual, own = (
+        extras(ColdCode(brief_ns=1_000, ns=500, operators=operators), A, A, A)[1] for operators in ({}, {"5000": 1_500})
+    )
+    assert own == pytest.approx(3 * usual, rel=0.001)
+
+
+def test_an_operator_with_plans_pays_for_each_new_shape() -> None:
+    costs = Fixed()
+    costs.startup = Startup(shapes={"5000": 70_000}, kernels={"5000": 1_000})
+    assert loads(costs, (5_000, {}), (5_000, {}), (5_000, {"kernels": 2})) == [71_000, 70_000]
+
+
+def test_without_a_cache_on_disk_a_new_kernel_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = Fixed()
+    costs.startup = Startup(compiled={"5000": 300_000}, kernels={"5000": 1_000})
+    launches = (5_000, {}), (5_000, {}), (5_000, {"name": "another"})
+    assert loads(costs, *launches) == [1_000, 1_000]
+    monkeypatch.setenv("CUDA_CACHE_DISABLE", "1")
+    assert loads(costs, *launches) == [301_000, 301_000]
 
 
 class _Sorts(Fixed):

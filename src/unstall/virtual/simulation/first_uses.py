@@ -5,7 +5,6 @@ modules with kernels.
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,14 +33,25 @@ class _Loaded:
 
     modules: set[int | str] = field(default_factory=set)
     kernels: set[str] = field(default_factory=set)
-    calls: Counter[str] = field(default_factory=Counter)
+    loading_ns: int = 0
+    """How long modules, kernels and plans were loaded so far."""
+    before: dict[str, int] = field(default_factory=dict)
+    """By operator: `loading_ns` before its last call that may have found its code evicted from the CPU caches."""
+    owed_ns: dict[str, float] = field(default_factory=dict)
+    """By operator: the extra time of its next call, since its last call found its code evicted."""
+    seen: set[int] = field(default_factory=set)
+    """The signatures that were launched."""
     settled: np.ndarray = field(default_factory=lambda: np.zeros(0, np.bool_))
+    """For each signature: True if its next calls have no extra cost, as long as nothing is loaded."""
+
+
+_NEGLIGIBLE_NS = 500
 
 
 class FirstUses:
-    """Inserts the host time of first uses into batches of the shim's log: the start of CUDA, the
-    context of each device, and the loading of each module before the first launch of one of its
-    kernels.
+    """Inserts the host time of first uses into the log: CUDA's initialisation, the context of each device, and the
+    loading of each kernel module before the first launch of one of its kernels. Loading evicts code from the CPU
+    caches, so it also makes the next call of each operator longer (`ColdCode`).
 
     If an operator was not measured, its kernels are taken to be in a module of their own, which
     takes as long to load as the median of the measured modules.
@@ -55,6 +65,9 @@ class FirstUses:
     def __init__(self, startup: Startup, actions: Actions) -> None:
         self._startup = startup
         self._actions = actions
+        self.compiles = False
+        """Whether a kernel that a library compiles at run time is not in CUDA's cache on disk, as with
+        CUDA_CACHE_DISABLE=1."""
         self._devices: dict[int, _Loaded] = {}
         self._modules_of: dict[str, list[int]] = {}
         for number, (_, names) in enumerate(startup.modules):
@@ -83,43 +96,59 @@ class FirstUses:
             more = len(self._actions.names) - len(loaded.settled)
             if more:
                 loaded.settled = np.append(loaded.settled, np.zeros(more, np.bool_))
-            for row in mine[~loaded.settled[records["id"][mine]]].tolist():
-                self._launch(batch, row, int(records["id"][row]), loaded)
+            self._launches(batch, mine, loaded)
+
+    def _launches(self, batch: LogBatch, rows: np.ndarray, loaded: _Loaded) -> None:
+        """Inserts the extra host time of one device's launches, which are `rows` of the batch."""
+        signatures = batch.records["id"][rows]
+        at = 0
+        while at < len(rows):
+            loading_ns = loaded.loading_ns
+            for place in (at + np.flatnonzero(~loaded.settled[signatures[at:]])).tolist():
+                self._launch(batch, int(rows[place]), int(signatures[place]), loaded)
+                if loaded.loading_ns > loading_ns:  # now no signature is settled, which the loop does not know
+                    at = place + 1
+                    break
+            else:
+                return
 
     def _launch(self, batch: LogBatch, row: int, signature: int, loaded: _Loaded) -> None:
         if loaded.settled[signature]:
             return
         name = self._actions.names[signature]
         kernels = {each.name for each in self._actions.operators[signature].kernels if each.kind is DeviceKind.KERNEL}
-        new = kernels - loaded.kernels
-        if new:
-            loaded.kernels |= new
-            self._insert(batch, row, RuntimeCall.LOAD, self._loading(name, new, loaded))
-        loaded.calls[name] += 1
-        if loaded.calls[name] == 2:
-            extra = self._startup.second.extra_ns(self._later_ns(signature), len(loaded.calls) - 1)
-            self._insert(batch, row, RuntimeCall.NONE, round(extra))
-        if loaded.calls[name] > 1:
-            loaded.settled[signature] = True
+        ns = self._loading(name, signature, kernels - loaded.kernels, loaded)
+        loaded.kernels |= kernels
+        loaded.seen.add(signature)
+        self._insert(batch, row, RuntimeCall.LOAD, ns)
+        if name in loaded.before:
+            passed = loaded.loading_ns - loaded.before[name]
+            extra = self._startup.cold.extra_ns(name, self._warm_ns(signature), passed)
+            self._insert(batch, row, RuntimeCall.NONE, round(max(extra, loaded.owed_ns.get(name, 0.0))))
+            loaded.owed_ns[name] = self._startup.cold.again * extra
+        loaded.before[name] = loaded.loading_ns
+        if ns:
+            loaded.loading_ns += ns
+            loaded.settled[:] = False
+        loaded.settled[signature] = not ns and loaded.owed_ns.get(name, 0.0) < _NEGLIGIBLE_NS
 
-    def _later_ns(self, signature: int) -> int:
-        """Returns about how long a call of an operator, with a wait for its result, takes when it
-        is no longer new, in ns.
-        """
+    def _warm_ns(self, signature: int) -> int:
+        """Returns about how long a call of this operator, and the wait for the call, take with warm CPU caches."""
         cost, host, limits = self._actions.operators[signature], self._actions.costs.host, self._actions.costs.limits
         on_host = host.operator + cost.host_ns + len(cost.kernels) * host.launch + host.synchronize_device
         on_device = sum(each.duration_ns for each in cost.kernels)
         return on_host + limits.launch_latency + on_device + limits.wake_latency
 
-    def _loading(self, name: str, kernels: set[str], loaded: _Loaded) -> int:
-        """Returns how long it takes to load what an operator's new kernels need, in ns, and notes
-        that it is loaded.
+    def _loading(self, name: str, signature: int, kernels: set[str], loaded: _Loaded) -> int:
+        """Returns how long an operator prepares its plan and loads the modules that its new kernels need, in ns."""
+        ns = 0 if signature in loaded.seen else self._startup.shapes.get(name, 0)
+        if kernels:
+            ns += self._loading_kernels(name, kernels, loaded)
+            ns += self._startup.compiled.get(name, 0) if self.compiles else 0
+        return ns
 
-        Args:
-            name: The name of the operator, without the namespace.
-            kernels: The names of the kernels that are launched for the first time.
-            loaded: What was used on this device before.
-        """
+    def _loading_kernels(self, name: str, kernels: set[str], loaded: _Loaded) -> int:
+        """Returns how long it takes to load the modules that an operator's new kernels need, in ns."""
         known = next((each for each in (name, name.removesuffix("_")) if each in self._startup.kernels), None)
         ns = self._usual_kernel if known is None else self._startup.kernels[known]
         if known is None:

@@ -79,7 +79,7 @@ class Simulation:
         self.actions = Actions(costs)
         self.streams = StreamRows(devices)
         self.history = History()
-        self._first_uses = FirstUses(Startup() if warm else costs.startup, self.actions)
+        self.first_uses = FirstUses(Startup() if warm else costs.startup, self.actions)
         self.server = Server(self, settings)
         self.events: dict[int, int] = {}
         self.arrived: dict[int, int] = {}
@@ -112,7 +112,7 @@ class Simulation:
             return
         self._threads = max(self._threads, int(records["thread"].max()) + 1)
         batch = LogBatch(records, self.history.happened.length)
-        self._first_uses.serve(batch)
+        self.first_uses.serve(batch)
         self.server.serve(batch)
         self.run(batch, len(records))
         columns = self.requests.take_changes().T

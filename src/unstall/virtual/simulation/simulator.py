@@ -135,6 +135,7 @@ class Simulator:
         that time.
         """
         self.simulation.actions.launches_block = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"
+        self.simulation.first_uses.compiles = os.environ.get("CUDA_CACHE_DISABLE") == "1"
 
     def drain(self) -> None:
         """Simulates all records that the shim's log has. Signals with handlers in Python are
