@@ -29,7 +29,8 @@ from unstall.virtual.costs.model import Startup
 from unstall.virtual.costs.startup_fit import FirstCalls, OperatorCalls, fit
 
 _LEAST_ORDERS = 6
-_UNCACHED = 1  # the order for which CUDA keeps no compiled kernels on disk
+_UNCACHED = (1, 3)  # orders for which CUDA keeps no compiled kernels on disk
+_EVERY_SHAPES = 3  # every third process calls other shapes, too, since they take twice as long as the first ones
 _ELEMENTS = 1 << 20
 _CALLS, _SHAPES = 8, 3  # calls of an operator in a process; shapes that it is called with
 Call: TypeAlias = tuple[str, tuple[object, ...], dict[str, object]]
@@ -92,7 +93,8 @@ def _in_a_process(order: int, known: Mapping[str, list[Call]]) -> FirstCalls:
     libraries = _libraries()
     for name in names:
         try:
-            ns, *others = [_times(call, 1 if at else _CALLS) for at, call in enumerate(known[name])]
+            shapes = known[name][: 1 if order % _EVERY_SHAPES else _SHAPES]
+            ns, *others = [_times(call, 1 if at else _CALLS) for at, call in enumerate(shapes)]
         except (RuntimeError, ValueError, TypeError):
             continue
         before, libraries = libraries, _libraries()
@@ -154,7 +156,7 @@ def main() -> None:
         child = os.fork()
         if not child:
             os.close(reading)
-            if order == _UNCACHED:
+            if order in _UNCACHED:
                 os.environ["CUDA_CACHE_DISABLE"] = "1"
             with os.fdopen(writing, "wb") as file:
                 file.write(msgspec.json.encode(_in_a_process(order, known)))

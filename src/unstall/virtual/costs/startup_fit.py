@@ -21,7 +21,7 @@ from unstall.virtual.costs.model import LONG_NS, ColdCode, Startup
 _LEAST_MODULE_NS = 1_000_000
 _LEAST_RATIO = 3.0
 _LARGEST_RATIO = 2.5  # of the times that operators of one module took to load it
-_LEAST_COMPILED, _LEAST_COMPILED_NS = 2.0, 100_000_000  # of the longest first call with a cache; compilers are slow
+_LEAST_COMPILED, _LEAST_COMPILED_NS = 2.0, 100_000_000  # of a usual first call with a cache; compilers are slow
 _SETTLED = 4  # calls of an operator in a process, after which its code is in the CPU caches
 _LEAST_PROCESSES = 3  # in which an operator loaded kernels, so that its own extra time is known
 _BRIEF_NS = tuple(50_000 << power for power in range(8))
@@ -128,18 +128,20 @@ def fit(processes: Sequence[FirstCalls]) -> Startup:
 
 
 def _compiled(processes: Sequence[FirstCalls]) -> dict[str, int]:
-    """Returns by how much first calls are longer without CUDA's cache on disk, for operators of
-    which each first call without the cache took far longer than any with it.
+    """Returns by how much first calls are longer without CUDA's cache on disk, for operators of which each first call
+    without the cache took far longer than usual ones with it. The first call on a machine does not find its kernel in
+    the cache either, so some calls with the cache may be as long.
     """
     cached: dict[str, list[int]] = {}
     uncached: dict[str, list[int]] = {}
     for process in processes:
         for calls in process.calls:
             (cached if process.cached else uncached).setdefault(calls.name, []).append(calls.ns[0])
+    usual = {name: statistics.median(ns) for name, ns in cached.items()}
     return {
-        name: round(statistics.median(ns) - statistics.median(cached[name]))
+        name: round(statistics.median(ns) - usual[name])
         for name, ns in uncached.items()
-        if name in cached and min(ns) >= max(_LEAST_COMPILED * max(cached[name]), _LEAST_COMPILED_NS)
+        if len(ns) > 1 and name in usual and min(ns) >= max(_LEAST_COMPILED * usual[name], _LEAST_COMPILED_NS)
     }
 
 
