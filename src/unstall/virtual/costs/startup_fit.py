@@ -227,15 +227,27 @@ def _weighted_median(values: Floats, weights: Floats) -> float:
 
 
 def _first_of(names: Collection[str], times: Times, place: Places) -> set[tuple[str, int]]:
-    """Returns (operator, process) for each process: the operator of `names` that this process called first."""
+    """Returns a pair `(operator, process)` for each process: which of the operators `names` it
+    called first.
+
+    Args:
+        names: The operators.
+        times: The times of first calls. Only its processes matter.
+        place: How many operators each process had called before each operator.
+    """
     processes = {process for name in names for process in times[name]}
     among = {process: [name for name in names if process in place[name]] for process in processes}
     return {(min(some, key=lambda name: place[name][process]), process) for process, some in among.items()}
 
 
 def _slow(taken: Mapping[int, int]) -> set[int]:
-    """Returns the processes in which an operator's first call loaded its module. If the call took far longer in some
-    processes than in others, returns the slow processes. If the call took long in all processes, returns all processes.
+    """Returns the processes in which the first call of an operator loaded its module.
+
+    If the call took far longer in some processes than in the others, these are the ones. If it took
+    long in all processes, all are.
+
+    Args:
+        taken: By process, how long the first call took, in ns.
     """
     if not taken:
         return set()
@@ -250,11 +262,18 @@ def _slow(taken: Mapping[int, int]) -> set[int]:
 
 
 def _together(slow: Mapping[str, set[int]], place: Places, loading: Times) -> list[list[str]]:
-    """Groups operators by the module that their first calls load. Returns the operators of each module.
+    """Groups operators by the module that their first calls load. Returns the operators of each
+    module.
 
-    Joins two groups under two conditions. First, in each process only the earliest call among the operators of both
-    groups was slow. Second, the slow calls of all these operators took about the same time. The groups with the most
-    slow calls are joined first, because these groups are least likely to meet the conditions by chance.
+    Two groups are joined if two things hold. In each process, only the earliest call among all
+    their operators was slow. And the slow calls of all these operators took about as long. The
+    groups with the most slow calls are joined first, because it is the least likely that these
+    things hold for them by chance.
+
+    Args:
+        slow: By operator, the processes in which its first call loaded a module.
+        place: How many operators each process had called before each operator.
+        loading: How long each first call took to load modules.
     """
     groups = [[name] for name in slow if slow[name]]
     ns = {name: statistics.median(loading[name][process] for process in slow[name]) for (name,) in groups}

@@ -148,7 +148,14 @@ class FirstUses:
         return ns
 
     def _loading_kernels(self, name: str, kernels: set[str], loaded: _Loaded) -> int:
-        """Returns how long it takes to load the modules that an operator's new kernels need, in ns."""
+        """Returns how long it takes to load what an operator's new kernels need, in ns, and notes
+        that it is loaded.
+
+        Args:
+            name: The name of the operator, without the namespace.
+            kernels: The names of the kernels that are launched for the first time.
+            loaded: What was used on this device before.
+        """
         known = next((each for each in (name, name.removesuffix("_")) if each in self._startup.kernels), None)
         ns = self._usual_kernel if known is None else self._startup.kernels[known]
         if known is None:
