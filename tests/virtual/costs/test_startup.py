@@ -100,7 +100,10 @@ def test_second_calls_take_longer_the_longer_kernels_were_loaded() -> None:
 
 def called(*operators: tuple[str, int, list[int], list[str]]) -> FirstCalls:
     """A process in which each operator has the given name, ns of the first call, ns with other shapes, libraries."""
-    return FirstCalls(0, 0, [OperatorCalls(name, [ns, *[USUAL] * 7], *others) for name, ns, *others in operators])
+    calls = [
+        OperatorCalls(name, [ns, *[USUAL] * 7], others_ns, libraries) for name, ns, others_ns, libraries in operators
+    ]
+    return FirstCalls(0, 0, calls)
 
 
 def test_a_library_is_loaded_by_the_first_of_the_operators_that_share_it() -> None:
@@ -113,8 +116,7 @@ def test_a_library_is_loaded_by_the_first_of_the_operators_that_share_it() -> No
 
 
 def test_an_operator_whose_every_new_shape_is_slow_pays_for_each() -> None:
-    attention = ("attention", 70 * MS, [50 * MS, 60 * MS], [])
-    startup = fit([called(attention, ("add", 9 * MS, [USUAL, 9 * MS], []))] * 6)
+    startup = fit([called(("attention", 70 * MS, [50 * MS, 60 * MS], []), ("add", 9 * MS, [USUAL, 9 * MS], []))] * 6)
     assert startup.shapes == {"attention": 55 * MS - USUAL}
     assert {tuple(names): round(ns / MS) for ns, names in startup.modules} == {("add",): 9, ("attention",): 15}
 

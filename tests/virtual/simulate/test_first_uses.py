@@ -106,7 +106,8 @@ def extras(cold: ColdCode, *launches: tuple[int, dict[str, Any]]) -> list[int]:
     ]
 
 
-A, B = (5_000, {}), (6_000, {"name": "other"})
+A: tuple[int, dict[str, Any]] = (5_000, {})
+B: tuple[int, dict[str, Any]] = (6_000, {"name": "other"})
 
 
 def test_loading_makes_the_next_call_of_every_operator_longer() -> None:
@@ -137,7 +138,7 @@ def test_an_operator_with_plans_pays_for_each_new_shape() -> None:
 def test_without_a_cache_on_disk_a_new_kernel_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = Fixed()
     costs.startup = Startup(compiled={"5000": 300_000}, kernels={"5000": 1_000})
-    launches = (5_000, {}), (5_000, {}), (5_000, {"name": "another"})
+    launches = A, A, (5_000, {"name": "another"})
     assert loads(costs, *launches) == [1_000, 1_000]
     monkeypatch.setenv("CUDA_CACHE_DISABLE", "1")
     assert loads(costs, *launches) == [301_000, 301_000]
