@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -32,6 +33,11 @@ _LEAST_ORDERS = 6
 _UNCACHED = (1, 3)  # orders for which CUDA keeps no compiled kernels on disk
 _EVERY_SHAPES = 3  # every third process calls other shapes, too, since they take twice as long as the first ones
 _ELEMENTS = 1 << 20
+_LONGEST_S = 120  # a process that takes longer is ended: a driver may hang
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""Settings of a process that forks others: the threads of torch's operators would be missing in these, which would wait
+for them forever.
+"""
 _CALLS, _SHAPES = 8, 3  # calls of an operator in a process; shapes that it is called with
 Call: TypeAlias = tuple[str, tuple[object, ...], dict[str, object]]
 """A call of an operator: `(operator, args, kwargs)`. `operator` is its name with the overload."""
@@ -54,7 +60,7 @@ def measure_startup(orders: int, seconds: float) -> Startup:
         capture_output=True,
         text=True,
         check=False,
-        env=dict(os.environ),
+        env=os.environ | _ONE_THREAD,
     )
     if ran.returncode:
         raise RuntimeError(ran.stderr.strip().rpartition("\n")[2] or f"exit code {ran.returncode}")
@@ -155,6 +161,7 @@ def main() -> None:
         reading, writing = os.pipe()
         child = os.fork()
         if not child:
+            signal.alarm(_LONGEST_S)
             os.close(reading)
             if order in _UNCACHED:
                 os.environ["CUDA_CACHE_DISABLE"] = "1"
