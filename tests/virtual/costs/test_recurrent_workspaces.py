@@ -47,3 +47,12 @@ def test_a_usual_lstm_has_it_to_the_kilobyte() -> None:
     ]
     assert len(usual) > 10
     assert all(abs(ratio - 1) < 1e-4 for ratio in ratios(usual))
+
+
+def test_projections_are_not_run_by_the_algorithm_for_small_layers() -> None:
+    def bytes_of(hidden: int, results: int) -> int:
+        of = Layers(40, 16, 96, hidden, results, 4, 2, 1, 640, False)
+        return workspace_bytes(of, "float32", 4, backward=False)
+
+    assert bytes_of(512, 128) == pytest.approx(28_918_144, rel=0.01)  # of an H100, as the next
+    assert bytes_of(64, 32) == pytest.approx(18_227_584, rel=0.03)

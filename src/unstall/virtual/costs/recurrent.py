@@ -130,9 +130,11 @@ def _pieces(of: Layers, dtype: str, item_bytes: int, *, backward: bool) -> tuple
 
 
 def workspace_bytes(of: Layers, dtype: str, item_bytes: int, *, backward: bool) -> int:
-    """Returns the bytes of the workspace that cuDNN asks for.
+    """Returns the bytes of the workspace that cuDNN asks for in training. Inference needs up to a
+    tenth less.
 
-    It holds a copy of the weights, and what the products of all positions and of one step need.
+    The workspace holds a copy of the weights, and what the products of all positions and of one
+    step need.
 
     Args:
         of: The sizes of the call.
@@ -143,8 +145,13 @@ def workspace_bytes(of: Layers, dtype: str, item_bytes: int, *, backward: bool) 
     width = of.gates * of.hidden
     deeper = (of.layers - 1) * (of.results * of.directions + of.results)
     weights = of.directions * width * (of.inputs + of.results + deeper)
-    # torch does not ask for the small algorithm if sequences are packed, and cuDNN lacks it for bfloat16.
-    small = not of.packed and dtype != "bfloat16" and of.hidden <= _SMALL_HIDDEN[of.gates > 1][backward]
+    projects = of.results != of.hidden
+    if projects:
+        weights += of.layers * of.directions * of.hidden * of.results
+    # torch asks for the small algorithm neither with projections nor for float64, nor if sequences are packed (RNN.cpp:
+    # get_algo). cuDNN lacks it for bfloat16.
+    small = not (projects or of.packed) and dtype in ("float32", "float16")
+    small = small and of.hidden <= _SMALL_HIDDEN[of.gates > 1][backward]
     inputs, hidden, of_sequence = (_SMALL if small else _USUAL)[of.gates, of.directions]
     layers = of.layers * of.directions
     elements = weights + of.positions * (inputs * of.inputs + hidden * of.hidden)
