@@ -340,7 +340,7 @@ class MeasuredCosts:
         temporaries = table.temporaries(shape.dims, answer)
         if trusted(signature):
             kernels, temporaries = without_checks(kernels, temporaries)
-        if table.variant.endswith("embedding_dense_backward sorted"):
+        if name == "_embedding_bag_backward":
             kernels = sorted_in_one_tile(kernels, shape.dims[0])
         if family.name == "reduction" and answer.distance > 0:
             kernels, temporaries = self._cut(signature, shape, kernels, temporaries)

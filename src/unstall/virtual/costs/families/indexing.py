@@ -21,9 +21,9 @@ _WITHOUT_SORTING = 3_072
 """The largest number of indices for which one kernel computes the gradient of an embedding without
 sorting the indices.
 """
-_SORT_NS, _SORT_PAIR_NS = 13_800.0, 0.8
-"""How long the radix sort of one tile takes, and how much longer for each pair. An H100 took 14.0 us
-for 256 pairs, and 15.5 for 2,048.
+_TILE_SHARE = 0.29
+"""How long the kernel that sorts one tile takes, as a share of the kernels of a sort of many tiles: on
+an H100, 14.0 us for 256 pairs and 15.5 for 2,048, of about 52 (benchmarks/results/embedding_bags_h100.json).
 """
 _MAXIMUM = 2
 """The mode of an embedding bag whose gradient needs no sorting."""
@@ -172,7 +172,7 @@ def sorted_in_one_tile(kernels: tuple[Kernel, ...], pairs: int) -> tuple[Kernel,
     tile = replace(
         kernels[sorting[0]],
         name="DeviceRadixSortSingleTileKernel",
-        duration_ns=round(_SORT_NS + _SORT_PAIR_NS * pairs),
+        duration_ns=round(_TILE_SHARE * sum(kernels[at].duration_ns for at in sorting)),
     )
     before = tuple(kernel for kernel in kernels[: sorting[0]] if "Memset" not in kernel.name)
     return (*before, tile, *kernels[sorting[-1] + 1 :])
