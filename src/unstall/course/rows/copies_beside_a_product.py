@@ -23,7 +23,8 @@ ROW = Row(
     ),
     change=(
         '`with torch.cuda.stream(side): x = pinned.to("cuda", non_blocking=True)`, and '
-        "`torch.cuda.current_stream().wait_stream(side)` before `x` is read."
+        "`torch.cuda.current_stream().wait_stream(side)` before `x` is read. In a loop, also "
+        "`x.record_stream(torch.cuda.current_stream())`; `unstall.prefetch(loader)` does all three."
     ),
     finding="serial-copy",
 )

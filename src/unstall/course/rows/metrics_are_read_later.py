@@ -26,7 +26,8 @@ ROW = Row(
         Check("A loop that waits in each step is slower.", "time, in each step", "time, at the end", at_least=1.01),
     ),
     learn=(
-        "Yes: a list of losses is read with one wait at the end, but until then you see no number and no NaN; "
+        "Yes: .item() waits until the GPU has done its work; it costs what the host could have launched meanwhile. "
+        "A list of losses is read with one wait at the end, but until then you see no number and no NaN; "
         "detach() each loss, or it keeps the memory of its step. A MetricBuffer gives numbers some steps late, "
         "waits only if many steps are pending, and costs the host time in each step. On the H100 this loop is "
         "slower with it than with .item() in each step, and fastest with the list. So take the list; a "

@@ -39,9 +39,9 @@ ROW = Row(
     ),
     learn=(
         "The allocator asks CUDA for memory rarely, because that is slow, and keeps what it has. Reserved memory "
-        "is what the process holds; allocated memory is what its tensors use. Warm up with the largest input, and "
-        "nothing is asked for later. nvidia-smi also counts CUDA's own memory, 100 MiB on the T4 and 600 MiB on "
-        "the H100."
+        "is what the process holds; allocated memory is what its tensors use: only if that grows, you keep tensors. "
+        "Warm up with the largest input, and nothing is asked for later. nvidia-smi also counts CUDA's own memory, "
+        "100 MiB on the T4 and 600 MiB on the H100."
     ),
     change=("`step(largest)` before the loop, or `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`."),
 )
