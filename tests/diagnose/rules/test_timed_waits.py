@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from fix.on_a_gpu import on_virtual_gpu
+from msgspec.structs import replace
 from traces import TraceBuilder
 
 from unstall.diagnose.explain import explain
