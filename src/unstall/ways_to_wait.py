@@ -363,7 +363,9 @@ def called(frames: str) -> str:
     return name if name and any(way.op and re.match(way.op, name) for way in WAYS) else ""
 
 
-TENSORS_OWN = re.compile(r"torch/_tensor\.py|torch/_tensor_str\.py|torch/cuda/(__init__|streams)\.py")
+TENSORS_OWN = re.compile(
+    r"torch/_tensor\.py|torch/_tensor_str\.py|torch/cuda/(__init__|streams)\.py|torch/accelerator/__init__\.py"
+)
 """A regular expression for frames of methods of torch's tensors and streams, by which code waits."""
 # Waits of unstall's helpers while they measure or verify cannot be removed; those of to_host(…).result() can.
 _OURS = re.compile(r"(.*/)?unstall/(?!fix/to_host\.py)[^:]*\.py: ")

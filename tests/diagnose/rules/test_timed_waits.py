@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,12 @@ from unstall.result import Finding, Result
 from unstall.timeline.columns import ClockReads
 
 
-def timing(*, work_us: float = 0) -> tuple[TraceBuilder, list[int]]:
-    """Ten waits for a kernel, and a read of the clock after each. `work_us` is the length of an operator in between."""
+def timing(*, waits: int = 10, work_us: float = 0) -> tuple[TraceBuilder, list[int]]:
+    """Waits for a kernel, and a read of the clock after each. `work_us` is the length of an operator in between."""
     trace, reads = TraceBuilder(launch_us=5), []
     with trace.frame("train.py", 12, "train"):
         start = trace.now
-        for _ in range(10):
+        for _ in range(waits):
             trace.launch("gemm", 500)
             trace.sync("device")
             if work_us:
@@ -59,6 +60,69 @@ def test_other_waits_stay_what_they_are(reads: list[int] | None) -> None:
     assert finding.rule == "sync-explicit"
     assert finding.edit is not None
     assert result.plan
+
+
+@pytest.mark.parametrize(
+    ("waits", "read", "rule"),
+    [
+        (1, 1, "sync-to-time"),
+        (2, 1, "sync-explicit"),
+        (10, 1, "sync-explicit"),
+        (10, 5, "sync-explicit"),
+        (10, 6, "sync-to-time"),
+    ],
+)
+def test_a_line_has_the_rule_of_most_of_its_waits(waits: int, read: int, rule: str) -> None:
+    trace, reads = timing(waits=waits)
+    (finding,), result = waits_of(trace, reads[-read:])
+    assert (finding.rule, finding.count) == (rule, waits)
+    assert bool(result.plan) == (rule == "sync-explicit")
+    said = "and then train.py:12 reads" if read == waits else f"and train.py:12 reads a clock after {read} of them"
+    assert said in finding.saw
+
+
+BENCHMARK = "/site-packages/torch/utils/benchmark/utils"
+
+
+def benchmarked(*, by_the_program: bool) -> TraceBuilder:
+    """Ten waits under torch's benchmark: those of its timer, or those of the statement that it times."""
+    trace = TraceBuilder(launch_us=5)
+    for _ in range(10):
+        with ExitStack() as frames:
+            frames.enter_context(trace.frame("train.py", 12, "train"))
+            frames.enter_context(trace.frame(f"{BENCHMARK}/timer.py", 300, "timeit"))
+            frames.enter_context(trace.frame("<timeit-src>", 1, "inner"))
+            with trace.frame("train.py", 40, "step"):
+                trace.launch("gemm", 500)
+                if by_the_program:
+                    synchronize(trace)
+            if not by_the_program:
+                frames.enter_context(trace.frame(f"{BENCHMARK}/timer.py", 17, "timer"))
+                synchronize(trace)
+        trace.work(20)
+    return trace
+
+
+def synchronize(trace: TraceBuilder) -> None:
+    with (
+        trace.frame("/site-packages/torch/accelerator/__init__.py", 200, "synchronize"),
+        trace.named_frame("<built-in function _accelerator_synchronizeDevice>"),
+    ):
+        trace.sync("device")
+
+
+def test_torchs_timer_waits_for_its_clock_though_no_read_is_known() -> None:
+    result = explain(benchmarked(by_the_program=False).timeline()).result
+    (finding,) = (finding for finding in result.findings if finding.rule.startswith("sync-"))
+    assert (finding.rule, finding.count, finding.edit) == ("sync-to-time", 10, None)
+    assert "so that torch.utils.benchmark can read a clock" in finding.saw
+
+
+def test_what_torchs_timer_times_may_wait_needlessly() -> None:
+    result = explain(benchmarked(by_the_program=True).timeline()).result
+    (finding,) = (finding for finding in result.findings if finding.rule.startswith("sync-"))
+    assert (finding.rule, finding.where.line) == ("sync-explicit", 40)
+    assert finding.edit is not None
 
 
 @pytest.mark.slow

@@ -167,13 +167,18 @@ def _for_what(run: Run, way: Way, group: Group) -> str:
 
 
 def _to_time(run: Run, way: Way, group: Group) -> str:
-    """Returns a text with the line that reads a clock after the waits, or "" if there is no such line."""
-    reads = reads_after(run, group.rows)
-    if way is not TO_READ_A_CLOCK or not (reads >= 0).any():
+    """Returns a text that says after how many of the waits which line reads a clock, or "" if no line does."""
+    if way.rule != EXPLICIT and way is not TO_READ_A_CLOCK:
         return ""
-    line = run.timeline.clock_reads.line[reads[reads >= 0][0]]
+    reads = reads_after(run, group.rows)
+    reads = reads[reads >= 0]
+    if not len(reads):
+        return ", so that torch.utils.benchmark can read a clock" if way is TO_READ_A_CLOCK else ""
+    line = run.timeline.clock_reads.line[reads[0]]
     file, number = run.timeline.text(int(run.timeline.lines.file[line])), int(run.timeline.lines.line[line])
-    return f", and then {file}:{number} reads a clock"
+    if len(reads) == len(group.rows):
+        return f", and then {file}:{number} reads a clock"
+    return f", and {file}:{number} reads a clock after {len(reads):,} of them"
 
 
 def _ways(run: Run, rows: I64) -> I64:
