@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,11 @@ from unstall.result import Finding, Result
 from unstall.timeline.columns import HostKind, Timeline, Uploads
 
 
-def uploading(contents: Sequence[int], copy_us: float = 400) -> Result:
-    """A step for each content: a copy of a megabyte that the kernel after it needs, and a wait for the device."""
+def uploading(contents: Sequence[int], copy_us: float = 400, *, steps: bool = True) -> Result:
+    """For each content, in a step or not: a copy of a megabyte, a kernel that needs it, and a wait for the device."""
     trace = TraceBuilder(launch_us=2)
     for _ in contents:
-        with trace.step(), trace.frame("train.py", 12, "train"):
+        with trace.step() if steps else nullcontext(), trace.frame("train.py", 12, "train"):
             with trace.frame("train.py", 20, "load"), trace.op("aten::to"):
                 trace.copy("HtoD", copy_us, size=1 << 20)
             with trace.op("aten::mm"):
@@ -59,8 +60,20 @@ def test_keeping_them_gains_the_time_of_the_copies_that_repeat() -> None:
     assert finding.gain_ns == pytest.approx(400_000 * 7 / 8, rel=0.1)
 
 
-def test_a_line_that_repeats_one_copy_is_in_no_loop() -> None:
-    assert of_rule(uploading([1, 2, 3, 1])) == []
+def test_two_steps_that_copy_the_same_bytes_are_a_loop() -> None:
+    (finding,) = of_rule(uploading([1, 1]))
+    assert "1 of 2 copies there repeat bytes that were copied before" in finding.saw
+    assert finding.gain_ns == pytest.approx(200_000, rel=0.1)
+
+
+def test_two_copies_at_a_line_are_no_loop_if_they_are_of_one_step() -> None:
+    assert of_rule(uploading([1, 1], steps=False)) == []
+    assert of_rule(uploading([1, 1, 1], steps=False))
+
+
+@pytest.mark.parametrize("contents", [[1, 2, 3, 1], [1, 2, 1]])
+def test_one_copy_that_recurs_among_others_may_be_chance(contents: list[int]) -> None:
+    assert of_rule(uploading(contents)) == []
 
 
 def test_other_bytes_each_time_are_none() -> None:

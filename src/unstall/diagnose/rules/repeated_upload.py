@@ -7,15 +7,13 @@ import numpy as np
 from unstall.diagnose.run import Run
 from unstall.figures import counted, size
 from unstall.result import Finding
-from unstall.timeline.columns import DeviceKind
+from unstall.timeline.columns import I64, DeviceKind
 from unstall.what_if.edits.keep_on_device import repeated
-
-_AGAIN_AND_AGAIN = 2  # a line that repeats a copy only once is in no loop out of which the copy could be moved
 
 
 def repeated_upload(run: Run) -> list[Finding]:
-    """Returns a finding for each line that, at least twice, copies bytes to the device that an
-    earlier copy has already copied.
+    """Returns a finding for each line in a loop that copies bytes to the device that an earlier copy
+    has already copied.
 
     The finding's exposed time is the time in which these copies ran and no kernel ran. Waits for
     these copies are left out, because the rules on pageable and pinned copies report them. There
@@ -28,13 +26,13 @@ def repeated_upload(run: Run) -> list[Finding]:
     findings = []
     for group in run.groups(uploads.call[again].astype(np.int64)):
         mine = again[np.isin(uploads.call[again], group.rows)]
-        if len(mine) < _AGAIN_AND_AGAIN:
+        all_there = np.flatnonzero(run.places.place[uploads.call] == group.place)
+        if len(mine) == 1 and not _in_each_step(run, all_there):
             continue
         ops = run.ops_of(group.rows)
         exposed = run.alone(ops, beside)
         if run.negligible(exposed + int(run.exposed_by_waits[group.rows].sum())):
             continue
-        all_there = np.flatnonzero(run.places.place[uploads.call] == group.place)
         contents, first = np.unique(uploads.content[mine], return_index=True)
         order = np.argsort(device.launch[ops], kind="stable")
         at = np.searchsorted(device.launch[ops][order], uploads.call[mine[first]])
@@ -59,3 +57,15 @@ def repeated_upload(run: Run) -> list[Finding]:
             )
         )
     return findings
+
+
+def _in_each_step(run: Run, copies: I64) -> bool:
+    """Returns whether a line copied the same bytes twice in all, in two steps.
+
+    Within one step, two copies at a line need not be a loop's: a function may be called twice. If the line copies other
+    bytes, too, one repetition may be chance. `copies` are all copies of the line, as rows of `timeline.uploads`.
+    """
+    uploads = run.timeline.uploads
+    calls = uploads.call[copies]
+    same = len(copies) == 2 and uploads.content[copies[0]] == uploads.content[copies[1]]
+    return bool(same and run.inside[calls].all()) and run.steps_with(run.timeline.host.start[calls]) == 2
