@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -77,25 +78,55 @@ def test_explain_explains_a_copy(unstall: Cli, tmp_path: Path, monkeypatch: pyte
     assert {Path(place).name for place in places if place} == {f"{NAME}.py"}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name == "growing_shapes_reserve_memory" else pytest.mark.slow)
-        for name, row in table().items()
-        if row.finding
+ABOUT = {
+    "the_first_call_takes_longer": 'torch.randn(10000, 1024, device="cuda")',
+    "the_first_launch_loads_kernels": "net(x)",
+    "launches_return_at_once": "return (time.perf_counter() - begin)",
+    "timers_agree_on_the_cpu": "return timeit.timeit(",
+    "numpy_against_the_gpu": "# the products are not done yet",
+    "the_queue_of_launches": "layer(x)",
+    "a_full_queue_makes_launches_slow": "torch.relu(self.norm(self.conv(x)))",
+    "reading_a_value_waits": "# waits",
+    "metrics_are_read_later": "# waits",
+    "pageable_memory_is_staged": "there.copy_(pageable",
+    "copies_beside_a_product": 'pinned.to("cuda", non_blocking=True)',
+    "when_two_streams_help": "large @ large",
+    "a_stream_does_not_wait_for_another": "# reads",
+    "growing_shapes_reserve_memory": "torch.empty(size * 16 * MIB",
+}
+"""What is in the line that a row's finding is about, for each row with a finding."""
+
+
+def test_each_row_with_a_finding_has_a_line_that_it_is_about() -> None:
+    assert set(ABOUT) == {name for name, row in table().items() if row.finding}
+
+
+MARKS = {name: [pytest.mark.slow] for name in ABOUT} | {
+    "growing_shapes_reserve_memory": [],
+    "the_first_launch_loads_kernels": [
+        pytest.mark.slow,
+        pytest.mark.xfail(strict=True, reason="shows the start of CUDA, which takes longer than loading the kernels"),
     ],
-)
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks) for name, marks in MARKS.items()])
 def test_explain_shows_the_finding_that_the_row_is_about_first(
     unstall: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     said = unstall("course", name, "--explain", "--gpu", "t4").err
-    about = said.index("What this program is about")
-    assert about < min(said.find(other) % len(said) for other in ("plan: ", "Findings", "Good to know", "next"))
+    before, heading, after = said.partition("What this program is about\n")
+    assert heading
+    assert not any(other in before for other in ("plan: ", "Findings", "Good to know", "next\n"))
+    shown = " ".join(after.partition("\n\n")[0].split())
+    place = re.search(rf" at: {name}\.py:(\d+) ", shown)
+    assert place
+    assert ABOUT[name] in script(name).read_text("utf-8").splitlines()[int(place[1]) - 1]
     (trace,) = tmp_path.glob("*.trace.json.gz")
     found = json.loads(unstall("explain", trace, "--json").out)["findings"]
-    finding = next(finding for finding in found if finding["rule"] == table()[name].finding)
-    assert " ".join(said[about:].split()).partition(finding["title"])[2]
+    mine = [each for each in found if (each["rule"], each["where"]["line"]) == (table()[name].finding, int(place[1]))]
+    assert any(each["title"] in shown for each in mine)
 
 
 @pytest.mark.parametrize("name", [name for name, row in table().items() if row.then])
