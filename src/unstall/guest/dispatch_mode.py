@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Self
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
 
-from torch._compile import _disable_dynamo
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
@@ -14,26 +16,52 @@ class DispatchMode(TorchDispatchMode):
 
     torch keeps `torch.compile` from compiling the code of a mode. To do so, it imports `torch._dynamo` at the mode's
     first operator, even if the program compiles nothing. That takes 1.6 s, or 7 s if the files are not in memory yet.
-    This class does the same as torch, but only if the program has imported `torch._dynamo`.
+    This class does the same as torch, but only from the first operator on at which the program has imported
+    `torch._dynamo`. The mode may have been entered before.
     """
 
     def __init__(self) -> None:
         TorchDispatchMode.__init__(self)
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
+        own = vars(cls).get("__torch_dispatch__")
+        if own is not None:
+            cls.__torch_dispatch__ = _not_compiled(own)  # type: ignore[method-assign]
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # `__enter__` does it
-
-    def __enter__(self) -> Self:
-        if "torch._dynamo" in sys.modules:
-            _do_not_compile(type(self))
-        super().__enter__()  # type: ignore[no-untyped-call]
-        return self
+        return False  # `_not_compiled` does it
 
 
-def _do_not_compile(mode: type[DispatchMode]) -> None:
-    """Keeps `torch.compile` from compiling the functions that a mode calls for operators."""
-    for each in mode.__mro__[: mode.__mro__.index(DispatchMode)]:
-        own = vars(each).get("__torch_dispatch__")
-        if own is not None and not hasattr(own, "__wrapped__"):
-            type.__setattr__(each, "__torch_dispatch__", _disable_dynamo(own))
+def _not_compiled(dispatch: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns `dispatch` as a function that `torch.compile` does not compile, nor what it calls."""
+    disabled: Callable[..., Any] | None = None
+
+    @wraps(dispatch)
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        nonlocal disabled
+        if disabled is None:
+            # An import of `torch._dynamo` that has not come to `disable` yet has not compiled anything.
+            disable = getattr(sys.modules.get("torch._dynamo"), "disable", None)
+            if disable is None:
+                return dispatch(*args, **kwargs)
+            disabled = disable(dispatch)
+        return disabled(*args, **kwargs)
+
+    _skip(chosen)
+    return chosen
+
+
+def _skip(function: Any) -> None:
+    """Keeps `torch.compile` from compiling `function` itself. It still compiles what the function calls.
+
+    `torch._dynamo` has a function for this, but must not be imported here. If a version of torch has neither of the
+    names below, `function` is compiled, too.
+    """
+    eval_frame: Any = torch._C._dynamo.eval_frame
+    if hasattr(eval_frame, "skip_code"):  # of older versions
+        eval_frame.skip_code(function.__code__)
+    elif hasattr(eval_frame, "set_code_exec_strategy"):
+        skip, default = eval_frame._FrameAction.SKIP, eval_frame._FrameAction.DEFAULT
+        eval_frame.set_code_exec_strategy(function.__code__, eval_frame._FrameExecStrategy(skip, default))
