@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from fix.on_a_gpu import on_virtual_gpu
 from torch import Tensor
 
 from unstall.numbers.run import run
@@ -59,3 +62,29 @@ def test_students_distribution_is_that_of_the_tables(freedom: int, probability: 
 
 def test_the_confidence_is_for_all_tensors_together() -> None:
     assert student((1 - CONFIDENCE) / 500, RUNS) > student(1 - CONFIDENCE, RUNS)
+
+
+@pytest.mark.slow
+def test_a_copy_to_the_host_gets_its_errors_before_it_leaves_the_device(tmp_path: Path) -> None:
+    """The copy may still run when it has returned: who reads its result then has a race."""
+    program = """
+import torch
+from unstall.rounding.noise import Noise
+from unstall.rounding.operators import Operators
+
+x, touched = torch.rand(1000, device="cuda"), []
+
+def note(func, args, place, result):
+    touched.extend(each for each in args if isinstance(each, torch.Tensor) and not each.is_cuda)
+
+with Operators(note):
+    copy = Noise(0).call(
+        torch.ops.aten._to_copy.default,
+        (x,),
+        {"dtype": torch.float16, "device": torch.device("cpu"), "non_blocking": True},
+    )
+torch.cuda.synchronize()
+error = (copy.double() - x.cpu().half().double()).abs()
+print(copy.dtype, copy.is_pinned(), len(touched), 0 < error.mean().item() < 2**-9)
+"""
+    assert on_virtual_gpu(tmp_path, program).splitlines()[0] == "torch.float16 True 0 True"

@@ -161,3 +161,27 @@ def there_and_back(x):
 print(compare_numbers(there_and_back, torch.ones(4, 4), across=["repeat"])["repeat"].kind)
 """
     assert on_virtual_gpu(tmp_path, program).splitlines()[0] == "equal"
+
+
+@pytest.mark.slow
+def test_only_copies_from_a_device_that_do_not_wait_are_left_out(tmp_path: Path) -> None:
+    """Operators of the CPU, and copies that wait, have written to pinned memory when they return."""
+    program = """
+import torch
+from unstall.rounding.operators import Operators
+from unstall.rounding.samples import Kept
+
+x, on_device, kept = torch.ones(4), torch.ones(4, device="cuda"), Kept()
+pinned = torch.empty(4, pin_memory=True)
+with Operators(kept.of_operator):
+    torch.mul(x, 3, out=pinned)
+    pinned.copy_(x)
+    pinned.copy_(on_device * 5)
+    pinned.copy_(on_device, non_blocking=True)
+    on_device.to("cpu", non_blocking=True)
+    on_device.to("cpu")
+torch.cuda.synchronize()
+print([(each.name, each.values[0].item()) for each in kept.seen()])
+"""
+    seen = [("mul", 3.0), ("copy_", 1.0), ("mul", 5.0), ("copy_", 5.0), ("_to_copy", 1.0)]
+    assert on_virtual_gpu(tmp_path, program).splitlines()[0] == str(seen)

@@ -313,6 +313,18 @@ def written_by(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> l
     return [each for value in given for each in tensors_of(value)]
 
 
+def may_be_on_its_way(func: Any, args: tuple[Any, ...], result: torch.Tensor) -> bool:
+    """Returns whether a device may still be writing to `result`, which `func` has just returned for `args`.
+
+    It may if the result is in pinned memory of the host, an argument is on a device, and the operator is no `copy_`
+    that waits. Operators of the CPU end before they return.
+    """
+    if result.is_cuda or not any(each.is_cuda for value in args for each in tensors_of(value)):
+        return False
+    waits = facts_of(func).name == "copy_" and not any(args[2:])  # the third argument is `non_blocking`
+    return not waits and result.is_pinned()
+
+
 def is_plain(given: torch.Tensor) -> bool:
     """Returns whether `given` is an ordinary tensor, with its elements in memory. Fake, meta,
     nested, sparse and quantized tensors are not.

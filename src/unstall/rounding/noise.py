@@ -66,6 +66,11 @@ class Noise:
         name = facts.name
         if name in EXACT or name in DRAWN or facts.is_view or (name == "_to_copy" and _is_exact_copy(args[0], kwargs)):
             return func(*args, **kwargs)
+        to = kwargs.get("device")
+        if name == "_to_copy" and args[0].is_cuda and to is not None and to.type == "cpu":
+            # The copy may still run when it has returned. So the errors are added on the device.
+            rounded = self._of_outputs(func(args[0], dtype=kwargs["dtype"]), _ROUNDINGS, _ROUNDINGS)
+            return func(rounded, **kwargs)
         by_element = facts.is_pointwise or name in ROUNDED
         if by_element:
             outputs = self._of_outputs(func(*args, **kwargs), _ROUNDINGS, _ROUNDINGS)

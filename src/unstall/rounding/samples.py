@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from unstall.guest.device import capturing
 from unstall.guest.graph_capture import nvidia_driver
-from unstall.rounding.facts import UNIT, facts_of, is_plain, real_parts, sums_of, tensors_of
+from unstall.rounding.facts import UNIT, facts_of, is_plain, may_be_on_its_way, real_parts, sums_of, tensors_of
 from unstall.rounding.operators import Place
 
 SAMPLES, ENDS = 64, 1 << 16
@@ -171,7 +171,8 @@ class Kept:
         """Takes samples of the floating-point tensors in `result`, which the operator `func`
         returned for `args`. `place` is the line that called it.
 
-        Results that share memory with an argument, or that have no values yet, are left out.
+        Results that share memory with an argument, or that may have no values yet, are left out. To wait for the values
+        would hide that the program reads them too early.
         """
         facts = facts_of(func)
         if facts.is_view or facts.is_unset:
@@ -179,7 +180,9 @@ class Kept:
         floats = [
             each
             for each in tensors_of(result)
-            if (each.is_floating_point() or each.is_complex()) and is_kept(each) and not _may_be_on_its_way(each)
+            if (each.is_floating_point() or each.is_complex())
+            and is_kept(each)
+            and not may_be_on_its_way(func, args, each)
         ]
         if floats:
             self.keep_all("operator", facts.name, place, floats, SAMPLES, sums_of(facts.name, args))
@@ -293,13 +296,6 @@ def is_kept(tensor: torch.Tensor) -> bool:
     if tensor.dtype not in SUMMED or not is_plain(tensor):
         return False
     return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
-
-
-def _may_be_on_its_way(tensor: torch.Tensor) -> bool:
-    """Returns whether a device may still be writing to a tensor when the operator has returned: the tensor is in pinned
-    memory of the host. To wait for it here would hide that the program reads it too early.
-    """
-    return not tensor.is_cuda and torch.cuda.is_initialized() and tensor.is_pinned()
 
 
 def _joined(tensors: Sequence[torch.Tensor]) -> Iterator[tuple[torch.Tensor, int]]:
