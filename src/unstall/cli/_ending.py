@@ -38,7 +38,7 @@ def ending(args: argparse.Namespace, trace: Path, about: str = "") -> Callable[[
     Args:
         args: The parsed arguments of the command.
         trace: The trace of the run.
-        about: The rule that the program is an example of, or "".
+        about: The finding that the program is an example of (see `example_of`), or "".
     """
     from unstall.report.short import document
 

@@ -75,7 +75,8 @@ class Row:
         host: How the virtual GPU times the host's own work. "mixed" is for experiments with work on
             the CPU.
         finding: The rule whose finding `unstall course NAME --explain` shows first, such as
-            "full-queue"; "" if no finding of the script is about the question.
+            "full-queue", or the rule and the line, such as "first-use:19"; "" if no finding of
+            the script is about the question.
         then: Further commands for the trace that `unstall course NAME --explain` leaves: pairs of
             (command, what it shows).
         needs: A package that the script imports, besides PyTorch; "" if none. `unstall[course]`

@@ -27,7 +27,7 @@ def document(result: Result, commands: Sequence[str] = (), last: str = "", about
         result: The result of the run.
         commands: The commands to type next, which are shown under "next".
         last: The last line of the report; "" for none.
-        about: The rule that the program is an example of. The first finding of this rule comes
+        about: The finding that the program is an example of (see `example_of`). It comes
             first, in full. "" if the program is no example.
     """
     blocks: list[Block | None] = [_damage(result), _example(result, about)]
@@ -67,9 +67,9 @@ def _damage(result: Result) -> Prose | None:
     return Prose((words(Span(f"{INTEGRITY}: something is missing or damaged: see the full report", "bad")),))
 
 
-def _example(result: Result, rule: str) -> Prose | None:
-    """Returns the first finding of a rule in full, or None if there is none."""
-    found = example_of(result, rule)
+def _example(result: Result, about: str) -> Prose | None:
+    """Returns the finding that `about` names (see `example_of`) in full, or None if there is none."""
+    found = example_of(result, about)
     if found is None:
         return None
     number, finding = found
@@ -78,11 +78,17 @@ def _example(result: Result, rule: str) -> Prose | None:
     return Prose((title, words(f"{number}. " if number else "", heading(result, finding)), *labelled))
 
 
-def example_of(result: Result, rule: str) -> tuple[str, Finding] | None:
-    """Returns the first finding of a rule and its number in the report, or None if there is no such finding. The number
-    is "" if the finding is not worth a change, because such findings have no numbers.
+def example_of(result: Result, about: str) -> tuple[str, Finding] | None:
+    """Returns the first finding that `about` names and its number in the report, or None if there is no such finding.
+    The number is "" if the finding is not worth a change, because such findings have no numbers.
+
+    Args:
+        result: The result of the run.
+        about: A rule, such as "first-use", or a rule and a line, such as "first-use:19".
     """
-    finding = next((finding for finding in result.findings if finding.rule == rule), None)
+    rule, _, line = about.partition(":")
+    named = (each for each in result.findings if each.rule == rule and line in ("", str(each.where.line)))
+    finding = next(named, None)
     if finding is None:
         return None
     return next((number for number, each in numbered(result).items() if each is finding), ""), finding

@@ -45,5 +45,5 @@ ROW = Row(
         "`net(x); torch.cuda.synchronize()` before `with profile(...)`; then, if the host is the limit, `net = "
         "unstall.graphed(net)`."
     ),
-    finding="first-use",
+    finding="first-use:19",
 )
