@@ -9,7 +9,8 @@ import numpy as np
 from unstall.diagnose.run import Run
 from unstall.locate.kinds import named
 from unstall.timeline.ancestry import nearest
-from unstall.timeline.columns import I64, Bool
+from unstall.timeline.columns import I64, Bool, Timeline
+from unstall.timeline.remembered import remembered
 from unstall.ways_to_wait import TENSORS_OWN
 
 _TIMERS = re.compile(r"(.*/)?torch/utils/benchmark/")  # its timer waits before it reads the clock
@@ -30,11 +31,18 @@ def by_torchs_timer(run: Run, waits: I64) -> Bool:
     """Returns a mask over `waits`: the waits that `torch.utils.benchmark` itself asks for. The waits of a program that
     it times are not among them. `waits` are host rows.
     """
-    stacks, file = run.timeline.stacks, run.timeline.lines.file
-    asks = nearest(stacks.parent, ~named(run.timeline, _CALLS_THAT_WAIT, file)[stacks.line])
-    stack = run.timeline.host.stack[waits]
-    asking = np.append(asks, np.int32(-1))[stack]  # index -1 is the last element
-    timers: Bool = np.append(named(run.timeline, _TIMERS, file)[stacks.line], False)[asking]
+    asked: Bool = np.append(_asked_by_the_timer(run.timeline), False)[run.timeline.host.stack[waits]]  # -1 is the last
+    return asked
+
+
+@remembered
+def _asked_by_the_timer(timeline: Timeline) -> Bool:
+    """Returns a mask of `timeline.stacks`: the stacks in which the frame that asks torch to wait is in the timer of
+    `torch.utils.benchmark`.
+    """
+    stacks, file = timeline.stacks, timeline.lines.file
+    asks = nearest(stacks.parent, ~named(timeline, _CALLS_THAT_WAIT, file)[stacks.line])
+    timers: Bool = np.append(named(timeline, _TIMERS, file)[stacks.line], False)[asks]
     return timers
 
 
@@ -48,8 +56,7 @@ def reads_after(run: Run, waits: I64) -> I64:
     none = np.full(len(waits), -1, np.int64)
     if not len(reads) or not len(waits):
         return none
-    main = host.thread[np.argmin(host.start)]
-    begins = np.sort(host.start[host.thread == main])
+    main, begins = _main_thread(run.timeline)
     ends = host.end[waits]
     read = np.searchsorted(reads.time, ends)
     after = np.searchsorted(begins, ends)
@@ -57,3 +64,11 @@ def reads_after(run: Run, waits: I64) -> I64:
     read_at = np.append(reads.time, never)[read]
     first = (read < len(reads)) & (read_at <= np.append(begins, never)[after])
     return np.where(first & (host.thread[waits] == main), read, none).astype(np.int64)
+
+
+@remembered
+def _main_thread(timeline: Timeline) -> tuple[int, I64]:
+    """Returns the main thread, and the sorted start times of its host events, in ns."""
+    host = timeline.host
+    main = int(host.thread[np.argmin(host.start)])
+    return main, np.sort(host.start[host.thread == main])
