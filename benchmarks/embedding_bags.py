@@ -7,33 +7,22 @@ What an H100 took is benchmarks/results/embedding_bags_h100.json.
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-from pathlib import Path
+from collections.abc import Iterator
 
-from benchmarks.on_device import measured_on, why_skipped
+from benchmarks.on_device import tell
 
 _SIZES = ((50_000, 32, 512, 4), (50_000, 32, 64, 4), (50_000, 32, 4096, 8), (1_000, 128, 512, 4))
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
-    args = parser.parse_args(argv)
-    if skipped := why_skipped():
-        print(skipped)
-        return 0
-    calls = []
+def main() -> None:
+    tell(__doc__, lambda: {"calls": list(_calls())})
+
+
+def _calls() -> Iterator[dict[str, object]]:
     for rows, width, bags, each in _SIZES:
         for mode in ("sum", "mean", "max", "no bags"):
-            found = _kernels(rows, width, bags, each, mode)
-            call = {"mode": mode, "rows": rows, "width": width, "bags": bags, "each": each}
-            print(call, f"{len(found)} kernels, {sum(us for _, us in found):.1f} us", flush=True)
-            calls.append({**call, "kernels": found})
-    if args.out:
-        args.out.write_text(json.dumps(measured_on() | {"calls": calls}, indent=1) + "\n")
-    return 0
+            kernels = _kernels(rows, width, bags, each, mode)
+            yield {"mode": mode, "rows": rows, "width": width, "bags": bags, "each": each, "kernels": kernels}
 
 
 def _kernels(rows: int, width: int, bags: int, each: int, mode: str) -> list[tuple[str, float]]:
@@ -67,4 +56,4 @@ def _kernels(rows: int, width: int, bags: int, each: int, mode: str) -> list[tup
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

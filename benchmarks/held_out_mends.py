@@ -10,9 +10,7 @@ No program had a part in the costs of the virtual GPU. Host-bound steps should a
 from __future__ import annotations
 
 import json
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.on_device import comparing, measured_on, why_skipped
+from benchmarks.on_device import comparing, measured_on, step_ms, why_skipped
 
 _STEP_LIMIT, _GAIN_LIMIT = 0.35, 0.10
 _STEPS, _ROUNDS = 10, 7
@@ -68,15 +66,7 @@ def _ms(step: Step) -> float:
     """
     for _ in range(5):
         step()
-    rounds = []
-    for _ in range(_ROUNDS):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        for _ in range(_STEPS):
-            step()
-        torch.cuda.synchronize()
-        rounds.append((time.perf_counter() - begin) / _STEPS * 1e3)
-    return statistics.median(rounds)
+    return step_ms(step, steps=_STEPS, rounds=_ROUNDS)
 
 
 def _layers(count: int, width: int) -> nn.Module:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import statistics
 import subprocess
 import sys
 import time
@@ -24,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.on_device import comparing, measured_on, on_virtual, why_skipped
+from benchmarks.on_device import comparing, measured_on, on_virtual, step_ms, why_skipped
 
 _STEPS, _ROUNDS = 8, 5
 _LIMIT = 0.35  # as for the steps of benchmarks.held_out_mends
@@ -82,18 +81,10 @@ def figures_of(make: Callable[[], Step]) -> dict[str, float]:
     first = time.perf_counter()
     for _ in range(4):
         step()
-    rounds = []
-    for _ in range(_ROUNDS):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(_STEPS):
-            step()
-        torch.cuda.synchronize()
-        rounds.append((time.perf_counter() - start) / _STEPS * 1e3)
     return {
         "made": (made - begin) * 1e3,
         "first": (first - made) * 1e3,
-        "step": statistics.median(rounds),
+        "step": step_ms(step, steps=_STEPS, rounds=_ROUNDS),
         "allocated": torch.cuda.max_memory_allocated() / 2**20,
         "reserved": torch.cuda.max_memory_reserved() / 2**20,
     }

@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -53,6 +54,21 @@ def comparing(about: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--against", type=Path, help="the results of a real GPU, to compare with")
     parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
     return parser
+
+
+def step_ms(step: Callable[[], object], *, steps: int, rounds: int) -> float:
+    """Returns the median time of a step in ms, over rounds of `steps` steps that end with a wait for the device."""
+    import torch
+
+    times = []
+    for _ in range(rounds):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(steps):
+            step()
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - begin) / steps * 1e3)
+    return statistics.median(times)
 
 
 def tell(about: str | None, figures: Callable[[], Mapping[str, object]]) -> None:

@@ -7,36 +7,25 @@ What an H100 took is benchmarks/results/recurrent_workspaces_h100.json.
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-from benchmarks.on_device import measured_on, why_skipped
+from benchmarks.on_device import tell
 
 _LARGE = 4_000_000  # bytes: a workspace has at least 8 MiB a layer, a result less
 _OTHERS = ((0, 80), (0, 23), (1, 32), (1, 5), (2, 200), (2, 600), (4, 1), (4, 3))
 """Other sizes: the position in `(steps, batch, inputs, hidden, layers)`, and the size there."""
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
-    args = parser.parse_args(argv)
-    if skipped := why_skipped():
-        print(skipped)
-        return 0
+def main() -> None:
+    tell(__doc__, _figures)
+
+
+def _figures() -> dict[str, object]:
     import torch
 
     calls = [call | {"bytes": _workspaces(**call)} for call in _calls()]
-    for call in calls:
-        print(call, flush=True)
-    if args.out:
-        about = measured_on() | {"cudnn": torch.backends.cudnn.version()}
-        args.out.write_text(json.dumps(about | {"calls": calls}) + "\n")
-    return 0
+    return {"cudnn": torch.backends.cudnn.version(), "calls": calls}
 
 
 def _calls() -> Iterator[dict[str, Any]]:
@@ -105,4 +94,4 @@ def _largest(run: Callable[[], object]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
