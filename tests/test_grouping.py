@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,3 +61,10 @@ def test_a_meaning_is_asked_once_for_each_distinct_text(texts: list[int]) -> Non
 
     assert grouping.by_text(np.array(texts, np.int32), meaning).tolist() == [10 * text for text in texts]
     assert sorted(asked) == sorted(set(texts))
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 8])
+def test_the_median_is_that_of_numpy(count: int) -> None:
+    table = np.random.default_rng(count).normal(size=(count, 3))
+    assert grouping.median(table).tolist() == np.median(table, axis=0).tolist()
+    assert grouping.median(table.T, axis=1).tolist() == np.median(table, axis=0).tolist()

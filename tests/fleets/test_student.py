@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unstall.fleets.student import chance_of, median, outlying_steps, slower_than_peers
+from unstall.fleets.student import chance_of, outlying_steps, slower_than_peers
 
 
 @pytest.mark.parametrize(
@@ -14,13 +14,6 @@ from unstall.fleets.student import chance_of, median, outlying_steps, slower_tha
 )
 def test_the_tail_of_students_distribution_is_that_of_tables(t: float, freedom: float, chance: float) -> None:
     assert chance_of(t, freedom) == pytest.approx(chance, rel=2e-3)
-
-
-@pytest.mark.parametrize("count", [1, 2, 7, 8])
-def test_the_median_is_that_of_numpy(count: int) -> None:
-    table = np.random.default_rng(count).normal(size=(count, 3))
-    assert median(table).tolist() == np.median(table, axis=0).tolist()
-    assert median(table.T, axis=1).tolist() == np.median(table, axis=0).tolist()
 
 
 def test_jitter_alone_names_nobody_in_a_thousand_jobs() -> None:

@@ -24,7 +24,7 @@ from unstall.fleets.result import (
     Straggler,
 )
 from unstall.fleets.roles import PIPELINE
-from unstall.fleets.student import median, outlying_steps, slower_than_peers
+from unstall.fleets.student import outlying_steps, slower_than_peers
 from unstall.fleets.summarise import KINDS
 from unstall.fleets.summary import Cost
 from unstall.fleets.waiting import by_rank_and_step, covered
@@ -32,7 +32,7 @@ from unstall.fleets.why import Lines, causes_of, lines_of
 from unstall.locate.collectives import Kind
 from unstall.result import Where
 from unstall.timeline.columns import I64
-from unstall.timeline.grouping import unique
+from unstall.timeline.grouping import median, unique
 
 _Reals = NDArray[np.float64]
 _WORTH = 0.01  # of a step: a rank that costs the job less is no straggler

@@ -17,9 +17,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.fleets.student import median
 from unstall.timeline.columns import I64
-from unstall.timeline.grouping import unique
+from unstall.timeline.grouping import median, unique
 
 _DRIFT = 50e-6
 _HUBER = 1.345  # 95 % efficiency if errors are normal (Huber 1981)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -146,7 +147,7 @@ def without(meeting: Meeting, kept: Bool) -> Meeting:
     return Meeting(first, meeting.rank[of_member], meeting.op[of_member], meeting.transfer[of_member])
 
 
-class _Every(msgspec.Struct, frozen=True, eq=False):
+class _Every(msgspec.Struct, frozen=True, eq=False, dict=True):
     """The programs of all ranks one after the other, as one table: numpy takes as long for one small rank as for many.
 
     The numbers in a column count within each rank's own program. Attributes named `first_…` have, for each rank, what
@@ -203,6 +204,15 @@ class _Every(msgspec.Struct, frozen=True, eq=False):
     def op_column(self, name: str) -> np.ndarray:
         """Returns a column of the ops."""
         return np.concatenate([getattr(program.ops, name) for program in self.programs])
+
+    @cached_property
+    def as_one(self) -> Bool:
+        """For each rank, whether all its devices count as one: its program waits for all of them at once (device -1),
+        and that wait must not wait for other ranks.
+        """
+        waits = (self.column("code") == Code.SYNC_DEVICE) & (self.column("stream") < 0)
+        rank_waits: Bool = np.bincount(self.rank[waits], minlength=len(self.programs)) > 0
+        return rank_waits
 
     def by_rank(self, rows: I64) -> tuple[I64, ...]:
         """Splits a column of instructions."""
@@ -504,11 +514,5 @@ def _devices(every: _Every) -> np.ndarray:
 
 
 def _device(every: _Every, rank: I64, device: np.ndarray) -> I64:
-    """Returns the devices of ranks as numbers that no other rank has.
-
-    In the rank's own program, -1 stands for all devices of the rank. A wait for all devices must not wait for other
-    ranks. So if the program has such a wait, all devices of the rank get the same number.
-    """
-    waits = (every.column("code") == Code.SYNC_DEVICE) & (every.column("stream") < 0)
-    as_one = np.bincount(every.rank[waits], minlength=len(every.programs)) > 0
-    return rank * _MOST_DEVICES + np.where(as_one[rank], 0, np.clip(device, 0, _MOST_DEVICES - 1))
+    """Returns the devices of ranks as numbers that no other rank has."""
+    return rank * _MOST_DEVICES + np.where(every.as_one[rank], 0, np.clip(device, 0, _MOST_DEVICES - 1))

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from unstall.errors import UsageError
-from unstall.fleets.couple import Meeting
+from unstall.fleets.couple import without
 from unstall.fleets.job import Buckets, Job, Shapes, host_free, members_inside, scaled
 from unstall.fleets.join import ranks_text
-from unstall.fleets.student import median
 from unstall.fleets.summary import Rank
 from unstall.replay.program import Program
 from unstall.timeline.columns import I64
+from unstall.timeline.grouping import median
 
 _Reals = NDArray[np.float64]
 _OF_ONE_RANK = re.compile(r"(?P<rank>\d{1,6})/(?P<edit>.+)$")
@@ -140,10 +140,7 @@ def _with_donors(job: Job, shapes: Shapes, donors: dict[int, int], made: dict[in
         known = (place >= 0) & (place < len(stands))
         op[mine] = np.where(known, stands[np.where(known, place, 0)], -1)
     whole = np.minimum.reduceat(op, job.meeting.first[:-1]) >= 0 if len(job.meeting) else np.zeros(0, np.bool_)
-    sizes = np.diff(job.meeting.first)
-    kept = np.repeat(whole, sizes)
-    first = np.append(0, np.cumsum(sizes[whole]))
-    meeting = Meeting(first, job.meeting.rank[kept], op[kept], job.meeting.transfer[kept])
+    meeting = without(replace(job.meeting, op=op), whole)
     offsets, like = list(job.offsets), list(job.like)
     for index, donor in donors.items():
         offsets[index], like[index] = job.offsets[donor], donor

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.timeline.columns import I64
+from unstall.timeline.grouping import median
 
 SIGNIFICANCE = 0.001
 """The probability that the tests name at least one rank in a job that has no slow rank, if the times are normally
@@ -28,14 +28,6 @@ distributed."""
 _ENOUGH_PEERS = 3
 _ROUNDS, _TINY = 300, 1e-300
 _Reals = NDArray[np.float64]
-
-
-def median(values: _Reals | Sequence[float] | I64, axis: int = 0) -> _Reals:
-    """Returns the medians along an axis, like `np.median`, whose first call imports `numpy.ma`."""
-    ordered = np.sort(values, axis=axis)
-    count = ordered.shape[axis]
-    middle: _Reals = (ordered.take((count - 1) // 2, axis) + ordered.take(count // 2, axis)) / 2
-    return middle
 
 
 def chance_of(t: float, freedom: float) -> float:

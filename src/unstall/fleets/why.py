@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from unstall.fleets.job import Job
 from unstall.fleets.result import Cause
-from unstall.fleets.student import median
 from unstall.fleets.summary import LOADING, Cost, Rank, explains
 from unstall.result import Finding, Where
 from unstall.timeline.columns import I64
+from unstall.timeline.grouping import median
 
 _Reals = NDArray[np.float64]
 _MOST_CAUSES = 3

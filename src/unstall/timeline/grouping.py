@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from unstall.timeline.columns import I32, I64, Bool
 
@@ -60,6 +61,14 @@ def is_in(values: I64 | I32, wanted: I64 | I32) -> Bool:
         return np.zeros(len(values), dtype=np.bool_)
     found: Bool = ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
     return found
+
+
+def median(values: ArrayLike, axis: int = 0) -> NDArray[np.float64]:
+    """Returns the medians along an axis, like `np.median`, whose first call imports `numpy.ma`."""
+    ordered = np.sort(values, axis=axis)
+    count = ordered.shape[axis]
+    middle: NDArray[np.float64] = (ordered.take((count - 1) // 2, axis) + ordered.take(count // 2, axis)) / 2
+    return middle
 
 
 def distinct(values: I64 | I32) -> tuple[I64, I64]:
