@@ -8,6 +8,7 @@ from unstall.virtual.costs.gpu_file import GpuFile
 from unstall.virtual.costs.measured_gpu import Tables, assemble
 from unstall.virtual.costs.model import Startup
 from unstall.virtual.costs.origins import PARTS
+from unstall.virtual.costs.startup_fit import FirstUses
 
 _FACTS = {
     "device": {
@@ -28,13 +29,13 @@ _FACTS = {
 }
 
 
-def _assembled(startup: Startup | None) -> GpuFile:
-    return assemble(_FACTS, Tables(), {}, startup, "a Test GPU: 9 calls", 0.05)
+def _assembled(first_uses: FirstUses | None) -> GpuFile:
+    return assemble(_FACTS, Tables(), {}, first_uses, "a Test GPU: 9 calls", 0.05)
 
 
-@pytest.mark.parametrize(("startup", "kind"), [(Startup(), "measured"), (None, "assumed")])
-def test_it_says_where_each_part_comes_from(startup: Startup | None, kind: str) -> None:
-    file = _assembled(startup)
+@pytest.mark.parametrize(("first_uses", "kind"), [(FirstUses(Startup(), {}), "measured"), (None, "assumed")])
+def test_it_says_where_each_part_comes_from(first_uses: FirstUses | None, kind: str) -> None:
+    file = _assembled(first_uses)
 
     assert tuple(file.origins) == PARTS
     assert (file.origins["copies"].kind, file.origins["copies"].of) == ("measured", "a Test GPU: 9 calls")

@@ -211,7 +211,6 @@ class Fixed:
         self.host = HOST
         self.limits = LIMITS
         self.startup = Startup()
-        self.launched_by: dict[str, set[str]] = {}
         self.known_error = "exact"
 
     def cost(self, signature: Signature) -> OperatorCost:
@@ -220,7 +219,10 @@ class Fixed:
             of["fallback"] = OperatorCost((Kernel("slower", of.pop("fallback_ns")),))
         count = of.pop("kernels", 1)
         kernel = Kernel(
-            of.pop("name", "kernel"), int(signature.name), share=of.pop("share", 1000 if of.pop("fills", True) else 1)
+            of.pop("name", "kernel"),
+            int(signature.name),
+            share=of.pop("share", 1000 if of.pop("fills", True) else 1),
+            module=of.pop("module", 0),
         )
         return OperatorCost((kernel,) * count, **of)
 

@@ -18,8 +18,9 @@ STARTUP = Startup(
     init=100_000,
     context=200_000,
     cold=ColdCode(brief_ns=50_000, ns=7_000),
-    kernels={"5000": 1_000, "6000": 2_000},
-    modules=[(50_000, ["5000", "6000"])],
+    kernel=1_000,
+    libraries=[(30_000, ["6000"])],
+    modules=[50_000, 20_000],
 )
 LAUNCH, LOADS = "cudaLaunchKernel", "cuLibraryLoadData"
 
@@ -55,17 +56,36 @@ def test_work_on_the_host_before_the_first_use_pays_for_nothing() -> None:
     assert calls(simulator.timeline())[0][0] == "cuInit" or calls(simulator.timeline())[1][0] == "cuInit"
 
 
-def test_an_operator_of_a_module_that_is_loaded_pays_for_its_kernel() -> None:
-    assert lengths((5_000, {}), (6_000, {"name": "other"}))[4:] == [(LOADS, 2_000), (LAUNCH, 2_000)]
+def test_another_kernel_of_a_loaded_module_pays_for_itself() -> None:
+    assert lengths((5_000, {}), (5_000, {"name": "other"}))[4:] == [(LOADS, 1_000), (LAUNCH, 2_000)]
+
+
+def test_the_first_of_the_operators_that_need_a_library_sets_it_up() -> None:
+    found = lengths((5_000, {}), (6_000, {"name": "other"}), (6_000, {"name": "third"}))
+    assert [ns for name, ns in found if name == LOADS] == [51_000, 31_000, 1_000]
 
 
 def test_a_kernel_that_was_launched_before_is_loaded() -> None:
     assert lengths((5_000, {}), (6_000, {}))[4:] == [(LAUNCH, 2_000)]
 
 
-def test_an_operator_that_was_not_measured_has_a_module_like_the_others() -> None:
-    loads = lengths((5_000, {}), (7_000, {"name": "unknown"}), (7_000, {"name": "unknown too"}))
-    assert [ns for name, ns in loads if name == LOADS] == [51_000, 50_000 + 1_500, 1_500]
+def test_kernels_of_unknown_modules_have_one_for_each_operator() -> None:
+    unknown: list[tuple[int, dict[str, Any]]] = [
+        (7_000, {"name": "unknown", "module": -1}),
+        (7_000, {"name": "unknown too", "module": -1}),
+    ]
+    loads = lengths((5_000, {}), *unknown)
+    assert [ns for name, ns in loads if name == LOADS] == [51_000, 35_000 + 1_000, 1_000]
+
+
+def test_the_first_modules_take_longer() -> None:
+    costs = Fixed()
+    costs.startup = Startup(early=0.2, modules=[50_000, 20_000, 10_000])
+    others: list[tuple[int, dict[str, Any]]] = [
+        (5_000, {"name": "b", "module": 1}),
+        (5_000, {"name": "c", "module": 2}),
+    ]
+    assert loads(costs, (5_000, {}), *others) == [60_000, 22_000, 10_667]
 
 
 def test_each_device_has_a_context_and_loads_its_own_modules() -> None:
@@ -93,7 +113,7 @@ def test_a_warm_machine_pays_for_nothing() -> None:
 def extras(cold: ColdCode, *launches: tuple[int, dict[str, Any]]) -> list[int]:
     """Returns by how much each launch is longer than the fastest launch of the same operator."""
     costs = Fixed()
-    costs.startup = Startup(cold=cold, kernels=STARTUP.kernels, modules=[(50_000, ["5000"])])
+    costs.startup = Startup(cold=cold, kernel=1_000, modules=[50_000])
     log, simulator = begin(costs=costs)
     ends = [simulator.now_ns()]
     for duration, of in launches:
@@ -131,13 +151,13 @@ def test_an_operator_that_was_measured_has_an_extra_time_of_its_own() -> None:
 
 def test_an_operator_with_plans_pays_for_each_new_shape() -> None:
     costs = Fixed()
-    costs.startup = Startup(shapes={"5000": 70_000}, kernels={"5000": 1_000})
+    costs.startup = Startup(shapes={"5000": 70_000}, kernel=1_000, modules=[0])
     assert loads(costs, (5_000, {}), (5_000, {}), (5_000, {"kernels": 2})) == [71_000, 70_000]
 
 
 def test_without_a_cache_on_disk_a_new_kernel_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = Fixed()
-    costs.startup = Startup(compiled={"5000": 300_000}, kernels={"5000": 1_000})
+    costs.startup = Startup(compiled={"5000": 300_000}, kernel=1_000, modules=[0])
     launches = A, A, (5_000, {"name": "another"})
     assert loads(costs, *launches) == [1_000, 1_000]
     monkeypatch.setenv("CUDA_CACHE_DISABLE", "1")
@@ -145,20 +165,16 @@ def test_without_a_cache_on_disk_a_new_kernel_is_compiled(monkeypatch: pytest.Mo
 
 
 class _Sorts(Fixed):
-    """An operator 5000 that launches a kernel of its own, and one that some other operators launch."""
+    """An operator 5000 that launches a kernel of its own, and one of another module."""
 
-    def __init__(self, *others: str) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.startup = Startup(
-            kernels=dict.fromkeys(("5000", *others), 1_000),
-            modules=[(ns, [name]) for ns, name in zip((50_000, 40_000, 30_000), ("5000", *others), strict=False)],
-        )
-        self.launched_by = {"own": {"5000"}, "shared": {"5000", *others}}
+        self.startup = Startup(kernel=1_000, modules=[50_000, 40_000])
 
     def cost(self, signature: Signature) -> OperatorCost:
         if signature.name != "5000":
             return super().cost(signature)
-        return OperatorCost((Kernel("own", 5_000), Kernel("shared", 5_000)))
+        return OperatorCost((Kernel("own", 5_000, module=0), Kernel("shared", 5_000, module=1)))
 
 
 def loads(costs: Fixed, *launches: tuple[int, dict[str, Any]]) -> list[int]:
@@ -168,15 +184,11 @@ def loads(costs: Fixed, *launches: tuple[int, dict[str, Any]]) -> list[int]:
     return [end - start for name, start, end in calls(simulator.timeline()) if name == LOADS]
 
 
-def test_an_operator_loads_the_module_of_a_kernel_that_others_launch() -> None:
-    assert loads(_Sorts("6000", "7000"), (5_000, {})) == [1_000 + 50_000 + 30_000]
+def test_an_operator_loads_the_modules_of_all_its_kernels() -> None:
+    assert loads(_Sorts(), (5_000, {})) == [2_000 + 50_000 + 40_000]
 
 
-def test_the_module_of_another_operators_kernel_is_loaded_once() -> None:
-    sorts = (6_000, {"name": "sort"})
-    assert loads(_Sorts("6000", "7000"), sorts, (5_000, {})) == [1_000 + 40_000, 1_000 + 50_000]
-    assert loads(_Sorts("6000", "7000"), (5_000, {}), (7_000, {"name": "sort"})) == [81_000, 1_000]
-
-
-def test_the_time_of_an_operator_may_include_the_module_of_the_only_other_one() -> None:
-    assert loads(_Sorts("6000"), (5_000, {})) == [1_000 + 50_000]
+def test_a_module_that_another_operator_loaded_is_there() -> None:
+    sorts = (6_000, {"name": "sort", "module": 1})
+    assert loads(_Sorts(), sorts, (5_000, {})) == [1_000 + 40_000, 2_000 + 50_000]
+    assert loads(_Sorts(), (5_000, {}), sorts) == [2_000 + 90_000, 1_000]

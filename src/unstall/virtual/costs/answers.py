@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
@@ -137,21 +138,27 @@ class MeasuredCosts:
         return self._gpu.startup
 
     @cached_property
-    def launched_by(self) -> dict[str, set[str]]:
-        """By the name of a kernel, the operators that launch it. Only operators whose first use was
-        measured count.
+    def _modules(self) -> list[int]:
+        """The module of each kernel of the file. If it was not measured, it is taken to be the one that most kernels of
+        the same variants are in; -1 if there is none.
         """
         file = self._measured.file
-        found: dict[str, set[str]] = {}
+        if not file.kernel_modules or self._measured.startup is not self.startup:
+            return [-1] * len(file.kernels)
+        likely = [Counter[int]() for _ in file.kernels]
         for family, tables in file.tables.items():
             axes = len(FAMILIES[family].axes)
-            for variant, rows in tables.items():
-                name = _called(variant)
-                if name in self.startup.kernels:
-                    for sequence in {row[axes] for row in rows}:
-                        for kernel in file.sequences[sequence]:
-                            found.setdefault(file.kernels[kernel], set()).add(name)
-        return found
+            for rows in tables.values():
+                launched = {kernel for row in rows for kernel in file.sequences[row[axes]]}
+                modules = Counter(
+                    file.kernel_modules[kernel] for kernel in launched if file.kernel_modules[kernel] >= 0
+                )
+                for kernel in launched:
+                    likely[kernel] += modules
+        return [
+            module if module >= 0 or not guesses else guesses.most_common(1)[0][0]
+            for module, guesses in zip(file.kernel_modules, likely, strict=True)
+        ]
 
     @cached_property
     def _usual_host_ns(self) -> int:
@@ -336,7 +343,9 @@ class MeasuredCosts:
         kernels = self._with_data(kernels, family.work(table.variant, shape.dims).moved)
         same = family.name != "elementwise" or _called(table.variant) == _called(shape.variants[0])
         if not same and len(kernels) == 1:
-            kernels = (replace(kernels[0], name=f"{name}_kernel", duration_ns=max(1, round(answer.total_ns))),)
+            kernels = (
+                replace(kernels[0], name=f"{name}_kernel", duration_ns=max(1, round(answer.total_ns)), module=-1),
+            )
         temporaries = table.temporaries(shape.dims, answer)
         if trusted(signature):
             kernels, temporaries = without_checks(kernels, temporaries)
@@ -483,20 +492,24 @@ class MeasuredCosts:
             of_lists: For an operator on lists of tensors, its call; else None. A launch can process
                 only so many tensors, so each kernel is repeated until all are processed.
         """
-        names = self._measured.file.kernels
         before = max(answer.nearest.total_ns, 1)
         if of_lists is None:
             parts = zip(answer.nearest.names, answer.nearest.ns, strict=True)
-            return tuple(self._kernel(names[name], ns / before * answer.total_ns, share) for name, ns in parts)
+            return tuple(self._measured_kernel(number, ns / before * answer.total_ns, share) for number, ns in parts)
         together: dict[int, float] = {}
-        for name, ns in zip(answer.nearest.names, answer.nearest.ns, strict=True):
-            together[name] = together.get(name, 0.0) + ns / before * answer.total_ns
+        for number, ns in zip(answer.nearest.names, answer.nearest.ns, strict=True):
+            together[number] = together.get(number, 0.0) + ns / before * answer.total_ns
         sizes = sizes_of(of_lists)
         return tuple(
-            self._kernel(names[name], ns * part, share)
-            for name, ns in together.items()
-            for part in launches(names[name], sizes) or [1.0]
+            self._measured_kernel(number, ns * part, share)
+            for number, ns in together.items()
+            for part in launches(self._measured.file.kernels[number], sizes) or [1.0]
         )
+
+    def _measured_kernel(self, number: int, ns: float, share: int) -> Kernel:
+        """Returns a kernel of the file by its number, with the time `ns`."""
+        kernel = self._kernel(self._measured.file.kernels[number], ns, share)
+        return replace(kernel, module=self._modules[number])
 
     def _kernel(self, name: str, ns: float, share: int = 1000) -> Kernel:
         """Returns a kernel that takes `ns`.

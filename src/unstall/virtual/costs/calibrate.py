@@ -12,11 +12,12 @@ import torch
 
 from unstall.virtual.costs.facts import measure_facts
 from unstall.virtual.costs.gpu_file import GpuFile
+from unstall.virtual.costs.kernel_modules import kernel_modules
 from unstall.virtual.costs.measure import measure, resolve, split
 from unstall.virtual.costs.measured_gpu import Tables, assemble
-from unstall.virtual.costs.model import Startup
 from unstall.virtual.costs.operator_calls import measure_operator_calls
-from unstall.virtual.costs.startup import measure_startup
+from unstall.virtual.costs.startup import measure_startup, small_calls
+from unstall.virtual.costs.startup_fit import FirstUses
 from unstall.virtual.costs.suite import TensorPool, cases
 
 _WITHIN = 0.056
@@ -24,7 +25,7 @@ _WITHIN = 0.056
 calibrate` writes does not contain the call. So a file with 60,000 measured calls takes less than 2
 MB.
 """
-_STARTUP_SHARE, _HOST_SHARE = 0.15, 0.1  # of the time
+_STARTUP_SHARE, _HOST_SHARE = 0.3, 0.1  # of the time
 _ORDERS, _FEW_ORDERS = 24, 6  # processes that measure first uses, each of which takes about three seconds
 _QUICK_RANK, _USUAL_RANK = 0, 3
 
@@ -42,12 +43,11 @@ def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> G
         RuntimeError: Some part of the file could not be measured.
     """
     seconds = 60 * minutes
-    deadline = time.monotonic() + seconds
-    chosen = cases(_QUICK_RANK if quick else _USUAL_RANK)
-    progress("first uses")
-    startup = _startup(_FEW_ORDERS if quick else _ORDERS, seconds * _STARTUP_SHARE)
+    begin = time.monotonic()
+    rank = _QUICK_RANK if quick else _USUAL_RANK
+    chosen = cases(rank)
     progress("the host's part")  # first: once a profiler was attached, every launch takes longer
-    hosts = measure_operator_calls(chosen, time.monotonic() + seconds * _HOST_SHARE)
+    hosts = measure_operator_calls(chosen, begin + seconds * _HOST_SHARE)
     progress("queue, latencies, copies")
     facts = measure_facts()
     missing = {"device", "peaks", "calls", "queue", "latencies", "graph", "copies", "memset"} - set(facts)
@@ -55,20 +55,27 @@ def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> G
         raise RuntimeError(f"{', '.join(sorted(missing))} could not be measured")
     tables = Tables()
     done = 0
-    for observations in measure(chosen, deadline):
+    number_of = {id(case): number for number, case in enumerate(chosen)}
+    launching: dict[str, int] = {}  # by the name of a kernel: the first case that launched it
+    for observations in measure(chosen, begin + seconds * (1 - _STARTUP_SHARE)):
         for seen in observations:
             tables.add((seen.signature, seen.kernels, seen.taken, seen.kept))
+            for kernel, _ in seen.kernels:
+                launching.setdefault(kernel, number_of[id(seen.case)])
         done += len(observations)
         progress(f"{done} of {len(chosen)} calls")
     device = facts["device"]
     measured_on = f"a {device['name']} with torch {device['torch']} for CUDA {device['cuda']}: {done} calls"
+    progress("first uses")
+    few = small_calls(chosen)
+    first_uses = _first_uses(few, [*few, *launching.values()], rank, _FEW_ORDERS if quick else _ORDERS, begin + seconds)
     progress("tables")
-    return assemble(facts, tables, hosts, startup, measured_on, _WITHIN)
+    return assemble(facts, tables, hosts, first_uses, measured_on, _WITHIN)
 
 
-def _startup(orders: int, seconds: float) -> Startup | None:
+def _first_uses(few: list[int], calls: list[int], rank: int, orders: int, deadline: float) -> FirstUses | None:
     try:
-        return measure_startup(orders, seconds)
+        return measure_startup(kernel_modules(calls, rank), few, rank, orders, deadline - time.monotonic())
     except RuntimeError as error:
         print(f"first uses: not measured: {error}", file=sys.stderr)
         return None

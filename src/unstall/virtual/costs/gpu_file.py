@@ -24,8 +24,8 @@ from unstall.virtual.costs.collectives import PCIE, Links
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Limits, Startup
 from unstall.virtual.costs.origins import Origin, Part
 
-SCHEMA = "unstall.gpu/2"
-_EARLIER = "unstall.gpu/1"
+SCHEMA = "unstall.gpu/3"
+_EARLIER = ("unstall.gpu/1", "unstall.gpu/2")
 TableRow: TypeAlias = list[Any]
 """A measured call in the file of a GPU, as a list of ints and of lists of ints. `tables.of_rows`
 checks its form.
@@ -89,6 +89,8 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         operators_host_ns: By the name of an operator, its host time in ns, without launches and
             allocations.
         kernels: The names of kernels.
+        kernel_modules: The module of each kernel, as an index into the modules of `startup`; -1 if it is unknown.
+            Empty if modules were not measured.
         sequences: The kernels of a call in order, as indices into `kernels`.
         tables: Measured calls, by family of operators and variant. A row has the call's value on
             each axis of the family, an index into `sequences`, the ns of each kernel, and, if there
@@ -96,7 +98,7 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         origins: Where each part of the file comes from.
     """
 
-    schema: Literal["unstall.gpu/2"]
+    schema: Literal["unstall.gpu/3"]
     source: Literal["measured", "data sheet"]
     note: str
     known_error: str
@@ -112,6 +114,7 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     startup: Startup | None = None
     operators_host_ns: dict[str, int] = {}
     kernels: list[str] = []
+    kernel_modules: list[int] = []
     sequences: list[list[int]] = []
     tables: dict[str, dict[str, list[TableRow]]] = {}
     origins: dict[Part, Origin] = {}
@@ -221,7 +224,7 @@ def decode(data: bytes, what: str) -> GpuFile:
 
 def _is_earlier(data: bytes) -> bool:
     try:
-        return from_json(data, _Schema).schema == _EARLIER
+        return from_json(data, _Schema).schema in _EARLIER
     except (msgspec.DecodeError, ValueError):
         return False
 
@@ -262,6 +265,9 @@ def _check(file: GpuFile) -> None:
         raise ValueError(f"no family {', '.join(unknown)}")
     if any(not 0 <= kernel < len(file.kernels) for sequence in file.sequences for kernel in sequence):
         raise ValueError("a sequence has a kernel that there is no name of")
+    modules = len(file.startup.modules) if file.startup else 0
+    if len(file.kernel_modules) not in (0, len(file.kernels)) or any(at >= modules for at in file.kernel_modules):
+        raise ValueError("kernel_modules does not fit the kernels and the modules")
     if not file.copies or not file.memsets:
         raise ValueError("copies and memsets are missing")
 

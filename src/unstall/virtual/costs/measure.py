@@ -37,6 +37,7 @@ class CaseObservation:
     """What was measured of one case.
 
     Attributes:
+        case: The case.
         signature: The call.
         kernels: The name and the median ns of each kernel, in order.
         taken: The bytes of each allocation that the call made, in order, without those of its
@@ -44,6 +45,7 @@ class CaseObservation:
         kept: Of these, the bytes of each allocation that the call did not free.
     """
 
+    case: Case
     signature: Signature
     kernels: list[tuple[str, int]] = field(default_factory=list)
     taken: list[int] = field(default_factory=list)
@@ -113,7 +115,7 @@ def _run_case(
             torch.empty(_MARKER_BYTES, dtype=torch.uint8, device="cuda")
             torch.empty(_MARKER_BYTES, dtype=torch.uint8, device="cuda")
             outputs.append({tensor.untyped_storage().data_ptr() for tensor in _tensors((*args, *kwargs.values()))})
-            observations.append(CaseObservation(Signature("", "", (), ())))
+            observations.append(CaseObservation(case, Signature("", "", (), ())))
     except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
         print(f"{case.operator}: {str(error).splitlines()[0][:150]}", file=sys.stderr)
         return

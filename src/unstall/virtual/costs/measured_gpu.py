@@ -12,11 +12,12 @@ import numpy as np
 
 from unstall.virtual.costs.families import FAMILIES, describe
 from unstall.virtual.costs.gpu_file import DeviceEntry, GpuFile, Peaks, TableRow
-from unstall.virtual.costs.model import HostCosts, Limits, Startup
+from unstall.virtual.costs.model import HostCosts, Limits
 from unstall.virtual.costs.operator_calls import OperatorCall, own_ns
 from unstall.virtual.costs.origins import PARTS, Origin, Part
 from unstall.virtual.costs.roofline import Roofline, roofline_of
 from unstall.virtual.costs.signature import Signature
+from unstall.virtual.costs.startup_fit import FirstUses
 from unstall.virtual.costs.tables import CostTable, MeasuredCall, as_rows
 
 Observed = tuple[Signature, list[tuple[str, int]], list[int], list[int]]
@@ -169,7 +170,7 @@ def assemble(
     facts: Mapping[str, Any],
     tables: Tables,
     hosts: Mapping[str, OperatorCall],
-    startup: Startup | None,
+    first_uses: FirstUses | None,
     measured_on: str,
     within: float,
 ) -> GpuFile:
@@ -179,7 +180,7 @@ def assemble(
         facts: What `measure_facts` returned.
         tables: The measured calls.
         hosts: What `measure_operator_calls` returned.
-        startup: What first uses cost; None if it was not measured.
+        first_uses: What first uses cost; None if it was not measured.
         measured_on: A text that names the GPU and its software.
         within: The relative error up to which similar calls must predict the time of a call for it
             to be left out of the file.
@@ -198,7 +199,7 @@ def assemble(
     }
     limits = {name: value for name, value in measured.items() if value}
     return GpuFile(
-        schema="unstall.gpu/2",
+        schema="unstall.gpu/3",
         source="measured",
         note=f"Measured on {measured_on}.",
         known_error="not compared with a real run",
@@ -208,7 +209,7 @@ def assemble(
         memsets=[(size, ns) for size, ns in facts["memset"]],
         limits=limits,
         workspaces=workspaces_of(device["capability"]),
-        startup=startup,
+        startup=first_uses and first_uses.startup,
         operators_host_ns=own_ns(
             hosts,
             HostCosts(),
@@ -216,9 +217,10 @@ def assemble(
             Limits(**limits),
         ),
         kernels=kernels,
+        kernel_modules=[first_uses.module_of.get(kernel, -1) for kernel in kernels] if first_uses else [],
         sequences=sequences,
         tables=rows,
-        origins=_origins(measured_on, startup is not None, bool(hosts)),
+        origins=_origins(measured_on, first_uses is not None, bool(hosts)),
     )
 
 

@@ -5,7 +5,6 @@ files of GPUs in `gpus/`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,6 +33,7 @@ class Kernel:
         cached: How much it reads and writes, in thousandths of the size of the L2 cache.
         uncached_ns: How much longer it takes if other kernels used the L2 cache before it.
         host_ns: How long the host works before its launch, in addition to the cost of a launch.
+        module: The module that it is in, as a number of `Startup.modules`; -1 if it is unknown.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Kernel:
     cached: int = 0
     uncached_ns: int = 0
     host_ns: int = 0
+    module: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,21 +266,26 @@ class Startup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         init: The first use of CUDA in a process.
         context: The first use of a device.
         cold: How much longer calls take after kernels were loaded.
-        kernels: The first launch of each operator, without the time to load the module of its kernels.
+        early: By which part the first module takes longer to load than `modules` says. The second takes longer by half
+            of this part, the third by a third, and so on.
+        kernel: The first launch of each kernel, without the time to load its module.
         shapes: The first call of an operator with new shapes, if its library prepares an execution plan for each.
         compiled: For operators whose library compiles kernels at run time: the compilation of a kernel. CUDA keeps
             compiled kernels in a cache on disk, so it is charged only if the program disables this cache.
-        modules: (ns, operators) for each kernel module that CUDA loads and each library that is set up. The first call
-            among the operators takes the extra ns. Later calls do not.
+        libraries: (ns, operators) for each library that is set up. The first call among the operators takes the extra
+            ns. Later calls do not.
+        modules: The time to load each module. A module is loaded when one of its kernels is first launched.
     """
 
     init: int = 0
     context: int = 0
     cold: ColdCode = ColdCode()
-    kernels: dict[str, int] = {}
+    early: float = 0.0
+    kernel: int = 0
     shapes: dict[str, int] = {}
     compiled: dict[str, int] = {}
-    modules: list[tuple[int, list[str]]] = []
+    libraries: list[tuple[int, list[str]]] = []
+    modules: list[int] = []
 
 
 class Costs(Protocol):
@@ -296,12 +302,6 @@ class Costs(Protocol):
 
     @property
     def startup(self) -> Startup: ...
-
-    @property
-    def launched_by(self) -> Mapping[str, Set[str]]:
-        """By the name of a kernel, the operators that launch it. Only operators whose first use was
-        measured count.
-        """
 
     @property
     def known_error(self) -> str:

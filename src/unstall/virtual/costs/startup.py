@@ -1,12 +1,13 @@
 """Measures the host time of the first use of CUDA and of the first uses of each operator. Needs torch and a GPU.
 
-CUDA loads kernels lazily, in modules. A module has the kernels of a few operators. Loading a module takes milliseconds.
-The first matrix product also sets up cuBLAS. The first convolution also loads the libraries of cuDNN. cuDNN prepares a
-plan for each new shape and may compile kernels, which CUDA keeps in a cache on disk. Loading evicts code from the CPU
-caches, so the calls after it take longer, too.
+CUDA loads kernels lazily, in modules. Loading a module takes milliseconds. The first matrix product also sets up
+cuBLAS. The first convolution also loads the libraries of cuDNN. cuDNN prepares a plan for each new shape and may
+compile kernels, which CUDA keeps in a cache on disk. Loading evicts code from the CPU caches, so the calls after it
+take longer, too.
 
 This module starts several processes that have not used CUDA. All processes call the same operators, but each process
-calls them in a different order. `startup_fit.py` infers from the times what each first use costs.
+calls them in a different order. `kernel_modules.py` finds which modules each call needs, `startup_fit.py` what each
+costs.
 """
 
 from __future__ import annotations
@@ -18,36 +19,62 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
 
 from unstall.decoding import from_json
-from unstall.virtual.costs.model import Startup
-from unstall.virtual.costs.startup_fit import FirstCalls, OperatorCalls, fit
+from unstall.virtual.costs.kernel_modules import KernelModules
+from unstall.virtual.costs.startup_fit import FirstCalls, FirstUses, OperatorCalls, fit
+from unstall.virtual.costs.suite import Case, TensorPool, cases
 
 _LEAST_ORDERS = 6
 _UNCACHED = (1, 3)  # orders for which CUDA keeps no compiled kernels on disk
-_EVERY_SHAPES = 3  # every third process calls other shapes, too, since they take twice as long as the first ones
+_EVERY_SHAPES = 3  # every third process makes the other calls of an operator, too
 _ELEMENTS = 1 << 20
 _LONGEST_S = 120  # a process that takes longer is ended: a driver may hang
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """Settings of a process that forks others: the threads of torch's operators would be missing in these, which would wait
 for them forever.
 """
-_CALLS, _SHAPES = 8, 3  # calls of an operator in a process; shapes that it is called with
-Call: TypeAlias = tuple[str, tuple[object, ...], dict[str, object]]
-"""A call of an operator: `(operator, args, kwargs)`. `operator` is its name with the overload."""
+_SHAPES = 3  # calls of each operator that differ in their arguments
+_CALLS = 8  # of an operator in a process, with its first arguments
+Call: TypeAlias = tuple[int, str, tuple[object, ...], dict[str, object]]
+"""A call of an operator: `(number, operator, args, kwargs)`. `number` is its place in the suite, `operator` its name
+with the overload.
+"""
 
 
-def measure_startup(orders: int, seconds: float) -> Startup:
+def small_calls(suite: Sequence[Case]) -> list[int]:
+    """Returns the numbers of a few calls of each operator of the suite: the first ones with small arguments."""
+    pool = TensorPool("meta", _ELEMENTS)
+    found: dict[str, list[int]] = {}
+    for number, case in enumerate(suite):
+        numbers = found.setdefault(case.operator.partition(".")[0], [])
+        if len(numbers) < _SHAPES:
+            pool.begin()
+            try:
+                case.build(pool)
+            except (RuntimeError, ValueError):  # too large, or its arguments are made by an operator of GPUs
+                continue
+            numbers.append(number)
+    return list(chain.from_iterable(found.values()))
+
+
+def measure_startup(
+    kernels: KernelModules, few: Iterable[int], most_rank: int, orders: int, seconds: float
+) -> FirstUses:
     """Measures what first uses cost. Starts processes, one after the other. Each calls the
     operators in another order.
 
     Args:
+        kernels: Which modules the kernels of the suite's calls are in.
+        few: The numbers of the calls to make. Calls that need other modules are made, too.
+        most_rank: The `most` of `suite.cases` that gave the calls their numbers.
         orders: The number of processes.
         seconds: After this time, no more processes are started. At least six are, however long they
             take.
@@ -55,8 +82,10 @@ def measure_startup(orders: int, seconds: float) -> Startup:
     Raises:
         RuntimeError: No process could use CUDA.
     """
+    asked = {"rank": most_rank, "numbers": _with_every_module(kernels, few), "orders": orders, "seconds": seconds}
     ran = subprocess.run(
-        [sys.executable, "-m", __name__, str(orders), str(seconds)],
+        [sys.executable, "-m", __name__],
+        input=json.dumps(asked),
         capture_output=True,
         text=True,
         check=False,
@@ -64,26 +93,35 @@ def measure_startup(orders: int, seconds: float) -> Startup:
     )
     if ran.returncode:
         raise RuntimeError(ran.stderr.strip().rpartition("\n")[2] or f"exit code {ran.returncode}")
-    return fit(from_json(ran.stdout, list[FirstCalls]))
+    return fit(from_json(ran.stdout, list[FirstCalls]), kernels)
 
 
-def _calls_of_suite() -> dict[str, list[Call]]:
-    """Returns a few calls of each operator of the suite, with different shapes. The key is the operator's name. A call
-    is (operator with overload, arguments, keyword arguments). Tensors are on the CPU.
-    """
+def _with_every_module(kernels: KernelModules, few: Iterable[int]) -> list[int]:
+    """Returns `few`, with more calls until together they need every module."""
+    numbers = list(few)
+    covered = {module for number in numbers for module in kernels.needed(number)}
+    for number in kernels.launched:
+        if not kernels.needed(number) <= covered:
+            numbers.append(number)
+            covered |= kernels.needed(number)
+    return numbers
+
+
+def _calls_of_suite(most_rank: int, numbers: Sequence[int]) -> dict[str, list[Call]]:
+    """Returns the calls of the suite with these numbers, by the operator's name. Tensors are on the CPU."""
     from unstall.virtual.costs.measure import split
-    from unstall.virtual.costs.suite import TensorPool, cases
 
     pool = TensorPool("cpu", _ELEMENTS)
+    suite = cases(most_rank)
     known: dict[str, list[Call]] = {}
-    for case in cases():
-        calls = known.setdefault(case.operator.partition(".")[0], [])
-        if len(calls) < _SHAPES:
-            pool.begin()
-            try:
-                calls.append((case.operator, *split(case.build(pool))))
-            except (RuntimeError, ValueError):  # too large, or its arguments are made by an operator of GPUs
-                continue
+    for number in numbers:
+        case = suite[number]
+        pool.begin()
+        try:
+            call = number, case.operator, *split(case.build(pool))
+        except (RuntimeError, ValueError):  # too large, or its arguments are made by an operator of GPUs
+            continue
+        known.setdefault(case.operator.partition(".")[0], []).append(call)
     return known
 
 
@@ -95,17 +133,19 @@ def _in_a_process(order: int, known: Mapping[str, list[Call]]) -> FirstCalls:
     random.Random(order).shuffle(names)
     init = _taken(torch.cuda.init)
     context = _taken(lambda: torch.empty(1, device="cuda"))
-    calls = []
+    found = []
     libraries = _libraries()
     for name in names:
         try:
-            shapes = known[name][: 1 if order % _EVERY_SHAPES else _SHAPES]
-            ns, *others = [_times(call, 1 if at else _CALLS) for at, call in enumerate(shapes)]
+            at = order % len(known[name])
+            calls = (known[name][at:] + known[name][:at])[: 1 if order % _EVERY_SHAPES else None]
+            ns, *others = [_times(call, 1 if nth else _CALLS) for nth, call in enumerate(calls)]
         except (RuntimeError, ValueError, TypeError):
             continue
         before, libraries = libraries, _libraries()
-        calls.append(OperatorCalls(name, ns, [first for (first,) in others], sorted(libraries - before)))
-    return FirstCalls(init, context, calls, cached=os.environ.get("CUDA_CACHE_DISABLE") != "1")
+        numbers = [number for number, *_ in calls]
+        found.append(OperatorCalls(name, numbers, ns, [first for (first,) in others], sorted(libraries - before)))
+    return FirstCalls(init, context, found, cached=os.environ.get("CUDA_CACHE_DISABLE") != "1")
 
 
 def _times(call: Call, count: int) -> list[int]:
@@ -114,7 +154,7 @@ def _times(call: Call, count: int) -> list[int]:
 
     from unstall.virtual.costs.measure import resolve
 
-    operator, args, kwargs = call
+    _, operator, args, kwargs = call
     on_gpu = partial(resolve(operator), *map(_on_gpu, args), **{key: _on_gpu(at) for key, at in kwargs.items()})
     torch.cuda.synchronize()
 
@@ -132,10 +172,14 @@ def _libraries() -> set[str]:
 
 
 def _on_gpu(value: Any) -> Any:
+    """Returns an argument on the GPU. No kernel runs for that: all memory between a tensor's first and last element is
+    copied."""
     import torch
 
     if isinstance(value, torch.Tensor):
-        return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="cuda").copy_(value)
+        span = 1 + sum((size - 1) * stride for size, stride in zip(value.size(), value.stride(), strict=True))
+        memory = value.as_strided((span if value.numel() else 0,), (1,))
+        return memory.to("cuda").as_strided(value.size(), value.stride(), 0)
     if isinstance(value, list | tuple):
         return type(value)(map(_on_gpu, value))
     return torch.device("cuda") if isinstance(value, torch.device) else value
@@ -148,15 +192,15 @@ def _taken(call: Any) -> int:
 
 
 def main() -> None:
-    """Prints what was measured in each process, as JSON: a list of `FirstCalls`. The processes are
-    forked from this one, which has imported torch and not used CUDA.
+    """Reads what to measure from standard input. Prints what was measured in each process, as JSON: a list of
+    `FirstCalls`. The processes are forked from this one, which has imported torch and not used CUDA.
     """
     begin = time.monotonic()
-    orders, seconds = int(sys.argv[1]), float(sys.argv[2])
-    known = _calls_of_suite()
+    asked: dict[str, Any] = json.load(sys.stdin)
+    known = _calls_of_suite(asked["rank"], asked["numbers"])
     found = []
-    for order in range(orders):
-        if order >= _LEAST_ORDERS and time.monotonic() - begin > seconds:
+    for order in range(asked["orders"]):
+        if order >= _LEAST_ORDERS and time.monotonic() - begin > asked["seconds"]:
             break
         reading, writing = os.pipe()
         child = os.fork()

@@ -1,36 +1,38 @@
 """Infers what first uses cost from the times of first calls in several processes.
 
-If two operators share a CUDA module, then in each process only the earlier of their two first calls is slow. Which
-operators load a shared library is known, since each process noted when it loaded which.
+Which modules a call needs is known (`kernel_modules.py`), and so is which shared libraries a process loaded when. So it
+is known what each first call prepared. The time to load a module grows with its size: on an H100, by 4.0 ms a MB, and
+0.8 ms more; for half of the first calls, this is less than a fifth off.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Mapping, Sequence
-from itertools import combinations, pairwise
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from unstall.virtual.costs.families import convolutions
 from unstall.virtual.costs.families.products import CUBLAS
+from unstall.virtual.costs.kernel_modules import KernelModules
 from unstall.virtual.costs.model import LONG_NS, ColdCode, Startup
 
-_LEAST_MODULE_NS = 1_000_000
-_LEAST_RATIO = 3.0
-_LARGEST_RATIO = 2.5  # of the times that operators of one module took to load it
+_LEAST_NS = 1_000_000  # what a call must take longer to count as one that set up a library or made a plan
 _LEAST_COMPILED, _LEAST_COMPILED_NS = 2.0, 100_000_000  # of a usual first call with a cache; compilers are slow
 _SETTLED = 4  # calls of an operator in a process, after which its code is in the CPU caches
 _LEAST_PROCESSES = 3  # in which an operator loaded kernels, so that its own extra time is known
+_ROUNDS = 40  # of a weighted fit, which is near its end after 20
 _BRIEF_NS = tuple(50_000 << power for power in range(8))
 _SHARES = tuple(share / 10 for share in range(13))
 Floats: TypeAlias = NDArray[np.float64]
-Times: TypeAlias = dict[str, dict[int, int]]
-"""By operator and process: ns."""
-Places: TypeAlias = dict[str, dict[int, int]]
-"""By operator and process: how many operators the process called before this operator."""
+_FAMILIES = (CUBLAS, frozenset(convolutions.NAMES))
+"""The operators that share a handle of cuBLAS, and those that share what cuDNN sets up for convolutions."""
+_Call: TypeAlias = tuple[int, str]
+"""The first call of an operator in a process: the number of the process, the operator."""
 
 
 class OperatorCalls(msgspec.Struct, frozen=True):
@@ -38,12 +40,14 @@ class OperatorCalls(msgspec.Struct, frozen=True):
 
     Attributes:
         name: The operator.
-        ns: The time of its first call, of its second call and so on, with the same shapes.
-        others_ns: The time of the first call with each of some other shapes, after the calls of `ns`.
+        numbers: The numbers of the calls: first that of `ns`, then those of `others_ns`.
+        ns: The time of its first call, of its second call and so on, with the same arguments.
+        others_ns: The time of the first call with each of some other arguments, after the calls of `ns`.
         libraries: The shared libraries that these calls loaded.
     """
 
     name: str
+    numbers: list[int]
     ns: list[int]
     others_ns: list[int] = []
     libraries: list[str] = []
@@ -75,56 +79,191 @@ class FirstCalls(msgspec.Struct, frozen=True):
     cached: bool = True
 
 
-def fit(processes: Sequence[FirstCalls]) -> Startup:
-    """Infers the costs of first uses from the times that were measured in several processes."""
+class FirstUses(NamedTuple):
+    """What first uses cost, and the modules of kernels.
+
+    Attributes:
+        startup: What first uses cost.
+        module_of: By the name of a kernel: the module that it is in, as a number of `startup.modules`.
+    """
+
+    startup: Startup
+    module_of: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A first call of an operator with some arguments, and what it prepared.
+
+    Attributes:
+        process: The number of the process.
+        operator: The name of the operator.
+        ns: How much longer the call took than with code in the CPU caches.
+        kernels: How many kernels it launched for the first time.
+        modules: The modules that it loaded.
+        libraries: The shared libraries that it loaded.
+        again: Whether the operator was called before, with other arguments.
+    """
+
+    process: int
+    operator: str
+    ns: float
+    kernels: int
+    modules: frozenset[int]
+    libraries: frozenset[str]
+    again: bool
+
+
+def fit(processes: Sequence[FirstCalls], kernels: KernelModules) -> FirstUses:
+    """Infers the costs of first uses.
+
+    Args:
+        processes: The times that were measured in several processes.
+        kernels: Which modules the calls need.
+    """
     compiled = _compiled(processes)
     processes = [process for process in processes if process.cached] or processes
-    shapes = _shapes(processes)
-    first: Times = {}
-    place: Places = {}
-    for number, process in enumerate(processes):
-        for at, calls in enumerate(process.calls):
-            ns = calls.loading_ns - shapes.get(calls.name, 0)
-            first.setdefault(calls.name, {})[number] = max(round(ns), 0)
-            place.setdefault(calls.name, {})[number] = at
-    libraries = _take_libraries(processes, first)
-    of_cublas = CUBLAS & first.keys()
-    cublas = _first_of(of_cublas, first, place)
-    slow = {
-        name: _slow({process: ns for process, ns in taken.items() if (name, process) not in cublas})
-        for name, taken in first.items()
-    }
-    usual = {
-        name: {
-            process: ns for process, ns in taken.items() if (name, process) not in cublas and process not in slow[name]
-        }
-        for name, taken in first.items()
-    }
-    known = {name: statistics.median(taken.values()) for name, taken in usual.items() if taken}
-    typical = statistics.median(known.values() or [0])  # of an operator that is alone in its module, nobody knows it
-    kernels = {name: round(known.get(name, typical)) for name in first}
-    loading = {name: {number: ns - kernels[name] for number, ns in first[name].items()} for name in first}
-    modules = [
-        (statistics.median(loading[name][process] for name in names for process in slow[name]), names)
-        for names in _together(slow, place, loading)
-    ]
-    if cublas:
-        taken = [
-            loading[name][process]
-            - sum(ns for ns, names in modules if (name, process) in _first_of(names, first, place))
-            for name, process in cublas
-        ]
-        modules.append((statistics.median(taken), sorted(CUBLAS)))
-    modules += libraries
-    return Startup(
+    rows = [row for number, process in enumerate(processes) for row in _prepared(number, process, kernels)]
+    shapes = _shapes(rows)
+    rows = [replace(row, ns=max(row.ns - shapes.get(row.operator, 0), 0.0)) for row in rows]
+    kernel_ns = _median(row.ns / row.kernels for row in rows if row.kernels and not row.modules and not row.libraries)
+    rows = [replace(row, ns=max(row.ns - kernel_ns * row.kernels, 0.0)) for row in rows]
+    modules = _module_ns(rows, [module.size_bytes for module in kernels.modules])
+    first = {row.process: row for row in reversed(rows) if row.modules}
+    early = max(_median(row.ns / max(sum(modules[at] for at in row.modules), 1.0) - 1 for row in first.values()), 0.0)
+    rows = [replace(row, ns=max(row.ns - sum(modules[at] for at in row.modules), 0.0)) for row in rows]
+    startup = Startup(
         init=round(statistics.median(process.init for process in processes)),
         context=round(statistics.median(process.context for process in processes)),
         cold=_cold(processes),
-        kernels=dict(sorted(kernels.items())),
+        early=round(early, 2),
+        kernel=round(kernel_ns),
         shapes=dict(sorted(shapes.items())),
         compiled=dict(sorted(compiled.items())),
-        modules=sorted(((round(ns), sorted(names)) for ns, names in modules), key=lambda module: module[1]),
+        libraries=_libraries(rows),
+        modules=[round(ns) for ns in modules],
     )
+    return FirstUses(startup, kernels.module_of)
+
+
+def _prepared(number: int, process: FirstCalls, kernels: KernelModules) -> Iterator[_Prepared]:
+    """Yields the first calls of a process, in order."""
+    launched: set[str] = set()
+    loaded: set[int] = set()
+    for calls in process.calls:
+        for nth, (call, ns) in enumerate(zip(calls.numbers, (calls.ns[0], *calls.others_ns), strict=True)):
+            new = set(kernels.launched.get(call, ())) - launched
+            modules = frozenset(kernels.needed(call) - loaded)
+            libraries = frozenset(() if nth else calls.libraries)  # nearly always, the first of the calls loads them
+            extra_ns = max(ns - calls.warm_ns, 0.0)
+            yield _Prepared(number, calls.name, extra_ns, len(new), modules, libraries, nth > 0)
+            launched |= new
+            loaded |= modules
+
+
+def _shapes(rows: Iterable[_Prepared]) -> dict[str, int]:
+    """Returns by how much the first call with new arguments is longer, for each operator for which no such call was
+    fast: its library prepares an execution plan for each.
+    """
+    extra: dict[str, list[float]] = {}
+    for row in rows:
+        if row.again and not row.modules:
+            extra.setdefault(row.operator, []).append(row.ns)
+    return {name: round(statistics.median(ns)) for name, ns in extra.items() if min(ns) >= _LEAST_NS}
+
+
+def _module_ns(rows: Sequence[_Prepared], sizes: Sequence[int]) -> list[float]:
+    """Returns how long it takes to load each module.
+
+    This is the median of the calls that loaded the module alone, and set up no library. If there are none, it is what
+    other modules of its size take: those of torch, or those of libraries.
+
+    Args:
+        rows: The first calls.
+        sizes: The size of each module, in bytes.
+    """
+    set_up = {call for family in _FAMILIES for call in _first_of(rows, family)}
+    alone: dict[int, list[float]] = {}
+    of_library: set[int] = set()
+    for row in rows:
+        if any(row.operator in family for family in _FAMILIES):
+            of_library |= row.modules
+        sets_up = row.libraries or (not row.again and (row.process, row.operator) in set_up)
+        if len(row.modules) == 1 and not sets_up:
+            alone.setdefault(min(row.modules), []).append(row.ns)
+    known = {at: statistics.median(ns) for at, ns in alone.items()}
+    lines = {}
+    for library in (False, True):
+        mine = [at for at in known if (at in of_library) == library]
+        lines[library] = _line(np.array([sizes[at] for at in mine], float), np.array([known[at] for at in mine], float))
+    usual = [lines[at in of_library] for at in range(len(sizes))]
+    return [known.get(at, base + rate * sizes[at]) for at, (base, rate) in enumerate(usual)]
+
+
+def _line(sizes: Floats, ns: Floats) -> tuple[float, float]:
+    """Returns (base, rate) of the line `base + rate * size` with about the smallest sum of relative errors. Neither is
+    negative.
+    """
+    if not len(sizes):
+        return 0.0, 0.0
+    rate, base = float(np.median(ns / sizes)), 0.0
+    for _ in range(_ROUNDS):
+        line = np.maximum(base + rate * sizes, 1.0)
+        weight = 1 / np.sqrt(line * np.maximum(np.abs(ns - line), 0.01 * line))
+        (base, rate), *_ = np.linalg.lstsq(np.stack([weight, weight * sizes], axis=1), weight * ns, rcond=None)
+        if base < 0 or rate < 0:
+            return 0.0, float(np.median(ns / sizes))
+    return float(base), float(rate)
+
+
+def _libraries(rows: Sequence[_Prepared]) -> list[tuple[int, list[str]]]:
+    """Returns (ns, operators) for what the first call among several operators sets up: shared libraries that are always
+    loaded together, what the operators of a family share, and what else the first call of each operator takes.
+    """
+    rest = {(row.process, row.operator): row.ns for row in rows if not row.again}
+    loaders: dict[str, set[_Call]] = {}
+    for row in rows:
+        for library in row.libraries:
+            loaders.setdefault(library, set()).add((row.process, row.operator))
+    together = sorted({frozenset(calls) for calls in loaders.values()}, key=sorted)
+    groups = [(names, calls) for calls in together if len(names := frozenset(name for _, name in calls)) > 1]
+    groups += [(family, _first_of(rows, family)) for family in _FAMILIES]
+    groups += [(frozenset({name}), frozenset[_Call]()) for name in sorted({name for _, name in rest})]
+    found = []
+    for names, calls in groups:
+        ns = _shared_ns(rest, calls or frozenset(call for call in rest if call[1] in names))
+        if ns >= _LEAST_NS:
+            found.append((round(ns), sorted(names)))
+            rest |= {call: max(rest[call] - ns, 0.0) for call in calls}
+    return sorted(found, key=lambda library: library[1])
+
+
+def _first_of(rows: Iterable[_Prepared], operators: Set[str]) -> frozenset[_Call]:
+    """Returns the first call of each process among those of some operators."""
+    first: dict[int, str] = {}
+    for row in rows:
+        if row.operator in operators:
+            first.setdefault(row.process, row.operator)
+    return frozenset(first.items())
+
+
+def _shared_ns(rest: Mapping[_Call, float], calls: Set[_Call]) -> float:
+    """Returns the time of what these calls set up for other calls of the same operators.
+
+    This is the smallest that one of the operators shows: by how much its calls among `calls` take longer than its other
+    calls. Some of these operators may set up more at the same time.
+    """
+    longer = []
+    for name in {name for _, name in calls}:
+        mine = [ns for call, ns in rest.items() if call[1] == name and call in calls]
+        others = [ns for call, ns in rest.items() if call[1] == name and call not in calls]
+        longer.append(_median(mine) - _median(others))
+    return min(longer, default=0.0)
+
+
+def _median(values: Iterable[float]) -> float:
+    """Returns the median; 0 if there are no values."""
+    return statistics.median([*values] or [0.0])
 
 
 def _compiled(processes: Sequence[FirstCalls]) -> dict[str, int]:
@@ -143,43 +282,6 @@ def _compiled(processes: Sequence[FirstCalls]) -> dict[str, int]:
         for name, ns in uncached.items()
         if len(ns) > 1 and name in usual and min(ns) >= max(_LEAST_COMPILED * usual[name], _LEAST_COMPILED_NS)
     }
-
-
-def _shapes(processes: Sequence[FirstCalls]) -> dict[str, int]:
-    """Returns by how much the first call with new shapes is longer, for each operator for which no such call was fast:
-    its library prepares an execution plan for each.
-    """
-    extra: dict[str, list[float]] = {}
-    for process in processes:
-        for calls in process.calls:
-            extra.setdefault(calls.name, []).extend(ns - calls.warm_ns for ns in calls.others_ns)
-    return {name: round(statistics.median(ns)) for name, ns in extra.items() if ns and min(ns) >= _LEAST_MODULE_NS}
-
-
-def _take_libraries(processes: Sequence[FirstCalls], first: Times) -> list[tuple[float, list[str]]]:
-    """Returns (ns, operators) for the shared libraries that are always loaded together by the first call among several
-    operators. Subtracts the ns from these first calls in `first`. What one operator always loads stays in its time.
-    """
-    loaders: dict[str, set[tuple[str, int]]] = {}
-    for number, process in enumerate(processes):
-        for calls in process.calls:
-            for library in calls.libraries:
-                loaders.setdefault(library, set()).add((calls.name, number))
-    found = []
-    for together in sorted({frozenset(calls) for calls in loaders.values()}, key=sorted):
-        names = sorted({name for name, _ in together})
-        longer = []
-        for name in names:
-            with_it = [ns for number, ns in first[name].items() if (name, number) in together]
-            without = [ns for number, ns in first[name].items() if (name, number) not in together]
-            if without:
-                longer.append(statistics.median(with_it) - statistics.median(without))
-        ns = max(statistics.median(longer or [0]), 0)
-        if len(names) > 1 and ns >= _LEAST_MODULE_NS:
-            found.append((ns, names))
-            for name, number in together:
-                first[name][number] = max(round(first[name][number] - ns), 0)
-    return found
 
 
 def _cold(processes: Sequence[FirstCalls]) -> ColdCode:
@@ -224,77 +326,3 @@ def _weighted_median(values: Floats, weights: Floats) -> float:
     order = np.argsort(values)
     reached = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(reached, reached[-1] / 2)])
-
-
-def _first_of(names: Collection[str], times: Times, place: Places) -> set[tuple[str, int]]:
-    """Returns a pair `(operator, process)` for each process: which of the operators `names` it
-    called first.
-
-    Args:
-        names: The operators.
-        times: The times of first calls. Only its processes matter.
-        place: How many operators each process had called before each operator.
-    """
-    processes = {process for name in names for process in times[name]}
-    among = {process: [name for name in names if process in place[name]] for process in processes}
-    return {(min(some, key=lambda name: place[name][process]), process) for process, some in among.items()}
-
-
-def _slow(taken: Mapping[int, int]) -> set[int]:
-    """Returns the processes in which the first call of an operator loaded its module.
-
-    If the call took far longer in some processes than in the others, these are the ones. If it took
-    long in all processes, all are.
-
-    Args:
-        taken: By process, how long the first call took, in ns.
-    """
-    if not taken:
-        return set()
-    times = sorted(taken.values())
-    gaps = [(after / max(before, 1), at) for at, (before, after) in enumerate(pairwise(times[:-1]), 1)]
-    ratio, at = max(gaps, default=(1.0, 0))
-    if ratio < _LEAST_RATIO or times[at] - times[at - 1] < _LEAST_MODULE_NS:
-        at = 0
-    if times[at] < _LEAST_MODULE_NS:
-        return set()
-    return {number for number, ns in taken.items() if ns >= times[at]}
-
-
-def _together(slow: Mapping[str, set[int]], place: Places, loading: Times) -> list[list[str]]:
-    """Groups operators by the module that their first calls load. Returns the operators of each
-    module.
-
-    Two groups are joined if two things hold. In each process, only the earliest call among all
-    their operators was slow. And the slow calls of all these operators took about as long. The
-    groups with the most slow calls are joined first, because it is the least likely that these
-    things hold for them by chance.
-
-    Args:
-        slow: By operator, the processes in which its first call loaded a module.
-        place: How many operators each process had called before each operator.
-        loading: How long each first call took to load modules.
-    """
-    groups = [[name] for name in slow if slow[name]]
-    ns = {name: statistics.median(loading[name][process] for process in slow[name]) for (name,) in groups}
-
-    def fit_together(one: str, other: str) -> bool:
-        both = place[one].keys() & place[other].keys()
-        after = {number for number in both if place[one][number] < place[other][number]}
-        near = max(ns[one], ns[other]) <= _LARGEST_RATIO * min(ns[one], ns[other])
-        return near and not (after & slow[other]) and not ((both - after) & slow[one])
-
-    def often(group: list[str]) -> int:
-        return sum(len(slow[name]) for name in group)
-
-    while True:
-        pairs = [
-            (often(one) + often(other), one, other)
-            for one, other in combinations(groups, 2)
-            if all(fit_together(a, b) for a in one for b in other)
-        ]
-        if not pairs:
-            return groups
-        _, one, other = max(pairs, key=lambda pair: pair[0])
-        one += other
-        groups.remove(other)

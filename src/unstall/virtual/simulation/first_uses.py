@@ -23,7 +23,8 @@ class _Loaded:
 
     Attributes:
         modules: The modules that were loaded: the number of a measured module, or the name of an
-            operator whose modules are unknown.
+            operator whose kernels' modules are unknown.
+        libraries: The numbers of the libraries that were set up.
         kernels: The names of the kernels that were launched.
         calls: How often each operator was called. Calls that can cost nothing extra may not be
             counted.
@@ -32,6 +33,7 @@ class _Loaded:
     """
 
     modules: set[int | str] = field(default_factory=set)
+    libraries: set[int] = field(default_factory=set)
     kernels: set[str] = field(default_factory=set)
     loading_ns: int = 0
     """How long modules, kernels and plans were loaded so far."""
@@ -53,13 +55,8 @@ class FirstUses:
     loading of each kernel module before the first launch of one of its kernels. Loading evicts code from the CPU
     caches, so it also makes the next call of each operator longer (`ColdCode`).
 
-    If an operator was not measured, its kernels are taken to be in a module of their own, which
-    takes as long to load as the median of the measured modules.
-
-    An operator may launch kernels that belong to other operators: topk sorts its results, for
-    example. The operators were measured in random order. If at least two other operators launch the
-    same kernel, one of them had mostly loaded the module of that kernel before topk. The measured
-    time of topk then lacks this loading, so it is added.
+    If the module of an operator's kernels is not known, they are taken to be in a module of their own, which takes as
+    long to load as the median of the measured modules.
     """
 
     def __init__(self, startup: Startup, actions: Actions) -> None:
@@ -69,12 +66,11 @@ class FirstUses:
         """Whether a kernel that a library compiles at run time is not in CUDA's cache on disk, as with
         CUDA_CACHE_DISABLE=1."""
         self._devices: dict[int, _Loaded] = {}
-        self._modules_of: dict[str, list[int]] = {}
-        for number, (_, names) in enumerate(startup.modules):
+        self._libraries_of: dict[str, set[int]] = {}
+        for number, (_, names) in enumerate(startup.libraries):
             for name in names:
-                self._modules_of.setdefault(name, []).append(number)
-        self._usual_module = round(statistics.median([ns for ns, _ in startup.modules] or [0]))
-        self._usual_kernel = round(statistics.median(startup.kernels.values() or [0]))
+                self._libraries_of.setdefault(name, set()).add(number)
+        self._usual_module = round(statistics.median(startup.modules or [0]))
 
     def serve(self, batch: LogBatch) -> None:
         """Inserts the host time of first uses into `batch`. If the costs have no times of first
@@ -116,9 +112,14 @@ class FirstUses:
         if loaded.settled[signature]:
             return
         name = self._actions.names[signature]
-        kernels = {each.name for each in self._actions.operators[signature].kernels if each.kind is DeviceKind.KERNEL}
-        ns = self._loading(name, signature, kernels - loaded.kernels, loaded)
-        loaded.kernels |= kernels
+        kernels = self._actions.operators[signature].kernels
+        new = {
+            each.name: each.module
+            for each in kernels
+            if each.kind is DeviceKind.KERNEL and each.name not in loaded.kernels
+        }
+        ns = self._loading(name, signature, new, loaded)
+        loaded.kernels |= new.keys()
         loaded.seen.add(signature)
         self._insert(batch, row, RuntimeCall.LOAD, ns)
         if name in loaded.before:
@@ -139,7 +140,7 @@ class FirstUses:
         on_device = sum(each.duration_ns for each in cost.kernels)
         return on_host + limits.launch_latency + on_device + limits.wake_latency
 
-    def _loading(self, name: str, signature: int, kernels: set[str], loaded: _Loaded) -> int:
+    def _loading(self, name: str, signature: int, kernels: dict[str, int], loaded: _Loaded) -> int:
         """Returns how long an operator prepares its plan and loads the modules that its new kernels need, in ns."""
         ns = 0 if signature in loaded.seen else self._startup.shapes.get(name, 0)
         if kernels:
@@ -147,44 +148,26 @@ class FirstUses:
             ns += self._startup.compiled.get(name, 0) if self.compiles else 0
         return ns
 
-    def _loading_kernels(self, name: str, kernels: set[str], loaded: _Loaded) -> int:
+    def _loading_kernels(self, name: str, kernels: dict[str, int], loaded: _Loaded) -> int:
         """Returns how long it takes to load what an operator's new kernels need, in ns, and notes
         that it is loaded.
 
         Args:
             name: The name of the operator, without the namespace.
-            kernels: The names of the kernels that are launched for the first time.
+            kernels: The kernels that are launched for the first time: by name, the module.
             loaded: What was used on this device before.
         """
-        known = next((each for each in (name, name.removesuffix("_")) if each in self._startup.kernels), None)
-        ns = self._usual_kernel if known is None else self._startup.kernels[known]
-        if known is None:
-            ns += 0 if name in loaded.modules else self._usual_module
-            loaded.modules.add(name)
-            return ns
-        own = set(self._modules_of.get(known, ()))
-        needed = own - loaded.modules
-        loaded.modules |= own
-        # An operator that launches kernels of others alone, such as argsort, was measured with their modules.
-        if any(self._modules_of_others(known, kernel) <= own for kernel in kernels):
-            for kernel in sorted(kernels):
-                of_others = self._modules_of_others(known, kernel, least=2)
-                if of_others and not of_others & loaded.modules:
-                    shortest = min(of_others, key=lambda module: self._startup.modules[module][0])
-                    loaded.modules.add(shortest)
-                    needed.add(shortest)
-        return ns + sum(self._startup.modules[module][0] for module in needed)
-
-    def _modules_of_others(self, name: str, kernel: str, least: int = 1) -> set[int]:
-        """Returns the numbers of the modules of all operators except `name` that launch `kernel`.
-        Returns an empty set if fewer than `least` other operators launch it.
-        """
-        others = self._actions.costs.launched_by.get(kernel, set()) - {name}
-        return (
-            {module for other in others for module in self._modules_of.get(other, ())}
-            if len(others) >= least
-            else set()
-        )
+        modules = {name if module < 0 else module for module in kernels.values()} - loaded.modules
+        loaded.modules |= modules
+        known = name if name in self._libraries_of else name.removesuffix("_")
+        libraries = self._libraries_of.get(known, set()) - loaded.libraries
+        loaded.libraries |= libraries
+        ns = self._startup.kernel * len(kernels) + sum(self._startup.libraries[each][0] for each in libraries)
+        before = len(loaded.modules) - len(modules)
+        for nth, module in enumerate(sorted(modules, key=str), before + 1):
+            usual = self._usual_module if isinstance(module, str) else self._startup.modules[module]
+            ns += round(usual * (1 + self._startup.early / nth))
+        return ns
 
     def _insert(self, batch: LogBatch, row: int, what: RuntimeCall, ns: int) -> None:
         if ns:

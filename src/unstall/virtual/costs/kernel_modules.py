@@ -1,0 +1,252 @@
+"""Finds which module of CUDA each kernel is in. Needs torch, a GPU and libcupti.
+
+CUDA loads a module when the first of its kernels is launched. A source file of torch becomes one module, for example.
+CUPTI calls back whenever a module was loaded, with its machine code, and before each launch, with the kernel's name.
+The code of the module contains the names of its kernels (`CUpti_ModuleResourceData` in cupti_callbacks.h). CUPTI makes
+everything slower, so this runs in a process of its own, in which nothing is timed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from unstall.cupti.recorder import find_library
+from unstall.decoding import from_json
+from unstall.virtual.costs.suite.case import Case
+
+# cupti_callbacks.h and cupti_driver_cbid.h, the same from CUDA 11.7 to 13.5.
+_DRIVER_API, _RESOURCE, _ENTER, _MODULE_LOADED = 1, 3, 0, 6
+_LAUNCHES = {307: 0, 442: 0, 477: 0, 478: 0, 652: 8, 653: 8}
+"""The callback ids of the driver's launches, and where their parameters have the kernel's handle, in bytes."""
+
+
+class Module(msgspec.Struct, frozen=True):
+    """A module of kernels.
+
+    Attributes:
+        size_bytes: The size of its machine code.
+        kernels: The names of those of its kernels that were launched.
+    """
+
+    size_bytes: int
+    kernels: list[str]
+
+
+class KernelModules(msgspec.Struct, frozen=True, dict=True):
+    """What was seen of modules.
+
+    Attributes:
+        modules: The modules that were loaded.
+        launched: The kernels of each call that was made, by the number of the call.
+    """
+
+    modules: list[Module] = []
+    launched: dict[int, list[str]] = {}
+
+    @cached_property
+    def module_of(self) -> dict[str, int]:
+        """By the name of a kernel: its module, as a number of `modules`."""
+        return {kernel: number for number, module in enumerate(self.modules) for kernel in module.kernels}
+
+    def needed(self, call: int) -> set[int]:
+        """Returns the modules that a call needs."""
+        return {self.module_of[kernel] for kernel in self.launched.get(call, ()) if kernel in self.module_of}
+
+
+def kernel_modules(calls: Iterable[int], most_rank: int) -> KernelModules:
+    """Calls some cases of the suite, in a new process, and returns which modules their kernels are in.
+
+    Args:
+        calls: The numbers of the cases to call.
+        most_rank: The `most` of `suite.cases` that gave them their numbers.
+
+    Raises:
+        RuntimeError: libcupti does not call back here.
+    """
+    asked = json.dumps({"rank": most_rank, "numbers": list(dict.fromkeys(calls))})
+    ran = subprocess.run([sys.executable, "-m", __name__], input=asked, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise RuntimeError(ran.stderr.strip().rpartition("\n")[2] or f"exit code {ran.returncode}")
+    return from_json(ran.stdout.rpartition("\n")[2], KernelModules)
+
+
+class _Callback(ctypes.Structure):
+    """The first fields of CUpti_CallbackData."""
+
+    _fields_ = (
+        ("site", ctypes.c_int),
+        ("function", ctypes.c_char_p),
+        ("parameters", ctypes.c_void_p),
+        ("result", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+    )
+
+
+class _Resource(ctypes.Structure):
+    """CUpti_ResourceData."""
+
+    _fields_ = (("context", ctypes.c_void_p), ("stream", ctypes.c_void_p), ("descriptor", ctypes.c_void_p))
+
+
+class _Module(ctypes.Structure):
+    """CUpti_ModuleResourceData."""
+
+    _fields_ = (("id", ctypes.c_uint32), ("size", ctypes.c_size_t), ("code", ctypes.c_void_p))
+
+
+_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)
+
+
+class Assignment:
+    """Assigns kernels to modules, by the names in the modules' code."""
+
+    def __init__(self) -> None:
+        self._codes: list[bytes] = []  # of each module that was loaded, until one of its kernels was launched
+        self._launches: list[tuple[bytes, int]] = []
+        self._number_at: dict[int, int] = {}
+        self._name_of: dict[bytes, str] = {}
+        self._sizes: list[int] = []
+        self._kernels: list[dict[str, None]] = []
+
+    def loaded(self, code: bytes) -> None:
+        """Notes that a module was loaded."""
+        self._codes.append(code)
+
+    def launched(self, symbol: bytes, address: int) -> None:
+        """Notes that a kernel was launched. `symbol` is its mangled name, `address` that of its module."""
+        self._launches.append((symbol, address))
+
+    def settle(self) -> list[str]:
+        """Assigns the kernels that were launched since the last call to their modules. Returns their names."""
+        launches, self._launches = self._launches, []
+        for symbol, address in launches:
+            if symbol not in self._name_of:
+                self._name_of[symbol] = _demangled(symbol)
+                number = self._number_at.get(address)
+                if number is None:
+                    number = self._new_module(symbol, address)
+                if number is not None:
+                    self._kernels[number][self._name_of[symbol]] = None
+        return [self._name_of[symbol] for symbol, _ in launches]
+
+    def _new_module(self, symbol: bytes, address: int) -> int | None:
+        """Returns the number of the module in whose code a kernel's name is; None if there is none."""
+        code = next((code for code in self._codes if symbol in code), None)
+        if code is None:
+            return None
+        self._codes.remove(code)
+        self._sizes.append(len(code))
+        self._kernels.append({})
+        self._number_at[address] = len(self._sizes) - 1
+        return self._number_at[address]
+
+    def modules(self) -> list[Module]:
+        """Returns the modules, with the kernels of each."""
+        return [Module(size, list(kernels)) for size, kernels in zip(self._sizes, self._kernels, strict=True)]
+
+
+class Tracker:
+    """A context manager that tells an `Assignment` about the loaded modules and the launches of this process.
+
+    Raises RuntimeError if there is no libcupti, or if it has another client.
+    """
+
+    def __init__(self, assignment: Assignment) -> None:
+        library = find_library()
+        if library is None:
+            raise RuntimeError("libcupti was not found")
+        self._cupti, self._cuda = ctypes.CDLL(str(library)), ctypes.CDLL("libcuda.so.1")
+        self._subscriber = ctypes.c_void_p()
+        self._callback = _CALLBACK(self._on)
+        self._assignment = assignment
+
+    def __enter__(self) -> None:
+        error = self._cupti.cuptiSubscribe(ctypes.byref(self._subscriber), self._callback, None)
+        if error:
+            raise RuntimeError(f"libcupti cannot be used: error {error}")
+        self._enable(_RESOURCE, _MODULE_LOADED)
+        for launch in _LAUNCHES:
+            self._enable(_DRIVER_API, launch)
+
+    def __exit__(self, *_: object) -> None:
+        self._cupti.cuptiUnsubscribe(self._subscriber)
+
+    def _enable(self, domain: int, callback: int) -> None:
+        self._cupti.cuptiEnableCallback(1, self._subscriber, domain, callback)  # fails for calls that a driver lacks
+
+    def _on(self, _: object, domain: int, callback: int, data: int) -> None:
+        if domain == _RESOURCE:
+            module = _Module.from_address(_Resource.from_address(data).descriptor)
+            if module.code:
+                self._assignment.loaded(ctypes.string_at(module.code, module.size))
+            return
+        launch = _Callback.from_address(data)
+        if launch.site == _ENTER and launch.symbol:
+            kernel = ctypes.c_void_p.from_address(launch.parameters + _LAUNCHES[callback])
+            self._assignment.launched(launch.symbol, self._address(kernel))
+
+    def _address(self, kernel: ctypes.c_void_p) -> int:
+        """Returns the address of the module or the library of a kernel, which is a CUfunction or a CUkernel."""
+        found = ctypes.c_void_p()
+        if self._cuda.cuFuncGetModule(ctypes.byref(found), kernel):
+            self._cuda.cuKernelGetLibrary(ctypes.byref(found), kernel)
+        return found.value or 0
+
+
+def _demangled(symbol: bytes) -> str:
+    """Returns a kernel's name as profilers show it."""
+    demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
+    demangle.restype = ctypes.c_void_p
+    status = ctypes.c_int()
+    text = demangle(symbol, None, None, ctypes.byref(status))
+    if not text:
+        return symbol.decode()
+    found = ctypes.string_at(text).decode()
+    ctypes.CDLL(None).free(ctypes.c_void_p(text))
+    return found
+
+
+def _call_all(cases: Sequence[Case], numbers: Iterable[int]) -> KernelModules:
+    """Calls some cases, in this process."""
+    import torch
+
+    from unstall.virtual.costs.measure import resolve, split
+    from unstall.virtual.costs.suite.case import TensorPool
+
+    launched = {}
+    seen = Assignment()
+    with Tracker(seen):
+        pool = TensorPool("cuda")
+        for number in numbers:
+            pool.begin()
+            try:
+                args, kwargs = split(cases[number].build(pool))
+                torch.cuda.synchronize()
+                seen.settle()
+                resolve(cases[number].operator)(*args, **kwargs)
+            except (RuntimeError, ValueError, TypeError, NotImplementedError):
+                continue
+            torch.cuda.synchronize()
+            launched[number] = seen.settle()
+        return KernelModules(seen.modules(), launched)
+
+
+def main() -> None:
+    """Reads which cases to call from standard input, and prints what was seen as JSON."""
+    from unstall.virtual.costs.suite import cases
+
+    asked: dict[str, Any] = json.load(sys.stdin)
+    found = _call_all(cases(asked["rank"]), asked["numbers"])
+    print("\n" + msgspec.json.encode(found).decode(), end="")
+
+
+if __name__ == "__main__":
+    main()
