@@ -347,6 +347,14 @@ def test_a_topk_launches_a_kernel_of_the_module_of_sort() -> None:
     assert of_topk - of_sort
 
 
+def test_a_product_with_one_contiguous_column_runs_the_kernel_of_vectors() -> None:
+    rows, columns, result = _tensor(2500, 1, 1024), _tensor(2500, 1024, 1), _tensor(2500, 1, 1)
+
+    (kernel,) = costs_of("h100").cost(Signature("aten::bmm", "", (rows, columns), (result,))).kernels
+
+    assert "gemv" in kernel.name
+
+
 def _attention() -> Signature:
     x = _tensor(8, 8, 256, 64, dtype="bfloat16")
     arguments = (x, x, x, None, False, 0.0, False, False)

@@ -115,10 +115,12 @@ def tiles(rows: int, columns: int, kernel: str) -> int:
 def layout(tensor: TensorSpec) -> str:
     """Returns the layout of a matrix as a letter: "n" if its rows are contiguous, "t" if its
     columns are, and "s" if neither are. torch copies a matrix with the layout "s" before the
-    product.
+    product. One contiguous column is called "t": its memory is that of a row that was transposed.
     """
     rows, columns = tensor.sizes[-2:]
     row_step, column_step = tensor.strides[-2:]
+    if columns == 1 and row_step == 1 and rows > 1:
+        return "t"
     if column_step == 1 and row_step >= max(1, columns):
         return "n"
     if row_step == 1 and column_step >= max(1, rows):
