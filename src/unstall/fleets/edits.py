@@ -223,7 +223,8 @@ def _usual_transfers(job: Job) -> I64:
     joined, ranks = job.joined, job.ranks
     operation = joined.operation[inside]
     position = joined.of_members(ranks, "position")[inside]
-    use = np.array([hash_of(use) for use in job.roles.use], dtype=np.int64)[joined.group[operation]]
+    number = {use: number for number, use in enumerate(sorted(set(job.roles.use)))}
+    use = np.array([number[use] for use in job.roles.use], dtype=np.int64)[joined.group[operation]]
     size = np.diff(joined.first)[operation]
     role = job.roles.role[joined.rank[inside]]
     keys = np.stack([joined.kind[operation], use, size, role, position])
@@ -235,15 +236,6 @@ def _usual_transfers(job: Job) -> I64:
     for rows in np.split(order, cuts):
         usual[rows] = int(median(job.meeting.transfer[rows])) if len(rows) else 0
     return usual
-
-
-_USES = ("data", "tensor", "pipeline", "expert", "sequence", "other")
-
-
-def hash_of(use: str) -> int:
-    """Returns a number for a use of process groups. `use` is "data", "tensor", "pipeline", "expert", "sequence" or
-    "other"."""
-    return _USES.index(use)
 
 
 def balance_stages(job: Job) -> Job:

@@ -40,8 +40,9 @@ class Processes:
         self._most = most
 
     def run(self, tasks: Sequence[Task]) -> Iterator[Mapped]:
-        tasks = _without_needless_digests(tasks)
-        sizes = [_size(task.path) for task in tasks]
+        on_disk = [_bytes_on_disk(task.path) for task in tasks]
+        tasks = _without_needless_digests(tasks, on_disk)
+        sizes = [_text_bytes(task.path, size) for task, size in zip(tasks, on_disk, strict=True)]
         if self._most is None and sum(sizes) < _SMALL_BYTES:
             yield from map(map_file, tasks)
             return
@@ -64,17 +65,10 @@ def workers(sizes: Sequence[int], available: int | None = None, processors: int 
     return max(1, min(processors, len(sizes), available // (2 * each)))
 
 
-def _without_needless_digests(tasks: Sequence[Task]) -> list[Task]:
+def _without_needless_digests(tasks: Sequence[Task], on_disk: Sequence[int]) -> list[Task]:
     """Tells each task whether its file alone has its size: then it is no copy of another."""
-
-    def bytes_of(path: str) -> int:
-        with suppress(OSError):
-            return Path(path).stat().st_size
-        return -1
-
-    sizes = [bytes_of(task.path) for task in tasks]
-    counts = Counter(sizes)
-    return [replace(task, alone=counts[size] == 1) for task, size in zip(tasks, sizes, strict=True)]
+    counts = Counter(on_disk)
+    return [replace(task, alone=counts[size] == 1) for task, size in zip(tasks, on_disk, strict=True)]
 
 
 def _available_bytes() -> int:
@@ -85,16 +79,23 @@ def _available_bytes() -> int:
     return 4 << 30
 
 
-def _size(path: str) -> int:
-    """Returns the approximate size of a file's text in bytes, after decompression. Returns 0 if the file cannot be
-    read."""
+def _bytes_on_disk(path: str) -> int:
+    """Returns the size of a file in bytes. Returns -1 if the file cannot be read."""
     try:
-        size = Path(path).stat().st_size
+        return Path(path).stat().st_size
+    except OSError:
+        return -1
+
+
+def _text_bytes(path: str, on_disk: int) -> int:
+    """Returns the approximate size of a file's text in bytes, after decompression. Returns 0 if the file cannot be
+    read. `on_disk` is the size of the file in bytes."""
+    try:
         with Path(path).open("rb") as file:
             packed = file.read(2) in (b"\x1f\x8b", b"\x28\xb5", b"PK")
     except OSError:
         return 0
-    return size * _EXPANSION if packed else size
+    return on_disk * _EXPANSION if packed else on_disk
 
 
 def executor_of(on: str | None) -> Executor:

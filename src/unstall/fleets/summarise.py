@@ -498,10 +498,3 @@ def _added_up(costs: Costs) -> Costs:
         for column in (costs.time, costs.count, costs.blocks)
     ]
     return Costs(*(column[order[first]] for column in (costs.step, costs.stretch, costs.place, costs.kind)), *sums)
-
-
-def edits_parse(edits: Sequence[str]) -> None:
-    """Raises UsageError if one of the edits does not exist or is not valid. `edits` are edits of a single rank, as
-    `unstall whatif` takes them."""
-    for text in edits:
-        parse(text)
