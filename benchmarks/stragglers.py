@@ -8,7 +8,7 @@ pyarrow. With `--expect`, compares with the artefact's own result: S, and the st
 slowdown of their own.
 
 Each rank becomes a program of launches without a host: operations of one stream follow one another, and wait for those
-that the paper's dependency model names. `unstall.fleets.couple` joins the ranks, and the engine replays them. In the
+that the paper's dependency model names. The engine replays the ranks, which wait for each other. In the
 ideal job each computing operation takes its mean over ranks, stages and steps, each transfer its median (Section 3).
 """
 
@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from unstall.fleets.couple import Coupled, Meeting, couple
-from unstall.replay.engine import replay
+from unstall.replay.engine import replay_job
+from unstall.replay.meeting import Meeting
 from unstall.replay.program import Code, Instructions, Ops, Program, Recorded
 
 _CLOCK_ERROR_S = 5e-5  # between machines: the artefact's own
@@ -270,13 +270,14 @@ def program_of(model: Model, stage: int) -> tuple[Program, dict[Op, int]]:
         host=full(-1, rows, np.int32),
         recorded=np.zeros((rows, len(Recorded)), np.int32),
     )
-    columns = {name: full(0, ops, np.int64) for name in ("duration", "latency", "gap", "lag")}
-    narrow = {name: full(-1, ops, np.int32) for name in ("engine", "after", "device")}
+    columns = {name: full(0, ops, np.int64) for name in ("duration", "latency", "gap", "lag", "tail", "uncached")}
+    columns |= {name: full(-1, ops, np.int32) for name in ("engine", "after", "device")}
+    columns |= {name: full(0, ops, np.int32) for name in ("share", "blocks", "cached")}
     return (
         Program(
             instructions=instructions,
             # An operation has a stream of its own: the model names all that it waits for.
-            ops=Ops(stream=np.arange(ops, dtype=np.int32), share=full(0, ops, np.int32), **columns, **narrow),
+            ops=Ops(stream=np.arange(ops, dtype=np.int32), size=full(1, ops, np.int32), **columns),
             threads=1,
             device_of_stream=full(0, ops, np.int32),
             engines=0,
@@ -308,10 +309,8 @@ class Job:
         flat = [each for group in members for each in group]
         first = np.cumsum([0, *map(len, members)])
         rank, op = (np.array([pair[at] for pair in flat], dtype=np.int64) for at in (0, 1))
-        self.coupled: Coupled = couple(
-            [made[stage][0] for _, stage in self.ranks], Meeting(first, rank, op, np.zeros(len(flat), np.int64))
-        )
-        assert not self.coupled.uncoupled
+        self.programs = [made[stage][0] for _, stage in self.ranks]
+        self.meeting = Meeting(first, rank, op, np.zeros(len(flat), np.int64))
         self.members = members
         self._fill(table)
 
@@ -355,7 +354,7 @@ class Job:
         self.types = [op.type for numbers in self.numbers for op in numbers]
         self.stage = np.array([op.stage for numbers in self.numbers for op in numbers])
         self.replica = np.repeat([replica for replica, _ in self.ranks], [len(each) for each in self.numbers])
-        self._begins, self._ends = np.concatenate(self.coupled.arrives), np.concatenate(self.coupled.ends)
+        self.offset = offset
 
     def ideal(self) -> np.ndarray:
         """Returns how long each operation of each rank takes in the ideal job, in ns."""
@@ -370,11 +369,15 @@ class Job:
         """Replays one step, and returns when the last optimizer ends, in ns. `lengths` are the
         times of all operations, in ns.
         """
-        program = self.coupled.program
-        duration = np.zeros(len(program.ops), dtype=np.int64)
-        duration[self._ends] = np.rint(lengths)
-        times = replay(replace(program, ops=replace(program.ops, duration=duration)))
-        return float(times.op_end.max())
+        duration = np.rint(lengths).astype(np.int64)
+        transfer = duration[self.offset[self.meeting.rank] + self.meeting.op]
+        programs = [
+            replace(program, ops=replace(program.ops, duration=own))
+            for program, own in zip(self.programs, np.split(duration, self.offset[1:-1]), strict=True)
+        ]
+        times, left_out = replay_job(programs, replace(self.meeting, transfer=transfer), [0] * len(programs))
+        assert not left_out
+        return float(max(each.op_end.max() for each in times))
 
     def mean_step_ns(self, kept: np.ndarray) -> float:
         """Returns the mean time of a step, in ns, if the operations in the mask `kept` take as long

@@ -11,14 +11,14 @@ from msgspec.structs import replace
 
 import unstall
 from unstall.diagnose.analyse import analyse
-from unstall.fleets.couple import Coupled, Meeting, couple
 from unstall.fleets.join import join
 from unstall.fleets.summarise import summarise
 from unstall.fleets.summary import decode
 from unstall.fleets.waiting import waiting
 from unstall.locate.kinds import is_communication
 from unstall.replay.build import build
-from unstall.replay.engine import replay
+from unstall.replay.engine import replay_job
+from unstall.replay.meeting import Meeting
 from unstall.replay.program import Program, Replayed
 from unstall.replay.retime import retime
 from unstall.timeline.columns import I64, Bool, Timeline
@@ -70,16 +70,13 @@ class Recorded:
             duration = np.where(comm, ops.duration, times(ops.duration, rows[program.launcher], kernels))
             made = replace(do, work=times(do.work, rows, host), call=times(do.call, rows, host))
             changed.append(replace(program, instructions=made, ops=replace(ops, duration=duration)))
-        before, after = (couple(each, self.meeting, self.offsets) for each in (self.programs, changed))
-        was, now = replay(before.program), replay(after.program)
+        (was, _), (now, _) = (replay_job(each, self.meeting, self.offsets) for each in (self.programs, changed))
         folder.mkdir()
         for rank, timeline in enumerate(self.timelines):
-            old, new = (self._own(*each, rank) for each in ((before, was), (after, now)))
+            old, new = (self._own(each[rank], rank) for each in (was, now))
             none = np.zeros(len(changed[rank].ops), dtype=np.bool_)
             moved = retime(timeline, changed[rank], new, (old.start, old.end), none, np.zeros(0, dtype=np.int32))
             moved.save(folder / f"rank{rank}.timeline")
 
-    def _own(self, coupled: Coupled, times: Replayed, rank: int) -> Replayed:
-        row, begin, end = coupled.row_of[rank], coupled.arrives[rank], coupled.ends[rank]
-        own = Replayed(times.start[row], times.end[row], times.op_start[begin], times.op_end[end])
-        return Replayed(*(getattr(own, name) - self.offsets[rank] for name in ("start", "end", "op_start", "op_end")))
+    def _own(self, times: Replayed, rank: int) -> Replayed:
+        return Replayed(*(getattr(times, name) - self.offsets[rank] for name in Replayed.__struct_fields__))

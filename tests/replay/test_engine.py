@@ -18,6 +18,7 @@ from replay.running import Engine, with_columns
 
 from unstall.errors import UsageError
 from unstall.replay import engine as engines
+from unstall.replay.meeting import Meeting
 from unstall.replay.program import Code
 
 COMPILER = shutil.which("cc")
@@ -97,12 +98,16 @@ def test_the_c_engine_reads_no_column_that_is_not_aligned() -> None:
     ids=lambda change: next(iter(change), "nothing"),
 )
 def test_the_c_engine_gives_back_all_memory(change: dict[str, Any]) -> None:
-    changed = with_columns(random_program(1000), **change)
+    valid = random_program(1000)
+    changed = with_columns(valid, **change)
+    met = Meeting(np.array([0, 2]), np.array([0, 1]), np.array([3, 3]), np.array([10, 10]))
 
     def replay_often() -> int:
         for _ in range(20):
             with suppress(ValueError, TypeError):
                 engines.ENGINES["c"](changed)
+            with suppress(ValueError, TypeError):
+                engines.JOBS["c"]([valid, changed], met, np.zeros(2, np.int64))
         return tracemalloc.get_traced_memory()[0]
 
     tracemalloc.start()

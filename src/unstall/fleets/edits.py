@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from unstall.errors import UsageError
-from unstall.fleets.couple import without
 from unstall.fleets.job import Buckets, Job, Shapes, host_free, members_inside, scaled
 from unstall.fleets.join import ranks_text
 from unstall.fleets.summary import Rank
@@ -140,7 +139,7 @@ def _with_donors(job: Job, shapes: Shapes, donors: dict[int, int], made: dict[in
         known = (place >= 0) & (place < len(stands))
         op[mine] = np.where(known, stands[np.where(known, place, 0)], -1)
     whole = np.minimum.reduceat(op, job.meeting.first[:-1]) >= 0 if len(job.meeting) else np.zeros(0, np.bool_)
-    meeting = without(replace(job.meeting, op=op), whole)
+    meeting = replace(job.meeting, op=op).only(whole)
     offsets, like = list(job.offsets), list(job.like)
     for index, donor in donors.items():
         offsets[index], like[index] = job.offsets[donor], donor

@@ -10,13 +10,13 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from unstall.fleets.couple import Coupled, Meeting, couple, ends_of_steps
 from unstall.fleets.join import Joined
 from unstall.fleets.roles import Roles
 from unstall.fleets.summary import Rank
 from unstall.fleets.waiting import Waiting
-from unstall.replay.engine import replay
-from unstall.replay.program import Code, Ops, Program
+from unstall.replay.engine import replay, replay_job
+from unstall.replay.meeting import Meeting
+from unstall.replay.program import Code, Program
 from unstall.timeline.columns import I64, Bool
 
 _Reals = NDArray[np.float64]
@@ -105,9 +105,16 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def times(self) -> Times:
-        """The times of the steps in a replay of all ranks together. Their one program is not kept: it is as large as
-        all of theirs."""
-        return times_of(couple(self.programs, self.meeting, self.offsets))
+        """The times of the steps in a replay of all ranks together."""
+        replayed, uncoupled = replay_job(self.programs, self.meeting, self.offsets)
+        steps = min(len(program.step_ends) for program in self.programs)
+        ends, begins, host_ends = [], [], []
+        for (rank, program), times in zip(self._pairs, replayed, strict=True):
+            host = times.end[program.step_ends]
+            ends.append(ends_of_steps(host, rank.op_step, times.op_end)[:steps])
+            begins.append(times.end[program.step_starts[:steps]])
+            host_ends.append(host[:steps])
+        return Times(np.stack(ends), np.stack(begins), np.stack(host_ends), uncoupled)
 
     def with_programs(self, programs: Sequence[Program], meeting: Meeting | None = None, *notes: str) -> Job:
         """Returns the job with other programs.
@@ -142,10 +149,20 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
         return [(self.ranks[like], program) for like, program in zip(self.like, self.programs, strict=True)]
 
 
-def times_of(coupled: Coupled) -> Times:
-    """Replays the coupled program of a job. Returns the times of the job's steps in this replay."""
-    times = replay(coupled.program)
-    return Times(coupled.step_ends(times), coupled.step_starts(times), coupled.host_ends(times), coupled.uncoupled)
+def ends_of_steps(host: I64, op_step: I64, op_end: I64) -> I64:
+    """Returns when each step of a rank ended, in ns. A step has ended when the host has finished it and all ops of this
+    step and of earlier steps have ended.
+
+    Args:
+        host: When the host finished each step, in ns.
+        op_step: For each op, the index of the step that launched it. -1 if no step did.
+        op_end: When each op ended, in ns.
+    """
+    ends = host.copy()
+    inside = op_step >= 0
+    np.maximum.at(ends, op_step[inside], op_end[inside])
+    latest: I64 = np.maximum.accumulate(ends)
+    return latest
 
 
 def make_job(ranks: Sequence[Rank], joined: Joined, waiting: Waiting, roles: Roles) -> Job:
@@ -221,7 +238,7 @@ def own_steps(rank: Rank, program: Program, steps: int) -> _Reals:
     ops = program.ops
     alone = replace(program, ops=replace(ops, duration=np.where(is_comm(rank), 0, ops.duration)))
     times = replay(alone)
-    ends = ends_of_steps(times.end[alone.step_ends], alone.step_of(alone.launcher), times.op_end)[:steps]
+    ends = ends_of_steps(times.end[alone.step_ends], rank.op_step, times.op_end)[:steps]
     return np.diff(ends, prepend=times.end[alone.step_starts[0]]).astype(np.float64)
 
 
@@ -324,13 +341,6 @@ def scaled(rank: Rank, buckets: Buckets, host: _Reals, device: _Reals) -> Progra
     return replace(
         program, instructions=replace(do, work=work, call=call), ops=replace(ops, duration=duration, latency=latency)
     )
-
-
-def with_ops(program: Program, **columns: np.ndarray) -> Program:
-    """Returns the program with some columns of its ops replaced. `columns` maps names of columns to arrays with one
-    value for each op."""
-    ops: Ops = replace(program.ops, **columns)
-    return replace(program, ops=ops)
 
 
 def host_free(program: Program) -> Program:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from enum import IntEnum
+from functools import cached_property
 from typing import Any, TypeVar
 
 import msgspec
@@ -290,7 +291,7 @@ def unpack_table(cls: type[_Table], packed: dict[str, Packed], **more: np.ndarra
     return cls(**columns)
 
 
-class Rank(msgspec.Struct, frozen=True, eq=False):
+class Rank(msgspec.Struct, frozen=True, eq=False, dict=True):
     """One rank of a job: a decoded summary, with its tables and its program.
 
     Attributes:
@@ -322,6 +323,11 @@ class Rank(msgspec.Struct, frozen=True, eq=False):
     def steps(self) -> int:
         """The number of steps in the rank's trace."""
         return len(self.step_start)
+
+    @cached_property
+    def op_step(self) -> I64:
+        """For each op of the program, the index of the step that launched it. -1 if no step did."""
+        return self.program.step_of(self.program.launcher)
 
 
 def encode(summary: Summary) -> bytes:

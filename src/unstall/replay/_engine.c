@@ -59,6 +59,7 @@ typedef struct {
     const int32_t *op_stream, *op_engine, *op_share, *op_blocks, *op_size, *op_cached, *op_after;
     const int64_t *op_duration, *op_latency, *op_gap, *op_lag, *op_tail, *op_uncached;
     const int32_t *device_of_stream;
+    const Py_ssize_t *joint; /* by op: the member of a joint operation that it is, or -1; NULL if there are none */
 } Program;
 
 /* When an op ran, and what it uses of the cache, in thousandths. */
@@ -102,6 +103,13 @@ typedef struct {
     int64_t done; /* when its streams are done with their work, and no event holds them */
 } Device;
 
+/* A launch: its stream, when its call begins and returns, and when the stream is done with the work before. */
+typedef struct {
+    Stream *stream;
+    int64_t begin, done, follows;
+    int64_t finished; /* when its last op so far ends */
+} Launch;
+
 typedef struct {
     long long capacity, threads, engines;
     int fills_gaps; /* engines serve ops by arrival, not by launch order, and several at a time */
@@ -122,6 +130,9 @@ typedef struct {
     Device *devices; /* one row per stream, sorted by index: the first row of an index is in use */
     int64_t done; /* of all devices */
     int64_t *start, *end, *op_start, *op_end; /* of the part at hand */
+    Py_ssize_t row, op;                       /* the next instruction and op of the part at hand */
+    int launching;                            /* whether `launch` is the one of that instruction */
+    Launch launch;
 } State;
 
 typedef struct {
@@ -555,12 +566,6 @@ serve(State *s, int32_t engine, Needs needs, int64_t time, int64_t duration, int
     return time;
 }
 
-/* A launch: its stream, when its call begins and returns, and when the stream is done with the work before. */
-typedef struct {
-    Stream *stream;
-    int64_t begin, done, follows;
-} Launch;
-
 static int64_t
 arrival(const Program *p, const State *s, const Launch *launch, Py_ssize_t op)
 {
@@ -667,39 +672,70 @@ run_branches(const Program *p, State *s, const Launch *launch, Py_ssize_t first,
     return finished;
 }
 
-static int64_t
-run_launch(const Program *p, State *s, Stream *stream, Py_ssize_t op, Py_ssize_t last, int64_t begin, int64_t done)
+static Launch
+open_launch(Stream *stream, int64_t begin, int64_t done)
 {
     if (stream->full) {
         done = later(done, stream->outstanding[stream->next]);
     }
-    const Launch launch = {stream, begin, done, stream->ready};
-    int64_t finished = 0;
+    return (Launch){stream, begin, done, stream->ready, 0};
+}
+
+/* Runs the ops of the launch at hand from the next op on. Stops at an op of a joint operation and returns that member;
+   otherwise returns -1. */
+static Py_ssize_t
+run_ops(const Program *p, State *s, Py_ssize_t last)
+{
+    Launch *launch = &s->launch;
     int branches = 0;
-    for (Py_ssize_t other = op + 1; s->load && other < last && !branches; other++) {
-        branches = p->op_stream[other] != p->op_stream[op];
+    for (Py_ssize_t other = s->op + 1; s->load && other < last && !branches; other++) {
+        branches = p->op_stream[other] != p->op_stream[s->op];
     }
     if (branches) {
-        finished = run_branches(p, s, &launch, op, last);
+        launch->finished = run_branches(p, s, launch, s->op, last);
+        s->op = last;
     }
-    for (; op < last && !branches; op++) {
-        finished = later(finished, run_op(p, s, op, arrival(p, s, &launch, op)));
+    for (; s->op < last; s->op++) {
+        const int64_t time = arrival(p, s, launch, s->op);
+        if (p->joint && p->joint[s->op] >= 0) {
+            s->op_start[s->op] = time;
+            return p->joint[s->op];
+        }
+        launch->finished = later(launch->finished, run_op(p, s, s->op, time));
     }
-    stream->ready = later(stream->ready, finished);
+    return -1;
+}
+
+/* Ends the op of a joint operation at which a replay stopped. */
+static void
+end_joint(const Program *p, State *s, int64_t ended)
+{
+    Stream *on = &s->streams[p->op_stream[s->op]];
+    s->op_end[s->op] = s->op_ends[s->ops + s->op] = on->ready = ended;
+    keep_done(s, on);
+    s->launch.finished = later(s->launch.finished, ended);
+    s->op++;
+}
+
+static void
+close_launch(State *s)
+{
+    Stream *stream = s->launch.stream;
+    stream->ready = later(stream->ready, s->launch.finished);
     keep_done(s, stream);
     stream->outstanding[stream->next++] = stream->ready;
     if (stream->next == s->capacity) {
         stream->next = 0;
         stream->full = 1;
     }
-    return done;
 }
 
-static void
+/* Runs a part from the next instruction on. Stops at an op of a joint operation and returns that member; returns -1 at
+   the end of the part. */
+static Py_ssize_t
 run(const Program *p, State *s)
 {
-    Py_ssize_t op = 0;
-    for (Py_ssize_t i = 0; i < p->length; i++) {
+    for (Py_ssize_t i = s->row; i < p->length; i++) {
         const int code = p->code[i];
         const int32_t number = p->stream[i], target = p->target[i];
         const int64_t latency = p->latency[i];
@@ -708,8 +744,17 @@ run(const Program *p, State *s)
         int64_t done = plus(begin, p->call[i]), marked = 0;
         switch (code) {
         case LAUNCH:
-            done = run_launch(p, s, stream, op, (Py_ssize_t)p->ends[i], begin, done);
-            op = (Py_ssize_t)p->ends[i];
+            if (!s->launching) {
+                s->launch = open_launch(stream, begin, done);
+            }
+            const Py_ssize_t member = run_ops(p, s, (Py_ssize_t)p->ends[i]);
+            s->launching = member >= 0;
+            if (member >= 0) {
+                s->row = i;
+                return member;
+            }
+            close_launch(s);
+            done = s->launch.done;
             break;
         case RECORD:
             marked = later(stream->ready, stream->held);
@@ -745,6 +790,7 @@ run(const Program *p, State *s)
         s->code[row] = (int8_t)code;
         s->thread[row] = p->thread[i];
     }
+    return -1;
 }
 
 static int
@@ -891,38 +937,39 @@ times(Py_ssize_t count, int64_t **rows)
     return array;
 }
 
-/* Returns (start, end, op_start, op_end) of a part, each as bytes of int64. */
+static void
+raise_fault(const Fault *fault)
+{
+    PyObject *sentence = PyUnicode_FromFormat(fault->sentence, fault->row, fault->value, fault->count);
+    if (sentence) {
+        PyErr_SetObject(PyExc_ValueError, sentence);
+        Py_DECREF(sentence);
+    }
+}
+
+/* Checks a part, and makes room for it and its times: (start, end, op_start, op_end), each as bytes of int64. Returns NULL
+   and leaves the state as it was, except for its room, if the part is refused. */
 static PyObject *
-feed_checked(const Program *p, State *s)
+begin_part(const Program *p, State *s, uint64_t *total)
 {
     PyObject *result = NULL, *arrays[4] = {NULL, NULL, NULL, NULL};
     Fault fault = {0};
-    uint64_t total = 0;
     int refused;
     if (!(arrays[0] = times(p->length, &s->start)) || !(arrays[1] = times(p->length, &s->end)) ||
         !(arrays[2] = times(p->ops, &s->op_start)) || !(arrays[3] = times(p->ops, &s->op_end))) {
         goto done;
     }
     Py_BEGIN_ALLOW_THREADS
-    refused = check(p, s, &total, &fault);
+    refused = check(p, s, total, &fault);
     Py_END_ALLOW_THREADS
     if (refused) {
-        PyObject *sentence = PyUnicode_FromFormat(fault.sentence, fault.row, fault.value, fault.count);
-        if (sentence) {
-            PyErr_SetObject(PyExc_ValueError, sentence);
-            Py_DECREF(sentence);
-        }
+        raise_fault(&fault);
         goto done;
     }
     if (make_room(p, s) < 0) {
         goto done;
     }
-    Py_BEGIN_ALLOW_THREADS
-    run(p, s);
-    Py_END_ALLOW_THREADS
-    s->length += p->length;
-    s->ops += p->ops;
-    s->total = total;
+    s->row = s->op = 0;
     result = PyTuple_Pack(4, arrays[0], arrays[1], arrays[2], arrays[3]);
 done:
     for (int i = 0; i < 4; i++) {
@@ -942,9 +989,8 @@ is_column(const Py_buffer *view, int bytes)
 }
 
 static int
-take_column(PyObject *object, int which, Py_buffer *view)
+take_column(PyObject *object, const char *name, int bytes, Py_buffer *view)
 {
-    const int bytes = columns[which].bytes;
     if (PyObject_GetBuffer(object, view, PyBUF_STRIDES | PyBUF_FORMAT) == 0) {
         if (is_column(view, bytes)) {
             return 0;
@@ -955,7 +1001,7 @@ take_column(PyObject *object, int which, Py_buffer *view)
         return -1;
     }
     PyErr_Clear();
-    PyErr_Format(PyExc_ValueError, "%s must be one contiguous column of int%d", columns[which].name, 8 * bytes);
+    PyErr_Format(PyExc_ValueError, "%s must be one contiguous column of int%d", name, 8 * bytes);
     return -1;
 }
 
@@ -977,20 +1023,34 @@ take_count(PyObject *object, const char *name, long long least, long long most, 
     return 0;
 }
 
-/* Feeds a part to `state`. If it is NULL, feeds a new state, and the last argument is its capacity. */
-static PyObject *
-feed_arguments(PyObject *const *arguments, State *state)
-{
-    PyObject *result = NULL;
+/* The columns of a program, as they were taken. */
+typedef struct {
     Py_buffer views[COLUMNS];
-    void *copies[COLUMNS] = {NULL};
+    void *copies[COLUMNS];
+    int taken;
+} Columns;
+
+static void
+give_back(Columns *held)
+{
+    for (int i = 0; i < COLUMNS; i++) {
+        PyMem_Free(held->copies[i]);
+    }
+    while (held->taken) {
+        PyBuffer_Release(&held->views[--held->taken]);
+    }
+}
+
+/* Takes a program from arguments. If `capacity` is not NULL, it is the last of them. */
+static int
+take_program(PyObject *const *arguments, Program *p, Columns *held, long long *capacity)
+{
+    const Py_buffer *views = held->views;
     const void *rows[COLUMNS];
-    Program p = {0};
-    State fresh = {0};
-    int taken = 0;
-    for (; taken < COLUMNS; taken++) {
-        if (take_column(arguments[taken], taken, &views[taken]) < 0) {
-            goto done;
+    for (; held->taken < COLUMNS; held->taken++) {
+        const int at = held->taken;
+        if (take_column(arguments[at], columns[at].name, columns[at].bytes, &held->views[at]) < 0) {
+            return -1;
         }
     }
     for (int i = 0; i < COLUMNS; i++) {
@@ -998,62 +1058,156 @@ feed_arguments(PyObject *const *arguments, State *state)
         if (views[i].shape[0] != views[like].shape[0]) {
             PyErr_Format(PyExc_ValueError, "%s has %zd rows, and %s has %zd", columns[i].name, views[i].shape[0],
                          columns[like].name, views[like].shape[0]);
-            goto done;
+            return -1;
         }
     }
-    if (take_count(arguments[THREADS], "threads", 0, MOST_THREADS, &p.threads) < 0 ||
-        take_count(arguments[ENGINES], "engines", 0, MOST_THREADS, &p.engines) < 0 ||
-        (!state && take_count(arguments[CAPACITY], "capacity", 1, MOST_CAPACITY, &fresh.capacity) < 0)) {
-        goto done;
+    if (take_count(arguments[THREADS], "threads", 0, MOST_THREADS, &p->threads) < 0 ||
+        take_count(arguments[ENGINES], "engines", 0, MOST_THREADS, &p->engines) < 0 ||
+        (capacity && take_count(arguments[CAPACITY], "capacity", 1, MOST_CAPACITY, capacity) < 0)) {
+        return -1;
     }
     for (int i = 0; i < COLUMNS; i++) {
         rows[i] = views[i].buf;
         if (columns[i].indices) {
-            if (!(copies[i] = PyMem_Malloc(views[i].len ? (size_t)views[i].len : 1))) {
+            if (!(held->copies[i] = PyMem_Malloc(views[i].len ? (size_t)views[i].len : 1))) {
                 PyErr_NoMemory();
-                goto done;
+                return -1;
             }
             if (views[i].len) {
-                memcpy(copies[i], views[i].buf, (size_t)views[i].len);
+                memcpy(held->copies[i], views[i].buf, (size_t)views[i].len);
             }
-            rows[i] = copies[i];
+            rows[i] = held->copies[i];
         }
     }
-    p.length = views[CODE].shape[0];
-    p.ops = views[OP_STREAM].shape[0];
-    p.streams = views[DEVICE_OF_STREAM].shape[0];
-    p.code = rows[CODE];
-    p.thread = rows[THREAD];
-    p.stream = rows[STREAM];
-    p.target = rows[TARGET];
-    p.work = rows[WORK];
-    p.call = rows[CALLS];
-    p.latency = rows[LATENCY];
-    p.ends = rows[OPS];
-    p.op_stream = rows[OP_STREAM];
-    p.op_engine = rows[OP_ENGINE];
-    p.op_share = rows[OP_SHARE];
-    p.op_blocks = rows[OP_BLOCKS];
-    p.op_size = rows[OP_SIZE];
-    p.op_cached = rows[OP_CACHED];
-    p.op_after = rows[OP_AFTER];
-    p.op_duration = rows[OP_DURATION];
-    p.op_latency = rows[OP_LATENCY];
-    p.op_gap = rows[OP_GAP];
-    p.op_lag = rows[OP_LAG];
-    p.op_tail = rows[OP_TAIL];
-    p.op_uncached = rows[OP_UNCACHED];
-    p.device_of_stream = rows[DEVICE_OF_STREAM];
-    result = feed_checked(&p, state ? state : &fresh);
-done:
+    p->length = views[CODE].shape[0];
+    p->ops = views[OP_STREAM].shape[0];
+    p->streams = views[DEVICE_OF_STREAM].shape[0];
+    p->code = rows[CODE];
+    p->thread = rows[THREAD];
+    p->stream = rows[STREAM];
+    p->target = rows[TARGET];
+    p->work = rows[WORK];
+    p->call = rows[CALLS];
+    p->latency = rows[LATENCY];
+    p->ends = rows[OPS];
+    p->op_stream = rows[OP_STREAM];
+    p->op_engine = rows[OP_ENGINE];
+    p->op_share = rows[OP_SHARE];
+    p->op_blocks = rows[OP_BLOCKS];
+    p->op_size = rows[OP_SIZE];
+    p->op_cached = rows[OP_CACHED];
+    p->op_after = rows[OP_AFTER];
+    p->op_duration = rows[OP_DURATION];
+    p->op_latency = rows[OP_LATENCY];
+    p->op_gap = rows[OP_GAP];
+    p->op_lag = rows[OP_LAG];
+    p->op_tail = rows[OP_TAIL];
+    p->op_uncached = rows[OP_UNCACHED];
+    p->device_of_stream = rows[DEVICE_OF_STREAM];
+    return 0;
+}
+
+/* Feeds a part to `state`. If it is NULL, feeds a new state, and the last argument is its capacity. */
+static PyObject *
+feed_arguments(PyObject *const *arguments, State *state)
+{
+    PyObject *result = NULL;
+    Columns held = {0};
+    Program p = {0};
+    State fresh = {0}, *s = state ? state : &fresh;
+    uint64_t total = 0;
+    if (take_program(arguments, &p, &held, state ? NULL : &fresh.capacity) == 0 && (result = begin_part(&p, s, &total))) {
+        Py_BEGIN_ALLOW_THREADS
+        run(&p, s);
+        Py_END_ALLOW_THREADS
+        s->length += p.length;
+        s->ops += p.ops;
+        s->total = total;
+    }
     release(&fresh);
-    for (int i = 0; i < COLUMNS; i++) {
-        PyMem_Free(copies[i]);
-    }
-    while (taken) {
-        PyBuffer_Release(&views[--taken]);
-    }
+    give_back(&held);
     return result;
+}
+
+/* Programs that wait for each other at joint operations. A member is one program's part of a joint operation. */
+typedef struct {
+    Py_ssize_t programs, operations, members;
+    Program *program;
+    State *state;
+    Columns *held;
+    Py_ssize_t *joint;               /* by op of all programs */
+    const int64_t *first;            /* by operation: its first member; and the number of all members */
+    const int64_t *of, *op;          /* by member: its program, and its op there */
+    const int64_t *transfer;         /* by member: from when the last one has arrived to its end */
+    const int64_t *offset;           /* by program: when its threads begin */
+    int64_t *latest;                 /* by operation: when the last member so far arrived */
+    Py_ssize_t *arrived, *operation; /* by operation: how many arrived; by member: its operation */
+    Py_ssize_t *ready;               /* a ring of the programs that can go on */
+} Job;
+
+static void
+run_job(Job *job)
+{
+    Py_ssize_t next = 0, waiting = job->programs; /* the ring is full at first: all can begin */
+    for (Py_ssize_t i = 0; i < job->programs; i++) {
+        job->ready[i] = i;
+    }
+    while (waiting) {
+        const Py_ssize_t which = job->ready[next];
+        next = (next + 1) % job->programs;
+        waiting--;
+        State *s = &job->state[which];
+        const Py_ssize_t member = run(&job->program[which], s);
+        if (member < 0) {
+            continue;
+        }
+        const Py_ssize_t operation = job->operation[member];
+        job->latest[operation] = later(job->latest[operation], s->op_start[s->op]);
+        if (++job->arrived[operation] < job->first[operation + 1] - job->first[operation]) {
+            continue;
+        }
+        for (Py_ssize_t each = job->first[operation]; each < job->first[operation + 1]; each++) {
+            const Py_ssize_t other = job->of[each];
+            end_joint(&job->program[other], &job->state[other], plus(job->latest[operation], job->transfer[each]));
+            job->ready[(next + waiting++) % job->programs] = other;
+        }
+    }
+}
+
+static int
+check_job(const Job *job, uint64_t total, Fault *fault)
+{
+    for (Py_ssize_t i = 0; i < job->programs; i++) {
+        if (job->offset[i] < 0) {
+            return refuse(fault, "program %lld: it begins at %lld ns", i, job->offset[i], 0);
+        }
+    }
+    for (Py_ssize_t i = 0; i <= job->operations; i++) {
+        const int64_t least = i ? job->first[i - 1] : 0;
+        if (job->first[i] < least || job->first[i] > job->members || (!i && job->first[i])) {
+            return refuse(fault, "operation %lld: its members begin at %lld", i, job->first[i], 0);
+        }
+    }
+    if (job->first[job->operations] != job->members) {
+        return refuse(fault, "the operations' members end at %lld, and there are %lld", job->first[job->operations],
+                      job->members, 0);
+    }
+    for (Py_ssize_t i = 0; i < job->members; i++) {
+        if (job->of[i] < 0 || job->of[i] >= job->programs) {
+            return refuse(fault, "member %lld: program %lld is none of %lld", i, job->of[i], job->programs);
+        }
+        if (job->op[i] < 0 || job->op[i] >= job->program[job->of[i]].ops) {
+            return refuse(fault, "member %lld: op %lld is none of its program's %lld", i, job->op[i],
+                          job->program[job->of[i]].ops);
+        }
+        if (job->transfer[i] < 0) {
+            return refuse(fault, "member %lld: its transfer is negative, %lld ns", i, job->transfer[i], 0);
+        }
+    }
+    if (!adds_up(job->transfer, job->members, &total) || !adds_up(job->offset, job->programs, &total)) {
+        return refuse(fault, "the programs' times add up to more than 2**62 ns", 0, 0, 0);
+    }
+    return 0;
 }
 
 PyDoc_STRVAR(replay_doc, "replay(columns …, device_of_stream, threads, engines, capacity)\n--\n\n"
@@ -1067,6 +1221,177 @@ replay(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count
         return PyErr_Format(PyExc_TypeError, "replay takes %d arguments, not %zd", (int)ARGUMENTS, count);
     }
     return feed_arguments(arguments, NULL);
+}
+
+enum { FIRST, OF, MEMBER_OP, TRANSFER, OFFSET, JOB_COLUMNS };
+static const char *const job_columns[JOB_COLUMNS] = {"first", "program", "op", "transfer", "offsets"};
+
+/* Takes the joint operations of a job, whose programs were taken. `views` are as many as there are columns. */
+static int
+take_job(PyObject *const *arguments, Job *job, Py_buffer *views, int64_t *copies[], int *taken)
+{
+    for (; *taken < JOB_COLUMNS; ++*taken) {
+        if (take_column(arguments[*taken], job_columns[*taken], sizeof(int64_t), &views[*taken]) < 0) {
+            return -1;
+        }
+    }
+    job->operations = views[FIRST].shape[0] - 1;
+    job->members = views[OF].shape[0];
+    if (job->operations < 0 || views[MEMBER_OP].shape[0] != job->members || views[TRANSFER].shape[0] != job->members ||
+        views[OFFSET].shape[0] != job->programs) {
+        PyErr_SetString(PyExc_ValueError, "the columns of joint operations differ in length");
+        return -1;
+    }
+    for (int i = 0; i < JOB_COLUMNS; i++) {
+        if (!(copies[i] = PyMem_Malloc(views[i].len ? (size_t)views[i].len : 1))) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        if (views[i].len) {
+            memcpy(copies[i], views[i].buf, (size_t)views[i].len);
+        }
+    }
+    job->first = copies[FIRST];
+    job->of = copies[OF];
+    job->op = copies[MEMBER_OP];
+    job->transfer = copies[TRANSFER];
+    job->offset = copies[OFFSET];
+    return 0;
+}
+
+/* Makes all programs ready to run: puts their times into `parts`, and the members of joint operations to their ops. */
+static int
+begin_job(Job *job, PyObject *parts)
+{
+    uint64_t total = 0;
+    Fault fault = {0};
+    Py_ssize_t ops = 0;
+    for (Py_ssize_t i = 0; i < job->programs; i++) {
+        job->state[i].total = total;
+        PyObject *part = begin_part(&job->program[i], &job->state[i], &total);
+        if (!part || PyList_SetItem(parts, i, part) < 0) {
+            return -1;
+        }
+        ops += job->program[i].ops;
+    }
+    if (check_job(job, total, &fault) < 0) {
+        raise_fault(&fault);
+        return -1;
+    }
+    if (grow(&job->joint, 0, ops, sizeof(Py_ssize_t)) < 0 ||
+        grow(&job->latest, 0, job->operations, sizeof(int64_t)) < 0 ||
+        grow(&job->arrived, 0, job->operations, sizeof(Py_ssize_t)) < 0 ||
+        grow(&job->operation, 0, job->members, sizeof(Py_ssize_t)) < 0 ||
+        grow(&job->ready, 0, job->programs, sizeof(Py_ssize_t)) < 0) {
+        return -1;
+    }
+    memset(job->joint, -1, (size_t)ops * sizeof(Py_ssize_t));
+    Py_ssize_t *joint = job->joint;
+    for (Py_ssize_t i = 0; i < job->programs; i++) {
+        job->program[i].joint = joint;
+        joint += job->program[i].ops;
+        for (long long thread = 0; thread < job->program[i].threads; thread++) {
+            job->state[i].clock[thread] = job->offset[i];
+        }
+    }
+    for (Py_ssize_t i = 0; i < job->operations; i++) {
+        for (Py_ssize_t member = job->first[i]; member < job->first[i + 1]; member++) {
+            const Program *of = &job->program[job->of[member]];
+            job->joint[of->joint - job->joint + job->op[member]] = member;
+            job->operation[member] = i;
+        }
+    }
+    return 0;
+}
+
+/* Returns the operations at which programs wait for each other in a circle. */
+static PyObject *
+stuck(const Job *job)
+{
+    PyObject *found = PyList_New(0);
+    for (Py_ssize_t i = 0; found && i < job->operations; i++) {
+        if (job->arrived[i] && job->arrived[i] < job->first[i + 1] - job->first[i]) {
+            PyObject *number = PyLong_FromSsize_t(i);
+            if (!number || PyList_Append(found, number) < 0) {
+                Py_CLEAR(found);
+            }
+            Py_XDECREF(number);
+        }
+    }
+    return found;
+}
+
+PyDoc_STRVAR(replay_job_doc,
+             "replay_job(programs, first, program, op, transfer, offsets)\n--\n\n"
+             "The times of programs that wait for each other at joint operations, as those of `replay`, and the numbers of "
+             "the operations at which they wait in a circle.\n\n"
+             "`programs` is a tuple of tuples, the arguments of `replay`; the others are columns of int64.\n\n"
+             "Raises ValueError where something is not as a program has it.");
+
+static PyObject *
+replay_job(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
+{
+    PyObject *result = NULL, *parts = NULL, *found = NULL;
+    Py_buffer views[JOB_COLUMNS];
+    int64_t *copies[JOB_COLUMNS] = {NULL};
+    int taken = 0;
+    Job job = {0};
+    if (count != 1 + JOB_COLUMNS || !PyTuple_Check(arguments[0])) {
+        return PyErr_Format(PyExc_TypeError, "replay_job takes a tuple of programs and %d columns", (int)JOB_COLUMNS);
+    }
+    job.programs = PyTuple_Size(arguments[0]);
+    if (!(parts = PyList_New(job.programs)) || grow(&job.program, 0, job.programs, sizeof(Program)) < 0 ||
+        grow(&job.state, 0, job.programs, sizeof(State)) < 0 || grow(&job.held, 0, job.programs, sizeof(Columns)) < 0) {
+        goto done;
+    }
+    for (Py_ssize_t i = 0; i < job.programs; i++) {
+        PyObject *columns_of = PyTuple_GetItem(arguments[0], i), *each[ARGUMENTS];
+        if (!PyTuple_Check(columns_of) || PyTuple_Size(columns_of) != ARGUMENTS) {
+            PyErr_Format(PyExc_TypeError, "a program is a tuple of %d", (int)ARGUMENTS);
+            goto done;
+        }
+        for (int argument = 0; argument < ARGUMENTS; argument++) {
+            each[argument] = PyTuple_GetItem(columns_of, argument);
+        }
+        if (take_program(each, &job.program[i], &job.held[i], &job.state[i].capacity) < 0) {
+            goto done;
+        }
+    }
+    if (take_job(arguments + 1, &job, views, copies, &taken) < 0 || begin_job(&job, parts) < 0) {
+        goto done;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    run_job(&job);
+    Py_END_ALLOW_THREADS
+    if ((found = stuck(&job))) {
+        result = PyTuple_Pack(2, parts, found);
+    }
+done:
+    Py_XDECREF(parts);
+    Py_XDECREF(found);
+    for (Py_ssize_t i = 0; i < job.programs; i++) {
+        if (job.state) {
+            release(&job.state[i]);
+        }
+        if (job.held) {
+            give_back(&job.held[i]);
+        }
+    }
+    for (int i = 0; i < JOB_COLUMNS; i++) {
+        PyMem_Free(copies[i]);
+    }
+    while (taken) {
+        PyBuffer_Release(&views[--taken]);
+    }
+    PyMem_Free(job.program);
+    PyMem_Free(job.state);
+    PyMem_Free(job.held);
+    PyMem_Free(job.joint);
+    PyMem_Free(job.latest);
+    PyMem_Free(job.arrived);
+    PyMem_Free(job.operation);
+    PyMem_Free(job.ready);
+    return result;
 }
 
 typedef struct {
@@ -1207,6 +1532,7 @@ add_types(PyObject *module)
 
 static PyMethodDef methods[] = {
     {"replay", (PyCFunction)(void (*)(void))replay, METH_FASTCALL, replay_doc},
+    {"replay_job", (PyCFunction)(void (*)(void))replay_job, METH_FASTCALL, replay_job_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -28,6 +28,15 @@ def replay(
     capacity: int,
     /,
 ) -> tuple[bytearray, bytearray, bytearray, bytearray]: ...
+def replay_job(
+    programs: tuple[tuple[I8 | I32 | I64 | int, ...], ...],
+    first: I64,
+    program: I64,
+    op: I64,
+    transfer: I64,
+    offsets: I64,
+    /,
+) -> tuple[list[tuple[bytearray, bytearray, bytearray, bytearray]], list[int]]: ...
 
 class Replay:
     def __init__(self, capacity: int, fills_gaps: bool = False) -> None: ...

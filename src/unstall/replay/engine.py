@@ -5,13 +5,14 @@ Python if it was not.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from unstall.errors import UsageError
 from unstall.replay import interpreter
+from unstall.replay.meeting import Meeting
 from unstall.replay.program import Program, Replayed
 from unstall.timeline.columns import I8, I32, I64
 
@@ -30,6 +31,33 @@ def replay(program: Program) -> Replayed:
         UsageError: The environment variable UNSTALL_ENGINE names an engine that is not available.
     """
     return ENGINES[name()](program)
+
+
+def replay_job(programs: Sequence[Program], meeting: Meeting, offsets: Sequence[int]) -> tuple[list[Replayed], int]:
+    """Replays programs that wait for each other at joint operations; see `interpreter.replay_job`.
+
+    If programs call joint operations in different orders, these operations are left out: each program's op then keeps
+    its own duration, and waits for no other program.
+
+    Args:
+        programs: The programs.
+        meeting: Their joint operations.
+        offsets: For each program, when its threads begin, in ns.
+
+    Returns:
+        `(times, left_out)`: the times of each program, and the number of operations that were left out.
+
+    Raises:
+        ValueError: A program or the meeting is invalid.
+        UsageError: The environment variable UNSTALL_ENGINE names an engine that is not available.
+    """
+    begin_at, left_out = np.asarray(offsets, dtype=np.int64), 0
+    while True:
+        times, stuck = JOBS[name()](programs, meeting, begin_at)
+        if not stuck:
+            return times, left_out
+        left_out += len(stuck)
+        meeting = meeting.only(np.isin(np.arange(len(meeting)), stuck, invert=True))
 
 
 def name() -> str:
@@ -84,6 +112,12 @@ def _replay_in_c(program: Program) -> Replayed:
     return _replayed(_engine.replay(*_columns(program), program.threads, program.engines, program.capacity))
 
 
+def _replay_job_in_c(programs: Sequence[Program], meeting: Meeting, offsets: I64) -> tuple[list[Replayed], list[int]]:
+    columns = tuple((*_columns(each), each.threads, each.engines, each.capacity) for each in programs)
+    times, stuck = _engine.replay_job(columns, meeting.first, meeting.rank, meeting.op, meeting.transfer, offsets)
+    return list(map(_replayed, times)), stuck
+
+
 def _replayed(times: tuple[bytearray, bytearray, bytearray, bytearray]) -> Replayed:
     return Replayed(*(np.frombuffer(column, dtype=np.int64) for column in times))
 
@@ -127,6 +161,14 @@ ENGINES: dict[str, Callable[[Program], Replayed]] = {
 }
 """The engines that are available in this process, by name, the preferred one first. Each is a
 function that replays a program.
+"""
+
+JOBS: dict[str, Callable[[Sequence[Program], Meeting, I64], tuple[list[Replayed], list[int]]]] = {
+    **({"c": _replay_job_in_c} if _engine else {}),
+    "python": interpreter.replay_job,
+}
+"""The engines, by name, that can replay programs which wait for each other, the preferred one first. Each is a function
+like `interpreter.replay_job`.
 """
 
 RESUMABLE: dict[str, Callable[[int, bool], Resumable]] = {

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from typing import NamedTuple
+from collections.abc import Generator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from unstall.replay.meeting import Meeting
 from unstall.replay.program import WHOLE, Code, Program, Replayed
-from unstall.replay.validate import MOST_NS, Before, check
+from unstall.replay.validate import MOST_NS, Before, check, check_job
+from unstall.timeline.columns import I64
 
 SPANS = 128
 """The largest number of spans of time for which a replay with `fills_gaps` remembers how much of an
 engine is in use.
 """
+# Stops at each op of a joint operation: yields the member and the time at which the op could start, and is sent the
+# time at which it ends. Returns the times of all instructions and ops.
+_Run: TypeAlias = Generator[tuple[int, int], int | None, Replayed]
 
 
 def replay(program: Program) -> Replayed:
@@ -34,6 +40,58 @@ def replay(program: Program) -> Replayed:
         ValueError: The program is invalid; see `validate.check`.
     """
     return Replay(program.capacity).feed(program)
+
+
+def replay_job(programs: Sequence[Program], meeting: Meeting, offsets: I64) -> tuple[list[Replayed], list[int]]:
+    """Replays programs that wait for each other at joint operations.
+
+    Each program arrives at a joint operation when its op could start. When the last program has arrived, each op lasts
+    as long as its transfer takes. Such an op uses no engine (part of the device), and its own duration is not used.
+
+    Args:
+        programs: The programs. They share no thread, stream or device.
+        meeting: The joint operations.
+        offsets: For each program, when its threads begin, in ns.
+
+    Returns:
+        `(times, stuck)`. `times` has the times of each program. `stuck` has the numbers of the operations at which
+        programs wait for each other in a circle. If there are any, the times mean nothing.
+
+    Raises:
+        ValueError: A program or the meeting is invalid; see `validate`.
+    """
+    total = 0
+    for program in programs:
+        total = check(program, Before(total_ns=total)).total_ns
+    check_job(programs, meeting, offsets, total)
+    joint: list[dict[int, int]] = [{} for _ in programs]
+    rank_of, first = meeting.rank.tolist(), meeting.first.tolist()
+    for member, (rank, op) in enumerate(zip(rank_of, meeting.op.tolist(), strict=True)):
+        joint[rank][op] = member
+    runs = [
+        Replay(program.capacity).run(program, members, offset)
+        for program, members, offset in zip(programs, joint, offsets.tolist(), strict=True)
+    ]
+    arrivals: list[list[int]] = [[] for _ in range(len(meeting))]
+    never = np.zeros(0, dtype=np.int64)
+    times = [Replayed(never, never, never, never)] * len(programs)
+    ready: deque[tuple[int, int | None]] = deque((rank, None) for rank in range(len(programs)))
+    while ready:
+        rank, ended = ready.popleft()
+        try:
+            member, time = runs[rank].send(ended)
+        except StopIteration as finished:
+            times[rank] = finished.value
+            continue
+        operation = bisect_right(first, member) - 1
+        members = range(first[operation], first[operation + 1])
+        arrivals[operation].append(time)
+        if len(arrivals[operation]) == len(members):
+            last = max(arrivals[operation])
+            ready.extend((rank_of[each], last + int(meeting.transfer[each])) for each in members)
+    sizes = np.diff(meeting.first).tolist()
+    stuck = [number for number, (each, size) in enumerate(zip(arrivals, sizes, strict=True)) if 0 < len(each) < size]
+    return times, stuck
 
 
 class Replay:
@@ -77,10 +135,21 @@ class Replay:
             ValueError: The part is invalid. The replay is as it was before the call.
         """
         after = check(program, self._before)
-        self._make_room(program)
-        start, end, op_start, op_end = self._run(program)
-        self._before = after
-        return Replayed(*(np.array(times, dtype=np.int64) for times in (start, end, op_start, op_end)))
+        try:
+            next(self.run(program, {}))
+        except StopIteration as finished:
+            self._before = after
+            times: Replayed = finished.value
+            return times
+        raise AssertionError("a program without joint operations stopped")
+
+    def run(self, program: Program, joint: Mapping[int, int], offset: int = 0) -> _Run:
+        """Runs a valid part, and stops at each op in `joint`, which maps ops of the part to their members. `offset` is
+        when new threads begin, in ns.
+        """
+        self._make_room(program, offset)
+        times = yield from self._run(program, joint)
+        return Replayed(*(np.array(each, dtype=np.int64) for each in times))
 
     def clock(self, thread: int) -> int:
         """Returns the time in ns at which the thread `thread` has finished all instructions that it
@@ -101,9 +170,9 @@ class Replay:
         """
         return _at(self._marked, instruction, "instruction")
 
-    def _make_room(self, program: Program) -> None:
+    def _make_room(self, program: Program, offset: int) -> None:
         more_streams = len(program.device_of_stream) - len(self._ready)
-        self._clock += [0] * (program.threads - len(self._clock))
+        self._clock += [offset] * (program.threads - len(self._clock))
         self._ready += [0] * more_streams
         self._held += [0] * more_streams
         self._queue += [[] for _ in range(more_streams)]
@@ -111,7 +180,9 @@ class Replay:
         if self._loads is not None:
             self._loads += [_Load() for _ in range(program.engines - len(self._loads))]
 
-    def _run(self, program: Program) -> tuple[list[int], list[int], list[int], list[int]]:
+    def _run(
+        self, program: Program, joint: Mapping[int, int]
+    ) -> Generator[tuple[int, int], int | None, tuple[list[int], list[int], list[int], list[int]]]:
         do, ops, capacity = program.instructions, program.ops, self._capacity
         columns = (do.code, do.thread, do.stream, do.target, do.work, do.call, do.latency, do.ops)
         op_stream, op_engine, op_after = ops.stream.tolist(), ops.engine.tolist(), ops.after.tolist()
@@ -156,7 +227,9 @@ class Replay:
                     time, number, branch = min(arrivals)
                     on, engine = op_stream[number], op_engine[number]
                     ended = time + op_duration[number]
-                    if engine >= 0:
+                    if number in joint:
+                        ended = yield joint[number], time
+                    elif engine >= 0:
                         duration = op_duration[number]
                         if self._loads is not None and needs[number].share and op_uncached[number]:
                             begins = self._loads[engine].when_room(time, needs[number])

@@ -5,10 +5,12 @@ the same.
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 
+from unstall.replay.meeting import Meeting
 from unstall.replay.program import WHOLE, Code, Program
 from unstall.timeline.columns import I8, I32, I64, Bool
 
@@ -86,6 +88,46 @@ def check(program: Program, before: Before | None = None) -> Before:
         operator.index(program.engines),
         program.device_of_stream.copy(),
     )
+
+
+def check_job(programs: Sequence[Program], meeting: Meeting, offsets: I64, total_ns: int) -> None:
+    """Checks the joint operations of valid programs.
+
+    Args:
+        programs: The programs.
+        meeting: Their joint operations.
+        offsets: For each program, when its threads begin, in ns.
+        total_ns: The sum of all times of the programs, in ns.
+
+    Raises:
+        ValueError: The operations or the offsets are invalid. The message describes the first error.
+    """
+    first, rank, op, transfer = meeting.first, meeting.rank, meeting.op, meeting.transfer
+    columns = {"first": first, "program": rank, "op": op, "transfer": transfer, "offsets": offsets}
+    for name, column in columns.items():
+        if not _is_column(column, np.int64):
+            raise ValueError(f"{name} must be one contiguous column of int64")
+    if not len(first) or {len(op), len(transfer)} != {len(rank)} or len(offsets) != len(programs):
+        raise ValueError("the columns of joint operations differ in length")
+    _refuse("program", 0, (offsets < 0, "it begins at {} ns", offsets))
+    least = np.append(0, first[:-1])
+    wrong = (first < least) | (first > len(rank))
+    wrong[0] |= bool(first[0])
+    _refuse("operation", 0, (wrong, "its members begin at {}", first))
+    if first[-1] != len(rank):
+        raise ValueError(f"the operations' members end at {first[-1]}, and there are {len(rank)}")
+    unknown = _outside(rank, len(programs))
+    ops = np.array([len(program.ops) for program in programs], dtype=np.int64)
+    counts = ops[np.where(unknown, 0, rank)] if len(ops) else np.zeros_like(rank)
+    _refuse(
+        "member",
+        0,
+        (unknown, "program {} is none of {}", rank, len(programs)),
+        ((op < 0) | (op >= counts), "op {} is none of its program's {}", op, counts),
+        (transfer < 0, "its transfer is negative, {} ns", transfer),
+    )
+    if total_ns + _total(transfer) + _total(offsets) > MOST_NS:
+        raise ValueError("the programs' times add up to more than 2**62 ns")
 
 
 def _check_columns(program: Program) -> None:
@@ -200,7 +242,7 @@ def _check_ops(program: Program, before: Before) -> None:
     )
 
 
-def _outside(numbers: I32, count: int) -> Bool:
+def _outside(numbers: I32 | I64, count: int) -> Bool:
     wrong: Bool = (numbers < 0) | (numbers >= count)
     return wrong
 

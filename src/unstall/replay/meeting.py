@@ -1,0 +1,36 @@
+"""`Meeting`: the operations at which several programs wait for each other."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from unstall.timeline.columns import I64, Bool
+
+
+class Meeting(msgspec.Struct, frozen=True, eq=False):
+    """The joint operations of several programs: collectives in which several ranks take part. A member is one program's
+    part of a joint operation: one of its ops.
+
+    Attributes:
+        first: Joint operation i has the members first[i] to first[i + 1] - 1. The array has one value more than there
+            are joint operations.
+        rank: For each member, the index of its program in the list of programs.
+        op: For each member, the index of its op in this program.
+        transfer: For each member, the time from the arrival of the last member to the end of this member, in ns.
+    """
+
+    first: I64
+    rank: I64
+    op: I64
+    transfer: I64
+
+    def __len__(self) -> int:
+        return len(self.first) - 1
+
+    def only(self, kept: Bool) -> Meeting:
+        """Returns some of the joint operations. `kept` is a mask with one value for each of them."""
+        sizes = np.diff(self.first)
+        of_member = np.repeat(kept, sizes)
+        first = np.append(0, np.cumsum(sizes[kept]))
+        return Meeting(first, self.rank[of_member], self.op[of_member], self.transfer[of_member])
