@@ -47,12 +47,20 @@ def run(args: argparse.Namespace) -> int:
     check_outputs(args, *args.traces)
     # numpy starts threads, which nothing here uses, and a process with threads cannot be forked.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # What is imported and read stays: to look for garbage in it takes a tenth of a small job's time.
     gc.disable()
+    try:
+        _explain(args)
+    finally:
+        gc.freeze()  # nor does a process look there that ends now
+        gc.enable()
+    return 0
+
+
+def _explain(args: argparse.Namespace) -> None:
     from unstall.answers.fleet import fleet
     from unstall.fleets.freed_memory import keep_freed_memory
 
-    gc.freeze()  # what was imported stays: to look for garbage in it takes a tenth of a small job's time
-    gc.enable()
     keep_freed_memory()
     with ranks_read(quiet=args.quiet) as progress:
         answer = fleet(
@@ -65,4 +73,3 @@ def run(args: argparse.Namespace) -> int:
             progress=progress,
         )
     deliver(answer, args)
-    return 0

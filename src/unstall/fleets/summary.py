@@ -29,7 +29,7 @@ _MOST_BYTES = 1 << 30
 LOADING = "data-loading"
 """The name of the rule that finds data loading. Its findings explain why a rank is late even if they name no source
 line."""
-_TYPES = ("i1", "i2", "i4", "i8")
+_TYPES = {"i1": (1 << 7) - 1, "i2": (1 << 15) - 1, "i4": (1 << 31) - 1, "i8": (1 << 63) - 1}  # the largest of each
 _Table = TypeVar("_Table")
 
 
@@ -239,7 +239,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 def pack(column: np.ndarray) -> Packed:
     """Packs an array of integers into bytes. The array has one dimension, or two dimensions."""
     low, high = (int(column.min()), int(column.max())) if column.size else (0, 0)
-    kind = next(t for t in _TYPES if np.iinfo(t).min <= low and high <= np.iinfo(t).max)
+    kind = next(name for name, most in _TYPES.items() if ~most <= low and high <= most)
     width = column.shape[1] if column.ndim == 2 else 1
     return Packed(kind, width, np.ascontiguousarray(column, dtype=f"<{kind}").tobytes())
 
@@ -332,7 +332,7 @@ class Rank(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 def encode(summary: Summary) -> bytes:
     """Returns a summary as bytes, which `decode` decodes."""
-    return zlib.compress(msgspec.msgpack.encode(summary), 4)  # 6 makes it 1 % smaller in twice the time
+    return zlib.compress(msgspec.msgpack.encode(summary), 1)  # 4 makes it 8 % smaller in 1.6 times the time
 
 
 def decode(data: bytes) -> Rank:

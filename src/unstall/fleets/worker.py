@@ -80,6 +80,7 @@ def _forked(mine: socket.socket, others: Sequence[socket.socket]) -> ForkProcess
 
 def _serve(mine: socket.socket, others: Sequence[socket.socket]) -> None:
     gc.freeze()  # so that the collector does not write to the memory that the workers share
+    gc.enable()  # the caller may have disabled it
     os.dup2(2, 1)  # output of libraries is not the report's
     for other in others:
         other.close()

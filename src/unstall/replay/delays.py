@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from unstall.timeline.columns import I32, I64, Bool
-from unstall.timeline.grouping import distinct
+from unstall.timeline.grouping import distinct, median
 
 _FEW = 3
 _TRIMMED = 10  # one in this many values is dropped at either end
@@ -32,12 +32,13 @@ def learn(keys: Sequence[I64 | I32], known: Bool, values: I64, default: int) -> 
     rows = np.flatnonzero(known)
     if not len(rows):
         return np.full(len(values), default, dtype=np.int64)
-    result = np.full(len(values), int(np.median(values[rows])), dtype=np.int64)
+    rows = rows[np.argsort(values[rows], kind="stable")]
+    result = np.full(len(values), int(median(values[rows])), dtype=np.int64)
     for key in reversed(keys):
-        _, which = distinct(key)
-        order = rows[np.lexsort((values[rows], which[rows]))]
-        group = which[order]
-        count = np.bincount(group, minlength=int(which.max(initial=-1)) + 1)
+        found, which = distinct(key)
+        group = which[rows].astype(np.min_scalar_type(len(found)))  # the narrower, the faster sorted
+        order = rows[np.argsort(group, kind="stable")]
+        count = np.bincount(group, minlength=len(found))
         last = np.cumsum(count)
         cut = count // _TRIMMED
         low, high = last - count + cut, last - cut

@@ -36,13 +36,18 @@ def rows_of(timeline: Timeline, host: I64, code: int | I8, **columns: int | I64 
     """
     count = len(host)
 
+    def filled(values: int | I64 | I32 | I8, dtype: type) -> np.ndarray:
+        if isinstance(values, np.ndarray):
+            return values.astype(dtype, copy=False)
+        return np.full(count, values, dtype)
+
     def column(name: str, default: int, dtype: type) -> np.ndarray:
-        return np.broadcast_to(np.asarray(columns.get(name, default), dtype), count)
+        return filled(columns.get(name, default), dtype)
 
     time = timeline.host.start[np.maximum(host, 0)] if "time" not in columns else column("time", 0, np.int64)
     return InstructionRows(
         time,
-        np.broadcast_to(np.asarray(code, np.int8), count),
+        filled(code, np.int8),
         host,
         column("stream", -1, np.int32),
         column("record", -1, np.int64),
