@@ -272,7 +272,7 @@ def slowdown(job: Job) -> float:
     host takes no time. In the ideal job, each rank computes in each step for the mean time over all ranks, stages and
     steps, and each transfer takes the median time of similar transfers.
     """
-    recorded = job.with_programs([host_free(program) for program in job.programs])
+    recorded_ns = job.with_programs([host_free(program) for program in job.programs]).times.step_ns
     shapes = job.shapes
     total = np.array([each.device.reshape(job.steps, -1).sum(axis=1) for each in shapes.buckets], dtype=np.float64)
     ideal = []
@@ -283,4 +283,4 @@ def slowdown(job: Job) -> float:
         ideal.append(host_free(made))
     usual = _usual_transfers(job)
     best = job.with_programs(ideal, replace(job.meeting, transfer=usual))
-    return recorded.times.step_ns / max(best.times.step_ns, 1.0)
+    return recorded_ns / max(best.times.step_ns, 1.0)

@@ -45,12 +45,12 @@ class Arrivals(msgspec.Struct, frozen=True, eq=False):
     an edit can scale them by different factors.
 
     Attributes:
-        host: An array of shape (ops, 3), in ns. All 0 for ops that were not merged.
-        device: An array of shape (ops, 3), in ns. All 0 for ops that were not merged.
+        host: An array of shape (ops, 3), in ns, of any type of integers. All 0 for ops that were not merged.
+        device: An array of shape (ops, 3), in ns, of any type of integers. All 0 for ops that were not merged.
     """
 
-    host: I64
-    device: I64
+    host: np.ndarray
+    device: np.ndarray
 
     def ends(self, host: np.ndarray, device: np.ndarray) -> I64:
         """Returns, for each op, the latest of its lower bounds after the host's and the device's times are scaled, in

@@ -250,9 +250,14 @@ def unpack(packed: Packed) -> I64:
     Raises:
         ValueError: The type, the width or the number of bytes is not valid.
     """
+    return _narrow(packed).astype(np.int64)
+
+
+def _narrow(packed: Packed) -> np.ndarray:
+    """Returns a packed array in the type in which it is packed, so it takes no more memory."""
     if packed.type not in _TYPES or not 1 <= packed.width <= 64:
         raise ValueError(f"a column of type {packed.type!r}")
-    column = np.frombuffer(packed.data, dtype=f"<{packed.type}").astype(np.int64)
+    column = np.frombuffer(packed.data, dtype=f"<{packed.type}")
     return column.reshape(-1, packed.width) if packed.width > 1 else column
 
 
@@ -370,7 +375,7 @@ def _decoded(summary: Summary) -> Rank:
         thread_of=np.arange(summary.threads, dtype=np.int32),
         notes=summary.inferred,
     )
-    arrivals = Arrivals(*(unpack(summary.arrivals[name]).reshape(-1, 3) for name in ("host", "device")))
+    arrivals = Arrivals(*(_narrow(summary.arrivals[name]).reshape(-1, 3) for name in ("host", "device")))
     calls, costs = unpack_table(Calls, summary.calls), unpack_table(Costs, summary.costs)
     rank = Rank(
         replace(summary, calls={}, costs={}, instructions={}, ops={}, arrivals={}),  # all in the tables by now

@@ -4,8 +4,9 @@
    A replay can be fed a program part by part: `State` is kept between the parts. `target` and `op_after` count from the
    beginning of the first part; the ends of an instruction's ops count from the beginning of its own part.
 
-   Columns are checked for type and length. Columns of indices are copied before they are checked: the loop runs without
-   the GIL, so another thread could change the caller's columns. */
+   Columns are checked for type and length. Columns of indices are copied before they are checked if the loop runs without
+   the GIL, since another thread could change the caller's columns. A job is replayed with the GIL, without copies: it
+   may have thousands of programs. */
 
 #define Py_LIMITED_API 0x030B0000 /* from 3.11 on it has the buffer protocol */
 #define PY_SSIZE_T_CLEAN
@@ -864,8 +865,8 @@ make_room(const Program *p, State *s)
         grow(&s->code, s->length_room, length, sizeof(int8_t)) < 0 ||
         grow(&s->thread, s->length_room, length, sizeof(int32_t)) < 0 ||
         grow(&s->op_ends, s->ops_room, ops, sizeof(int64_t)) < 0 ||
-        grow(&s->next_op, s->part_room, p->ops, sizeof(Py_ssize_t)) < 0 ||
-        grow(&s->heads, s->part_room, p->ops, sizeof(Py_ssize_t)) < 0) {
+        (s->fills_gaps && grow(&s->next_op, s->part_room, p->ops, sizeof(Py_ssize_t)) < 0) ||
+        (s->fills_gaps && grow(&s->heads, s->part_room, p->ops, sizeof(Py_ssize_t)) < 0)) {
         return -1;
     }
     s->part_room = later(s->part_room, p->ops);
@@ -947,35 +948,32 @@ raise_fault(const Fault *fault)
     }
 }
 
-/* Checks a part, and makes room for it and its times: (start, end, op_start, op_end), each as bytes of int64. Returns NULL
-   and leaves the state as it was, except for its room, if the part is refused. */
+/* Returns room for the times of a part: (start, end, op_start, op_end), each as bytes of int64. */
 static PyObject *
-begin_part(const Program *p, State *s, uint64_t *total)
+new_times(const Program *p, State *s)
 {
     PyObject *result = NULL, *arrays[4] = {NULL, NULL, NULL, NULL};
-    Fault fault = {0};
-    int refused;
-    if (!(arrays[0] = times(p->length, &s->start)) || !(arrays[1] = times(p->length, &s->end)) ||
-        !(arrays[2] = times(p->ops, &s->op_start)) || !(arrays[3] = times(p->ops, &s->op_end))) {
-        goto done;
+    if ((arrays[0] = times(p->length, &s->start)) && (arrays[1] = times(p->length, &s->end)) &&
+        (arrays[2] = times(p->ops, &s->op_start)) && (arrays[3] = times(p->ops, &s->op_end))) {
+        result = PyTuple_Pack(4, arrays[0], arrays[1], arrays[2], arrays[3]);
     }
-    Py_BEGIN_ALLOW_THREADS
-    refused = check(p, s, total, &fault);
-    Py_END_ALLOW_THREADS
-    if (refused) {
-        raise_fault(&fault);
-        goto done;
-    }
-    if (make_room(p, s) < 0) {
-        goto done;
-    }
-    s->row = s->op = 0;
-    result = PyTuple_Pack(4, arrays[0], arrays[1], arrays[2], arrays[3]);
-done:
     for (int i = 0; i < 4; i++) {
         Py_XDECREF(arrays[i]);
     }
     return result;
+}
+
+/* Checks a part and makes room for it. Makes no objects, so no other thread runs before the part does. */
+static int
+begin_part(const Program *p, State *s, uint64_t *total)
+{
+    Fault fault = {0};
+    if (check(p, s, total, &fault) < 0) {
+        raise_fault(&fault);
+        return -1;
+    }
+    s->row = s->op = 0;
+    return make_room(p, s);
 }
 
 static int
@@ -1041,9 +1039,10 @@ give_back(Columns *held)
     }
 }
 
-/* Takes a program from arguments. If `capacity` is not NULL, it is the last of them. */
+/* Takes a program from arguments. If `capacity` is not NULL, it is the last of them. Columns of indices are copied if the
+   program is to run without the GIL. */
 static int
-take_program(PyObject *const *arguments, Program *p, Columns *held, long long *capacity)
+take_program(PyObject *const *arguments, Program *p, Columns *held, long long *capacity, int without_gil)
 {
     const Py_buffer *views = held->views;
     const void *rows[COLUMNS];
@@ -1068,7 +1067,7 @@ take_program(PyObject *const *arguments, Program *p, Columns *held, long long *c
     }
     for (int i = 0; i < COLUMNS; i++) {
         rows[i] = views[i].buf;
-        if (columns[i].indices) {
+        if (columns[i].indices && without_gil) {
             if (!(held->copies[i] = PyMem_Malloc(views[i].len ? (size_t)views[i].len : 1))) {
                 PyErr_NoMemory();
                 return -1;
@@ -1116,7 +1115,11 @@ feed_arguments(PyObject *const *arguments, State *state)
     Program p = {0};
     State fresh = {0}, *s = state ? state : &fresh;
     uint64_t total = 0;
-    if (take_program(arguments, &p, &held, state ? NULL : &fresh.capacity) == 0 && (result = begin_part(&p, s, &total))) {
+    if (take_program(arguments, &p, &held, state ? NULL : &fresh.capacity, 1) == 0 && (result = new_times(&p, s)) &&
+        begin_part(&p, s, &total) < 0) {
+        Py_CLEAR(result);
+    }
+    if (result) {
         Py_BEGIN_ALLOW_THREADS
         run(&p, s);
         Py_END_ALLOW_THREADS
@@ -1228,7 +1231,7 @@ static const char *const job_columns[JOB_COLUMNS] = {"first", "program", "op", "
 
 /* Takes the joint operations of a job, whose programs were taken. `views` are as many as there are columns. */
 static int
-take_job(PyObject *const *arguments, Job *job, Py_buffer *views, int64_t *copies[], int *taken)
+take_job(PyObject *const *arguments, Job *job, Py_buffer *views, int *taken)
 {
     for (; *taken < JOB_COLUMNS; ++*taken) {
         if (take_column(arguments[*taken], job_columns[*taken], sizeof(int64_t), &views[*taken]) < 0) {
@@ -1242,20 +1245,11 @@ take_job(PyObject *const *arguments, Job *job, Py_buffer *views, int64_t *copies
         PyErr_SetString(PyExc_ValueError, "the columns of joint operations differ in length");
         return -1;
     }
-    for (int i = 0; i < JOB_COLUMNS; i++) {
-        if (!(copies[i] = PyMem_Malloc(views[i].len ? (size_t)views[i].len : 1))) {
-            PyErr_NoMemory();
-            return -1;
-        }
-        if (views[i].len) {
-            memcpy(copies[i], views[i].buf, (size_t)views[i].len);
-        }
-    }
-    job->first = copies[FIRST];
-    job->of = copies[OF];
-    job->op = copies[MEMBER_OP];
-    job->transfer = copies[TRANSFER];
-    job->offset = copies[OFFSET];
+    job->first = views[FIRST].buf;
+    job->of = views[OF].buf;
+    job->op = views[MEMBER_OP].buf;
+    job->transfer = views[TRANSFER].buf;
+    job->offset = views[OFFSET].buf;
     return 0;
 }
 
@@ -1267,12 +1261,17 @@ begin_job(Job *job, PyObject *parts)
     Fault fault = {0};
     Py_ssize_t ops = 0;
     for (Py_ssize_t i = 0; i < job->programs; i++) {
-        job->state[i].total = total;
-        PyObject *part = begin_part(&job->program[i], &job->state[i], &total);
+        PyObject *part = new_times(&job->program[i], &job->state[i]);
         if (!part || PyList_SetItem(parts, i, part) < 0) {
             return -1;
         }
         ops += job->program[i].ops;
+    }
+    for (Py_ssize_t i = 0; i < job->programs; i++) {
+        job->state[i].total = total;
+        if (begin_part(&job->program[i], &job->state[i], &total) < 0) {
+            return -1;
+        }
     }
     if (check_job(job, total, &fault) < 0) {
         raise_fault(&fault);
@@ -1333,7 +1332,6 @@ replay_job(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t c
 {
     PyObject *result = NULL, *parts = NULL, *found = NULL;
     Py_buffer views[JOB_COLUMNS];
-    int64_t *copies[JOB_COLUMNS] = {NULL};
     int taken = 0;
     Job job = {0};
     if (count != 1 + JOB_COLUMNS || !PyTuple_Check(arguments[0])) {
@@ -1353,16 +1351,14 @@ replay_job(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t c
         for (int argument = 0; argument < ARGUMENTS; argument++) {
             each[argument] = PyTuple_GetItem(columns_of, argument);
         }
-        if (take_program(each, &job.program[i], &job.held[i], &job.state[i].capacity) < 0) {
+        if (take_program(each, &job.program[i], &job.held[i], &job.state[i].capacity, 0) < 0) {
             goto done;
         }
     }
-    if (take_job(arguments + 1, &job, views, copies, &taken) < 0 || begin_job(&job, parts) < 0) {
+    if (take_job(arguments + 1, &job, views, &taken) < 0 || begin_job(&job, parts) < 0) {
         goto done;
     }
-    Py_BEGIN_ALLOW_THREADS
     run_job(&job);
-    Py_END_ALLOW_THREADS
     if ((found = stuck(&job))) {
         result = PyTuple_Pack(2, parts, found);
     }
@@ -1376,9 +1372,6 @@ done:
         if (job.held) {
             give_back(&job.held[i]);
         }
-    }
-    for (int i = 0; i < JOB_COLUMNS; i++) {
-        PyMem_Free(copies[i]);
     }
     while (taken) {
         PyBuffer_Release(&views[--taken]);
