@@ -48,20 +48,26 @@ class Fleet(Shown):
 
     def document(self, *, scrub_paths: bool = False) -> Document:
         """Returns the report as a document. If `scrub_paths` is set, file paths are shortened."""
-        from unstall.document.json import map_texts
         from unstall.report.editor import with_links
         from unstall.report.fleet import document, names_of
-        from unstall.report.scrub import files_at, scrubber_of
+
+        if not scrub_paths:
+            return with_links(document(self.result), self._files)
+        from unstall.document.json import map_texts
+        from unstall.report.scrub import scrubber_of
+
+        scrubber = scrubber_of(self.result.source, {*self._files(), *names_of(self.result)})
+        return document(map_texts(self.result, scrubber))
+
+    def _files(self) -> set[str]:
+        from unstall.report.scrub import files_at
 
         result = self.result
         wheres = [line.where for line in result.lines]
         wheres += [cause.where for each in result.stragglers for cause in each.causes]
         wheres += [cause.where for each in result.stages for cause in each.causes]
         wheres += [member.doing for moment in result.moments for member in moment.members if member.doing]
-        files = files_at(wheres)
-        if not scrub_paths:
-            return with_links(document(result), lambda: files)
-        return document(map_texts(result, scrubber_of(result.source, {*files, *names_of(result)})))
+        return files_at(wheres)
 
 
 @dataclass(frozen=True, repr=False)

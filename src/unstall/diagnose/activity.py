@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import cached_property
 
 import msgspec
@@ -42,12 +41,12 @@ average. With 100 µs as the limit it was 2.2 %, with 400 µs 1.6 %.
 """
 
 # torch's operators and annotations ("nccl:all_reduce" has the name of its backend), and those of vLLM and SGLang.
-_COMM_OP = re.compile(
+_COMM_OP = (
     r"(?:nccl|rccl|gloo|ucc|mpi|xccl|hccl):(?!:)|(?:c10d|_?c10d_functional|torch_ccl|symm_mem)::|record_param_comms"
     r"|(?:_C_custom_ar|sgl_kernel|aiter)::\w*all_?reduce|vllm::(?:all_reduce|all_gather|reduce_scatter)"
 )
 # The frame that the caller of backward() is in while autograd's threads run the operators.
-_BACKWARD = re.compile(r"<built-in method run_backward of ")
+_BACKWARD = "<built-in method run_backward of "
 _BLOCKED_LEAST_NS = 20_000  # a copy call that only queues its copy takes less, even when recorded
 
 
@@ -175,7 +174,7 @@ class HostActivity:
     def comm_rows(self) -> I64:
         host = self._timeline.host
         op_or_span = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP)
-        return _outer_rows(self._timeline, self._ours & op_or_span & named(self._timeline, _COMM_OP, host.name))
+        return _outer_rows(self._timeline, named(self._timeline, _COMM_OP, host.name, self._ours & op_or_span))
 
     @cached_property
     def comm(self) -> Intervals:
@@ -214,7 +213,7 @@ class HostActivity:
         """When the host was at work in Python, or slept."""
         timeline, ours = self._timeline, self._ours
         host = timeline.host
-        in_backward = ours & (host.kind == HostKind.PYTHON) & named(timeline, _BACKWARD, host.name)
+        in_backward = named(timeline, _BACKWARD, host.name, ours & (host.kind == HostKind.PYTHON))
         start = int(host.start[ours].min(initial=0))
         end = int(timeline.device.end.max(initial=int(host.end[ours].max(initial=start))))
         python = self._at_work.gaps(start, end).longer_than(self.python_least_ns)

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from unstall.timeline.columns import Timeline
 
-_ENDINGS = re.compile(r"(?:\.(?:json|gz|zst|zip|pt|trace|timeline|unstall))+$", re.IGNORECASE)
-_RANK = re.compile(r"(?:^|[^a-z])(?:rank|worker|node_?rank|gpu|r)[-_ ]?\[?(\d{1,6})", re.IGNORECASE)
-_NUMBER = re.compile(r"(?:^|[-_.])(\d{1,6})$")
+_ENDINGS = r"(?i)(?:\.(?:json|gz|zst|zip|pt|trace|timeline|unstall))+$"
+_RANK = r"(?i)(?:^|[^a-z])(?:rank|worker|node_?rank|gpu|r)[-_ ]?\[?(\d{1,6})"
+_NUMBER = r"(?:^|[-_.])(\d{1,6})$"
 # As torch.profiler.tensorboard_trace_handler names files: HOST_PID.TIME.pt.trace.json
-_BY_HANDLER = re.compile(r"^(?P<host>[\w.-]+?)_(?P<pid>\d+)\.\d{9,}\.pt\.trace\.json(?:\.gz)?$")
+_BY_HANDLER = r"^(?P<host>[\w.-]+?)_(?P<pid>\d+)\.\d{9,}\.pt\.trace\.json(?:\.gz)?$"
 
 
 class Identity(NamedTuple):
@@ -38,14 +38,14 @@ def identify(timeline: Timeline, path: Path) -> Identity:
         timeline: The trace that was read.
         path: The path of the trace.
     """
-    handler = _BY_HANDLER.match(path.name)
-    machine = handler["host"] if handler and not _RANK.search(handler["host"]) else None
+    handler = re.match(_BY_HANDLER, path.name)
+    machine = handler["host"] if handler and not re.search(_RANK, handler["host"]) else None
     if timeline.meta.rank is not None and timeline.meta.rank >= 0:
         return Identity(timeline.meta.rank, "distributedInfo", machine)
-    stem = _ENDINGS.sub("", path.name)
+    stem = re.sub(_ENDINGS, "", path.name)
     for text in (stem, path.parent.name):
-        if found := _RANK.search(text):
+        if found := re.search(_RANK, text):
             return Identity(int(found[1]), "file name", machine)
-    if not handler and (found := _NUMBER.search(stem)):
+    if not handler and (found := re.search(_NUMBER, stem)):
         return Identity(int(found[1]), "file name", machine)
     return Identity(-1, "nothing", machine)

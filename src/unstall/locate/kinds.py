@@ -15,17 +15,15 @@ from unstall.timeline.columns import I32, I64, Bool, CopyDirection, DeviceKind, 
 from unstall.timeline.grouping import by_text, distinct
 from unstall.timeline.remembered import remembered
 
-_ON_HOST = re.compile(r"(?:gloo|mpi|ucc):(?!:)")
-_LOADING = re.compile(
-    r"enumerate\(DataLoader\)|.*torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data|__iter__)$"
-)
+_ON_HOST = r"(?:gloo|mpi|ucc):(?!:)"
+_LOADING = r"enumerate\(DataLoader\)|.*torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data|__iter__)$"
 # Names of CUpti_ActivityOverheadKind (cupti_activity.h). _AMID matches overhead within the program's calls; a thread of
 # CUPTI's own hands over full buffers.
 _AMID = re.compile(r"Activity Buffer Request|Instrumentation|Resource|CUPTI|UVM", re.IGNORECASE)
 _BESIDE = re.compile(r"Buffer", re.IGNORECASE)
 # As Python names built-in functions: torch.select, for example, is a "method select of type object".
 SLEEP = "<built-in function sleep>"
-_ASLEEP = re.compile(
+_ASLEEP = (
     r"<built-in (?:function (?:sleep|pause|select|input|system|wait|wait3|wait4|waitid|waitpid|sigwait\w*|sigtimedwait"
     r"|p?readv?|flock|lockf|fsync|fdatasync|getaddrinfo)>"
     r"|method (?:poll of select\.e?poll|(?:recv\w*|send\w*|connect|_accept) of socket"
@@ -33,9 +31,7 @@ _ASLEEP = re.compile(
     # Not _io.BufferedReader, whose reads may decompress, nor _io.TextIOWrapper, which decodes.
     r"|read(?:all|into)? of _io\.FileIO) object)"
 )
-_OF_THREADS = re.compile(
-    r"<built-in method (?:(?:acquire|__enter__) of _thread\.(?:lock|RLock)|get of _queue\.SimpleQueue) object"
-)
+_OF_THREADS = r"<built-in method (?:(?:acquire|__enter__) of _thread\.(?:lock|RLock)|get of _queue\.SimpleQueue) object"
 OF_THE_DRIVER = (HostKind.ALLOC, HostKind.FREE, HostKind.LOAD)
 _LONGEST = 4096  # characters of a name that are looked at
 
@@ -70,13 +66,20 @@ def is_communication(timeline: Timeline) -> Bool:
     return found
 
 
-def named(timeline: Timeline, pattern: re.Pattern[str], names: I32) -> Bool:
-    """Returns a mask of the names whose beginning matches `pattern`. `names` has the names as
-    indices into `timeline.strings`.
+def named(timeline: Timeline, pattern: str | re.Pattern[str], names: I32, among: Bool | None = None) -> Bool:
+    """Returns a mask of the names whose beginning matches a pattern.
+
+    Args:
+        timeline: The run.
+        pattern: The regular expression. It is compiled only if there are names to look at.
+        names: The names, as indices into `timeline.strings`.
+        among: A mask of the names that count. None: all of them.
     """
+    if among is not None:
+        return among & named(timeline, pattern, names) if among.any() else among
     # Many patterns are looked for in the names of host events.
     found, which = _names_of_host(timeline) if names is timeline.host.name else distinct(names)
-    match, text = pattern.match, timeline.text
+    match, text = re.compile(pattern).match, timeline.text
     matches: Bool = np.array([match(text(index), 0, _LONGEST) is not None for index in found.tolist()], dtype=np.bool_)[
         which
     ]
@@ -94,7 +97,7 @@ def is_data_loading(timeline: Timeline) -> Bool:
     """Returns a mask of the host events in which a `DataLoader` gets its next batch."""
     host = timeline.host
     may: Bool = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.PYTHON)
-    return may & named(timeline, _LOADING, host.name)
+    return named(timeline, _LOADING, host.name, may)
 
 
 def is_prefetch_wait(timeline: Timeline) -> Bool:
@@ -114,7 +117,7 @@ def is_host_collective(timeline: Timeline) -> Bool:
     """
     host = timeline.host
     may: Bool = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP)
-    return may & named(timeline, _ON_HOST, host.name)
+    return named(timeline, _ON_HOST, host.name, may)
 
 
 @remembered
@@ -126,13 +129,13 @@ def is_asleep(timeline: Timeline) -> Bool:
     frames of built-in functions.
     """
     frames: Bool = timeline.host.kind == HostKind.PYTHON
-    return frames & named(timeline, _ASLEEP, timeline.host.name) if frames.any() else frames
+    return named(timeline, _ASLEEP, timeline.host.name, frames)
 
 
 def is_waiting_for_thread(timeline: Timeline) -> Bool:
     """Returns a mask of the host events that wait for another thread: for a lock, a queue item or a future."""
     frames: Bool = timeline.host.kind == HostKind.PYTHON
-    return frames & named(timeline, _OF_THREADS, timeline.host.name)
+    return named(timeline, _OF_THREADS, timeline.host.name, frames)
 
 
 @remembered

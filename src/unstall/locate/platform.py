@@ -19,22 +19,22 @@ _CALLS: tuple[tuple[Platform, re.Pattern[str]], ...] = (
 )
 # Texts are written in CUDA's words. These take their place, in this order. What torch itself calls "cuda" on an AMD
 # card, such as torch.cuda.synchronize and ProfilerActivity.CUDA, stays, and so does a file.
-_WORDS: dict[Platform, tuple[tuple[re.Pattern[str], str], ...]] = {
+_WORDS: dict[Platform, tuple[tuple[str, str], ...]] = {
     "cuda": (),
     "hip": (
-        (re.compile(r"\bPYTORCH_CUDA_ALLOC_CONF\b"), "PYTORCH_HIP_ALLOC_CONF"),
-        (re.compile(r"\bcudaHostAlloc\b"), "hipHostMalloc"),
-        (re.compile(r"\bcudaFreeHost\b"), "hipHostFree"),
-        (re.compile(r"(?<![/\w])cuda(?=[A-Z])"), "hip"),
-        (re.compile(r"(?<![./\w])CUDA\b(?!/)"), "HIP"),
+        (r"\bPYTORCH_CUDA_ALLOC_CONF\b", "PYTORCH_HIP_ALLOC_CONF"),
+        (r"\bcudaHostAlloc\b", "hipHostMalloc"),
+        (r"\bcudaFreeHost\b", "hipHostFree"),
+        (r"(?<![/\w])cuda(?=[A-Z])", "hip"),
+        (r"(?<![./\w])CUDA\b(?!/)", "HIP"),
     ),
     "xpu": (
-        (re.compile(r"\bPYTORCH_CUDA_ALLOC_CONF\b"), "PYTORCH_ALLOC_CONF"),
-        (re.compile(r"\btorch\.cuda\b"), "torch.xpu"),
-        (re.compile(r"\bcudaMemcpyAsync\b"), "sycl::queue::memcpy"),
-        (re.compile(r"\bcudaMalloc\b"), "sycl::malloc_device"),
-        (re.compile(r"\bcudaFree\b"), "sycl::free"),
-        (re.compile(r"(?<![/\w])CUDA\b(?!/)"), "XPU"),
+        (r"\bPYTORCH_CUDA_ALLOC_CONF\b", "PYTORCH_ALLOC_CONF"),
+        (r"\btorch\.cuda\b", "torch.xpu"),
+        (r"\bcudaMemcpyAsync\b", "sycl::queue::memcpy"),
+        (r"\bcudaMalloc\b", "sycl::malloc_device"),
+        (r"\bcudaFree\b", "sycl::free"),
+        (r"(?<![/\w])CUDA\b(?!/)", "XPU"),
     ),
 }
 # The names of CUDA for calls of HIP that differ by more than the prefix (hipify's tables, HIP 6).
@@ -64,7 +64,7 @@ def platform(timeline: Timeline) -> Platform:
 def in_words_of(key: Platform, text: str) -> str:
     """Returns `text` with the words of the platform `key` in place of CUDA's words."""
     for pattern, word in _WORDS[key]:
-        text = pattern.sub(word, text)
+        text = re.sub(pattern, word, text)
     return text
 
 

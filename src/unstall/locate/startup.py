@@ -4,8 +4,6 @@ modules and choosing kernels.
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from unstall.locate.kinds import is_recorder_at_work, named
@@ -15,9 +13,9 @@ from unstall.timeline.grouping import unique
 from unstall.timeline.intervals import Intervals
 
 # CUPTI's kinds of overhead (cupti_activity.h, CUpti_ActivityOverheadKind) that the driver causes, not the recorder.
-_FIRST_USE = re.compile(r"Driver Compiler|Lazy Function Loading|Runtime Triggered Module Loading", re.IGNORECASE)
+_FIRST_USE = r"(?i)Driver Compiler|Lazy Function Loading|Runtime Triggered Module Loading"
 # Frames that import a module, or compile a kernel: cpp_extension, Triton, torch.compile.
-_COMPILING = re.compile(
+_COMPILING = (
     r"<frozen importlib\._bootstrap>\(\d+\): _find_and_load$"
     r"|.*torch/utils/cpp_extension\.py\(\d+\): (?:load(?:_inline)?|_jit_compile)$"
     r"|.*triton/(?:compiler/)?compiler\.py\(\d+\): compile$"
@@ -44,14 +42,14 @@ def startup_rows(timeline: Timeline, ours: Bool, second_step: int | None) -> I64
     recording = is_recorder_at_work(timeline)
     recorder = Intervals.union(host.start[recording], host.end[recording])
     is_overhead = host.kind == HostKind.OVERHEAD
-    overhead = (is_overhead & named(timeline, _FIRST_USE, host.name)) | recording
+    overhead = named(timeline, _FIRST_USE, host.name, is_overhead) | recording
     loading = ours & (host.kind == HostKind.LOAD)
     # Calls that only query or set something take microseconds, unless they are the first to need the context.
     asking = np.flatnonzero(ours & (host.kind == HostKind.CALL) & (host.end - host.start >= _FIRST_LEAST_NS))
     _, first = np.unique(host.name[asking], return_index=True)
     early = host.start[asking] < second_step if second_step is not None else np.zeros(len(asking), dtype=np.bool_)
     early[first] = True
-    compiling = ours & (host.kind == HostKind.PYTHON) & named(timeline, _COMPILING, host.name)
+    compiling = named(timeline, _COMPILING, host.name, ours & (host.kind == HostKind.PYTHON))
     certain = np.concatenate((np.flatnonzero(loading | overhead | compiling), asking[early]))
     return unique(
         np.concatenate(

@@ -13,7 +13,6 @@ The evidence, strongest first:
 
 from __future__ import annotations
 
-import re
 from enum import Enum
 
 import numpy as np
@@ -33,11 +32,11 @@ class Nature(Enum):
     UNKNOWN = "nothing tells"
 
 
-_MODULE_CALL = re.compile(r"nn\.Module: .*_\d+$")
+_MODULE_CALL = r"nn\.Module: .*_\d+$"
 """Matches the names that torch's profiler gives to calls of modules, such as "nn.Module: Linear_3". The profiler
 numbers the instances of each class, so a name belongs to one instance of a module."""
 
-_CALL_OF_A_STEP = re.compile(
+_CALL_OF_A_STEP = (
     r"nn\.Module: "
     r"|.*: (forward|backward|training_step|train_step|train_batch|execute_model)$"
     r"|<built-in (method|function) run_backward\b"
@@ -45,15 +44,15 @@ _CALL_OF_A_STEP = re.compile(
 """Matches frames that torch, Lightning, transformers, DeepSpeed, Megatron or vLLM enter at least once per step. The
 loop over the steps is never inside such a frame."""
 
-_OPERATOR = re.compile(r"\w+::|\w+Backward\d*$|(## Call )?CompiledF|Torch-Compiled Region")
+_OPERATOR = r"\w+::|\w+Backward\d*$|(## Call )?CompiledF|Torch-Compiled Region"
 """Matches the names of operators, autograd nodes and compiled functions. The kind of an event is not enough to find
 them, because old versions of torch recorded annotations as operators, too."""
 
-_BACKWARD = re.compile(r"autograd::engine::evaluate_function")
-_EMBEDDING = re.compile(r"aten::embedding(_bag)?$")
-_PRINTING = re.compile(r"(.*/)?torch/_tensor_str\.py$")
-_OPTIMIZER = re.compile(r"Optimizer\.step#")
-_ANY = re.compile("")
+_BACKWARD = r"autograd::engine::evaluate_function"
+_EMBEDDING = r"aten::embedding(_bag)?$"
+_PRINTING = r"(.*/)?torch/_tensor_str\.py$"
+_OPTIMIZER = r"Optimizer\.step#"
+_ANY = ""
 _MOST = 0.5  # a majority
 
 
@@ -233,7 +232,7 @@ def _span_of(times: I64, start: I64, end: I64) -> I64:
     return inside
 
 
-def _named(timeline: Timeline, kinds: tuple[HostKind, ...], pattern: re.Pattern[str]) -> Bool:
+def _named(timeline: Timeline, kinds: tuple[HostKind, ...], pattern: str) -> Bool:
     """Returns a mask of the host events that are of the kinds `kinds` and whose names begin with a match of
     `pattern`."""
     chosen: Bool = np.isin(timeline.host.kind, kinds)

@@ -8,10 +8,8 @@ in traces: msgspec then finds them faster.
 
 from __future__ import annotations
 
-import operator
 from decimal import Decimal
-from functools import reduce
-from typing import Annotated, Any, Generic, TypeAlias, TypeVar
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar, Union
 
 from msgspec import Meta, Raw, Struct, defstruct, field
 
@@ -148,4 +146,5 @@ def event_type(number: Any) -> Any:
     is the type of times.
     """
     timed: list[Any] = [Complete, Arrow, ArrowEnd, Instant]
-    return reduce(operator.or_, [*(phase[number] for phase in timed), Label, *_OTHERS])
+    types = (*(phase[number] for phase in timed), Label, *_OTHERS)
+    return Union[types]  # noqa: UP007 - all at once: to join one after the other takes several times as long

@@ -17,7 +17,6 @@ import msgspec
 
 from unstall.document.document import Document
 from unstall.errors import UsageError
-from unstall.patches.source import path_below
 
 SETTING = "UNSTALL_EDITOR"
 """The environment variable that names the editor. If it is not set, the first entry of `EDITORS` is
@@ -83,6 +82,8 @@ def with_links(document: Document, files: Callable[[], Iterable[str]]) -> Docume
 
 
 def _fields(page: Path, files: Iterable[str]) -> Mapping[str, object]:
+    from unstall.patches.source import path_below  # here, since only pages need it
+
     editor = chosen()
     if editor is None:
         return {}
