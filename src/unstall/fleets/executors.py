@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ _SMALL_BYTES = 8 << 20  # files of fewer bytes together are read here: processes
 # and 1.2 in a written trace of 49 MB; at least 10 MB in each.
 _TIMES_MEMORY = 2
 _LEAST_BYTES = 32 << 20
+_HEAD_BYTES = 64 << 10
 _EXPANSION = 30  # of a compressed trace: 20 to 30 in these recordings
 
 
@@ -40,9 +41,9 @@ class Processes:
         self._most = most
 
     def run(self, tasks: Sequence[Task]) -> Iterator[Mapped]:
-        on_disk = [_bytes_on_disk(task.path) for task in tasks]
-        tasks = _without_needless_digests(tasks, on_disk)
-        sizes = [_text_bytes(task.path, size) for task, size in zip(tasks, on_disk, strict=True)]
+        looks = [_look(task.path) for task in tasks]
+        tasks = _without_needless_digests(tasks, looks)
+        sizes = [look.text_bytes for look in looks]
         if self._most is None and sum(sizes) < _SMALL_BYTES:
             yield from map(map_file, tasks)
             return
@@ -65,10 +66,35 @@ def workers(sizes: Sequence[int], available: int | None = None, processors: int 
     return max(1, min(processors, len(sizes), available // (2 * each)))
 
 
-def _without_needless_digests(tasks: Sequence[Task], on_disk: Sequence[int]) -> list[Task]:
-    """Tells each task whether its file alone has its size: then it is no copy of another."""
-    counts = Counter(on_disk)
-    return [replace(task, alone=counts[size] == 1) for task, size in zip(tasks, on_disk, strict=True)]
+class _Look(NamedTuple):
+    """What tells a file from others without reading all of it.
+
+    Attributes:
+        bytes: The size of the file. -1 if the file cannot be read.
+        head: A digest of the first bytes of the file. A trace has its rank there.
+        text_bytes: The approximate size of the file's text after decompression.
+    """
+
+    bytes: int = -1
+    head: int = 0
+    text_bytes: int = 0
+
+
+def _look(path: str) -> _Look:
+    try:
+        size = Path(path).stat().st_size
+        with Path(path).open("rb", buffering=0) as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return _Look()
+    packed = head[:2] in (b"\x1f\x8b", b"\x28\xb5", b"PK")
+    return _Look(size, hash(head), size * _EXPANSION if packed else size)
+
+
+def _without_needless_digests(tasks: Sequence[Task], looks: Sequence[_Look]) -> list[Task]:
+    """Tells each task whether its file alone has its size and its first bytes: then it is no copy of another."""
+    counts = Counter((look.bytes, look.head) for look in looks)
+    return [replace(task, alone=counts[look.bytes, look.head] == 1) for task, look in zip(tasks, looks, strict=True)]
 
 
 def _available_bytes() -> int:
@@ -77,25 +103,6 @@ def _available_bytes() -> int:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) << 10
     return 4 << 30
-
-
-def _bytes_on_disk(path: str) -> int:
-    """Returns the size of a file in bytes. Returns -1 if the file cannot be read."""
-    try:
-        return Path(path).stat().st_size
-    except OSError:
-        return -1
-
-
-def _text_bytes(path: str, on_disk: int) -> int:
-    """Returns the approximate size of a file's text in bytes, after decompression. Returns 0 if the file cannot be
-    read. `on_disk` is the size of the file in bytes."""
-    try:
-        with Path(path).open("rb") as file:
-            packed = file.read(2) in (b"\x1f\x8b", b"\x28\xb5", b"PK")
-    except OSError:
-        return 0
-    return on_disk * _EXPANSION if packed else on_disk
 
 
 def executor_of(on: str | None) -> Executor:

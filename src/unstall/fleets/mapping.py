@@ -31,7 +31,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         user: Globs of the files that count as the user's code. If empty, these are all files except framework files.
         edits: Edits that are made to the rank's program, as `unstall whatif` takes them.
         cache: Whether the summary may be read from the cache, and is written to it.
-        alone: Whether no other trace of the job has this size. Then it is no copy, and needs no digest without a cache.
+        alone: Whether no other trace of the job begins like this one and has its size. Then it is no copy, and needs no
+            digest without a cache.
     """
 
     path: str

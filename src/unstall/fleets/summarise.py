@@ -387,15 +387,13 @@ def _spent(run: Run, comm: Bool, part_of: I32) -> Iterator[tuple[I64, I64, I64, 
     state[is_data_loading(timeline)] = Cost.LOADING
     state[run.activity.waits.row] = Cost.WAIT
     state = _inherited(timeline, state)
-    counted = np.zeros(len(host), dtype=np.bool_)
+    first_span = np.full(len(host), -1, dtype=np.int32)
     for from_, time, busy in host_time(timeline, part_of):
+        first_span[busy[::-1]] = np.arange(len(busy) - 1, -1, -1, dtype=np.int32)  # of several, the last stays
         for begin in range(0, len(busy), _AT_ONCE):
             now = slice(begin, begin + _AT_ONCE)
             row = busy[now].astype(np.int64)
-            first = np.zeros(len(row), dtype=np.int64)
-            first[np.unique(row, return_index=True)[1]] = 1
-            first[counted[row]] = 0
-            counted[row] = True
+            first = (first_span[row] == np.arange(begin, begin + len(row))).astype(np.int64)
             yield from_[now], row, state[row].astype(np.int64), time[now], first, 0 * first
 
 
