@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstall.timeline.columns import I64
-from unstall.timeline.grouping import median, unique
+from unstall.timeline.grouping import groups, median
 
 _DRIFT = 50e-6
 _HUBER = 1.345  # 95 % efficiency if errors are normal (Huber 1981)
@@ -130,9 +130,9 @@ def _first_offsets(operation: I64, clock: I64, t: _Reals, clocks: int) -> tuple[
             new = (part[clock] < 0) & (several[operation] > 0)
             if not new.any():
                 break
-            for each in unique(clock[new]).tolist():
-                mine = new & (clock == each)
-                offset[each] = float(median((t - when[operation])[mine]))
+            over = (t - when[operation])[new]
+            for each, mine in groups(clock[new]):
+                offset[each] = float(median(over[mine]))
                 part[each] = number
         number += 1
     return offset, part

@@ -16,7 +16,7 @@ from unstall.fleets.join import Joined, join, ranks_text
 from unstall.fleets.mapping import Mapped, Task, files_of_glob
 from unstall.fleets.result import NotRead
 from unstall.fleets.steps import paired_steps
-from unstall.fleets.summary import Rank, decode
+from unstall.fleets.summary import Group, Rank, decode
 
 ENDINGS = (".json", ".json.gz", ".json.zst", ".trace", ".trace.gz", ".timeline", ".unstall")
 _MOST_FILES = 1 << 16
@@ -132,6 +132,7 @@ def _distinct(mapped: Sequence[Mapped], not_read: list[NotRead]) -> tuple[list[R
     by_digest: dict[str, str] = {}
     by_rank: dict[int, Rank] = {}
     told: Counter[str] = Counter()
+    groups: dict[Group, Group] = {}  # a group names all of its members: ranks share what they say alike
     for each in mapped:
         if each.data is None:
             continue
@@ -140,6 +141,8 @@ def _distinct(mapped: Sequence[Mapped], not_read: list[NotRead]) -> tuple[list[R
             continue
         by_digest[each.digest] = each.path
         rank = decode(each.data)
+        shared = tuple(groups.setdefault(group, group) for group in rank.summary.groups)
+        rank = msgspec.structs.replace(rank, summary=msgspec.structs.replace(rank.summary, groups=shared))
         if rank.number < 0:
             why = "its rank is unknown: the trace has no distributedInfo, and its name no rank (such as rank-3.json)"
             not_read.append(NotRead(path=each.path, why=why))

@@ -12,6 +12,7 @@ from unstall.figures import counted
 from unstall.fleets.join import Joined
 from unstall.fleets.summary import Calls, Costs, Rank
 from unstall.timeline.columns import I64
+from unstall.timeline.grouping import groups, median
 
 
 def paired_steps(ranks: Sequence[Rank], joined: Joined) -> tuple[list[Rank], list[str]]:
@@ -40,20 +41,19 @@ def _later(ranks: Sequence[Rank], joined: Joined) -> I64:
     """Returns, for each rank, by how many steps its recording began later than that of the rank whose recording began
     first."""
     step = joined.of_members(ranks, "step")
-    operation = joined.operation
-    known = step >= 0
+    known = np.flatnonzero(step >= 0)
+    step, operation, rank = step[known], joined.operation[known], joined.rank[known]
+    of_rank = list(groups(rank))
     begun = np.zeros(len(ranks), dtype=np.int64)
     # An operation's step in the rank that began first is the largest of its members'.
     for _ in range(len(ranks)):
-        number = step + begun[joined.rank]
+        number = step + begun[rank]
         most = np.full(len(joined), -1, dtype=np.int64)
-        np.maximum.at(most, operation[known], number[known])
+        np.maximum.at(most, operation, number)
+        late = most[operation] - number
         moved = False
-        for index in range(len(ranks)):
-            mine = known & (joined.rank == index)
-            if not mine.any():
-                continue
-            by = int(np.median((most[operation] - number)[mine]))
+        for index, mine in of_rank:
+            by = int(median(late[mine]))
             if by:
                 begun[index] += by
                 moved = True
