@@ -22,9 +22,9 @@ def groups(values: I64 | I32) -> Iterator[tuple[int, I64]]:
 
     `rows` are the indices at which `values` has this value, in ascending order.
     """
-    order = np.argsort(values, kind="stable")
+    order = values.argsort(kind="stable")
     ordered = values[order]
-    bounds = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist(), len(order)]
+    bounds = [0, *((ordered[1:] != ordered[:-1]).nonzero()[0] + 1).tolist(), len(order)]
     for begin, end in pairwise(bounds):
         if end > begin:
             yield int(ordered[begin]), order[begin:end]
@@ -49,7 +49,9 @@ def unique(values: _Column) -> _Column:
     """
     ordered = values.copy()
     ordered.sort()
-    kept: _Column = ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+    first = np.ones(len(ordered), dtype=np.bool_)
+    first[1:] = ordered[1:] != ordered[:-1]
+    kept: _Column = ordered[first]
     return kept
 
 
@@ -86,8 +88,10 @@ def distinct(values: I64 | I32) -> tuple[I64, I64]:
     present = np.zeros(high - low + 1, dtype=np.bool_)
     offset = values - low
     present[offset] = True
-    number: I32 = np.cumsum(present, dtype=np.int32) - np.int32(1)
-    return np.flatnonzero(present) + low, number[offset].astype(np.int64)
+    found = present.nonzero()[0]
+    number = np.empty(len(present), dtype=np.int64)
+    number[found] = np.arange(len(found))
+    return found + low, number[offset]
 
 
 def by_text(texts: I32, meaning: Callable[[int], int]) -> I64:
