@@ -12,10 +12,11 @@ was no wait, the whole time was spent on the host.
 from __future__ import annotations
 
 import sys
-import time
 import warnings
 from types import ModuleType, TracebackType
 from typing import Self, TypeVar
+
+from unstall.guest.instants import for_program
 
 _Result = TypeVar("_Result")
 
@@ -66,18 +67,18 @@ class Stopwatch:
     def __enter__(self) -> Self:
         _wait([])
         self._results.clear()
-        self._began = time.perf_counter_ns()
+        self._began = for_program()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         pending = _is_pending()
-        returned = time.perf_counter_ns()
+        returned = for_program()
         waited = _wait(self._results)
-        ended = time.perf_counter_ns()
+        ended = for_program()
         _wait(self._results)
-        self._at_once_ns = max(_AT_ONCE_NS, 2 * (time.perf_counter_ns() - ended))
+        self._at_once_ns = max(_AT_ONCE_NS, 2 * (for_program() - ended))
         self.seconds, self.waited_seconds = (ended - self._began) / 1e9, (ended - returned) / 1e9
         unwaited = "jax" in sys.modules and _is_used_jax() and not self._results
         if kind is not None:

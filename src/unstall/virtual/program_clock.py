@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from types import FunctionType, ModuleType
+from types import FrameType, FunctionType, ModuleType
 from typing import Protocol
 
 from unstall.figures import duration
@@ -189,7 +189,7 @@ class ProgramClock:
     def _tell_of_free_work(self, passed_ns: int, not_charged_ns: int) -> None:
         """Warns the user if, between two reads of the clock, at least 10 ms of work took no virtual
         time, and this was more than the virtual time between them. Does so at most once. Ignores reads
-        by `bench` and similar functions, because they know what they measure.
+        by unstall, except those for the program, such as by `Stopwatch`.
 
         Args:
             passed_ns: The virtual time between the reads.
@@ -200,7 +200,7 @@ class ProgramClock:
         if self._told or before < 0 or free < max(_WORTH_TELLING_NS, passed_ns):
             return
         frame = reader()
-        if frame is None or _knows_its_times(frame.f_code.co_filename):
+        if frame is None or _is_own_time(frame):
             return
         self._told = True
         print(
@@ -245,9 +245,9 @@ def _is_any(value: object, originals: dict[object, object]) -> bool:
     return type(value) is type(time.monotonic) and value in originals
 
 
-def _knows_its_times(file: str) -> bool:
-    """Returns whether a file is of unstall and knows which times it can measure. A `Stopwatch` does not."""
-    return file.startswith(OURS) and not file.endswith("stopwatch.py")
+def _is_own_time(frame: FrameType) -> bool:
+    """Returns whether the frame, which reads the clock, is of unstall and reads it for unstall's own use."""
+    return frame.f_code.co_filename.startswith(OURS) and frame.f_code is not instants.for_program.__code__
 
 
 def _where() -> str:
