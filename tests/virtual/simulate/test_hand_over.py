@@ -13,7 +13,7 @@ from virtual.simulate.runs import begin, calls
 
 from unstall.timeline.columns import HostKind, Timeline
 from unstall.virtual.log import NO_PYTHON, LogCode
-from unstall.virtual.options import MachineOptions
+from unstall.virtual.options import MachineOptions, Numerics
 from unstall.virtual.simulation.simulator import Simulator
 
 
@@ -247,6 +247,21 @@ def test_a_measured_host_is_as_slow_as_this_one_without_what_it_computed() -> No
     log.host_ns += 500_000
     log.write(LogCode.OP_END, computing_ns=400_000)
     assert calls(simulator.timeline(), HostKind.OP) == [("aten::mm", 0, 101_000)]
+
+
+@pytest.mark.parametrize(("seconds", "numerics", "lines"), [(12, "real", 1), (12, "skip", 0), (9, "real", 0)])
+def test_that_values_take_long_is_told_once(
+    capsys: pytest.CaptureFixture[str], seconds: int, numerics: Numerics, lines: int
+) -> None:
+    log = Log()
+    simulator = Simulator(log, MachineOptions(numerics=numerics), Fixed())
+    for _ in range(4):
+        with log.op("aten::mm"):
+            log.write(LogCode.ADVANCE, computing_ns=seconds * 500_000_000)
+        simulator.drain()
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == lines
+    assert all("computing the values of tensors took 24.0 s so far" in line for line in told)
 
 
 def test_on_a_measured_host_sleep_counts_once() -> None:

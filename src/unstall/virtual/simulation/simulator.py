@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from unstall.errors import UnstallError
+from unstall.figures import duration
 from unstall.frameworks import OURS, is_left_out_of_stacks
 from unstall.guarding.kinds import Kind
 from unstall.line_digests import LineDigests
@@ -40,6 +41,9 @@ from unstall.virtual.simulation.this_host import host_scale, telling_ns
 if TYPE_CHECKING:
     from unstall.timeline.columns import Timeline
     from unstall.virtual.allocator.segments import TraceEntry
+
+
+_LONG_NS = 20_000_000_000  # of computing values, after which people wonder whether the program hangs
 
 
 class LateRead:
@@ -120,6 +124,7 @@ class Simulator:
         self._forked = False
         self._draining = False
         self._failure: BaseException | None = None
+        self._computing_ns, self._told = 0, False  # for how long values of tensors were computed
         self._asked = 0  # the request that make_room() waits for; `_refusal` is its error, if any
         self._refusal: OutOfMemoryError | None = None
         self._late_reads: WeakValueDictionary[int, LateRead] = WeakValueDictionary()  # by the number in their record
@@ -159,10 +164,24 @@ class Simulator:
                 self._draining = False
                 self._source.release_signals()
                 self.simulation.clock.leave_out(self._source.this_thread(), self._source.now_ns() - began)
+            self._tell_of_slow_values()
+
+    def _tell_of_slow_values(self) -> None:
+        """Tells the user, once, if computing the values of tensors on the CPU takes long."""
+        if self._computing_ns < _LONG_NS or self._told or self.options.numerics == "skip":
+            return
+        self._told = True
+        print(
+            f"unstall: computing the values of tensors took {duration(self._computing_ns)} so far, on this machine's "
+            "CPU: --numerics skip leaves out the values of large tensors",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def _simulate(self, records: np.ndarray, uses: np.ndarray) -> None:
         try:
             self._know()
+            self._computing_ns += int(records["computing_ns"].sum())
             self.races.add(records, uses)
             self.faults.add(records, self._source.faults(self.faults.known))
             self.simulation.feed(records)
