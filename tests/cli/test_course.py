@@ -70,6 +70,18 @@ def test_copies_are_scripts_and_notebooks_and_a_changed_one_is_not_lost(unstall:
     assert (folder / f"{NAME}.py").read_text() == "mine"
 
 
+def test_a_changed_copy_runs_as_the_course_does(unstall: Cli, tmp_path: Path) -> None:
+    said = unstall("course", NAME, "--copy", tmp_path).out
+    copy = tmp_path / f"{NAME}.py"
+    assert f"unstall course {copy}\n" in said
+    assert f"unstall run --gpu t4 --numerics skip --host modelled {copy}\n" in said
+    copy.write_text(copy.read_text().replace("make(3072)", "make(1024)", 1))
+    outcome = unstall("course", copy, "--gpu", "t4")
+    assert outcome.code == 1
+    assert "- does not hold: A larger tensor needs a segment of its own: 32 + 48 MiB." in outcome.out
+    assert unstall("course", copy, "--show").out == copy.read_text()
+
+
 def test_explain_explains_a_copy(unstall: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     outcome = unstall("course", "8", "--explain", "--gpu", "t4", "--json")
@@ -144,6 +156,8 @@ def test_what_a_row_says_to_run_after_explain_works(
         (["99"], "'99' is no experiment; unstall course lists them"),
         ([""], "'' is no experiment; unstall course lists them"),
         (["all", "99"], "'99' is no experiment; unstall course lists them"),
+        (["no_such/copies_beside_a_product.py"], "no_such/copies_beside_a_product.py does not exist"),
+        ([__file__], "has the name of no experiment: a copy keeps its name"),
         (["--explain"], "--explain is about one experiment"),
         (["8", "--gpu", "t9"], "t9"),
         (["8", "--show", "--explain"], "not allowed with"),

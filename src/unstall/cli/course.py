@@ -5,12 +5,15 @@
     unstall course 8 --gpu h200
     unstall course all
     unstall course 1 --explain
-    unstall course --copy my-course
+    unstall course 8 --copy my-course
+    unstall course my-course/the_allocator_keeps_memory.py
 
-Without EXPERIMENT, all experiments are listed. An experiment is a script of at most 60 lines that shows one effect,
+Without EXPERIMENT, all experiments are listed. An experiment is a script of at most 70 lines that shows one effect,
 such as launches that return before their work is done. The script runs in a process of its own, on this machine's GPU,
 or on a virtual T4 if there is none. The report shows the script's figures beside the figures that its author saw, and
 checks that the effect occurred. Checks are about counts and ratios of times, so they hold on every GPU.
+
+To try a change, copy the script with --copy, change the copy, and give its path as EXPERIMENT.
 
 The exit code is 1 if a check does not hold, or if a script fails.
 """
@@ -18,6 +21,7 @@ The exit code is 1 if a check does not hold, or if a script fails.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -26,6 +30,7 @@ from typing import TYPE_CHECKING
 
 from unstall.cli._output import add_output_options, check_outputs, deliver
 from unstall.errors import UsageError
+from unstall.figures import counted
 
 if TYPE_CHECKING:
     from unstall.course.result import Experiment
@@ -35,7 +40,7 @@ _USUAL = "t4"  # the author's GPU
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("experiments", metavar="EXPERIMENT", nargs="*", help="names, numbers, or all")
+    parser.add_argument("experiments", metavar="EXPERIMENT", nargs="*", help="names, numbers, paths of copies, or all")
     parser.add_argument("--gpu", metavar="NAME", help="run on a virtual GPU, such as h200")
     instead = parser.add_argument_group("instead of running it").add_mutually_exclusive_group()
     instead.add_argument("--show", action="store_true", help="print the script")
@@ -49,18 +54,18 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from unstall.course.table import name_of, table
+    from unstall.course.table import chosen, script, table
 
     check_outputs(args)
     words: list[str] = args.experiments
-    named = [name_of(word) for word in dict.fromkeys(words) if word != ALL]
-    chosen = named if words and ALL not in words else [*table()]
+    named = dict(chosen(word) for word in words if word != ALL)
+    scripts = named if words and ALL not in words else {name: script(name) for name in table()}
     if args.show:
-        return _show(chosen)
+        return _show(scripts)
     if args.copy is not None:
-        return _copy(chosen, Path(args.copy))
+        return _copy(scripts, Path(args.copy))
     if args.explain:
-        return _explain(chosen, args)
+        return _explain(scripts, args)
     if not words:
         from unstall.course.answer import Listed
 
@@ -68,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     from unstall.course.answer import Studied
 
-    found = Studied(_ran(chosen, _gpu(args), quiet=args.quiet))
+    found = Studied(_ran(scripts, _gpu(args), quiet=args.quiet))
     deliver(found, args)
     return 0 if found.holds else 1
 
@@ -88,42 +93,46 @@ def _gpu(args: argparse.Namespace) -> str | None:
     return gpu
 
 
-def _ran(names: list[str], gpu: str | None, *, quiet: bool) -> list[Experiment]:
-    """Runs experiments one after the other, and prints progress to stderr."""
+def _ran(scripts: Mapping[str, Path], gpu: str | None, *, quiet: bool) -> list[Experiment]:
+    """Runs experiments one after the other, and prints progress to stderr. `scripts` are their scripts by name."""
     from unstall.cli._progress import working
     from unstall.cli._recording import say
     from unstall.course.running import run as run_experiment
-    from unstall.course.table import script, table
+    from unstall.course.table import table
 
     found = []
-    for number, name in enumerate(names, 1):
-        with working(f"running {name}", quiet=quiet or len(names) > 1):
-            found.append(run_experiment(script(name), table()[name], gpu))
-        if len(names) > 1 and not quiet:
+    for number, (name, script) in enumerate(scripts.items(), 1):
+        with working(f"running {name}", quiet=quiet or len(scripts) > 1):
+            found.append(run_experiment(script, table()[name], gpu))
+        if len(scripts) > 1 and not quiet:
             held = "holds" if found[-1].holds else found[-1].failure or "does not hold"
-            say(f"{number} of {len(names)}: {name}: {held}")
+            say(f"{number} of {len(scripts)}: {name}: {held}")
     return found
 
 
-def _show(names: list[str]) -> int:
-    from unstall.course.table import script
-
-    print("\n\n".join(script(name).read_text("utf-8").rstrip("\n") for name in names))
+def _show(scripts: Mapping[str, Path]) -> int:
+    print("\n\n".join(script.read_text("utf-8").rstrip("\n") for script in scripts.values()))
     return 0
 
 
-def _copy(names: list[str], folder: Path) -> int:
-    """Writes scripts and notebooks to a folder."""
+def _copy(scripts: Mapping[str, Path], folder: Path) -> int:
+    """Writes scripts and notebooks to a folder, and says how to run a copy."""
     from unstall.course.notebook import notebook
-    from unstall.course.table import script, table
+    from unstall.course.running import options
+    from unstall.course.table import table
 
     files: dict[Path, bytes] = {}
-    for name in names:
-        source = script(name).read_bytes()
+    for name, script in scripts.items():
+        source = script.read_bytes()
         files[folder / f"{name}.py"] = source
         files[folder / f"{name}.ipynb"] = notebook(name, table()[name], source.decode()).encode()
     _write(files)
-    print(f"{len(names)} scripts and notebooks are in {folder}" if len(names) > 1 else f"{names[0]} is in {folder}")
+    name = next(iter(scripts))
+    copy = shlex.quote(str(folder / f"{name if len(scripts) == 1 else 'NAME'}.py"))
+    print(f"{folder} has {counted(len(scripts), 'script')}, each also as a notebook. To run one that you changed:")
+    print(f"unstall course {copy}")
+    if len(scripts) == 1:
+        print(f"unstall run {' '.join(options(table()[name], _USUAL))} {copy}")
     return 0
 
 
@@ -139,19 +148,20 @@ def _write(files: Mapping[Path, bytes]) -> None:
         write_atomically(path, content)
 
 
-def _explain(chosen: list[str], args: argparse.Namespace) -> int:
-    """Copies the script to the current folder, and runs it under `unstall run`, which explains it."""
+def _explain(scripts: Mapping[str, Path], args: argparse.Namespace) -> int:
+    """Runs a script under `unstall run`, which explains it. A script of the package is copied to the current folder."""
     from unstall.cli import parse
     from unstall.cli.run import explain_run, run_program
     from unstall.course.running import options
     from unstall.course.table import script, table
 
-    if len(chosen) > 1:
+    if len(scripts) > 1:
         raise UsageError("--explain is about one experiment: unstall course NAME --explain")
-    (name,) = chosen
+    ((name, path),) = scripts.items()
     gpu = _gpu(args)
-    path = Path(script(name).name)
-    _write({path: script(name).read_bytes()})
+    if path == script(name):
+        path = Path(path.name)
+        _write({path: script(name).read_bytes()})
     given = [] if gpu is None else [*options(table()[name], gpu), "--after", "0"]
     given += [word for output in args.output for word in ("-o", output)]
     given += ["--format", args.format] if args.format else []

@@ -60,6 +60,26 @@ def name_of(word: str) -> str:
     raise UsageError(f"{word!r} is no experiment{meant}; unstall course lists them")
 
 
+def chosen(word: str) -> tuple[str, Path]:
+    """Returns the name of an experiment, and the path of its script.
+
+    `word` is the name of the experiment, its number, or the path of a copy of its script. A copy has the name of the
+    original.
+
+    Raises:
+        UsageError: There is no such experiment, or no such file.
+    """
+    if not word.endswith(".py"):
+        name = name_of(word)
+        return name, script(name)
+    copy = Path(word)
+    if not copy.is_file():
+        raise UsageError(f"{word} does not exist: unstall course NAME --copy FOLDER makes a copy")
+    if copy.stem not in names():
+        raise UsageError(f"{word} has the name of no experiment: a copy keeps its name")
+    return copy.stem, copy
+
+
 def script(name: str) -> Path:
     """Returns the path of an experiment's script. `name` is the name of the experiment."""
     return SCRIPTS / f"{name}.py"
