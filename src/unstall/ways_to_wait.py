@@ -208,8 +208,9 @@ WAYS = (
         rule=EXPLICIT,
         op=r"$",
         call=r".*(Device|Ctx)Synchronize",
-        title="torch.cuda.synchronize() drains the device",
-        fix="remove it: operations on one stream are ordered already; to time, use events or a profiler",
+        title="torch.cuda.synchronize() waits for all work of the device",
+        fix="remove it: operations on one stream are ordered already; to time a loop, wait before it and after it, "
+        "or use events",
         safe_if="nothing outside the CUDA stream (another process, a file, a timer) relies on the work being done",
     ),
     Way(

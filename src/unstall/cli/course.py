@@ -129,9 +129,10 @@ def _copy(scripts: Mapping[str, Path], folder: Path) -> int:
     _write(files)
     name = next(iter(scripts))
     copy = shlex.quote(str(folder / f"{name if len(scripts) == 1 else 'NAME'}.py"))
-    print(f"{folder} has {counted(len(scripts), 'script')}, each also as a notebook. To run one that you changed:")
-    print(f"unstall course {copy}")
+    print(f"{folder} has {counted(len(scripts), 'script')}, each also as a notebook. To run a changed script:")
+    print(f"unstall course {copy}  # checks what should be seen")
     if len(scripts) == 1:
+        print("# other verbs take the same options:")
         print(f"unstall run {' '.join(options(table()[name], _USUAL))} {copy}")
     return 0
 

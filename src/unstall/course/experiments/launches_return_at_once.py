@@ -1,6 +1,7 @@
 """A call on a GPU returns as soon as its work is launched.
 
-A clock around 100 calls sees the launches. With a wait for the GPU after each call, it sees the work too.
+A clock around 100 calls sees the launches. With a wait for the GPU after each call, it sees the work too. To time a
+loop, wait before it and after it: without the wait before, the clock also sees work that was launched earlier.
 """
 
 import time
@@ -37,8 +38,19 @@ print(f"empty loop: {per_call(nothing):.2f} us")
 print(f"without synchronize: {per_call(work):.1f} us")
 print(f"with synchronize: {per_call(work, wait=torch.cuda.synchronize):.1f} us")
 
+# %% How to time a loop: warm up, wait, loop, wait. Without the first wait, the clock also sees the warm-up.
+for wait, when in ((torch.cuda.synchronize, "before and after"), (nothing, "only after")):
+    for _ in range(CALLS):
+        work()
+    wait()
+    begin = time.perf_counter()
+    for _ in range(CALLS):
+        work()
+    torch.cuda.synchronize()
+    print(f"a wait {when} the loop: {(time.perf_counter() - begin) / CALLS * 1e6:.1f} us")
+
 # %% Each time is right, and answers another question. `bench` names them.
-times = bench(work, cache="hot")
+times = bench(work, cache="hot")  # x stays in the GPU's cache, as in the loops; by default, it is flushed
 print(f"bench, host: {times.host.median / 1e3:.1f} us")  # until the call returns
 print(f"bench, device: {times.device.median / 1e3:.1f} us")  # how long the GPU works
 print(f"bench, wall: {times.wall.median / 1e3:.1f} us")  # until the result is there

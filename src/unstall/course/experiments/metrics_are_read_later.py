@@ -13,10 +13,9 @@ model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024, device="cuda") for _ i
 batches = torch.randn(20, 256, 1024, device="cuda")
 
 
-def loss_of(batch, detached=True):
+def loss_of(batch):
     torch.cuda._sleep(400_000)  # clock cycles, as more layers would take: the GPU is behind
-    loss = model(batch).square().mean()
-    return loss.detach() if detached else loss  # without detach(), it keeps what its gradient would need
+    return model(batch).square().mean().detach()
 
 
 def in_each_step():
@@ -53,8 +52,3 @@ for loop in (in_each_step, at_the_end, some_steps_later):
         print(f"waits, {name}: {guard.count}")
 print(f"waited in the loop, some steps later: {max(waited) / 1e6:.2f} ms")  # `no_sync` leaves these waits out
 print(f"loops with the losses of the first: {losses.count(losses[0])}")
-for name, detached in (("detached", True), ("not detached", False)):
-    before = torch.cuda.memory_allocated()
-    kept = [loss_of(batch, detached) for batch in batches]
-    print(f"memory of a list, {name}: {torch.cuda.memory_allocated() - before:,} bytes")
-    del kept

@@ -1,7 +1,10 @@
-"""A profile of nine convolutions in their first run: the host takes far longer than the GPU.
+"""Three profiles in which launches seem to be slow, for three reasons, and a fourth for comparison.
 
-It looks as if launches were slow, and C++ would help. But the first launch of a kernel loads it, and that happens once.
+A first run loads kernels. Long kernels fill the queue of launches, so that each launch waits for room. Tiny kernels
+end before the host has launched the next one.
 """
+
+import time
 
 import torch
 from torch import nn
@@ -10,32 +13,41 @@ from torch.profiler import ProfilerActivity, profile
 
 net = nn.Sequential(*(nn.Conv2d(16, 16, 3, padding=1) for _ in range(9))).cuda()
 x = torch.randn(1, 16, 64, 64, device="cuda")
+large, tiny = torch.ones(2**24, device="cuda"), torch.ones(5, device="cuda")
 
 
 @torch.no_grad()
-def run(name):
-    """Profiles a run, and returns how long the host worked, in ms."""
+def run(name, function, times=1):
+    """Profiles calls of a function, and returns how long the host worked, in ms."""
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
-        net(x)
+        begin = time.perf_counter()
+        for _ in range(times):
+            function()
         torch.cuda.synchronize()
+        whole = (time.perf_counter() - begin) * 1e3
     # A profile's row of a call says how long the host was in it. The wait for the GPU is no work of the host.
     rows = [row for row in seen.key_averages() if row.key != "cudaDeviceSynchronize"]
     calls = [row for row in rows if row.key.startswith("cu")]  # cudaLaunchKernel, cudaMalloc, cuLibraryLoadData …
-    host = sum(row.self_cpu_time_total for row in rows) / 1e3
-    longest = max(calls, key=lambda row: row.self_cpu_time_total)
+    host, in_calls = (sum(row.self_cpu_time_total for row in of) / 1e3 for of in (rows, calls))
+    launches = sum(row.count for row in calls if "Launch" in row.key)
     device = sum(event.device_time for event in seen.events() if event.device_type == DeviceType.CUDA) / 1e3
-    print(f"{name} run: most of CUDA's time is in {longest.key}")
-    in_calls = sum(row.self_cpu_time_total for row in calls) / 1e3
-    print(f"{name} run, calls of CUDA: {in_calls:.3f} ms")
-    print(f"{name} run, share in calls of CUDA: {100 * in_calls / host:.1f} %")
-    print(f"{name} run, launches: {sum(row.count for row in calls if 'Launch' in row.key)}")
-    print(f"{name} run, device busy: {device:.3f} ms")
-    print(f"{name} run, work of the host: {host:.3f} ms")
+    print(f"{name}: most of CUDA's time is in {max(calls, key=lambda row: row.self_cpu_time_total).key}")
+    print(f"{name}, calls of CUDA: {in_calls:.3f} ms")
+    print(f"{name}, share in calls of CUDA: {100 * in_calls / host:.1f} %")
+    print(f"{name}, launches: {launches}")
+    print(f"{name}, calls of CUDA for each launch: {in_calls / launches * 1e3:.1f} us")
+    print(f"{name}, device busy: {device:.3f} ms")
+    print(f"{name}, share of the time that the device is busy: {100 * device / whole:.1f} %")
     return host
 
 
-first = run("first")
-second = run("second")
+first = run("first run", lambda: net(x))
+second = run("second run", lambda: net(x))
 
 # %% Would C++ help? All that a faster host could save of the first run is what the second run still takes.
 print(f"most that a faster host could save of the first run: {100 * second / first:.2f} %")
+
+# %% An operator whose kernels are loaded, on 64 MiB and on 20 bytes.
+for name, of in (("full queue", large), ("tiny kernels", tiny)):
+    of.neg_()
+    run(name, of.neg_, times=3000)

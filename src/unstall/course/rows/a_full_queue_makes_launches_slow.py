@@ -5,7 +5,7 @@ from unstall.course.row import Author, Check, Row
 ROW = Row(
     number=6,
     topic="Clocks and launches",
-    related=(4,),
+    related=(4, 7),
     question="Why does launching a forward pass take longer without a synchronize after it?",
     author=Author(
         "ResNet-50, GPU not named",
@@ -38,6 +38,6 @@ ROW = Row(
         "nothing. The net here is larger than the author's ResNet-50, so that it fills the queue of every GPU: "
         "compare the ratios, not the times."
     ),
-    change=("one `torch.cuda.synchronize()` after the loop, and divide by its steps."),
+    change=("`torch.cuda.synchronize()` before and after the loop, none in it, and divide by its steps."),
     finding="full-queue",
 )

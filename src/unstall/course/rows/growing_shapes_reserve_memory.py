@@ -7,7 +7,7 @@ _MIB = 2**20
 ROW = Row(
     number=9,
     topic="Memory",
-    related=(8,),
+    related=(8, 25),
     question="How much memory do inputs of growing shape cost without a warm-up?",
     checks=(
         Check(
@@ -39,14 +39,23 @@ ROW = Row(
             "20 steps, the largest first, reserved",
             equal=320 * _MIB,
         ),
+        Check(
+            "Segments that can grow need no more than the largest input either.",
+            "20 growing steps, expandable segments, reserved",
+            equal=320 * _MIB,
+        ),
     ),
     learn=(
         "A segment that is too small for the next input stays reserved, and a larger one is added. In the worst "
         "case, the reserved memory grows with the square of the steps; in random order, it depends on the order. "
-        "One step with the largest shape first avoids it. If you do not know the largest, pad inputs to a few "
-        "lengths, or let segments grow. A step for warm-up must not change the model: no optimizer.step() in it."
+        "One step with the largest shape first avoids it; it must not change the model, so no optimizer.step() in it. "
+        "Segments that can grow avoid it, too, if the variable is set before the program starts. Padding inputs to a "
+        "few lengths helps less."
     ),
-    change=("`unstall.warm_up(step, largest)` before the loop, or `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`."),
+    change=(
+        "`unstall.warm_up(step, largest)` before the loop, or "
+        "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py`."
+    ),
     then=(("unstall open", "memory over time, by line"),),
     finding="growing-memory",
 )

@@ -24,12 +24,24 @@ ROW = Row(
         ),
         Check("Without a wait, the clock sees the launch.", "without synchronize", "bench, host", 0.3, 3),
         Check("The device works longer than the launch takes.", "bench, device", "bench, host", at_least=1.0),
+        Check(
+            "Without a wait before the loop, the clock also sees earlier work.",
+            "a wait only after the loop",
+            "a wait before and after the loop",
+            at_least=1.15,
+        ),
     ),
     learn=(
         "A call on a GPU puts work into a queue and returns. A clock without a wait measures the host, a clock with a "
-        "wait measures host and device together. Both are right: say which of the two you mean, or let bench say all."
+        "wait measures host and device together. Both are right: say which of the two you mean, or let bench say all. "
+        "To time a loop, run its work a few times with each shape, wait, run the loop, and wait again. Without the "
+        "first wait, the clock also sees the work that was launched before."
     ),
-    change=("`torch.cuda.synchronize()` before each read of the clock, or `unstall.bench(work)`."),
+    change=(
+        "`for _ in range(5): work()`, `torch.cuda.synchronize()`, `begin = time.perf_counter()`, "
+        "`for _ in range(100): work()`, `torch.cuda.synchronize()`, `print((time.perf_counter() - begin) / 100)`; or "
+        "`print(unstall.bench(work))`."
+    ),
     missed={
         "empty loop": "in the model, Python code that calls nothing takes no time; `--host mixed` would measure it."
     },

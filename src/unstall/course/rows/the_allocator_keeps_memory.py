@@ -17,7 +17,7 @@ _SEEN = {
 ROW = Row(
     number=8,
     topic="Memory",
-    related=(9,),
+    related=(9, 25),
     question="Why is GPU memory still used when its tensors are gone?",
     author=Author(
         "Tesla T4",
@@ -38,10 +38,10 @@ ROW = Row(
         Check("With the largest first, one segment is enough.", "largest first", equal=48 * _MIB),
     ),
     learn=(
-        "The allocator asks CUDA for memory rarely, because that is slow, and keeps what it has. Reserved memory "
-        "is what the process holds; allocated memory is what its tensors use: only if that grows, you keep tensors. "
+        "The allocator asks CUDA for memory rarely, because that is slow, and keeps what it has. Reserved memory is "
+        "what the process holds; allocated memory is what its tensors use: only if that grows, you keep tensors (25). "
         "Warm up with the largest input, and nothing is asked for later. nvidia-smi also counts CUDA's own memory, "
         "100 MiB on the T4 and 600 MiB on the H100."
     ),
-    change=("`step(largest)` before the loop, or `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`."),
+    change=("`step(largest)` before the loop, or `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` (9)."),
 )

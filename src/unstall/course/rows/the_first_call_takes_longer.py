@@ -37,6 +37,24 @@ ROW = Row(
             at_least=1.2,
         ),
         Check(
+            "The first call itself takes as long as hundreds of later calls.",
+            "mul_sum, first call",
+            "mul_sum, second 100 calls, mean",
+            at_least=100,
+        ),
+        Check(
+            "The first step of a training sets up more than its forward pass needs.",
+            "training step 1, 32 images",
+            "training step 5, 32 images",
+            at_least=10,
+        ),
+        Check(
+            "The second step still sets things up.",
+            "training step 2, 32 images",
+            "training step 5, 32 images",
+            at_least=1.1,
+        ),
+        Check(
             "The first tensor starts CUDA, which takes as long as thousands of calls.",
             "first tensor on the GPU",
             "bmm, second 100 calls, mean",
@@ -44,10 +62,12 @@ ROW = Row(
         ),
     ),
     learn=(
-        "The first use of CUDA, of a library and of a kernel sets things up, once. Call a function once before you "
-        "time it. unstall run counts this time as start-up, apart from everything else."
+        "The first use of CUDA, of a library and of a kernel sets things up, once. A training does so for several "
+        "steps: its second step is slow, too. So one call is not enough: run the whole step a few times, with each "
+        "shape, before you time it. Do not average first calls with the others. unstall run counts this time as "
+        "start-up, apart from everything else."
     ),
-    change=("`work(); torch.cuda.synchronize()` before the first read of the clock."),
+    change=("`for _ in range(5): step()` before the lines of 1."),
     missed={
         "mul_sum, first 100 calls, mean": "torch loads each kernel when it is first used. The author's torch is not "
         "known; older ones loaded all kernels of a library at once."

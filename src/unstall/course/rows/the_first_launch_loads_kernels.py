@@ -5,7 +5,7 @@ from unstall.course.row import Author, Check, Row
 ROW = Row(
     number=7,
     topic="Clocks and launches",
-    related=(2, 19),
+    related=(2, 6, 19),
     question="The profile says 99.8 % of the time is cudaLaunchKernel: would C++ help?",
     author=Author(
         "Quadro M4000",
@@ -18,9 +18,8 @@ ROW = Row(
     checks=(
         Check(
             "The GPU works for only a small part of the first run.",
-            "first run, device busy",
-            "first run, work of the host",
-            at_most=0.2,
+            "first run, share of the time that the device is busy",
+            at_most=20,
         ),
         Check(
             "Launching is not slow: the second run's calls of CUDA take less than a fifth of the first run's.",
@@ -34,16 +33,33 @@ ROW = Row(
             "most that a faster host could save of the first run",
             at_most=10,
         ),
+        Check(
+            "With a full queue, the device is busy nearly all the time.",
+            "full queue, share of the time that the device is busy",
+            at_least=80,
+        ),
+        Check(
+            "A launch takes longer with a full queue than with tiny kernels.",
+            "full queue, calls of CUDA for each launch",
+            "tiny kernels, calls of CUDA for each launch",
+            at_least=1.5,
+        ),
+        Check(
+            "With tiny kernels, the device idles most of the time.",
+            "tiny kernels, share of the time that the device is busy",
+            at_most=50,
+        ),
     ),
     learn=(
-        "No: the first launch of a kernel loads it, once, and C++ pays that too. Where a profile shows it depends "
-        "on the versions: older CUDA loads kernels within cudaLaunchKernel; on the H100, most of the first run is "
-        "in torch's operators, outside of any call of CUDA. Profile a later run. If the host works longer than "
-        "the GPU in it, too, as on the H100, a CUDA graph helps more than C++."
+        "No, if a second run is much shorter: the first launch of a kernel loads it, once, and C++ pays that too. On the "
+        "H100, that time is mostly outside of CUDA's calls; older CUDA loads within cudaLaunchKernel. No, if the device "
+        "is busy nearly all the time: it is slower than the host, so the queue is full and launches wait for room (6). "
+        "Perhaps, if the device idles in every run: kernels are tiny, and a CUDA graph helps more than C++ (19). The "
+        "share of cudaLaunchKernel alone does not tell the three apart; unstall explain names each."
     ),
     change=(
-        "`net(x); torch.cuda.synchronize()` before `with profile(...)`; then, if the host is the limit, `net = "
+        "`net(x); torch.cuda.synchronize()` before `with profile(...)`; then, if the device idles, `net = "
         "unstall.graphed(net)`."
     ),
-    finding="first-use:19",
+    finding="first-use:44",
 )

@@ -35,9 +35,10 @@ ROW = Row(
     ),
     learn=(
         "Launches go into a queue of about a thousand, and the host runs ahead until it is full. Then each launch "
-        "waits for room, which is no fault: the GPU always has work. Wait once, after many calls, to measure a call."
+        "waits for room, which is no fault: the GPU always has work. A wait in each call gains nothing: to measure a "
+        "call, wait before and after many of them."
     ),
-    change=("`torch.cuda.synchronize()` once, after the loop, and divide by its calls."),
+    change=("`torch.cuda.synchronize()` before and after the loop, none in it, and divide by its calls."),
     missed={
         "no synchronize": "the author's host is not known, nor "
         "whether the first call, which loads cuBLAS, was among the timed ones."

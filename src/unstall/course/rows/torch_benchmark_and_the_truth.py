@@ -16,7 +16,7 @@ ROW = Row(
     ),
     learn=(
         "torch's Timer waits once after many calls, and divides the time by the number of calls. timeit does not wait "
-        "for a GPU. Call a function once before you time it: if the first call is slow, torch's Timer waits after each."
+        "for a GPU. Call a function before you time it: if the first call is slow, torch's Timer waits after each."
     ),
     change=("`print(unstall.bench(f, x))` in place of `timeit`."),
 )
