@@ -91,7 +91,7 @@ def test_explain_explains_a_copy(unstall: Cli, tmp_path: Path, monkeypatch: pyte
 
 
 ABOUT = {
-    "the_first_call_takes_longer": 'torch.randn(10000, 1024, device="cuda")',
+    "the_first_call_takes_longer": "net(batch).square().mean().backward()",
     "the_first_launch_loads_kernels": 'run("first run", lambda: net(x))',
     "launches_return_at_once": "return (time.perf_counter() - begin)",
     "timers_agree_on_the_cpu": "return timeit.timeit(",
@@ -106,7 +106,6 @@ ABOUT = {
     "a_stream_does_not_wait_for_another": "# reads",
     "growing_shapes_reserve_memory": "torch.empty(size * 16 * MIB",
     "a_leak_or_the_cache": "model(torch.randn(rows, 1024",
-    "items_stream_through_the_gpu": 'result.copy_(model(item.to("cuda"',
 }
 """What is in the line that a row's finding is about, for each row with a finding."""
 

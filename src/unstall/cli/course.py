@@ -8,7 +8,7 @@
     unstall course 8 --copy my-course
     unstall course my-course/the_allocator_keeps_memory.py
 
-Without EXPERIMENT, all experiments are listed. An experiment is a script of at most 70 lines that shows one effect,
+Without EXPERIMENT, all experiments are listed. An experiment is a script of at most 64 lines that shows one effect,
 such as launches that return before their work is done. The script runs in a process of its own, on this machine's GPU,
 or on a virtual T4 if there is none. The report shows the script's figures beside the figures that its author saw, and
 checks that the effect occurred. Checks are about counts and ratios of times, so they hold on every GPU.

@@ -43,5 +43,4 @@ ROW = Row(
         "rarely makes a result wrong, so let compare_numbers look for it."
     ),
     change="`for result in unstall.stream_map(model, items): ...` in place of a loop.",
-    finding="serial-copy",
 )
