@@ -92,6 +92,7 @@ _VALUES = [
     ("unstall fleet --on r", ["ray"]),
     ("unstall fleet r", ["run.json"]),
     ("unstall course al", ["all"]),
+    ("unstall course tr", ["train.py"]),
     ("unstall course --copy ", ["sub"]),
     ("unstall show ", ["1", "2", "3", "my run.trace.json.gz", "run.json", "sub"]),
 ]

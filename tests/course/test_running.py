@@ -60,6 +60,7 @@ def test_a_figure_that_was_written_down_wrongly_is_refused() -> None:
         (Check("", "slow", "fast", at_most=3.9), False, "slow / fast is 4, should be at most 3.9"),
         (Check("", "count", equal=3), True, "count is 3, should be 3"),
         (Check("", "count", equal=4), False, "count is 3, should be 4"),
+        (Check("", "count", at_least=377_487_360), False, "count is 3, should be at least 377,487,360"),
         (Check("", "lost", "fast", at_least=0), False, "the script did not print 'lost'"),
         (Check("", "slow", "zero", at_least=0), False, "zero is 0"),
     ],

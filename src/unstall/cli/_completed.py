@@ -25,6 +25,7 @@ _FILES = {
     **dict.fromkeys(("--gpu", "gpus NAME", "--baseline", "--save-baseline", "calibrate --output"), (".json",)),
     **dict.fromkeys(("--core", "--core-dump-to"), (".core", ".nvcudmp")),
     "blame RESULT": (".json",),
+    "course EXPERIMENT": (".py",),
     "numbers --record": (".numbers",),
     **dict.fromkeys(("FOLDER", "--source", "--copy"), (FOLDER,)),
 }

@@ -17,6 +17,7 @@ from unstall.course.row import Check, Row
 from unstall.figures import signal_name
 
 LIMIT_S = 120.0
+_LARGE = 1000  # from here on, ratios and bytes are written without an exponent
 
 
 def run(script: Path, row: Row, gpu: str | None, limit_s: float = LIMIT_S) -> Experiment:
@@ -90,7 +91,9 @@ def checked(check: Check, figures: Mapping[str, Figure]) -> Checked:
 
 
 def _figure(check: Check, value: float) -> str:
-    return f"{value:,.3g}" if check.equal is None else f"{value:,.15g}"
+    if check.equal is not None:
+        return f"{value:,.15g}"
+    return f"{value:,.0f}" if value >= _LARGE else f"{value:,.3g}"
 
 
 def _limits(check: Check) -> str:

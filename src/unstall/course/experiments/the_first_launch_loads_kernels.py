@@ -35,9 +35,9 @@ def run(name, function, times=1):
     print(f"{name}, calls of CUDA: {in_calls:.3f} ms")
     print(f"{name}, share in calls of CUDA: {100 * in_calls / host:.1f} %")
     print(f"{name}, launches: {launches}")
-    print(f"{name}, calls of CUDA for each launch: {in_calls / launches * 1e3:.1f} us")
+    print(f"{name}, CUDA per launch: {in_calls / launches * 1e3:.1f} us")
     print(f"{name}, device busy: {device:.3f} ms")
-    print(f"{name}, share of the time that the device is busy: {100 * device / whole:.1f} %")
+    print(f"{name}, device busy, of the time: {100 * device / whole:.1f} %")
     return host
 
 

@@ -16,9 +16,13 @@ ROW = Row(
         Check(
             "A list of losses keeps what each loss was made of.", "a list of losses, allocated grows by", equal=_KEPT
         ),
-        Check("A list of detached losses does not.", "a list of losses, detached, allocated grows by", equal=0),
-        Check("So does a list of errors.", "a list of errors, allocated grows by", equal=_KEPT),
-        Check("A list of their texts does not.", "a list of errors, as text, allocated grows by", equal=0),
+        Check(
+            "A list of detached losses keeps nothing of it.", "a list of losses, detached, allocated grows by", equal=0
+        ),
+        Check(
+            "A list of errors keeps as much, by their tracebacks.", "a list of errors, allocated grows by", equal=_KEPT
+        ),
+        Check("A list of their texts keeps nothing of it.", "a list of errors, as text, allocated grows by", equal=0),
     ),
     learn=(
         "Compare memory_allocated at the same point of each step. If it stays as it is, nothing leaks: the allocator "

@@ -18,7 +18,7 @@ ROW = Row(
     checks=(
         Check(
             "The GPU works for only a small part of the first run.",
-            "first run, share of the time that the device is busy",
+            "first run, device busy, of the time",
             at_most=20,
         ),
         Check(
@@ -35,18 +35,18 @@ ROW = Row(
         ),
         Check(
             "With a full queue, the device is busy nearly all the time.",
-            "full queue, share of the time that the device is busy",
+            "full queue, device busy, of the time",
             at_least=80,
         ),
         Check(
             "A launch takes longer with a full queue than with tiny kernels.",
-            "full queue, calls of CUDA for each launch",
-            "tiny kernels, calls of CUDA for each launch",
+            "full queue, CUDA per launch",
+            "tiny kernels, CUDA per launch",
             at_least=1.5,
         ),
         Check(
             "With tiny kernels, the device idles most of the time.",
-            "tiny kernels, share of the time that the device is busy",
+            "tiny kernels, device busy, of the time",
             at_most=50,
         ),
     ),
