@@ -27,7 +27,7 @@ def run(name, function, times=1):
         whole = (time.perf_counter() - begin) * 1e3
     # A profile's row of a call says how long the host was in it. The wait for the GPU is no work of the host.
     rows = [row for row in seen.key_averages() if row.key != "cudaDeviceSynchronize"]
-    calls = [row for row in rows if row.key.startswith("cu")]  # cudaLaunchKernel, cudaMalloc, cuLibraryLoadData …
+    calls = [row for row in rows if row.key.startswith("cu") or row.key == "Command Buffer Full"]  # cudaLaunchKernel, …
     host, in_calls = (sum(row.self_cpu_time_total for row in of) / 1e3 for of in (rows, calls))
     launches = sum(row.count for row in calls if "Launch" in row.key)
     device = sum(event.device_time for event in seen.events() if event.device_type == DeviceType.CUDA) / 1e3

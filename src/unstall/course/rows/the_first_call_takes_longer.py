@@ -62,10 +62,10 @@ ROW = Row(
         ),
     ),
     learn=(
-        "The first use of CUDA, of a library and of a kernel sets things up, once. A training does so for several "
-        "steps: its second step is slow, too. So one call is not enough: run the whole step a few times, with each "
-        "shape, before you time it. Do not average first calls with the others. unstall run counts this time as "
-        "start-up, apart from everything else."
+        "The first use of CUDA, of a library and of a kernel sets things up, once. A training does so for some "
+        "steps, and again for a new shape: on the H100, the first step with 48 images takes 6 ms. So one call is not "
+        "enough: run the whole step a few times, with each shape, before you time it. Do not average first calls "
+        "with the others. unstall run counts this time as start-up, apart from everything else."
     ),
     change=("`for _ in range(5): step()` before the lines of 1."),
     missed={
