@@ -20,13 +20,13 @@ ROW = Row(
         Check("A loop that waits in each step is slower.", "time, in each step", "time, at the end", at_least=1.01),
     ),
     learn=(
-        "Yes, but it gains little: .item() waits until the GPU has done its work, so a profile shows that work in it, "
-        "and you save only what the host could have launched meanwhile. "
-        "A list of losses is read with one wait at the end, but until then you see no number and no NaN; "
-        "detach() each loss (25). A MetricBuffer gives numbers some steps late, waits only if many steps are pending, "
-        "and costs the host time in each step. On the H100 this loop is slower with it than with .item() in each step, "
-        "and fastest with the list. So take the list; a MetricBuffer if you need numbers during training and steps are "
-        "long; .item() if you read it only every hundred steps."
+        "Yes, but it gains little: .item() waits until the GPU has done its work, so a profile shows that work in "
+        "it, and you save only what the host could have launched meanwhile. A list of losses is read with one wait "
+        "at the end, but until then you see no number and no NaN; detach() each loss (25). A MetricBuffer gives "
+        "numbers some steps late, waits only if many steps are pending, and costs the host time in each step. On the "
+        "H100 this loop takes as long with it as with .item() in each step, and is fastest with the list. So take "
+        "the list; a MetricBuffer if you need numbers during training and steps are long; .item() if you read it "
+        "only every hundred steps."
     ),
     change=(
         "`kept.append(loss.detach())` in the loop, `torch.stack(kept).tolist()` after it; or `metrics.add(loss=loss)` "
