@@ -1,7 +1,7 @@
 """Two kernels on one stream, and on two. Two streams help only if one kernel leaves a part of the GPU idle.
 
 A product of large matrices fills a GPU. A softmax of two long rows uses two blocks of threads, so
-two multiprocessors.
+two multiprocessors. Tiny kernels end before the next is launched, whichever stream that is on.
 """
 
 import time
@@ -26,10 +26,12 @@ def seconds(function, first, second):
 a = torch.randn(1000, 1000, device="cuda")
 large = torch.randn(4000, 4000, device="cuda")
 rows = torch.randn(2, 2_000_000, device="cuda")
+tiny = torch.randn(5, device="cuda")
 programs = {
     "products": lambda: a @ a,
     "large products": lambda: large @ large,
     "softmax of 2 rows": lambda: torch.softmax(rows, -1),
+    "hundred tiny kernels": lambda: [tiny.neg() for _ in range(100)],
 }
 for name, function in programs.items():
     seconds(function, one, other)  # warm-up

@@ -17,6 +17,6 @@ ROW = Row(
         "within it, and programs of tiny kernels up to 5 %. After an assert the process cannot use the GPU any "
         "more: start it again."
     ),
-    change=("`with unstall.blame(): train()`."),
+    change=("`with unstall.blame(): train()`; or `unstall run --blame train.py`, without a change to the file."),
     numerics="real",
 )

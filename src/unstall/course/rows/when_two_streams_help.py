@@ -33,6 +33,13 @@ ROW = Row(
             "two softmax of 2 rows, one stream",
             at_most=0.8,
         ),
+        Check(
+            "Launching tiny kernels takes as long on two streams.",
+            "two hundred tiny kernels, two streams",
+            "two hundred tiny kernels, one stream",
+            0.85,
+            1.2,
+        ),
     ),
     learn=(
         "A stream is an order of work, not more of a GPU, which has 40 (T4) to 132 (H100) multiprocessors. Two "
