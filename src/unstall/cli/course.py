@@ -129,7 +129,7 @@ def _copy(scripts: Mapping[str, Path], folder: Path) -> int:
     _write(files)
     name = next(iter(scripts))
     copy = shlex.quote(str(folder / f"{name if len(scripts) == 1 else 'NAME'}.py"))
-    print(f"{folder} has {counted(len(scripts), 'script')}, each also as a notebook. To run a changed script:")
+    print(f"{counted(len(scripts), 'script')} in {folder}/, each also as a notebook. To run a changed script:")
     print(f"unstall course {copy}  # checks what should be seen")
     if len(scripts) == 1:
         print("# other verbs take the same options:")
