@@ -24,8 +24,8 @@ ROW = Row(
         "it, and you save only what the host could have launched meanwhile. A list of losses is read with one wait "
         "at the end, but until then you see no number and no NaN; detach() each loss (25). A MetricBuffer gives "
         "numbers some steps late, waits only if many steps are pending, and costs the host time in each step. On the "
-        "H100 this loop takes about as long with it as with .item() in each step, and is fastest with the list. So take "
-        "the list; a MetricBuffer if you need numbers during training and steps are long; .item() if you read it "
+        "H100 this loop takes about as long with it as with .item() in each step, and is fastest with the list. So "
+        "take the list; a MetricBuffer if you need numbers during training and steps are long; .item() if you read it "
         "only every hundred steps."
     ),
     change=(
