@@ -72,5 +72,5 @@ ROW = Row(
         "mul_sum, first 100 calls, mean": "torch loads each kernel when it is first used. The author's torch is not "
         "known; older ones loaded all kernels of a library at once."
     },
-    finding="first-use",
+    finding="first-use:42",
 )
