@@ -223,6 +223,7 @@ class Fixed:
             int(signature.name),
             share=of.pop("share", 1000 if of.pop("fills", True) else 1),
             module=of.pop("module", 0),
+            host_ns=of.pop("before_each_ns", 0),
         )
         return OperatorCost((kernel,) * count, **of)
 

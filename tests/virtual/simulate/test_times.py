@@ -48,6 +48,20 @@ def test_kernels_of_an_operator_are_a_launch_each() -> None:
     assert timeline.device.launch.tolist() == [0, 1, 2]
 
 
+def test_the_host_works_before_each_kernel_of_an_operator() -> None:
+    log, simulator = begin()
+    log.launch(10, kernels=3, host_ns=700, before_each_ns=400)
+    assert [start for _, start, _ in calls(simulator.timeline())] == [1_100, 3_500, 5_900]
+
+
+def test_the_host_allocates_and_frees_the_temporary_memory_of_an_operator() -> None:
+    log, simulator = begin()
+    for _ in range(2):  # the first one has the driver's calls, too
+        log.launch(10, host_ns=700, temporaries=((64, 128), (64,)))
+    (_, _, end), (_, begins, _) = calls(simulator.timeline())[-2:]
+    assert begins - end == 700 + 3 * (HOST.malloc + HOST.free)
+
+
 def test_ops_of_a_stream_follow_each_other_with_a_gap() -> None:
     log, simulator = begin()
     log.launch(50_000)

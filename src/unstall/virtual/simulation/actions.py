@@ -167,8 +167,10 @@ class Actions:
         return found
 
     def _launched(self, cost: OperatorCost) -> list[RecipeStep]:
+        host, temporaries = self.costs.host, sum(map(len, cost.temporaries))
         steps = [step for kernel in cost.kernels for step in self._kernel(kernel)] or [RecipeStep(Do.CALL)]
-        return [replace(steps[0], work=steps[0].work + cost.host_ns), *steps[1:]]
+        before = cost.host_ns + temporaries * (host.malloc + host.free)
+        return [replace(steps[0], work=steps[0].work + before), *steps[1:]]
 
     def _cost(self, signature: Signature) -> OperatorCost:
         """Returns the cost of a call of an operator. If it cannot be computed for whatever reason,
@@ -310,7 +312,7 @@ class Actions:
             uncached=kernel.uncached_ns,
         )
         if kernel.kind == DeviceKind.MEMSET:
-            return [RecipeStep(Do.LAUNCH, RuntimeCall.MEMSET, call=host.memset, ops=(op,))]
+            return [RecipeStep(Do.LAUNCH, RuntimeCall.MEMSET, work=kernel.host_ns, call=host.memset, ops=(op,))]
         return [RecipeStep(Do.LAUNCH, RuntimeCall.LAUNCH, work=kernel.host_ns, call=host.launch, ops=(op,))]
 
     def _copied(self, kernel: Kernel) -> list[RecipeStep]:

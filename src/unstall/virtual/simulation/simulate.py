@@ -249,7 +249,7 @@ class Simulation:
         nth = np.arange(len(of_row)) - np.repeat(position - base, count)
         step = self.actions.recipes.first[recipe][of_row] + nth
         code = steps.code[step]
-        work = np.zeros(len(step), np.int64)
+        work = np.where(nth > 0, steps.work[step], 0)  # before each record, the clock says how long the host worked
         usual = steps.work[self.actions.recipes.first[recipe[own]]]
         own_work = self.clock.work(records, usual, woken)
         own_work[records["code"] == LogCode.COLLECTIVE] = 0  # the ranks met after the previous record
