@@ -1,15 +1,18 @@
-"""cuDNN's recurrent layers: one kernel for all steps if the weights fit into registers, otherwise two a step."""
+"""cuDNN's recurrent layers: one kernel for all steps of small layers, otherwise two a step."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from unstall.timeline.columns import DeviceKind
 from unstall.virtual.costs.answers import MeasuredCosts
 from unstall.virtual.costs.gpu_file import gpu_named
 from unstall.virtual.costs.recurrent import recurrent
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
 
-LSTM, GRU = 2, 3
+RNN, LSTM, GRU = 1, 2, 3
 
 
 def spec(*sizes: int) -> TensorSpec:
@@ -84,5 +87,50 @@ def test_the_host_takes_longer_the_more_kernels_it_launches() -> None:
     costs = MeasuredCosts(gpu, gpu.measured)
     short, long = (costs.cost(forward(LSTM, 1024, steps=steps)) for steps in (10, 100))
     assert long.host_ns == short.host_ns
-    assert sum(each.host_ns for each in long.kernels) - sum(each.host_ns for each in short.kernels) == 90 * 2 * 8_000
+    assert sum(each.host_ns for each in long.kernels) - sum(each.host_ns for each in short.kernels) == 90 * 2 * 5_200
     assert not long.workspaces
+
+
+def kernels_of(call: Signature) -> dict[DeviceKind, int]:
+    gpu = gpu_named("h100")
+    return dict(Counter(kernel.kind for kernel in MeasuredCosts(gpu, gpu.measured).cost(call).kernels))
+
+
+def backward_of(call: Signature) -> Signature:
+    out = call.outputs[0]
+    return Signature(
+        "aten::_cudnn_rnn_backward", "", (*call.inputs[:6], out, out, None, None, *call.inputs[6:]), (out,)
+    )
+
+
+def test_a_step_forward_has_two_kernels_and_one_backward_a_memset_too() -> None:
+    short, long = (kernels_of(forward(LSTM, 512, steps=steps)) for steps in (50, 100))
+    assert long[DeviceKind.KERNEL] - short[DeviceKind.KERNEL] == 50 * 2
+    short, long = (kernels_of(backward_of(forward(LSTM, 512, steps=steps))) for steps in (50, 100))
+    assert long[DeviceKind.KERNEL] - short[DeviceKind.KERNEL] == 50 * 2
+    assert long[DeviceKind.MEMSET] - short.get(DeviceKind.MEMSET, 0) == 50
+
+
+@pytest.mark.parametrize(
+    ("mode", "hidden", "dtype", "batch", "at_once"),
+    [  # seen on an H100 (50 steps of 128 inputs), forward and backward
+        (LSTM, 128, "float32", 32, (True, True)),
+        (LSTM, 192, "float32", 32, (True, False)),
+        (LSTM, 193, "float32", 32, (False, False)),
+        (GRU, 128, "float32", 32, (True, True)),
+        (RNN, 256, "float32", 32, (True, True)),
+        (RNN, 512, "float32", 32, (False, False)),
+        (LSTM, 512, "float16", 32, (True, True)),
+        (LSTM, 512, "bfloat16", 32, (False, False)),
+        (GRU, 512, "float16", 32, (False, False)),
+        (LSTM, 512, "float16", 136, (False, False)),  # by torch's source
+    ],
+)
+def test_which_layers_run_all_steps_at_once(
+    mode: int, hidden: int, dtype: str, batch: int, at_once: tuple[bool, bool]
+) -> None:
+    call = forward(mode, hidden, steps=50)
+    x = TensorSpec(dtype, (50, batch, 128), contiguous_strides((50, batch, 128)))
+    out = TensorSpec(dtype, (50, batch, hidden), contiguous_strides((50, batch, hidden)))
+    call = Signature(call.name, "", (x, *call.inputs[1:]), (out,))
+    assert tuple(len(recurrent(each)) < 50 for each in (call, backward_of(call))) == at_once

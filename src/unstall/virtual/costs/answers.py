@@ -77,6 +77,14 @@ def _lasting(kernels: tuple[Kernel, ...], least_ns: int) -> tuple[Kernel, ...]:
     return tuple(replace(kernel, duration_ns=round(kernel.duration_ns * scale)) for kernel in kernels)
 
 
+def _in_one(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+    """Returns the longest of some kernels, with the time of all of them. A matrix product without a
+    workspace is one kernel: there is no room for sums of parts, which a second kernel adds up.
+    """
+    longest = max(kernels, key=lambda kernel: kernel.duration_ns)
+    return (replace(longest, duration_ns=_total_ns(kernels)),)
+
+
 def _called(variant: str) -> str:
     """Returns the name of the operator in a variant of element-wise calls, without the overload:
     "add" for "float32 add.Tensor ==".
@@ -219,7 +227,11 @@ class MeasuredCosts:
                 known[id(piece)] = (self._kernel(f"{name}_kernel", piece.ns),), ()
             elif id(piece) not in known:
                 known[id(piece)] = piece_cost(piece.signature)
+                if not piece.takes_workspace:
+                    known[id(piece)] = _in_one(known[id(piece)][0]), ()
             found, passes = known[id(piece)]
+            if piece.zeroes:
+                kernels.append(self._zeroing(piece.zeroes))
             kernels += (replace(found[0], host_ns=piece.host_ns), *found[1:]) if piece.host_ns else found
             held += piece.holds
             if passes:

@@ -1,9 +1,10 @@
 """Splits cuDNN's recurrent layers into the kernels of their steps.
 
-If the weights of a layer fit into the registers of the device, cuDNN runs all steps of the layer in
-one kernel. If not, each step launches a matrix product and a kernel for the gates. All figures were
-measured with cuDNN 9 on an H100; except for the times of products, they are taken to hold for all
-GPUs. cuDNN also asks for a workspace, which torch allocates for the time of the call.
+torch asks cuDNN to run all steps of a layer in one kernel if the layer is small enough for that.
+Otherwise, each step launches a matrix product and a kernel for the gates, and backward also a memset
+of what the product adds to. All figures were measured
+with cuDNN 9 on an H100; except for the times of products, they are taken to hold for all GPUs.
+cuDNN also asks for a workspace, which torch allocates for the time of the call.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ NAMES = {"aten::_cudnn_rnn": 6, "aten::_cudnn_rnn_backward": 10}
 layers.
 """
 _GATES = (1, 1, 4, 3)  # of each mode: ReLU, tanh, LSTM, GRU
-_IN_REGISTERS = 512 << 10  # bytes of weights. Backward, the gradients of the weights are there too.
-_STEP_NS, _NS_PER_KIB = 200, 11.0  # of a step in one kernel
-_BACKWARD = 2.5  # how much longer such a step takes backward
-_CALL_NS, _LAUNCH_NS = 200_000, 8_000  # of the host: for the call, and for each launch that a step makes
+_NS_PER_KIB = 13.0  # of a step in one kernel on few multiprocessors, for each KiB of the step's weights
+_STATIC_STEP_NS = 2_600  # of a step in one kernel on all multiprocessors
+# Of the host, for 44 layers on an H100, whose host is slower than others: a call forward, a call backward, and each
+# launch of a step beside its usual cost (cuDNN records and waits for events, and asks for the attributes of kernels).
+_CALL_NS, _BACKWARD_CALL_NS, _LAUNCH_NS = 100_000, 700_000, 5_200
 _OF_LAYER = 8 << 20  # bytes of a layer's workspace, in each direction, whatever its sizes
 # What else a workspace holds, as multiples of the sizes: for each position of each sequence, of the inputs and of the
 # hidden size; for each sequence, layer and direction, of the hidden size. By gates and directions. Of cuDNN 9.19
@@ -45,6 +47,8 @@ _SMALL = {
 # Up to these hidden sizes, torch asks for the algorithm for small layers (RNN.cpp: use_rnn_persist_small_h): forward,
 # backward. By whether there are gates.
 _SMALL_HIDDEN = {True: (192, 128), False: (384, 256)}
+_STATIC_WIDTH, _STATIC_HIDDEN = 128, 1024  # RNN.cpp: use_persist_common_heuristics
+_STATIC_BATCH, _STATIC_BATCH_OF_WIDE, _WIDE_HIDDEN = 128, 96, 896  # RNN.cpp: use_persist_device_heuristics
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,24 +113,54 @@ def recurrent(signature: Signature) -> tuple[Piece, ...]:
 
 def _pieces(of: Layers, dtype: str, item_bytes: int, *, backward: bool) -> tuple[Piece, ...]:
     width = of.gates * of.hidden
-    weights = width * of.results * item_bytes * (2 if backward else 1)
+    step_ns = _step_in_one_kernel_ns(of, dtype, item_bytes, backward=backward)
     found: list[Piece] = []
     for layer in range(of.layers):
         inputs = of.inputs if layer == 0 else of.results * of.directions
         for _ in range(of.directions):
             found.append(_product(dtype, of.steps * of.batch, inputs, width))
-            if weights <= _IN_REGISTERS:
-                ns = of.steps * (_STEP_NS + _NS_PER_KIB * weights / 1024) * (_BACKWARD if backward else 1)
-                found.append(Piece(_gates(dtype, of.batch, width), ns=round(ns)))
+            if step_ns is not None:
+                found.append(Piece(_gates(dtype, of.batch, width), ns=round(of.steps * step_ns)))
             else:
-                step = _product(dtype, of.batch, of.results, width, host_ns=_LAUNCH_NS)
-                found += [step, Piece(_gates(dtype, of.batch, width), host_ns=_LAUNCH_NS)] * of.steps
+                product = _product(dtype, of.batch, of.results, width, host_ns=_LAUNCH_NS)
+                if backward:
+                    product = replace(product, zeroes=of.batch * of.results * item_bytes)
+                found += [product, Piece(_gates(dtype, of.batch, width), host_ns=_LAUNCH_NS)] * of.steps
             if backward:  # the gradients of the weights
                 found.append(_product(dtype, width, of.steps * of.batch, inputs))
                 found.append(_product(dtype, width, of.steps * of.batch, of.results))
     workspace = workspace_bytes(of, dtype, item_bytes, backward=backward)
-    found[0] = replace(found[0], host_ns=_CALL_NS, holds=(workspace,))
+    found[0] = replace(found[0], host_ns=_BACKWARD_CALL_NS if backward else _CALL_NS, holds=(workspace,))
     return tuple(found)
+
+
+def _step_in_one_kernel_ns(of: Layers, dtype: str, item_bytes: int, *, backward: bool) -> float | None:
+    """Returns how long a step takes, in ns, if all steps of a layer run in one kernel. Returns None
+    if each step launches kernels of its own.
+
+    Args:
+        of: The sizes of the call.
+        dtype: The dtype of the input, such as "float32".
+        item_bytes: The bytes of an element.
+        backward: Whether the call is of the backward pass.
+    """
+    if _is_small(of, dtype, backward=backward):
+        return _NS_PER_KIB * of.gates * of.hidden * of.hidden * item_bytes / 1024
+    if dtype != "float16" or of.packed or of.results != of.hidden or of.layers * of.directions > 1:
+        return None
+    fits = of.hidden % _STATIC_WIDTH == of.inputs % _STATIC_WIDTH == 0 and of.hidden <= _STATIC_HIDDEN
+    batches = _STATIC_BATCH_OF_WIDE - 1 if of.gates == 1 and of.hidden >= _WIDE_HIDDEN else _STATIC_BATCH
+    fits = fits and of.gates != _GATES[3] and of.batch % 8 == 0 and of.batch <= batches
+    return _STATIC_STEP_NS if fits else None
+
+
+def _is_small(of: Layers, dtype: str, *, backward: bool) -> bool:
+    """Returns whether a call runs cuDNN's algorithm for small layers. torch asks for it neither with
+    projections nor for float64, nor if sequences are packed (RNN.cpp: get_algo). cuDNN lacks it for
+    bfloat16.
+    """
+    asked = of.results == of.hidden and not of.packed and dtype in ("float32", "float16")
+    return asked and of.hidden <= _SMALL_HIDDEN[of.gates > 1][backward]
 
 
 def workspace_bytes(of: Layers, dtype: str, item_bytes: int, *, backward: bool) -> int:
@@ -145,13 +179,9 @@ def workspace_bytes(of: Layers, dtype: str, item_bytes: int, *, backward: bool) 
     width = of.gates * of.hidden
     deeper = (of.layers - 1) * (of.results * of.directions + of.results)
     weights = of.directions * width * (of.inputs + of.results + deeper)
-    projects = of.results != of.hidden
-    if projects:
+    if of.results != of.hidden:
         weights += of.layers * of.directions * of.hidden * of.results
-    # torch asks for the small algorithm neither with projections nor for float64, nor if sequences are packed (RNN.cpp:
-    # get_algo). cuDNN lacks it for bfloat16.
-    small = not (projects or of.packed) and dtype in ("float32", "float16")
-    small = small and of.hidden <= _SMALL_HIDDEN[of.gates > 1][backward]
+    small = _is_small(of, dtype, backward=backward)
     inputs, hidden, of_sequence = (_SMALL if small else _USUAL)[of.gates, of.directions]
     layers = of.layers * of.directions
     elements = weights + of.positions * (inputs * of.inputs + hidden * of.hidden)
