@@ -10,9 +10,10 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 
 def why_skipped(*packages: str) -> str | None:
@@ -51,9 +52,36 @@ def comparing(about: str | None) -> argparse.ArgumentParser:
     one, and compares the figures. `about` is the documentation of the benchmark.
     """
     parser = argparse.ArgumentParser(description=(about or "").partition("\n")[0])
-    parser.add_argument("--against", type=Path, help="the results of a real GPU, to compare with")
+    parser.add_argument("--against", type=Path, help="the results of real GPUs, to compare with")
     parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
     return parser
+
+
+def machines(path: Path | None) -> list[dict[str, Any]]:
+    """Returns what was measured on each machine: a file of results has the figures of one, or a list. None has none."""
+    found = json.loads(path.read_text()) if path else []
+    return found if isinstance(found, list) else [found]
+
+
+def agreement(found: Mapping[str, float], real: Sequence[Mapping[str, float]], limit: float) -> str:
+    """Returns how many figures are within a factor of 1 + `limit` of those of each real machine, and how many of these
+    machines' own figures are as near to each other.
+
+    Args:
+        found: Figures by name.
+        real: For each real machine, its figures by name. It may lack some.
+        limit: By how much figures may differ, as a share of the smaller one.
+    """
+
+    def near(names: Iterable[str], *of: Mapping[str, float]) -> str:
+        rows = [[each[name] for each in of] for name in names]
+        return f"{sum(max(row) <= min(row) * (1 + limit) for row in rows)} of {len(rows)}"
+
+    real = [of for of in real if found.keys() & of.keys()]
+    counts = [near(found.keys() & of.keys(), found, of) for of in real]
+    shared = found.keys() & set.intersection(*(set(of) for of in real))
+    each_other = f"; the real machines of each other: {near(shared, *real)}" if len(real) > 1 else ""
+    return f"{', '.join(counts)} within {limit:.0%}{each_other}"
 
 
 def step_ms(step: Callable[[], object], *, steps: int, rounds: int) -> float:
