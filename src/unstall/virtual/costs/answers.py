@@ -22,7 +22,7 @@ from unstall.timeline.columns import CopyDirection, DeviceKind
 from unstall.virtual.costs.collectives import Operation, Transfer, transfer
 from unstall.virtual.costs.families import FAMILIES, CallShape, Family, attention, convolutions, describe, reductions
 from unstall.virtual.costs.families.family import Work, item_bytes
-from unstall.virtual.costs.families.indexing import sorted_in_one_tile, timed_as, trusted, without_checks
+from unstall.virtual.costs.families.indexing import of_blocks_ns, sorted_in_one_tile, timed_as, trusted, without_checks
 from unstall.virtual.costs.families.lists import launches, sizes_of
 from unstall.virtual.costs.families.products import CUBLAS
 from unstall.virtual.costs.gpu_file import Gpu, gpu_named
@@ -349,6 +349,8 @@ class MeasuredCosts:
             return (self._kernel(f"{name}_kernel", total),), ()
         answer = table.ask(shape.dims, self._roofline_for(family, dtype), dtype)
         answer = self._read_once(signature, family, shape, answer)
+        if family.name == "indexing":
+            answer = replace(answer, total_ns=max(answer.total_ns, of_blocks_ns(shape, self._roofline.multiprocessors)))
         share = self._share(table, shape.dims, family, answer, dtype)
         kernels = self._kernels(answer, share, signature if family.name == "list" else None)
         kernels = self._with_blocks(kernels, family, table.variant, shape.dims)

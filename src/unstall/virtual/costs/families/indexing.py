@@ -25,6 +25,13 @@ _TILE_SHARE = 0.29
 """How long the kernel that sorts one tile takes, as a share of the kernels of a sort of many tiles: on
 an H100, 14.0 us for 256 pairs and 15.5 for 2,048, of about 52 (benchmarks/results/embedding_bags_h100.json).
 """
+_BLOCK_NS = 80.0
+"""How long a multiprocessor takes for a row that a gather copies, however short the row is: each row has
+a thread block of its own. An H100 takes 11.5 us for 16,384 rows of 32 bytes, and 97.8 us for 160,000 of 256.
+"""
+_VECTOR_BYTES = 16
+"""Rows of a multiple of this size have such blocks."""
+_ACCUMULATES = "_index_put_impl_"
 _MAXIMUM = 2
 """The mode of an embedding bag whose gradient needs no sorting."""
 _SAME = {
@@ -71,15 +78,17 @@ NAMES = (
 
 def timed_as(signature: Signature) -> str:
     """Returns the name of the operator whose measured host time holds for a call. It is the
-    operator of the call, except for an index_put that does not accumulate, and for embedding bags.
+    operator of the call, except for an index_put that does not accumulate, and for gradients of
+    embeddings that sort their indices.
 
-    The host time of index_put was measured for calls that accumulate, which run a dozen operators.
-    Other calls do what `index` does on the host: make one iterator over the indices, and launch one
-    kernel.
+    The host time of index_put was measured for calls that accumulate, which sort their indices and
+    run a dozen operators, as those gradients do. Other calls do what `index` does on the host: make
+    one iterator over the indices, and launch one kernel.
     """
     name = signature.name.removeprefix("aten::")
-    if name == "_embedding_bag_backward":
-        return _SAME[name]
+    if _SAME.get(name, name) == "embedding_dense_backward":
+        shape = describe(signature)
+        return _ACCUMULATES if shape and shape.variants[0].endswith(" sorted") else "embedding_dense_backward"
     return "index" if _SAME.get(name, name) == "index_put_" and signature.value(3, False) is not True else name
 
 
@@ -131,6 +140,20 @@ def describe(signature: Signature) -> CallShape | None:
         f"float32 {kind} contiguous",
     )
     return CallShape(tuple(dict.fromkeys(variants)), dims)
+
+
+def of_blocks_ns(shape: CallShape, multiprocessors: int) -> float:
+    """Returns how long the thread blocks of a gather of rows take, in ns, if they move hardly any bytes. Returns 0 for
+    other calls.
+
+    Args:
+        shape: The shape of the call.
+        multiprocessors: The number of multiprocessors of the GPU.
+    """
+    rows, run, _, _ = shape.dims
+    variant = shape.variants[0]
+    gathers = variant.endswith(" index_select") and run * item_bytes(variant) % _VECTOR_BYTES == 0
+    return _BLOCK_NS * rows / multiprocessors if gathers else 0.0
 
 
 def trusted(signature: Signature) -> bool:

@@ -43,6 +43,10 @@ _ONE_BLOCK = (
 """The operators that process a row of more than `_WIDTH_OF_WARPS` elements in one thread block:
 torch's SoftMax.cu and layer_norm_kernel.cu.
 """
+_GROUPS = 32
+"""The number of groups of each measured group norm. A call with another number is described as one with
+groups of the same size, as far as there are as many.
+"""
 _WIDTH_OF_WARPS = 1_024
 _WIDTH_OF_TWO_ROWS = 128
 """The largest width of a row at which a warp of torch's softmax processes two rows. A thread block
@@ -82,7 +86,9 @@ def describe(signature: Signature) -> CallShape | None:
         if x.channels_last:
             kind += " nhwc"
     elif "group_norm" in kind:
-        rows, width, inner = x.sizes[0], x.sizes[1], prod(x.sizes[2:])
+        groups = signature.value(8 if "backward" in kind else 6, _GROUPS)
+        rows = max(x.sizes[0] * groups // _GROUPS, 1)  # a thread block processes a group
+        width, inner = x.sizes[0] * x.sizes[1] // rows, prod(x.sizes[2:])
     elif "layer_norm" in kind or "rms_norm" in kind:
         normalized = signature.value(2 if "backward" in kind else 1, ())
         width = prod(normalized) if isinstance(normalized, tuple) and normalized else x.sizes[-1]
