@@ -134,3 +134,12 @@ def test_which_layers_run_all_steps_at_once(
     out = TensorSpec(dtype, (50, batch, hidden), contiguous_strides((50, batch, hidden)))
     call = Signature(call.name, "", (x, *call.inputs[1:]), (out,))
     assert tuple(len(recurrent(each)) < 50 for each in (call, backward_of(call))) == at_once
+
+
+@pytest.mark.parametrize(
+    ("mode", "hidden", "us"), [(LSTM, 64, 36), (LSTM, 128, 143), (LSTM, 160, 306), (LSTM, 192, 436), (RNN, 256, 125)]
+)
+def test_all_steps_of_a_small_layer_take_what_they_took_on_an_h100(mode: int, hidden: int, us: float) -> None:
+    gpu = gpu_named("h100")
+    kernels = MeasuredCosts(gpu, gpu.measured).cost(forward(mode, hidden, steps=50)).kernels
+    assert sum(kernel.duration_ns for kernel in kernels) / 1e3 == pytest.approx(us, rel=0.15)

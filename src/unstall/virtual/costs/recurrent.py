@@ -19,7 +19,8 @@ NAMES = {"aten::_cudnn_rnn": 6, "aten::_cudnn_rnn_backward": 10}
 layers.
 """
 _GATES = (1, 1, 4, 3)  # of each mode: ReLU, tanh, LSTM, GRU
-_NS_PER_KIB = 13.0  # of a step in one kernel on few multiprocessors, for each KiB of the step's weights
+_REGISTERS = 256  # KiB of a multiprocessor
+_NS_PER_KIB = (10.0, 15.0)  # of a step in one kernel, for each KiB of its weights: if they fit into registers, or not
 _STATIC_STEP_NS = 2_600  # of a step in one kernel on all multiprocessors
 # Of the host, for 44 layers on an H100, whose host is slower than others: a call forward, a call backward, and each
 # launch of a step beside its usual cost (cuDNN records and waits for events, and asks for the attributes of kernels).
@@ -145,7 +146,8 @@ def _step_in_one_kernel_ns(of: Layers, dtype: str, item_bytes: int, *, backward:
         backward: Whether the call is of the backward pass.
     """
     if _is_small(of, dtype, backward=backward):
-        return _NS_PER_KIB * of.gates * of.hidden * of.hidden * item_bytes / 1024
+        weights = of.gates * of.hidden * of.hidden * item_bytes / 1024
+        return _NS_PER_KIB[weights > _REGISTERS] * weights
     if dtype != "float16" or of.packed or of.results != of.hidden or of.layers * of.directions > 1:
         return None
     fits = of.hidden % _STATIC_WIDTH == of.inputs % _STATIC_WIDTH == 0 and of.hidden <= _STATIC_HIDDEN
