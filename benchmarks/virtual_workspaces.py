@@ -20,7 +20,7 @@ from benchmarks.on_device import comparing, measured_on, why_skipped
 
 _LIMIT = 0.10
 _MIB = 1 << 20
-_NETS: dict[str, tuple[list[tuple[int, int, int, int]], int, torch.dtype]] = {
+NETS: dict[str, tuple[list[tuple[int, int, int, int]], int, torch.dtype]] = {
     # (channels in, channels out, kernel, stride) of each convolution, edge of the images, type
     "64 channels": ([(3, 64, 3, 1), (64, 64, 3, 1), (64, 64, 3, 1)], 96, torch.float32),
     "pyramid": ([(3, 32, 3, 1), (32, 64, 3, 2), (64, 128, 3, 2), (128, 128, 3, 1)], 128, torch.float32),
@@ -28,7 +28,7 @@ _NETS: dict[str, tuple[list[tuple[int, int, int, int]], int, torch.dtype]] = {
     "bfloat16": ([(3, 64, 3, 1), (64, 64, 3, 1), (64, 128, 3, 2)], 96, torch.bfloat16),
     "1 x 1": ([(3, 64, 7, 2), (64, 256, 1, 1), (256, 64, 1, 1), (64, 64, 3, 1)], 128, torch.float32),
 }
-_BATCHES = (8, 16, 24, 32, 48, 64)
+BATCHES = (8, 16, 24, 32, 48, 64)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
         print(skipped)
         return 0
     real = json.loads(args.against.read_text())["nets"] if args.against else {}
-    found = {name: list(_training(name, sizes=args.sizes)) for name in _NETS}
+    found = {name: list(_training(name, sizes=args.sizes)) for name in NETS}
     within = 0
     for name, rows in found.items():
         for at, row in enumerate(rows):
@@ -60,14 +60,14 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _training(name: str, *, sizes: bool) -> Iterator[dict[str, Any]]:
-    convolutions, edge, dtype = _NETS[name]
+    convolutions, edge, dtype = NETS[name]
     gc.collect()
     torch.cuda.empty_cache()
     torch.manual_seed(0)
     layers = [nn.Conv2d(*each, padding=each[2] // 2) for each in convolutions]
     model = nn.Sequential(*[layer for each in layers for layer in (each, nn.ReLU())]).to("cuda", dtype)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-    for batch in _BATCHES:
+    for batch in BATCHES:
         torch.cuda.reset_peak_memory_stats()
         images = torch.randn(batch, 3, edge, edge, device="cuda", dtype=dtype)
         if sizes:

@@ -13,7 +13,8 @@ import statistics
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -85,7 +86,8 @@ def _measure_chunk(chunk: list[Case], pool: TensorPool, flushed: torch.Tensor, r
     torch.cuda.memory._record_memory_history("all", context=None, stacks="python", max_entries=1 << 20)
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         for case in chunk:
-            _run_case(case, pool, flushed, repeats, observations, outputs, calls)
+            with _multiplying(case.precision):
+                _run_case(case, pool, flushed, repeats, observations, outputs, calls)
         torch.cuda.synchronize()
     trace = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
     torch.cuda.memory._record_memory_history(None)
@@ -120,7 +122,7 @@ def _run_case(
         print(f"{case.operator}: {str(error).splitlines()[0][:150]}", file=sys.stderr)
         return
     outputs[-1] |= {tensor.untyped_storage().data_ptr() for tensor in _tensors((result,))}
-    observations[-1].signature = signature_of(operator, args, kwargs, result)
+    observations[-1].signature = replace(signature_of(operator, args, kwargs, result), precision=case.precision)
     del result
     for _ in range(repeats):
         flushed.zero_()
@@ -130,6 +132,17 @@ def _run_case(
         operator(*args, **kwargs)
         torch.cuda._sleep(1)
         calls.append(len(observations) - 1)
+
+
+@contextmanager
+def _multiplying(precision: str) -> Iterator[None]:
+    """Lets cuDNN multiply in float32 as `precision` says (see `Case`)."""
+    usual = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = precision == "tf32" if precision else usual
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = usual
 
 
 def _warm(tensors: list[torch.Tensor]) -> list[torch.Tensor]:

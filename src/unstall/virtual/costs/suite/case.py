@@ -30,6 +30,8 @@ class Case:
         hot: The positions of the arguments that are read into the L2 cache before the call, as if
             the operator before had just written them. None: `measure` chooses them.
         gflop: The floating-point operations of the call, in billions; 0 if there are few.
+        precision: How cuDNN multiplies in float32 (see `Signature`): "tf32", "ieee", or "" for what
+            it does by default.
     """
 
     operator: str
@@ -37,6 +39,7 @@ class Case:
     rank: int = 0
     hot: tuple[int, ...] | None = None
     gflop: float = 0.0
+    precision: str = ""
 
 
 class TensorPool:

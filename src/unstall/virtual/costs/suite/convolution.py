@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +17,14 @@ _POWERS = (8, 16, 32, 64, 128)
 """The side lengths of small images and of latents. For powers of two, cuDNN chooses other kernels
 than for sizes beside them.
 """
+_BATCHES = (1, 2, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64)
+_CHANNELS = (1, 3, 3, 4, 8, 16, 20, 24, 32, 40, 48, 64, 80, 96, 112, 128, 160, 192, 256, 320, 384, 512)
+_EDGES = (7, 8, 10, 14, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64, 72, 80, 96, 112, 128, 144, 160, 192, 224)
+_KERNELS = (1, 3, 3, 3, 5, 5, 7)
+_TRAINED_DTYPES = (torch.float32, torch.float32, torch.float32, torch.bfloat16, torch.bfloat16, torch.float16)
+_SAMPLED = 2000
+FIRST_CHANNELS = 4  # up to how many an input is taken for images, which need no gradient
+_MOST_ELEMENTS, _MOST_GFLOP = 1 << 26, 250.0  # of a sampled convolution
 
 
 @dataclass(frozen=True)
@@ -49,6 +58,44 @@ class Shape:
     dtype: torch.dtype = torch.float32
     layouts: str = "cc"
 
+    @property
+    def gflop(self) -> float:
+        """The floating-point operations of the forward pass, in billions."""
+        area = self.height * self.width // self.stride**2
+        return 2e-9 * self.batch * area * self.filters * self.channels // self.groups * self.kernel**2
+
+
+def sampled(count: int, seed: int) -> list[Shape]:
+    """Returns random convolutions as in training: of square images and filters, padded so that the
+    stride alone makes the result smaller.
+
+    Args:
+        count: How many.
+        seed: The seed of the random choice.
+    """
+    chosen: dict[Shape, None] = {}
+    draw = random.Random(seed)
+    while len(chosen) < count:
+        channels, edge = draw.choice(_CHANNELS), draw.choice(_EDGES)
+        filters = draw.choice((channels, channels, 2 * channels, channels // 2, draw.choice(_CHANNELS)))
+        groups = draw.choice((1,) * 10 + (2, channels))
+        shape = Shape(
+            draw.choice(_BATCHES),
+            channels,
+            channels if groups > 1 else filters,
+            edge,
+            edge,
+            draw.choice(_KERNELS),
+            draw.choice((1, 1, 2)),
+            groups if channels % groups == 0 else 1,
+            dtype=draw.choice(_TRAINED_DTYPES),
+            layouts=draw.choice(("cc",) * 5 + ("ll",)),
+        )
+        most = shape.batch * edge**2 * max(channels, shape.filters // shape.stride**2)
+        if most <= _MOST_ELEMENTS and shape.gflop <= _MOST_GFLOP and shape.filters >= 8:
+            chosen[shape] = None
+    return list(chosen)
+
 
 def cases() -> Iterator[Case]:
     """Yields the cases of convolutions."""
@@ -68,6 +115,11 @@ def cases() -> Iterator[Case]:
             if shape.groups == 1 and shape.channels in (3, 64, 128, 256, 512):
                 for dtype in (torch.bfloat16, torch.float16):
                     yield from _both(replace(shape, dtype=dtype), 3)
+    for shape in sampled(_SAMPLED, seed=0):
+        both = forward(shape, 2), backward(shape, "w" if shape.channels <= FIRST_CHANNELS else "xw", 3)
+        yield from both
+        if shape.dtype is torch.float32:
+            yield from (replace(case, precision="ieee") for case in both)
 
 
 def _shapes(batch: int) -> Iterator[Shape]:
@@ -176,20 +228,31 @@ def _grouped(batch: int) -> Iterator[Shape]:
                 yield Shape(batch, channels, channels, 2 * side, 2 * side, 3, 2, groups=channels // each)
 
 
+def forward(shape: Shape, rank: int = 0) -> Case:
+    """Returns the case of a convolution's forward pass."""
+    return Case("convolution.default", partial(_forward, shape), rank=rank, hot=(0,), gflop=shape.gflop)
+
+
+def backward(shape: Shape, wanted: str, rank: int = 0) -> Case:
+    """Returns the case of a convolution's backward pass.
+
+    Args:
+        shape: The convolution.
+        wanted: The gradients that it computes, as letters: "x" of the input, "w" of the weight.
+        rank: How important the case is (see `Case`).
+    """
+    build = partial(_backward, shape, wanted)
+    return Case("convolution_backward.default", build, rank=rank, hot=(0,), gflop=len(wanted) * shape.gflop)
+
+
 def _both(shape: Shape, rank: int) -> Iterator[Case]:
     area = shape.height * shape.width // shape.stride**2
-    gflop = 2e-9 * shape.batch * area * shape.filters * shape.channels // shape.groups * shape.kernel**2
     if shape.batch * max(shape.channels * shape.height * shape.width, shape.filters * area) > 1 << 27:
         return
     if shape.layouts[1] == "c":
-        yield Case("convolution.default", partial(_forward, shape), rank=rank, hot=(0,), gflop=gflop)
+        yield forward(shape, rank)
     if shape.batch in (8, 16, 32):
-        needs_input = (True,) if shape.channels not in (3, 80) else (False,)
-        late = rank + (shape.batch != 8)
-        for needed in needs_input:
-            yield Case(
-                "convolution_backward.default", partial(_backward, shape, needed), rank=late, hot=(0,), gflop=2 * gflop
-            )
+        yield backward(shape, "w" if shape.channels in (3, 80) else "xw", rank + (shape.batch != 8))
 
 
 def _tensors(shape: Shape, pool: TensorPool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, list[int]]:
@@ -214,7 +277,7 @@ def _forward(shape: Shape, pool: TensorPool) -> Arguments:
     return x, weight, bias, _stride(shape), padding, [1, 1], False, [0, 0], shape.groups
 
 
-def _backward(shape: Shape, needs_input: bool, pool: TensorPool) -> Arguments:
+def _backward(shape: Shape, wanted: str, pool: TensorPool) -> Arguments:
     x, weight, _, padding = _tensors(shape, pool)
     stride = _stride(shape)
     flat = torch.empty(x.shape, device="meta")
@@ -224,6 +287,6 @@ def _backward(shape: Shape, needs_input: bool, pool: TensorPool) -> Arguments:
     gradient = pool(*like.shape, dtype=shape.dtype)
     if shape.layouts[1] == "l":
         gradient = gradient.contiguous(memory_format=torch.channels_last)
-    wanted = [needs_input, True, shape.bias]
+    mask = ["x" in wanted, "w" in wanted, shape.bias]
     sizes = [shape.filters] if shape.bias else [0]
-    return gradient, x, weight, sizes, stride, padding, [1, 1], False, [0, 0], shape.groups, wanted
+    return gradient, x, weight, sizes, stride, padding, [1, 1], False, [0, 0], shape.groups, mask
