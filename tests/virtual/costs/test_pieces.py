@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from unstall.virtual.costs.answers import costs_of
@@ -152,6 +154,41 @@ def test_passes_of_a_backward_do_not_hold_their_workspaces_together() -> None:
 
     (first,), (second,) = cost.temporaries[:2]
     assert min(first, second) > 4 * gradient.numel
+
+
+@pytest.mark.parametrize(("mask", "roles"), [((True, False, False), {"dgrad"}), ((False, True, False), {"wgrad"})])
+def test_one_gradient_runs_only_its_own_kernels(mask: tuple[bool, ...], roles: set[str]) -> None:
+    x, weight = _tensor(16, 64, 56, 56), _tensor(64, 64, 3, 3)
+    rest = ((0,), (1, 1), (1, 1), (1, 1), False, (0, 0), 1)
+    one, both = (
+        costs_of("h200").cost(Signature("aten::convolution_backward", "", (x, x, weight, *rest, asked), (x, weight)))
+        for asked in (mask, (True, True, False))
+    )
+    names = " ".join(kernel.name for kernel in one.kernels).lower()
+
+    assert {role for role in ("dgrad", "wgrad") if role in names} == roles
+    assert len(one.kernels) < len(both.kernels)
+    assert len(_taken(one)) == 1
+
+
+def test_a_transposed_convolution_without_a_bias_computes_no_gradient_of_one() -> None:
+    x, weight, out = _tensor(8, 128, 32, 32), _tensor(128, 64, 2, 2), _tensor(8, 64, 64, 64)
+    rest = ((0,), (2, 2), (0, 0), (1, 1), True, (0, 0), 1, (True, True, False))
+    cost = costs_of("h100").cost(Signature("aten::convolution_backward", "", (out, x, weight, *rest), (x, weight)))
+
+    assert not any("reduce_kernel" in kernel.name for kernel in cost.kernels)
+    assert max(_taken(cost)) < 2 * 4 * (x.numel + out.numel)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "ieee"])
+def test_a_convolution_has_the_kernels_and_the_workspace_of_its_precision(precision: str) -> None:
+    """cuDNN turns no tensor for this one without TF32."""
+    call = _convolution(None, _tensor(20, 64, 56, 56))
+    cost = costs_of("h100").cost(replace(call, precision=precision))
+    in_tf32 = any("tf32" in kernel.name for kernel in cost.kernels)
+
+    assert in_tf32 == (precision == "tf32")
+    assert bool(_taken(cost)) == in_tf32
 
 
 def test_shared_heads_have_their_gradients_summed() -> None:

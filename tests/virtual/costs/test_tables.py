@@ -59,11 +59,22 @@ def test_temporary_memory_grows_with_what_the_call_moves(one: int, other: int) -
     small, large = sorted((one, other))
 
     first, second = (
-        table.temporaries(dims, table.ask((1, 8192, 768, 768, 1), _H200))
+        table.temporaries(dims, table.ask((1, 8192, 768, 768, 1), _H200), 132)
         for dims in ((1, small, 768, 768, 1), (1, large, 768, 768, 1))
     )
 
     assert first <= second or small == large
+
+
+def test_a_convolution_has_the_algorithm_of_most_that_are_near() -> None:
+    """The call of the nearest batch is outvoted. Its own batch has what was measured."""
+    kernels = ["nchwToNhwcKernel", "fprop_nhwc", "fprop_nchw"]
+    odd = MeasuredCall((16, 64, 64, 900, 900, 9, 1, 1), (0, 0, 1), (1, 1, 9), (1_000,))
+    usual = [MeasuredCall((batch, *odd.dims[1:]), (2,), (10,)) for batch in (4, 8, 32, 64)]
+    table = CostTable(FAMILIES["convolution"], "float32 forward dense cc", [odd, *usual], _H200, kernels)
+
+    assert table.ask((22, *odd.dims[1:]), _H200).nearest.names == (2,)
+    assert table.ask(odd.dims, _H200).nearest is odd
 
 
 def _softmax_ns(*calls: MeasuredCall) -> float:

@@ -21,7 +21,8 @@ from unstall.replay.program import WHOLE
 from unstall.timeline.columns import CopyDirection, DeviceKind
 from unstall.virtual.costs.collectives import Operation, Transfer, transfer
 from unstall.virtual.costs.families import FAMILIES, CallShape, Family, attention, convolutions, describe, reductions
-from unstall.virtual.costs.families.family import Work, item_bytes
+from unstall.virtual.costs.families.conv_kernels import halves
+from unstall.virtual.costs.families.family import Measured, Work, item_bytes
 from unstall.virtual.costs.families.indexing import of_blocks_ns, sorted_in_one_tile, timed_as, trusted, without_checks
 from unstall.virtual.costs.families.lists import launches, sizes_of
 from unstall.virtual.costs.families.products import CUBLAS
@@ -32,10 +33,10 @@ from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, 
 from unstall.virtual.costs.no_kernel import runs_nothing
 from unstall.virtual.costs.occupancy import MOST, threads_on, with_blocks
 from unstall.virtual.costs.piece import Piece
-from unstall.virtual.costs.pieces import in_one_format, pieces, without_bias
+from unstall.virtual.costs.pieces import by_gradient, in_one_format, pieces, without_bias
 from unstall.virtual.costs.roofline import HELD, Roofline, roofline_of
 from unstall.virtual.costs.signature import Signature
-from unstall.virtual.costs.tables import CostTable, Estimate, of_rows
+from unstall.virtual.costs.tables import CostTable, Estimate, MeasuredCall, of_rows
 
 _OF_LIBRARIES = re.compile(r"_?(linalg_(?!vector_norm)|fft_|cholesky|triangular_solve|ormqr|geqrf|lu_)")
 """Matches the operators of cuSOLVER and cuFFT. Their time does not follow from the bytes that they
@@ -83,6 +84,11 @@ def _in_one(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
     """
     longest = max(kernels, key=lambda kernel: kernel.duration_ns)
     return (replace(longest, duration_ns=_total_ns(kernels)),)
+
+
+def _variant(signature: Signature) -> str:
+    described = describe(signature)
+    return described[1].variants[0] if described else ""
 
 
 def _called(variant: str) -> str:
@@ -271,8 +277,9 @@ class MeasuredCosts:
     def _pieces(self, signature: Signature) -> tuple[Piece, ...]:
         """Returns the pieces in which CUDA runs a call, in order.
 
-        For a convolution, they also depend on what was measured: its bias becomes a piece of its
-        own if the measured convolution that is most like it has no bias.
+        The gradients of a convolution are pieces. The pieces of a convolution also depend on what
+        was measured: its bias becomes a piece of its own if the measured convolution that is most
+        like it has no bias.
         """
         apart = pieces(signature)
         last = apart[-1].signature
@@ -282,6 +289,8 @@ class MeasuredCosts:
         if self._unlike(last)[0]:
             apart = (*apart[:-1], *in_one_format(last))
             last = apart[-1].signature
+        if convolutions.has_parts(_variant(last)):
+            return (*apart[:-1], *by_gradient(last))
         bare = without_bias(last)
         if bare is not None and self._unlike(bare[0], False) < self._unlike(last, True):
             return (*apart[:-1], *map(Piece, bare))
@@ -347,6 +356,8 @@ class MeasuredCosts:
         if table is None:
             total = self._roofline_for(family, dtype).ns(family.work(shape.variants[0], shape.dims), dtype)
             return (self._kernel(f"{name}_kernel", total),), ()
+        in_tf32 = dtype == "ieee" and not table.variant.startswith(dtype)  # nothing like it was measured without
+        dtype = "float32" if in_tf32 else dtype
         answer = table.ask(shape.dims, self._roofline_for(family, dtype), dtype)
         answer = self._read_once(signature, family, shape, answer)
         if family.name == "indexing":
@@ -360,7 +371,7 @@ class MeasuredCosts:
             kernels = (
                 replace(kernels[0], name=f"{name}_kernel", duration_ns=max(1, round(answer.total_ns)), module=-1),
             )
-        temporaries = table.temporaries(shape.dims, answer)
+        temporaries = table.temporaries(shape.dims, answer, self._gpu.file.device.multiprocessors)
         if trusted(signature):
             kernels, temporaries = without_checks(kernels, temporaries)
         if name == "_embedding_bag_backward":
@@ -383,11 +394,12 @@ class MeasuredCosts:
             tf32 = replace(longest, name=f"{name}_tf32_kernel", duration_ns=max(1, round(answer.total_ns)))
             return min((tf32,), ieee, key=_total_ns), (temporaries,) if temporaries else ()
         capability = self._gpu.file.device.capability
-        if family.name == "convolution" and dtype == "float32" and signature.precision == "ieee":  # measured in TF32
+        if in_tf32:
             products = convolutions.products(signature)
             capability = _LAST_WITHOUT_TF32
             kernels = _lasting(kernels, sum(_total_ns(self._piece(product)[0]) for product in products))
-        kernels = tuple(replace(each, name=name_on(capability, each.name, name, dtype)) for each in kernels)
+        named = "float32" if dtype == "ieee" else dtype
+        kernels = tuple(replace(each, name=name_on(capability, each.name, name, named)) for each in kernels)
         if family.name == "convolution":
             return kernels, tuple((size,) for size in temporaries)  # each gradient is a pass with one allocation
         return kernels, (temporaries,) if temporaries else ()
@@ -490,11 +502,26 @@ class MeasuredCosts:
     def _table(self, family: Family, variant: str, bare: bool) -> CostTable | None:
         key = (family.name, variant, bare)
         if key not in self._tables:
-            rows = self._measured.file.tables.get(family.name, {}).get(variant)
-            calls = of_rows(rows, len(family.axes), self._measured.file.sequences) if rows else []
+            calls = self._calls(family, variant)
             calls = [call for call in calls if not (bare and call.temporaries)]
-            self._tables[key] = CostTable(family, variant, calls, self._measured_on) if calls else None
+            names = self._measured.file.kernels
+            self._tables[key] = CostTable(family, variant, calls, self._measured_on, names) if calls else None
         return self._tables[key]
+
+    def _calls(self, family: Family, variant: str) -> list[MeasuredCall]:
+        """Returns the measured calls of a variant of a family. For a gradient of a convolution, the
+        parts of backwards that compute several are among them.
+        """
+        file = self._measured.file
+        rows = file.tables.get(family.name, {}).get(variant, [])
+        calls = of_rows(rows, len(family.axes), file.sequences)
+        for whole in convolutions.of_all_gradients(variant) if family.name == "convolution" else ():
+            for call in self._calls(family, whole):
+                measured = Measured(call.dims, tuple(file.kernels[name] for name in call.names), call.temporaries)
+                for way, part, sizes in halves(whole, measured) or ():
+                    if variant.split()[1] == f"backward-{way}":
+                        calls.append(MeasuredCall(call.dims, call.names[part], call.ns[part], sizes))
+        return list({call.dims: call for call in reversed(calls)}.values())
 
     def _kernels(self, answer: Estimate, share: int, of_lists: Signature | None) -> tuple[Kernel, ...]:
         """Returns the kernels of the measured call that is nearest to an estimate, scaled to the

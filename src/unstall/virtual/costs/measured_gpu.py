@@ -76,7 +76,7 @@ class Tables:
         found: dict[str, dict[str, list[MeasuredCall]]] = {}
         for (family, variant), calls in sorted(self._calls.items()):
             ordered = [calls[dims] for dims in sorted(calls)]
-            table = CostTable(FAMILIES[family], variant, ordered, measured_on)
+            table = CostTable(FAMILIES[family], variant, ordered, measured_on, list(self.names))
             kept = _needed(ordered, table, measured_on, variant.partition(" ")[0], within)
             found.setdefault(family, {})[variant] = kept
         return found
@@ -104,7 +104,7 @@ def _needed(
         call = calls[index]
         left_out[index] = True
         answer = table.ask(call.dims, roofline, dtype, left_out)
-        found = table.temporaries(call.dims, answer)
+        found = table.temporaries(call.dims, answer, roofline.multiprocessors)
         off = sum(abs(one - other) for one, other in zip(found, call.temporaries, strict=False))
         same = answer.nearest.names == call.names and len(found) == len(call.temporaries)
         if not same or off > _BYTES_OFF or abs(answer.total_ns / max(call.total_ns, 1) - 1) > within:

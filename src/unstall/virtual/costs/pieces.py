@@ -60,6 +60,16 @@ def without_bias(signature: Signature) -> tuple[Signature, Signature] | None:
     return bare, Signature("aten::add_", "Tensor", (out, spread, 1), (out,))
 
 
+def by_gradient(signature: Signature) -> tuple[Piece, ...]:
+    """Returns the pieces of the backward of a convolution: one for each gradient that it computes,
+    of the input, of the weight and of the bias, in this order.
+    """
+    bare, *bias = without_bias(signature) or (signature,)
+    mask = bare.value(len(bare.inputs) - 1, ())
+    wanted = [tuple(at == place for at in range(3)) for place, asked in enumerate(mask) if asked]
+    return tuple(map(Piece, (*(replace(bare, inputs=(*bare.inputs[:-1], only)) for only in wanted), *bias)))
+
+
 def in_one_format(signature: Signature) -> tuple[Piece, ...]:
     """Returns the pieces of a convolution whose arguments have different layouts (NHWC and NCHW):
     copies of arguments into the layout of the input, and then the convolution of these copies.

@@ -4,33 +4,30 @@ The prediction is the time that the roofline gives, multiplied by a factor. Each
 such a factor: its measured time over the time that the roofline gives. The factor of the prediction
 is a geometric mean of the factors of the nearest measured calls. Their weights are the inverse
 cubes of their distances, and a distance is the number of doublings between the sizes of two calls.
-The kernels are those of the nearest measured call.
+The kernels are those of the nearest measured call, or of the one for which most near calls vote.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 
 from unstall.virtual.costs.families import Family
-from unstall.virtual.costs.families.family import Work
+from unstall.virtual.costs.families.family import Measured, Work
 from unstall.virtual.costs.gpu_file import TableRow
 from unstall.virtual.costs.roofline import Roofline
 
 _NEIGHBOURS = 4
 _POWER = 3.0
 _SAME = 1e-6
+_VOTERS = 9
+_VOTE_NEAR = 0.05  # the square of a distance within which all votes weigh about the same
 _BEST = 0.1  # the quantile of calls that are taken to fill the device
 _NOISE = 1.25  # by which the times of short kernels vary from measurement to measurement
 _ROUNDED_BYTES = 512
-_PADDED_BYTES = 16 << 10
-"""Up to how many bytes of an allocation count as padding or counters, which do not belong to a
-tensor.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +58,10 @@ class Estimate:
 
     Attributes:
         total_ns: How long all of its kernels take together.
-        nearest: The measured call whose size is nearest.
-        distance: How far apart the sizes of the two calls are, in doublings.
+        nearest: The measured call whose kernels it has. It is the call whose size is nearest, if
+            nothing more is known of how kernels are chosen.
+        distance: How far apart the sizes of the call and of that whose size is nearest are, in
+            doublings.
     """
 
     total_ns: float
@@ -78,15 +77,29 @@ class CostTable:
         variant: The name of the variant.
         calls: The measured calls.
         measured_on: The roofline of the GPU on which they were measured.
+        kernels: The names of kernels, by the numbers that the calls have for them. May be left out
+            if the family needs none of them.
     """
 
-    def __init__(self, family: Family, variant: str, calls: Sequence[MeasuredCall], measured_on: Roofline) -> None:
+    def __init__(
+        self,
+        family: Family,
+        variant: str,
+        calls: Sequence[MeasuredCall],
+        measured_on: Roofline,
+        kernels: Sequence[str] = (),
+    ) -> None:
         self._family, self._variant, self._calls, self._measured_on = family, variant, calls, measured_on
+        self._kernels = kernels
         self._dtype = variant.partition(" ")[0]
         self._weights = np.array([axis.weight for axis in family.axes])
         self._places = self._place(np.array([call.dims for call in calls], float))
         floors = np.array([self._roofline(call.dims, measured_on) for call in calls])
         self._factors = np.log(_fastest(family, calls) / floors)
+        choice = family.choice
+        self._chosen = np.array([choice.place(call.dims) for call in calls]) if choice else None
+        told = {call.names: choice.algorithm(variant, self._named(call)) for call in calls} if choice else {}
+        self._algorithms = [told.get(call.names) for call in calls]
         self._best = float(np.exp(np.quantile(self._factors, _BEST)))
 
     @property
@@ -120,7 +133,35 @@ class CostTable:
             weights = distances[near] ** -_POWER
             factor = float((weights * self._factors[near]).sum() / weights.sum())
         total = self._ns_on(dims, roofline, dtype, factor)
-        return Estimate(total, self._calls[nearest], float(distances[nearest]))
+        if distances[nearest] >= _SAME:
+            nearest = self._voted(dims, without, nearest)
+        return Estimate(total, self._calls[nearest], float(distances[near[0]]))
+
+    def _voted(self, dims: tuple[int, ...], without: np.ndarray | None, nearest: int) -> int:
+        """Returns the index of the measured call that has the kernels of a predicted call: of those
+        with the algorithm for which most of the calls near it vote, the nearest.
+
+        Args:
+            dims: The predicted call's value on each axis of its family of operators.
+            without: For each measured call, whether to leave it out. None: all count.
+            nearest: The index of the call whose size is nearest, for a family of which it is not
+                known how kernels are chosen.
+        """
+        if self._chosen is None or self._family.choice is None:
+            return nearest
+        squares = ((self._chosen - self._family.choice.place(dims)) ** 2).sum(1)
+        if without is not None:
+            squares = np.where(without, np.inf, squares)
+        voters = np.argsort(squares, kind="stable")[:_VOTERS]
+        votes: dict[Hashable, float] = {}
+        for voter in voters:
+            algorithm = self._algorithms[voter]
+            votes[algorithm] = votes.get(algorithm, 0.0) + 1 / (squares[voter] + _VOTE_NEAR)
+        winner = max(votes, key=lambda algorithm: votes[algorithm])
+        return next(int(voter) for voter in voters if self._algorithms[voter] == winner)
+
+    def _named(self, call: MeasuredCall) -> tuple[str, ...]:
+        return tuple(self._kernels[name] for name in call.names)
 
     def _as_full(self, dims: tuple[int, ...], roofline: Roofline) -> tuple[float, ...]:
         """Returns the size of a call that would give each multiprocessor of the measured GPU as
@@ -184,54 +225,28 @@ class CostTable:
     def _work(self, dims: tuple[int, ...], dtype: str | None) -> Work:
         return self._family.work(f"{dtype or self._dtype} {self._variant.partition(' ')[2]}", dims)
 
-    def temporaries(self, dims: tuple[int, ...], answer: Estimate) -> tuple[int, ...]:
-        """Predicts the bytes of each temporary allocation of a call. They are those of the nearest
-        measured call, scaled by the bytes that the two calls move. Small allocations hold counters,
-        and are not scaled.
-
-        If the kernels of the family may transpose tensors, an allocation is taken to hold whole
-        tensors: of all sets of tensors that fit, the largest. The rest of the allocation holds sums
-        over parts of the batch, and is scaled by the size of the weight.
+    def temporaries(self, dims: tuple[int, ...], answer: Estimate, multiprocessors: int) -> tuple[int, ...]:
+        """Predicts the bytes of each temporary allocation of a call, from those of the nearest
+        measured call. If the family cannot tell them, they are scaled by the bytes that the two
+        calls move. Small allocations hold counters, and are not scaled.
 
         Args:
             dims: The call's value on each axis of its family of operators.
             answer: The prediction of its time.
+            multiprocessors: The number of multiprocessors of the call's GPU.
         """
-        if answer.distance < _SAME:
-            return answer.nearest.temporaries
-        moved = [self._family.work(self._variant, figures).moved for figures in (dims, answer.nearest.dims)]
+        nearest = answer.nearest
+        if answer.distance < _SAME or not nearest.temporaries:
+            return nearest.temporaries
+        if self._family.temporaries is not None:
+            measured = Measured(nearest.dims, self._named(nearest), nearest.temporaries)
+            both = multiprocessors, self._measured_on.multiprocessors
+            found = self._family.temporaries(self._variant, dims, measured, both)
+            if found is not None:
+                return tuple(round(size) for size in found)
+        moved = [self._family.work(self._variant, figures).moved for figures in (dims, nearest.dims)]
         factor = moved[0] / max(moved[1], 1.0)
-        parts = self._family.tensors
-        turned = [parts(self._variant, figures) for figures in (dims, answer.nearest.dims)] if parts else None
-        return tuple(
-            size if size <= _ROUNDED_BYTES else max(1, round(_scaled(size, factor, turned)))
-            for size in answer.nearest.temporaries
-        )
-
-
-def _scaled(size: int, factor: float, turned: list[tuple[float, ...]] | None) -> float:
-    """Returns a temporary allocation of the nearest measured call, scaled to a call that is
-    predicted.
-
-    Args:
-        size: The bytes of the allocation.
-        factor: The bytes that the predicted call moves, over those of the measured call.
-        turned: The bytes of each tensor that may be transposed: first for the predicted call, then
-            for the measured call. None if the kernels transpose no tensors.
-    """
-    if turned is None:
-        return size * factor
-    these, those = turned
-    whole, held = max(
-        (sum(those[at] for at in chosen), sum(these[at] for at in chosen))
-        for count in range(len(those) + 1)
-        for chosen in combinations(range(len(those)), count)
-        if sum(those[at] for at in chosen) <= size
-    )
-    if not whole:
-        return size * factor
-    rest = size - whole
-    return held + (rest if rest <= _PADDED_BYTES else rest * these[-1] / max(those[-1], 1.0))
+        return tuple(size if size <= _ROUNDED_BYTES else max(1, round(size * factor)) for size in nearest.temporaries)
 
 
 def _fastest(family: Family, calls: Sequence[MeasuredCall]) -> np.ndarray:

@@ -9,13 +9,15 @@ import re
 from itertools import combinations
 from math import prod
 
-from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work, item_bytes
+from unstall.virtual.costs.families.conv_kernels import algorithm, place, temporaries
+from unstall.virtual.costs.families.family import Axis, CallShape, Choice, Family, Work, item_bytes
 from unstall.virtual.costs.families.products import tiles
 from unstall.virtual.costs.model import Kernel
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
 
 _TURNS = re.compile("nchwToNhwc|nhwcToNchw")
 _TURNED = 32
+_OF_ONE = ("backward-x", "backward-w")
 NAMES = ("convolution", "convolution_overrideable", "_convolution", "cudnn_convolution", "convolution_backward")
 OPERATORS = frozenset(f"aten::{name}" for name in NAMES)
 
@@ -25,7 +27,7 @@ def describe(signature: Signature) -> CallShape | None:
     of a convolution.
 
     A backward call has the same sizes as its forward call, and its variant says which gradients it
-    computes.
+    computes. In the names of variants, "float32" is TF32, and "ieee" is float32 without TF32.
     """
     backward = "backward" in signature.name
     first = 1 if backward else 0
@@ -73,15 +75,18 @@ def describe(signature: Signature) -> CallShape | None:
         groups,
         1 if len(x.sizes) > 3 and 1 not in x.sizes[2:] else 2,
     )
-    dtype = x.dtype
+    dtype = "ieee" if x.dtype == "float32" and signature.precision == "ieee" else x.dtype
     other = {"depthwise": "grouped", "grouped": "dense", "patches": "dense", "pointwise": "dense", "dense": "patches"}[
         shape
     ]
     plain = kind.replace("-bias", "").replace("-transposed", "")
     plain = plain[:-1] if plain.endswith("b") else plain
-    kinds = [kind, f"{plain}b", plain] if backward else [kind, "forward", "forward-bias"]
-    if backward:
-        kinds += ["backward-xw", "backward-xwb"]
+    if not backward:
+        kinds = [kind, "forward", "forward-bias"]
+    elif plain in _OF_ONE and not depthwise:
+        kinds = [kind, plain]
+    else:
+        kinds = [kind, f"{plain}b", plain, "backward-xw", "backward-xwb"]
     looked = [
         (dtype, kind, shape, layouts),
         *((dtype, at, shape, layouts) for at in kinds),
@@ -90,11 +95,32 @@ def describe(signature: Signature) -> CallShape | None:
     looked += [(dtype, at, shape, "c" * len(layouts)) for at in kinds] + [
         (dtype, at, other, "c" * len(layouts)) for at in kinds
     ]
-    if dtype == "float16":  # as fast as bfloat16, of which more was measured
-        looked += [("bfloat16", at, form, layout) for _, at, form, layout in looked]
+    alike = {"float16": "bfloat16", "ieee": "float32"}  # of which more was measured
+    if dtype in alike:
+        looked += [(alike[dtype], at, form, layout) for _, at, form, layout in looked]
     looked += [("float32", at, form, "c" * len(layouts)) for form in (shape, other, "dense") for at in kinds]
     variants = [" ".join(parts) for parts in looked]
     return CallShape(tuple(dict.fromkeys(variants)), dims)
+
+
+def has_parts(variant: str) -> bool:
+    """Returns whether the backwards of a variant (see `CallShape`) run the gradients one after the
+    other, without copies that several of them need: whether all tensors have the same layout, and
+    cuDNN computes the gradients.
+    """
+    _, kind, shape, layouts = variant.split()
+    return kind.startswith("backward") and shape != "depthwise" and layouts in ("ccc", "lcl")
+
+
+def of_all_gradients(variant: str) -> tuple[str, ...]:
+    """Returns the names of the variants of which a variant of one gradient (see `CallShape`) is a
+    part. Returns none for other variants.
+    """
+    dtype, kind, *rest = variant.split()
+    if kind not in _OF_ONE or not has_parts(variant):
+        return ()
+    wholes = ("backward-xw", "backward-xwb", *(["backward-wb"] if kind == "backward-w" else []))
+    return tuple(" ".join((dtype, whole, *rest)) for whole in wholes)
 
 
 def products(signature: Signature) -> tuple[Signature, ...]:
@@ -179,7 +205,8 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     flops = 2.0 * batch * filters * out_area * taps * channels / groups
     moved = (batch * (channels * area + filters * out_area) + filters * channels * taps / groups) * item_bytes(variant)
     if "backward" in variant:
-        passes = 2 if "x" in variant.split()[1].partition("-")[2] else 1
+        gradients = variant.split()[1].split("-")[1]
+        passes = max(1, ("x" in gradients) + ("w" in gradients))
         return Work(flops * passes, moved * passes)
     return Work(flops, moved)
 
@@ -233,6 +260,7 @@ FAMILY = Family(
     ),
     describe,
     work,
-    tensors,
+    temporaries,
     blocks,
+    Choice(place, algorithm),
 )

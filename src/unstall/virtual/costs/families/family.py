@@ -5,7 +5,7 @@ their sizes can be compared.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -58,6 +58,34 @@ class CallShape:
     dims: tuple[int, ...]
 
 
+class Measured(NamedTuple):
+    """What temporary memory is predicted from.
+
+    Attributes:
+        dims: The value of the measured call on each axis of the family.
+        kernels: The name of each of its kernels, in order.
+        sizes: The bytes of each of its temporary allocations, in order.
+    """
+
+    dims: tuple[int, ...]
+    kernels: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+
+class Choice(NamedTuple):
+    """How a library chooses kernels, as far as it is known.
+
+    Attributes:
+        place: A function of a call's dims. Of calls whose places are near each other, most have the
+            same algorithm.
+        algorithm: A function of a call's variant and of the names of its kernels that returns what
+            tells its algorithm.
+    """
+
+    place: Callable[[tuple[int, ...]], tuple[float, ...]]
+    algorithm: Callable[[str, Sequence[str]], Hashable]
+
+
 @dataclass(frozen=True)
 class Family:
     """A family of operators: all of their calls are described by the same axes.
@@ -68,11 +96,15 @@ class Family:
         describe: A function of a call that returns its shape, or None if the family cannot describe
             it.
         work: A function of a call's variant and dims that returns its work.
-        tensors: A function of a call's variant and dims that returns the bytes of each tensor that
-            its kernels may transpose into temporary memory. None if they transpose none.
+        temporaries: A function of a call's variant and dims, of a measured call that is like it, and
+            of the numbers of multiprocessors of the call's GPU and of the measured one. It returns
+            the bytes of each temporary allocation of the call, or None if it cannot tell. None if
+            it cannot tell for any call.
         blocks: A function of a call's variant and dims, and of the name of one of its kernels. It
             returns the number of thread blocks of that kernel, or 0 if it is unknown. None if it is
             unknown for all calls.
+        choice: How a library chooses the kernels of a call. None: they are those of the measured
+            call whose size is nearest.
         axis_of_blocks: The index of the axis with which the number of thread blocks grows in
             proportion, if the efficiency of a call depends mostly on how many thread blocks a
             multiprocessor gets; else None.
@@ -82,8 +114,9 @@ class Family:
     axes: tuple[Axis, ...]
     describe: Callable[[Signature], CallShape | None]
     work: Callable[[str, tuple[int, ...]], Work]
-    tensors: Callable[[str, tuple[int, ...]], tuple[float, ...]] | None = None
+    temporaries: Callable[[str, tuple[int, ...], Measured, tuple[int, int]], tuple[float, ...] | None] | None = None
     blocks: Callable[[str, tuple[int, ...], str], int] | None = None
+    choice: Choice | None = None
     axis_of_blocks: int | None = None
 
 
