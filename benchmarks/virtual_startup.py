@@ -16,10 +16,10 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.on_device import comparing, measured_on
+from benchmarks.on_device import agreement, comparing, machines, measured_on
 
 _LIMIT = 0.4
 
@@ -39,22 +39,22 @@ def main(argv: list[str] | None = None) -> int:
             _in_a_process(name, None)
         rounds = [_in_a_process(name, args.gpu) for _ in range(args.rounds)]
         found[name] = [statistics.median(times) for times in zip(*rounds, strict=True)]
-    real = json.loads(args.against.read_text())["us"] if args.against else {}
-    print(f"{'us':16} {'first':>10} {'second':>8}" + "   real: first   second    ratios" * bool(real))
-    within = 0
+    real = [each["us"] for each in machines(args.against)]
+    print(f"{'us':16} {'first':>10} {'second':>8}" + "   over each real one" * bool(real))
     for name, times in found.items():
-        line = f"{name:16} {times[0]:10.0f} {times[1]:8.0f}"
-        if real:
-            ratios = [one / other for one, other in zip(times, real[name], strict=True)]
-            within += sum(1 / (1 + _LIMIT) <= ratio <= 1 + _LIMIT for ratio in ratios)
-            line += f"   {real[name][0]:11.0f} {real[name][1]:8.0f}    {ratios[0]:.2f} {ratios[1]:.2f}"
-        print(line)
+        ratios = "".join(f"   {times[0] / of[name][0]:5.2f} {times[1] / of[name][1]:5.2f}" for of in real if name in of)
+        print(f"{name:16} {times[0]:10.0f} {times[1]:8.0f}{ratios}")
     if real:
-        print(f"{within} of {2 * len(found)} within {_LIMIT:.0%}")
+        print(agreement(_each(found), [*map(_each, real)], _LIMIT))
     if args.out:
         device = {"device": args.gpu} if args.gpu else measured_on()
         args.out.write_text(json.dumps(device | {"us": found}, indent=1) + "\n")
     return 0
+
+
+def _each(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Returns all times by operator and number of the call."""
+    return {f"{name} {nth}": us for name, both in times.items() for nth, us in enumerate(both)}
 
 
 def _in_a_process(name: str, gpu: str | None) -> list[float]:
