@@ -218,7 +218,7 @@ def _call_all(cases: Sequence[Case], numbers: Iterable[int]) -> KernelModules:
     """Calls some cases, in this process."""
     import torch
 
-    from unstall.virtual.costs.measure import resolve, split
+    from unstall.virtual.costs.measure import multiplying, resolve, split
     from unstall.virtual.costs.suite.case import TensorPool
 
     launched = {}
@@ -231,7 +231,8 @@ def _call_all(cases: Sequence[Case], numbers: Iterable[int]) -> KernelModules:
                 args, kwargs = split(cases[number].build(pool))
                 torch.cuda.synchronize()
                 seen.settle()
-                resolve(cases[number].operator)(*args, **kwargs)
+                with multiplying(cases[number].precision):
+                    resolve(cases[number].operator)(*args, **kwargs)
             except (RuntimeError, ValueError, TypeError, NotImplementedError):
                 continue
             torch.cuda.synchronize()

@@ -86,7 +86,7 @@ def _measure_chunk(chunk: list[Case], pool: TensorPool, flushed: torch.Tensor, r
     torch.cuda.memory._record_memory_history("all", context=None, stacks="python", max_entries=1 << 20)
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         for case in chunk:
-            with _multiplying(case.precision):
+            with multiplying(case.precision):
                 _run_case(case, pool, flushed, repeats, observations, outputs, calls)
         torch.cuda.synchronize()
     trace = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
@@ -135,7 +135,7 @@ def _run_case(
 
 
 @contextmanager
-def _multiplying(precision: str) -> Iterator[None]:
+def multiplying(precision: str) -> Iterator[None]:
     """Lets cuDNN multiply in float32 as `precision` says (see `Case`)."""
     usual = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = precision == "tf32" if precision else usual

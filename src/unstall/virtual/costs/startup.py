@@ -43,10 +43,8 @@ for them forever.
 """
 _SHAPES = 3  # calls of each operator that differ in their arguments
 _CALLS = 8  # of an operator in a process, with its first arguments
-Call: TypeAlias = tuple[int, str, tuple[object, ...], dict[str, object]]
-"""A call of an operator: `(number, operator, args, kwargs)`. `number` is its place in the suite, `operator` its name
-with the overload.
-"""
+Call: TypeAlias = tuple[int, Case, tuple[object, ...], dict[str, object]]
+"""A call of an operator: `(number, case, args, kwargs)`. `number` is the place of the case in the suite."""
 
 
 def small_calls(suite: Sequence[Case]) -> list[int]:
@@ -118,7 +116,7 @@ def _calls_of_suite(most_rank: int, numbers: Sequence[int]) -> dict[str, list[Ca
         case = suite[number]
         pool.begin()
         try:
-            call = number, case.operator, *split(case.build(pool))
+            call = number, case, *split(case.build(pool))
         except (RuntimeError, ValueError):  # too large, or its arguments are made by an operator of GPUs
             continue
         known.setdefault(case.operator.partition(".")[0], []).append(call)
@@ -152,17 +150,18 @@ def _times(call: Call, count: int) -> list[int]:
     """Returns the ns of each of `count` calls, with the wait for the device."""
     import torch
 
-    from unstall.virtual.costs.measure import resolve
+    from unstall.virtual.costs.measure import multiplying, resolve
 
-    _, operator, args, kwargs = call
-    on_gpu = partial(resolve(operator), *map(_on_gpu, args), **{key: _on_gpu(at) for key, at in kwargs.items()})
+    _, case, args, kwargs = call
+    on_gpu = partial(resolve(case.operator), *map(_on_gpu, args), **{key: _on_gpu(at) for key, at in kwargs.items()})
     torch.cuda.synchronize()
 
     def waited() -> None:
         on_gpu()
         torch.cuda.synchronize()
 
-    return [_taken(waited) for _ in range(count)]
+    with multiplying(case.precision):
+        return [_taken(waited) for _ in range(count)]
 
 
 def _libraries() -> set[str]:
