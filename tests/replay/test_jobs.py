@@ -97,6 +97,31 @@ def test_calls_in_different_orders_are_left_out_and_counted() -> None:
     assert [each.op_end.tolist() for each in times] == [[17, 27, 160], [27, 47, 160]]
 
 
+@examples(60)
+@given(data=st.data())
+def test_an_operation_that_is_left_out_is_none(engine: str, data: st.DataObject) -> None:
+    """The times are those of a job that lacks the operations, in which nobody waits in a circle."""
+    count, ranks = data.draw(st.integers(1, 6)), data.draw(st.integers(2, 4))
+    orders = [data.draw(st.permutations(range(count))) for _ in range(ranks)]
+    made = [rank_of(*data.draw(st.lists(st.integers(0, 50), min_size=count, max_size=count))) for _ in range(ranks)]
+    among = [data.draw(st.sets(st.integers(0, ranks - 1), min_size=1)) for _ in range(count)]
+    meeting = together(*([(rank, orders[rank][each]) for rank in sorted(some)] for each, some in enumerate(among)))
+    times, left_out = JOBS[engine](made, meeting, np.zeros(ranks, np.int64))
+    rest = meeting.only(~np.isin(np.arange(count), left_out))
+    assert [columns(each) for each in times] == [columns(each) for each in replayed(engine, made, rest)]
+    found = [JOBS[name](made, meeting, np.zeros(ranks, np.int64))[1] for name in JOBS]
+    assert all(each == left_out for each in found)
+
+
+def test_many_circles_take_one_replay(engine: str) -> None:
+    pairs = 10_000
+    crossed = together(*([(0, 2 * at + way), (1, 2 * at + 1 - way)] for at in range(pairs) for way in (0, 1)))
+    rank = rank_of(*[10] * (2 * pairs), length=7)
+    times, left_out = JOBS[engine]([rank, rank], crossed, np.zeros(2, np.int64))
+    assert len(left_out) == 2 * pairs
+    assert columns(times[0]) == columns(times[1]) == columns(ENGINES[engine](rank))
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

@@ -1146,12 +1146,38 @@ typedef struct {
     int64_t *latest;                 /* by operation: when the last member so far arrived */
     Py_ssize_t *arrived, *operation; /* by operation: how many arrived; by member: its operation */
     Py_ssize_t *ready;               /* a ring of the programs that can go on */
+    Py_ssize_t *stopped;             /* members at which programs stopped since the ring was empty */
+    int8_t *left_out;                /* by operation: whether its members wait for nobody */
 } Job;
+
+static Py_ssize_t *
+joint_of(const Job *job, Py_ssize_t member)
+{
+    return &job->joint[job->program[job->of[member]].joint - job->joint + job->op[member]];
+}
+
+static int
+has_all(const Job *job, Py_ssize_t operation)
+{
+    return job->arrived[operation] == job->first[operation + 1] - job->first[operation];
+}
+
+/* Leaves out an operation at which programs wait in a circle: its ops become usual ones. */
+static void
+leave_out(Job *job, Py_ssize_t operation)
+{
+    for (Py_ssize_t member = job->first[operation]; member < job->first[operation + 1]; member++) {
+        Py_ssize_t *joint = joint_of(job, member);
+        *joint = *joint == member ? -1 : *joint; /* another operation may have the op, too */
+    }
+    job->left_out[operation] = 1;
+}
 
 static void
 run_job(Job *job)
 {
     Py_ssize_t next = 0, waiting = job->programs; /* the ring is full at first: all can begin */
+    Py_ssize_t stopped = 0;
     for (Py_ssize_t i = 0; i < job->programs; i++) {
         job->ready[i] = i;
     }
@@ -1161,19 +1187,32 @@ run_job(Job *job)
         waiting--;
         State *s = &job->state[which];
         const Py_ssize_t member = run(&job->program[which], s);
-        if (member < 0) {
+        const Py_ssize_t operation = member < 0 ? -1 : job->operation[member];
+        if (member >= 0) {
+            job->stopped[stopped++] = member;
+            job->arrived[operation]++;
+            job->latest[operation] = later(job->latest[operation], s->op_start[s->op]);
+        }
+        if (member >= 0 && has_all(job, operation)) {
+            for (Py_ssize_t each = job->first[operation]; each < job->first[operation + 1]; each++) {
+                const Py_ssize_t other = job->of[each];
+                end_joint(&job->program[other], &job->state[other], plus(job->latest[operation], job->transfer[each]));
+                job->ready[(next + waiting++) % job->programs] = other;
+            }
+        }
+        if (waiting) {
             continue;
         }
-        const Py_ssize_t operation = job->operation[member];
-        job->latest[operation] = later(job->latest[operation], s->op_start[s->op]);
-        if (++job->arrived[operation] < job->first[operation + 1] - job->first[operation]) {
-            continue;
+        for (Py_ssize_t i = 0; i < stopped; i++) {
+            const Py_ssize_t at = job->operation[job->stopped[i]];
+            if (!has_all(job, at)) {
+                if (!job->left_out[at]) {
+                    leave_out(job, at);
+                }
+                job->ready[(next + waiting++) % job->programs] = job->of[job->stopped[i]];
+            }
         }
-        for (Py_ssize_t each = job->first[operation]; each < job->first[operation + 1]; each++) {
-            const Py_ssize_t other = job->of[each];
-            end_joint(&job->program[other], &job->state[other], plus(job->latest[operation], job->transfer[each]));
-            job->ready[(next + waiting++) % job->programs] = other;
-        }
+        stopped = 0;
     }
 }
 
@@ -1281,7 +1320,9 @@ begin_job(Job *job, PyObject *parts)
         grow(&job->latest, 0, job->operations, sizeof(int64_t)) < 0 ||
         grow(&job->arrived, 0, job->operations, sizeof(Py_ssize_t)) < 0 ||
         grow(&job->operation, 0, job->members, sizeof(Py_ssize_t)) < 0 ||
-        grow(&job->ready, 0, job->programs, sizeof(Py_ssize_t)) < 0) {
+        grow(&job->ready, 0, job->programs, sizeof(Py_ssize_t)) < 0 ||
+        grow(&job->stopped, 0, job->members, sizeof(Py_ssize_t)) < 0 ||
+        grow(&job->left_out, 0, job->operations, sizeof(int8_t)) < 0) {
         return -1;
     }
     memset(job->joint, -1, (size_t)ops * sizeof(Py_ssize_t));
@@ -1295,21 +1336,20 @@ begin_job(Job *job, PyObject *parts)
     }
     for (Py_ssize_t i = 0; i < job->operations; i++) {
         for (Py_ssize_t member = job->first[i]; member < job->first[i + 1]; member++) {
-            const Program *of = &job->program[job->of[member]];
-            job->joint[of->joint - job->joint + job->op[member]] = member;
+            *joint_of(job, member) = member;
             job->operation[member] = i;
         }
     }
     return 0;
 }
 
-/* Returns the operations at which programs wait for each other in a circle. */
+/* Returns the operations that were left out. */
 static PyObject *
-stuck(const Job *job)
+left_out(const Job *job)
 {
     PyObject *found = PyList_New(0);
     for (Py_ssize_t i = 0; found && i < job->operations; i++) {
-        if (job->arrived[i] && job->arrived[i] < job->first[i + 1] - job->first[i]) {
+        if (job->left_out[i]) {
             PyObject *number = PyLong_FromSsize_t(i);
             if (!number || PyList_Append(found, number) < 0) {
                 Py_CLEAR(found);
@@ -1323,7 +1363,7 @@ stuck(const Job *job)
 PyDoc_STRVAR(replay_job_doc,
              "replay_job(programs, first, program, op, transfer, offsets)\n--\n\n"
              "The times of programs that wait for each other at joint operations, as those of `replay`, and the numbers of "
-             "the operations at which they wait in a circle.\n\n"
+             "the operations that were left out, since programs would wait there in a circle.\n\n"
              "`programs` is a tuple of tuples, the arguments of `replay`; the others are columns of int64.\n\n"
              "Raises ValueError where something is not as a program has it.");
 
@@ -1359,7 +1399,7 @@ replay_job(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t c
         goto done;
     }
     run_job(&job);
-    if ((found = stuck(&job))) {
+    if ((found = left_out(&job))) {
         result = PyTuple_Pack(2, parts, found);
     }
 done:
@@ -1384,6 +1424,8 @@ done:
     PyMem_Free(job.arrived);
     PyMem_Free(job.operation);
     PyMem_Free(job.ready);
+    PyMem_Free(job.stopped);
+    PyMem_Free(job.left_out);
     return result;
 }
 

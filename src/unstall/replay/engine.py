@@ -36,9 +36,6 @@ def replay(program: Program) -> Replayed:
 def replay_job(programs: Sequence[Program], meeting: Meeting, offsets: Sequence[int]) -> tuple[list[Replayed], int]:
     """Replays programs that wait for each other at joint operations; see `interpreter.replay_job`.
 
-    If programs call joint operations in different orders, these operations are left out: each program's op then keeps
-    its own duration, and waits for no other program.
-
     Args:
         programs: The programs.
         meeting: Their joint operations.
@@ -51,13 +48,8 @@ def replay_job(programs: Sequence[Program], meeting: Meeting, offsets: Sequence[
         ValueError: A program or the meeting is invalid.
         UsageError: The environment variable UNSTALL_ENGINE names an engine that is not available.
     """
-    begin_at, left_out = np.asarray(offsets, dtype=np.int64), 0
-    while True:
-        times, stuck = JOBS[name()](programs, meeting, begin_at)
-        if not stuck:
-            return times, left_out
-        left_out += len(stuck)
-        meeting = meeting.only(np.isin(np.arange(len(meeting)), stuck, invert=True))
+    times, left_out = JOBS[name()](programs, meeting, np.asarray(offsets, dtype=np.int64))
+    return times, len(left_out)
 
 
 def name() -> str:
@@ -114,8 +106,8 @@ def _replay_in_c(program: Program) -> Replayed:
 
 def _replay_job_in_c(programs: Sequence[Program], meeting: Meeting, offsets: I64) -> tuple[list[Replayed], list[int]]:
     columns = tuple((*_columns(each), each.threads, each.engines, each.capacity) for each in programs)
-    times, stuck = _engine.replay_job(columns, meeting.first, meeting.rank, meeting.op, meeting.transfer, offsets)
-    return list(map(_replayed, times)), stuck
+    times, left_out = _engine.replay_job(columns, meeting.first, meeting.rank, meeting.op, meeting.transfer, offsets)
+    return list(map(_replayed, times)), left_out
 
 
 def _replayed(times: tuple[bytearray, bytearray, bytearray, bytearray]) -> Replayed:

@@ -23,7 +23,7 @@ SPANS = 128
 engine is in use.
 """
 # Stops at each op of a joint operation: yields the member and the time at which the op could start, and is sent the
-# time at which it ends. Returns the times of all instructions and ops.
+# time at which it ends, or None if it waits for nobody. Returns the times of all instructions and ops.
 _Run: TypeAlias = Generator[tuple[int, int], int | None, Replayed]
 
 
@@ -48,14 +48,17 @@ def replay_job(programs: Sequence[Program], meeting: Meeting, offsets: I64) -> t
     Each program arrives at a joint operation when its op could start. When the last program has arrived, each op lasts
     as long as its transfer takes. Such an op uses no engine (part of the device), and its own duration is not used.
 
+    If no program can go on, some wait for each other in a circle. The operations at which they wait are left out: their
+    ops are then like any other op, and wait for no other program.
+
     Args:
         programs: The programs. They share no thread, stream or device.
         meeting: The joint operations.
         offsets: For each program, when its threads begin, in ns.
 
     Returns:
-        `(times, stuck)`. `times` has the times of each program. `stuck` has the numbers of the operations at which
-        programs wait for each other in a circle. If there are any, the times mean nothing.
+        `(times, left_out)`. `times` has the times of each program, `left_out` the numbers of the operations that were
+        left out, in ascending order.
 
     Raises:
         ValueError: A program or the meeting is invalid; see `validate`.
@@ -73,25 +76,31 @@ def replay_job(programs: Sequence[Program], meeting: Meeting, offsets: I64) -> t
         for program, members, offset in zip(programs, joint, offsets.tolist(), strict=True)
     ]
     arrivals: list[list[int]] = [[] for _ in range(len(meeting))]
-    never = np.zeros(0, dtype=np.int64)
-    times = [Replayed(never, never, never, never)] * len(programs)
+    times: dict[int, Replayed] = {}
+    stopped: dict[int, int] = {}  # by program that waits: the operation
+    left_out: set[int] = set()
     ready: deque[tuple[int, int | None]] = deque((rank, None) for rank in range(len(programs)))
     while ready:
         rank, ended = ready.popleft()
+        stopped.pop(rank, None)
         try:
             member, time = runs[rank].send(ended)
         except StopIteration as finished:
             times[rank] = finished.value
-            continue
-        operation = bisect_right(first, member) - 1
-        members = range(first[operation], first[operation + 1])
-        arrivals[operation].append(time)
-        if len(arrivals[operation]) == len(members):
-            last = max(arrivals[operation])
-            ready.extend((rank_of[each], last + int(meeting.transfer[each])) for each in members)
-    sizes = np.diff(meeting.first).tolist()
-    stuck = [number for number, (each, size) in enumerate(zip(arrivals, sizes, strict=True)) if 0 < len(each) < size]
-    return times, stuck
+        else:
+            operation = bisect_right(first, member) - 1
+            members = range(first[operation], first[operation + 1])
+            arrivals[operation].append(time)
+            stopped[rank] = operation
+            if operation in left_out:
+                ready.append((rank, None))
+            elif len(arrivals[operation]) == len(members):
+                last = max(arrivals[operation])
+                ready.extend((rank_of[each], last + int(meeting.transfer[each])) for each in members)
+        if not ready:
+            left_out.update(stopped.values())
+            ready.extend((rank, None) for rank in stopped)
+    return [times[rank] for rank in range(len(programs))], sorted(left_out)
 
 
 class Replay:
@@ -226,10 +235,9 @@ class Replay:
                         arrivals.append((time, number, branch))
                     time, number, branch = min(arrivals)
                     on, engine = op_stream[number], op_engine[number]
-                    ended = time + op_duration[number]
-                    if number in joint:
-                        ended = yield joint[number], time
-                    elif engine >= 0:
+                    met = (yield joint[number], time) if number in joint else None
+                    ended = time + op_duration[number] if met is None else met
+                    if met is None and engine >= 0:
                         duration = op_duration[number]
                         if self._loads is not None and needs[number].share and op_uncached[number]:
                             begins = self._loads[engine].when_room(time, needs[number])
