@@ -82,6 +82,14 @@ def test_a_changed_copy_runs_as_the_course_does(unstall: Cli, tmp_path: Path) ->
     assert unstall("course", copy, "--show").out == copy.read_text()
 
 
+def test_a_copy_runs_beside_the_script_that_it_was_made_of(unstall: Cli, tmp_path: Path) -> None:
+    unstall("course", NAME, "--copy", tmp_path)
+    copy = tmp_path / f"{NAME}.py"
+    copy.write_text("print('changed')")
+    outcome = unstall("course", NAME, copy, NAME, "--show")
+    assert outcome.out == f"{script(NAME).read_text()}\nprint('changed')\n"
+
+
 def test_explain_explains_a_copy(unstall: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     outcome = unstall("course", "8", "--explain", "--gpu", "t4", "--json")

@@ -26,7 +26,7 @@ import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from unstall.cli._output import add_output_options, check_outputs, deliver
 from unstall.errors import UsageError
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 ALL = "all"
 _USUAL = "t4"  # the author's GPU
+_Scripts: TypeAlias = list[tuple[str, Path]]
+"""Experiments to run: the name of each, and its script. It may be a changed copy."""
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -54,12 +56,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from unstall.course.table import chosen, script, table
-
     check_outputs(args)
     words: list[str] = args.experiments
-    named = dict(chosen(word) for word in words if word != ALL)
-    scripts = named if words and ALL not in words else {name: script(name) for name in table()}
+    scripts = _chosen(words or [ALL])
     if args.show:
         return _show(scripts)
     if args.copy is not None:
@@ -93,15 +92,24 @@ def _gpu(args: argparse.Namespace) -> str | None:
     return gpu
 
 
-def _ran(scripts: Mapping[str, Path], gpu: str | None, *, quiet: bool) -> list[Experiment]:
-    """Runs experiments one after the other, and prints progress to stderr. `scripts` are their scripts by name."""
+def _chosen(words: list[str]) -> _Scripts:
+    from unstall.course.table import chosen, script, table
+
+    found = []
+    for word in words:
+        found += [(name, script(name)) for name in table()] if word == ALL else [chosen(word)]
+    return list(dict.fromkeys(found))
+
+
+def _ran(scripts: _Scripts, gpu: str | None, *, quiet: bool) -> list[Experiment]:
+    """Runs experiments one after the other, and prints progress to stderr."""
     from unstall.cli._progress import working
     from unstall.cli._recording import say
     from unstall.course.running import run as run_experiment
     from unstall.course.table import table
 
     found = []
-    for number, (name, script) in enumerate(scripts.items(), 1):
+    for number, (name, script) in enumerate(scripts, 1):
         with working(f"running {name}", quiet=quiet or len(scripts) > 1):
             found.append(run_experiment(script, table()[name], gpu))
         if len(scripts) > 1 and not quiet:
@@ -110,24 +118,24 @@ def _ran(scripts: Mapping[str, Path], gpu: str | None, *, quiet: bool) -> list[E
     return found
 
 
-def _show(scripts: Mapping[str, Path]) -> int:
-    print("\n\n".join(script.read_text("utf-8").rstrip("\n") for script in scripts.values()))
+def _show(scripts: _Scripts) -> int:
+    print("\n\n".join(script.read_text("utf-8").rstrip("\n") for _, script in scripts))
     return 0
 
 
-def _copy(scripts: Mapping[str, Path], folder: Path) -> int:
+def _copy(scripts: _Scripts, folder: Path) -> int:
     """Writes scripts and notebooks to a folder, and says how to run a copy."""
     from unstall.course.notebook import notebook
     from unstall.course.running import options
     from unstall.course.table import table
 
     files: dict[Path, bytes] = {}
-    for name, script in scripts.items():
+    for name, script in scripts:
         source = script.read_bytes()
         files[folder / f"{name}.py"] = source
         files[folder / f"{name}.ipynb"] = notebook(name, table()[name], source.decode()).encode()
     _write(files)
-    name = next(iter(scripts))
+    name = scripts[0][0]
     copy = shlex.quote(str(folder / f"{name if len(scripts) == 1 else 'NAME'}.py"))
     print(f"{counted(len(scripts), 'script')} in {folder}/, each also as a notebook. To run a changed script:")
     print(f"unstall course {copy}  # checks what should be seen")
@@ -149,7 +157,7 @@ def _write(files: Mapping[Path, bytes]) -> None:
         write_atomically(path, content)
 
 
-def _explain(scripts: Mapping[str, Path], args: argparse.Namespace) -> int:
+def _explain(scripts: _Scripts, args: argparse.Namespace) -> int:
     """Runs a script under `unstall run`, which explains it. A script of the package is copied to the current folder."""
     from unstall.cli import parse
     from unstall.cli.run import explain_run, run_program
@@ -158,7 +166,7 @@ def _explain(scripts: Mapping[str, Path], args: argparse.Namespace) -> int:
 
     if len(scripts) > 1:
         raise UsageError("--explain is about one experiment: unstall course NAME --explain")
-    ((name, path),) = scripts.items()
+    ((name, path),) = scripts
     gpu = _gpu(args)
     if path == script(name):
         path = Path(path.name)
