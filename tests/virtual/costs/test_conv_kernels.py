@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from unstall.virtual.costs.families.conv_kernels import copies, halves, temporaries, transforms
+from unstall.virtual.costs.answers import costs_of
+from unstall.virtual.costs.families.conv_kernels import copies, halves, sums, temporaries, transforms
 from unstall.virtual.costs.families.family import Measured
+from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
 
 MEASURED = Path(__file__).parents[3] / "benchmarks" / "results" / "conv_workspaces_h100.json"
 IN, OUT = "nchwToNhwcKernel<float>", "nhwcToNchwKernel<float>"
@@ -67,6 +69,20 @@ def test_a_workspace_grows_with_the_batch_by_its_copies_alone() -> None:
     )
 
 
+@pytest.mark.parametrize("precision", ["tf32", "ieee"])
+def test_a_backward_without_images_has_a_cost(precision: str) -> None:
+    x, weight, gradient, bias = (_tensor(*sizes) for sizes in ((0, 16, 8, 8), (32, 16, 3, 3), (0, 32, 8, 8), (32,)))
+    given = gradient, x, weight, (32,), (1, 1), (1, 1), (1, 1), False, (0, 0), 1, (True, True, True)
+    call = Signature("aten::convolution_backward", "", given, (x, weight, bias), precision)
+
+    assert len(costs_of("h100").cost(call).kernels) > 2
+
+
+@pytest.mark.parametrize("kernels", [(PRODUCT, "segment_k_on"), (PRODUCT, "ReduceSplitK")])
+def test_a_convolution_without_images_shares_no_sums(kernels: tuple[str, ...]) -> None:
+    assert sums(FORWARD, (0, *DIMS[1:]), "forward", kernels, 132) >= 0
+
+
 @pytest.mark.parametrize("algorithm", ["winograd", "fft", "reduce_wgrad_nchw"])
 def test_what_an_algorithm_keeps_is_what_cudnn_asked_for(algorithm: str) -> None:
     found = [
@@ -91,6 +107,10 @@ def test_most_workspaces_are_the_copies_alone() -> None:
 
     assert len(found) > 100
     assert sum(abs(asked - told) <= 1024 for asked, told in found) > 0.93 * len(found)
+
+
+def _tensor(*sizes: int) -> TensorSpec:
+    return TensorSpec("float32", sizes, contiguous_strides(sizes))
 
 
 def _calls() -> Iterator[tuple[str, tuple[int, ...], str, tuple[str, ...], list[int]]]:

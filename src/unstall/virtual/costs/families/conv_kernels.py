@@ -232,7 +232,7 @@ def sums(variant: str, dims: tuple[int, ...], way: str, kernels: Sequence[str], 
         high, wide, deep = batch * area, channels, taps * _up(filters, depth)
     else:
         high, wide, deep = batch * out_area, filters, taps * _up(channels, depth)
-    tiles = ceil(high / rows) * ceil(wide / columns)
+    tiles = max(1, ceil(high / rows) * ceil(wide / columns))
     if _STREAM_K.search(named):
         left = tiles % multiprocessors or tiles
         parts = max(1, min(multiprocessors // left, ceil(deep / depth) // _LEAST_DEPTH))
@@ -291,7 +291,7 @@ def place(dims: tuple[int, ...]) -> tuple[float, ...]:
     Args:
         dims: The value of the call on each axis of the family.
     """
-    batch, channels, filters, area, out_area, taps, groups, sides = dims
+    batch, channels, filters, area, out_area, taps, groups, sides = (max(size, 1) for size in dims)
     whole = [2.0 * (count % 4 > 0) for count in (channels, filters)]
     whole += [1.0 * (count % 8 > 0) for count in (channels, filters)]
     return (
