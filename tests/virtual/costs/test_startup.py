@@ -113,6 +113,13 @@ def test_a_module_that_no_call_loaded_alone_takes_as_long_as_others_of_its_size(
     assert startup.modules[module_of["c_kernel"]] == pytest.approx(33 * MS, rel=0.1)  # 1 ms, and 4 ms a MB
 
 
+def test_a_module_of_unknown_time_says_nothing_of_early_ones() -> None:
+    """Only the first product of a process loads the module, and sets up cuBLAS at the same time."""
+    _, kernels = suite({"mm": 0}, {0: MB})
+    startup, _ = fit(processes({"mm": 0}, {0: 4 * MS}, 6), kernels)
+    assert (startup.early, startup.modules) == (0.0, [0])
+
+
 def test_one_process_is_enough_for_a_first_guess() -> None:
     _, kernels = suite({"mm": 0, "add": 1}, {0: MB, 1: MB})
     calls = [OperatorCalls("mm", [1], [90 * MS, AGAIN]), OperatorCalls("add", [0], [MS, AGAIN])]

@@ -129,8 +129,8 @@ def fit(processes: Sequence[FirstCalls], kernels: KernelModules) -> FirstUses:
     kernel_ns = _median(row.ns / row.kernels for row in rows if row.kernels and not row.modules and not row.libraries)
     rows = [replace(row, ns=max(row.ns - kernel_ns * row.kernels, 0.0)) for row in rows]
     modules = _module_ns(rows, [module.size_bytes for module in kernels.modules])
-    first = {row.process: row for row in reversed(rows) if row.modules}
-    early = max(_median(row.ns / max(sum(modules[at] for at in row.modules), 1.0) - 1 for row in first.values()), 0.0)
+    first = {row.process: row for row in reversed(rows) if any(modules[at] for at in row.modules)}
+    early = max(_median(row.ns / sum(modules[at] for at in row.modules) - 1 for row in first.values()), 0.0)
     rows = [replace(row, ns=max(row.ns - sum(modules[at] for at in row.modules), 0.0)) for row in rows]
     startup = Startup(
         init=round(statistics.median(process.init for process in processes)),
