@@ -26,6 +26,15 @@ def test_a_kernel_is_in_the_module_whose_code_names_it() -> None:
     ]
 
 
+def test_a_kernel_is_not_in_a_module_of_a_longer_name() -> None:
+    seen = Assignment()
+    seen.loaded(b"\x7fELF\0.text._Z3addPfi\0")
+    seen.loaded(ARITHMETIC)
+    seen.launched(ADD, 1)
+    seen.settle()
+    assert seen.modules() == [Module(len(ARITHMETIC), ["add(float*)"])]
+
+
 def test_a_module_may_be_loaded_long_before_its_first_launch() -> None:
     seen = Assignment()
     seen.loaded(SORTING)

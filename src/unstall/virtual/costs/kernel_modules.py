@@ -139,7 +139,8 @@ class Assignment:
 
     def _new_module(self, symbol: bytes, address: int) -> int | None:
         """Returns the number of the module in whose code a kernel's name is; None if there is none."""
-        code = next((code for code in self._codes if symbol in code), None)
+        name = symbol + b"\0"  # as a string table of ELF has it; other names may begin with this one
+        code = next((code for code in self._codes if name in code), None)
         if code is None:
             return None
         self._codes.remove(code)
