@@ -1,10 +1,10 @@
 """Splits cuDNN's recurrent layers into the kernels of their steps.
 
 torch asks cuDNN to run all steps of a layer in one kernel if the layer is small enough for that.
-Otherwise, each step launches a matrix product and a kernel for the gates, and backward also a memset
-of what the product adds to. All figures were measured
-with cuDNN 9 on an H100; except for the times of products, they are taken to hold for all GPUs.
-cuDNN also asks for a workspace, which torch allocates for the time of the call.
+Otherwise, each step launches a matrix product and a kernel for the gates. In the backward pass, a
+memset before the product zeroes what it adds to. cuDNN also asks for a workspace, which torch
+allocates for the time of the call. All figures were measured with cuDNN 9 on an H100. Except for the
+times of products, they are taken to hold for all GPUs.
 """
 
 from __future__ import annotations
