@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -20,12 +19,15 @@ import msgspec
 
 from unstall.cupti.recorder import find_library
 from unstall.decoding import from_json
+from unstall.virtual.costs.own_process import run_module
 from unstall.virtual.costs.suite.case import Case
 
 # cupti_callbacks.h and cupti_driver_cbid.h, the same from CUDA 11.7 to 13.5.
 _DRIVER_API, _RESOURCE, _ENTER, _MODULE_LOADED = 1, 3, 0, 6
 _LAUNCHES = {307: 0, 442: 0, 477: 0, 478: 0, 652: 8, 653: 8}
-"""The callback ids of the driver's launches, and where their parameters have the kernel's handle, in bytes."""
+"""The callback id of each launch of the driver. The value is the offset of the kernel's handle in the parameters, in
+bytes.
+"""
 
 
 class Module(msgspec.Struct, frozen=True):
@@ -71,11 +73,8 @@ def kernel_modules(calls: Iterable[int], most_rank: int) -> KernelModules:
     Raises:
         RuntimeError: libcupti does not call back here.
     """
-    asked = json.dumps({"rank": most_rank, "numbers": list(dict.fromkeys(calls))})
-    ran = subprocess.run([sys.executable, "-m", __name__], input=asked, capture_output=True, text=True, check=False)
-    if ran.returncode:
-        raise RuntimeError(ran.stderr.strip().rpartition("\n")[2] or f"exit code {ran.returncode}")
-    return from_json(ran.stdout.rpartition("\n")[2], KernelModules)
+    printed = run_module(__name__, {"rank": most_rank, "numbers": list(dict.fromkeys(calls))})
+    return from_json(printed.rpartition("\n")[2], KernelModules)
 
 
 class _Callback(ctypes.Structure):

@@ -16,7 +16,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +28,7 @@ import msgspec
 
 from unstall.decoding import from_json
 from unstall.virtual.costs.kernel_modules import KernelModules
+from unstall.virtual.costs.own_process import run_module
 from unstall.virtual.costs.startup_fit import FirstCalls, FirstUses, OperatorCalls, fit
 from unstall.virtual.costs.suite import Case, TensorPool, cases
 
@@ -81,17 +81,7 @@ def measure_startup(
         RuntimeError: No process could use CUDA.
     """
     asked = {"rank": most_rank, "numbers": _with_every_module(kernels, few), "orders": orders, "seconds": seconds}
-    ran = subprocess.run(
-        [sys.executable, "-m", __name__],
-        input=json.dumps(asked),
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | _ONE_THREAD,
-    )
-    if ran.returncode:
-        raise RuntimeError(ran.stderr.strip().rpartition("\n")[2] or f"exit code {ran.returncode}")
-    return fit(from_json(ran.stdout, list[FirstCalls]), kernels)
+    return fit(from_json(run_module(__name__, asked, _ONE_THREAD), list[FirstCalls]), kernels)
 
 
 def _with_every_module(kernels: KernelModules, few: Iterable[int]) -> list[int]:
