@@ -167,7 +167,7 @@ def _for_what(run: Run, way: Way, group: Group) -> str:
 
 
 def _to_time(run: Run, way: Way, group: Group) -> str:
-    """Returns a text that says after how many of the waits which line reads a clock, or "" if no line does."""
+    """Returns a text that names a line that reads a clock, and how many waits it follows; "" if there is none."""
     if way.rule != EXPLICIT and way is not TO_READ_A_CLOCK:
         return ""
     reads = reads_after(run, group.rows)
