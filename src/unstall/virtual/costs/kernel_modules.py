@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from unstall.blaming.demangle import demangled
 from unstall.cupti.recorder import find_library
 from unstall.decoding import from_json
 from unstall.virtual.costs.own_process import run_module
@@ -128,7 +129,7 @@ class Assignment:
         launches, self._launches = self._launches, []
         for symbol, address in launches:
             if symbol not in self._name_of:
-                self._name_of[symbol] = _demangled(symbol)
+                self._name_of[symbol] = demangled(symbol.decode())
                 number = self._number_at.get(address)
                 if number is None:
                     number = self._new_module(symbol, address)
@@ -199,19 +200,6 @@ class Tracker:
         if self._cuda.cuFuncGetModule(ctypes.byref(found), kernel):
             self._cuda.cuKernelGetLibrary(ctypes.byref(found), kernel)
         return found.value or 0
-
-
-def _demangled(symbol: bytes) -> str:
-    """Returns a kernel's name as profilers show it."""
-    demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
-    demangle.restype = ctypes.c_void_p
-    status = ctypes.c_int()
-    text = demangle(symbol, None, None, ctypes.byref(status))
-    if not text:
-        return symbol.decode()
-    found = ctypes.string_at(text).decode()
-    ctypes.CDLL(None).free(ctypes.c_void_p(text))
-    return found
 
 
 def _call_all(cases: Sequence[Case], numbers: Iterable[int]) -> KernelModules:
