@@ -20,6 +20,7 @@ import msgspec
 from unstall.blaming.demangle import demangled
 from unstall.cupti.recorder import find_library
 from unstall.decoding import from_json
+from unstall.virtual.costs.cubin import asserting
 from unstall.virtual.costs.own_process import run_module
 from unstall.virtual.costs.suite.case import Case
 
@@ -49,10 +50,14 @@ class KernelModules(msgspec.Struct, frozen=True, dict=True):
     Attributes:
         modules: The modules that were loaded.
         launched: The kernels of each call that was made, by the number of the call.
+        dtypes: The dtype of the first tensor that each call was given, by the number of the call.
+        asserting: Those of the kernels that can fail an assertion.
     """
 
     modules: list[Module] = []
     launched: dict[int, list[str]] = {}
+    dtypes: dict[int, str] = {}
+    asserting: list[str] = []
 
     @cached_property
     def module_of(self) -> dict[str, int]:
@@ -113,8 +118,8 @@ class Assignment:
         self._launches: list[tuple[bytes, int]] = []
         self._number_at: dict[int, int] = {}
         self._name_of: dict[bytes, str] = {}
-        self._sizes: list[int] = []
-        self._kernels: list[dict[str, None]] = []
+        self._modules: list[Module] = []
+        self._asserting: set[bytes] = set()
 
     def loaded(self, code: bytes) -> None:
         """Notes that a module was loaded."""
@@ -134,7 +139,7 @@ class Assignment:
                 if number is None:
                     number = self._new_module(symbol, address)
                 if number is not None:
-                    self._kernels[number][self._name_of[symbol]] = None
+                    self._modules[number].kernels.append(self._name_of[symbol])
         return [self._name_of[symbol] for symbol, _ in launches]
 
     def _new_module(self, symbol: bytes, address: int) -> int | None:
@@ -144,14 +149,18 @@ class Assignment:
         if code is None:
             return None
         self._codes.remove(code)
-        self._sizes.append(len(code))
-        self._kernels.append({})
-        self._number_at[address] = len(self._sizes) - 1
+        self._modules.append(Module(len(code), []))
+        self._asserting |= asserting(code)
+        self._number_at[address] = len(self._modules) - 1
         return self._number_at[address]
 
     def modules(self) -> list[Module]:
         """Returns the modules, with the kernels of each."""
-        return [Module(size, list(kernels)) for size, kernels in zip(self._sizes, self._kernels, strict=True)]
+        return self._modules
+
+    def asserting(self) -> list[str]:
+        """Returns those of the launched kernels that can fail an assertion."""
+        return [name for symbol, name in self._name_of.items() if symbol in self._asserting]
 
 
 class Tracker:
@@ -209,7 +218,8 @@ def _call_all(cases: Sequence[Case], numbers: Iterable[int]) -> KernelModules:
     from unstall.virtual.costs.measure import multiplying, resolve, split
     from unstall.virtual.costs.suite.case import TensorPool
 
-    launched = {}
+    launched: dict[int, list[str]] = {}
+    dtypes: dict[int, str] = {}
     seen = Assignment()
     with Tracker(seen):
         pool = TensorPool("cuda")
@@ -225,7 +235,8 @@ def _call_all(cases: Sequence[Case], numbers: Iterable[int]) -> KernelModules:
                 continue
             torch.cuda.synchronize()
             launched[number] = seen.settle()
-        return KernelModules(seen.modules(), launched)
+            dtypes[number] = next((str(each.dtype) for each in args if isinstance(each, torch.Tensor)), "")
+        return KernelModules(seen.modules(), launched, dtypes, seen.asserting())
 
 
 def main() -> None:

@@ -275,6 +275,8 @@ class Startup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         libraries: (ns, operators) for each library that is set up. The first call among the operators takes the extra
             ns. Later calls do not.
         modules: The time to load each module. A module is loaded when one of its kernels is first launched.
+        shared: (ns, modules) for each part of the driver or of a library that kernels of several modules need. The
+            first launch of such a kernel takes the extra ns. `modules` are numbers of `modules` above.
     """
 
     init: int = 0
@@ -286,6 +288,7 @@ class Startup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compiled: dict[str, int] = {}
     libraries: list[tuple[int, list[str]]] = []
     modules: list[int] = []
+    shared: list[tuple[int, list[int]]] = []
 
 
 class Costs(Protocol):

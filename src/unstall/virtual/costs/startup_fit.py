@@ -8,8 +8,10 @@ is known what each first call prepared. The time to load a module grows with its
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -29,8 +31,7 @@ _ROUNDS = 40  # of a weighted fit, which is near its end after 20
 _BRIEF_NS = tuple(50_000 << power for power in range(8))
 _SHARES = tuple(share / 10 for share in range(13))
 Floats: TypeAlias = NDArray[np.float64]
-_FAMILIES = (CUBLAS, frozenset(convolutions.NAMES))
-"""The operators that share a handle of cuBLAS, and those that share what cuDNN sets up for convolutions."""
+_CONVOLUTIONS = frozenset(convolutions.NAMES)
 _Call: TypeAlias = tuple[int, str]
 """The first call of an operator in a process: the number of the process, the operator."""
 
@@ -102,6 +103,7 @@ class _Prepared:
         kernels: How many kernels it launched for the first time.
         modules: The modules that it loaded.
         libraries: The shared libraries that it loaded.
+        shared: What it set up for several modules, as numbers of the groups of `_groups`.
         again: Whether the operator was called before, with other arguments.
     """
 
@@ -111,6 +113,7 @@ class _Prepared:
     kernels: int
     modules: frozenset[int]
     libraries: frozenset[str]
+    shared: frozenset[int]
     again: bool
 
 
@@ -123,15 +126,18 @@ def fit(processes: Sequence[FirstCalls], kernels: KernelModules) -> FirstUses:
     """
     compiled = _compiled(processes)
     processes = [process for process in processes if process.cached] or processes
-    rows = [row for number, process in enumerate(processes) for row in _prepared(number, process, kernels)]
+    groups = _groups(processes, kernels)
+    rows = [row for number, process in enumerate(processes) for row in _prepared(number, process, kernels, groups)]
     shapes = _shapes(rows)
     rows = [replace(row, ns=max(row.ns - shapes.get(row.operator, 0), 0.0)) for row in rows]
     kernel_ns = _median(row.ns / row.kernels for row in rows if row.kernels and not row.modules and not row.libraries)
     rows = [replace(row, ns=max(row.ns - kernel_ns * row.kernels, 0.0)) for row in rows]
     modules = _module_ns(rows, [module.size_bytes for module in kernels.modules])
     first = {row.process: row for row in reversed(rows) if any(modules[at] for at in row.modules)}
-    early = max(_median(row.ns / sum(modules[at] for at in row.modules) - 1 for row in first.values()), 0.0)
+    alone = [row for row in first.values() if not row.shared]
+    early = max(_median(row.ns / sum(modules[at] for at in row.modules) - 1 for row in alone), 0.0)
     rows = [replace(row, ns=max(row.ns - sum(modules[at] for at in row.modules), 0.0)) for row in rows]
+    rows, shared = _shared(rows, groups)
     startup = Startup(
         init=round(statistics.median(process.init for process in processes)),
         context=round(statistics.median(process.context for process in processes)),
@@ -142,11 +148,34 @@ def fit(processes: Sequence[FirstCalls], kernels: KernelModules) -> FirstUses:
         compiled=dict(sorted(compiled.items())),
         libraries=_libraries(rows),
         modules=[round(ns) for ns in modules],
+        shared=shared,
     )
     return FirstUses(startup, kernels.module_of)
 
 
-def _prepared(number: int, process: FirstCalls, kernels: KernelModules) -> Iterator[_Prepared]:
+def _groups(processes: Iterable[FirstCalls], kernels: KernelModules) -> list[frozenset[int]]:
+    """Returns groups of modules. The first launch of a kernel of a group sets up what the kernels of the group share.
+
+    cuBLAS sets up its kernels for each dtype of products: on an H100, float32 takes 64 ms, and bfloat16, before or
+    after it, 100 ms. For the first kernel that can fail an assertion, the driver takes 6 ms.
+    """
+    products: dict[str, set[int]] = {}
+    others: set[int] = set()
+    for name, call in {
+        (calls.name, call) for process in processes for calls in process.calls for call in calls.numbers
+    }:
+        if name in CUBLAS:
+            products.setdefault(kernels.dtypes.get(call, ""), set()).update(kernels.needed(call))
+        elif name not in _CONVOLUTIONS:  # convolutions call cuBLAS
+            others |= kernels.needed(call)
+    times = Counter(chain.from_iterable(products.values()))
+    groups = [frozenset(at for at in modules if times[at] == 1) - others for modules in products.values()]
+    return [*groups, frozenset(kernels.module_of[name] for name in kernels.asserting if name in kernels.module_of)]
+
+
+def _prepared(
+    number: int, process: FirstCalls, kernels: KernelModules, groups: Sequence[frozenset[int]]
+) -> Iterator[_Prepared]:
     """Yields the first calls of a process, in order."""
     launched: set[str] = set()
     loaded: set[int] = set()
@@ -156,7 +185,8 @@ def _prepared(number: int, process: FirstCalls, kernels: KernelModules) -> Itera
             modules = frozenset(kernels.needed(call) - loaded)
             libraries = frozenset(() if nth else calls.libraries)  # nearly always, the first of the calls loads them
             extra_ns = max(ns - calls.warm_ns, 0.0)
-            yield _Prepared(number, calls.name, extra_ns, len(new), modules, libraries, nth > 0)
+            shared = frozenset(at for at, group in enumerate(groups) if modules & group and not loaded & group)
+            yield _Prepared(number, calls.name, extra_ns, len(new), modules, libraries, shared, nth > 0)
             launched |= new
             loaded |= modules
 
@@ -182,13 +212,13 @@ def _module_ns(rows: Sequence[_Prepared], sizes: Sequence[int]) -> list[float]:
         rows: The first calls.
         sizes: The size of each module, in bytes.
     """
-    set_up = {call for family in _FAMILIES for call in _first_of(rows, family)}
+    set_up = _first_of(rows, _CONVOLUTIONS)
     alone: dict[int, list[float]] = {}
     of_library: set[int] = set()
     for row in rows:
-        if any(row.operator in family for family in _FAMILIES):
+        if row.operator in CUBLAS | _CONVOLUTIONS:
             of_library |= row.modules
-        sets_up = row.libraries or (not row.again and (row.process, row.operator) in set_up)
+        sets_up = row.libraries or row.shared or (not row.again and (row.process, row.operator) in set_up)
         if len(row.modules) == 1 and not sets_up:
             alone.setdefault(min(row.modules), []).append(row.ns)
     known = {at: statistics.median(ns) for at, ns in alone.items()}
@@ -206,14 +236,30 @@ def _line(sizes: Floats, ns: Floats) -> tuple[float, float]:
     """
     if not len(sizes):
         return 0.0, 0.0
-    rate, base = float(np.median(ns / sizes)), 0.0
+    lines = [(float(np.median(ns)), 0.0), (0.0, float(np.median(ns / sizes)))]
+    base, rate = lines[1]
     for _ in range(_ROUNDS):
         line = np.maximum(base + rate * sizes, 1.0)
         weight = 1 / np.sqrt(line * np.maximum(np.abs(ns - line), 0.01 * line))
         (base, rate), *_ = np.linalg.lstsq(np.stack([weight, weight * sizes], axis=1), weight * ns, rcond=None)
-        if base < 0 or rate < 0:
-            return 0.0, float(np.median(ns / sizes))
-    return float(base), float(rate)
+    if base >= 0 and rate >= 0:
+        lines.append((float(base), float(rate)))
+    return min(lines, key=lambda line: float(np.abs(np.log((line[0] + line[1] * sizes) / np.maximum(ns, 1))).sum()))
+
+
+def _shared(
+    rows: list[_Prepared], groups: Sequence[frozenset[int]]
+) -> tuple[list[_Prepared], list[tuple[int, list[int]]]]:
+    """Returns the rows without the time to set up what several modules share, and the (ns, modules) of each such part:
+    the median of the calls that set up nothing else.
+    """
+    found = []
+    for at, group in enumerate(groups):
+        ns = _median(row.ns for row in rows if row.shared == {at} and not row.libraries)
+        if ns >= _LEAST_NS:
+            found.append((round(ns), sorted(group)))
+            rows = [replace(row, ns=max(row.ns - ns, 0.0)) if at in row.shared else row for row in rows]
+    return rows, found
 
 
 def _libraries(rows: Sequence[_Prepared]) -> list[tuple[int, list[str]]]:
@@ -227,7 +273,7 @@ def _libraries(rows: Sequence[_Prepared]) -> list[tuple[int, list[str]]]:
             loaders.setdefault(library, set()).add((row.process, row.operator))
     together = sorted({frozenset(calls) for calls in loaders.values()}, key=sorted)
     groups = [(names, calls) for calls in together if len(names := frozenset(name for _, name in calls)) > 1]
-    groups += [(family, _first_of(rows, family)) for family in _FAMILIES]
+    groups.append((_CONVOLUTIONS, _first_of(rows, _CONVOLUTIONS)))
     groups += [(frozenset({name}), frozenset[_Call]()) for name in sorted({name for _, name in rest})]
     found = []
     for names, calls in groups:

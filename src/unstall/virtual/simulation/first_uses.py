@@ -25,6 +25,7 @@ class _Loaded:
         modules: The modules that were loaded: the number of a measured module, or the name of an
             operator whose kernels' modules are unknown.
         libraries: The numbers of the libraries that were set up.
+        shared: The numbers of what modules share (`Startup.shared`) that were set up.
         kernels: The names of the kernels that were launched.
         calls: How often each operator was called. Calls that can cost nothing extra may not be
             counted.
@@ -34,6 +35,7 @@ class _Loaded:
 
     modules: set[int | str] = field(default_factory=set)
     libraries: set[int] = field(default_factory=set)
+    shared: set[int] = field(default_factory=set)
     kernels: set[str] = field(default_factory=set)
     loading_ns: int = 0
     """How long modules, kernels and plans were loaded so far."""
@@ -70,6 +72,10 @@ class FirstUses:
         for number, (_, names) in enumerate(startup.libraries):
             for name in names:
                 self._libraries_of.setdefault(name, set()).add(number)
+        self._shared_by: dict[int | str, set[int]] = {}
+        for number, (_, modules) in enumerate(startup.shared):
+            for module in modules:
+                self._shared_by.setdefault(module, set()).add(number)
         self._usual_module = round(statistics.median(startup.modules or [0]))
 
     def serve(self, batch: LogBatch) -> None:
@@ -162,7 +168,11 @@ class FirstUses:
         known = name if name in self._libraries_of else name.removesuffix("_")
         libraries = self._libraries_of.get(known, set()) - loaded.libraries
         loaded.libraries |= libraries
-        ns = self._startup.kernel * len(kernels) + sum(self._startup.libraries[each][0] for each in libraries)
+        shared = set[int]().union(*(self._shared_by.get(each, ()) for each in modules)) - loaded.shared
+        loaded.shared |= shared
+        ns = self._startup.kernel * len(kernels)
+        ns += sum(self._startup.libraries[each][0] for each in libraries)
+        ns += sum(self._startup.shared[each][0] for each in shared)
         before = len(loaded.modules) - len(modules)
         for nth, module in enumerate(sorted(modules, key=str), before + 1):
             usual = self._usual_module if isinstance(module, str) else self._startup.modules[module]

@@ -5,6 +5,7 @@ the source of the sizes.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 
@@ -22,15 +23,24 @@ from unstall.virtual.costs.suite.case import Case, TensorPool
 
 __all__ = ["Case", "TensorPool", "cases"]
 
+_OF_EACH = 24  # cases of an operator that come first
+
 
 def cases(most: int = 8) -> list[Case]:
-    """Returns the cases whose `rank` is at most `most`, the most important first.
+    """Returns the cases whose `rank` is at most `most`: some of each operator, then the most important first.
 
-    Cases of the same rank are in a random order with a fixed seed. So a calibration that ends early
-    has measured some cases of each kind of operator.
+    Cases of the same rank are in a random order with a fixed seed. A calibration that ends early has measured some
+    cases of each operator.
     """
     families = (elementwise, norms, reductions, indexing, optimizers, attention, gemm, convolution)
     found: Iterator[Case] = chain.from_iterable(family.cases() for family in families)
     chosen = [case for case in found if case.rank <= most]
     random.Random(0).shuffle(chosen)
-    return sorted(chosen, key=lambda case: case.rank)
+    chosen.sort(key=lambda case: case.rank)
+    met: Counter[str] = Counter()
+
+    def later(case: Case) -> bool:
+        met[case.operator] += 1
+        return met[case.operator] > _OF_EACH
+
+    return sorted(chosen, key=later)
