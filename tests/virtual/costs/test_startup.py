@@ -30,7 +30,7 @@ def suite(modules: dict[str, int], sizes: dict[int, int]) -> tuple[dict[str, int
             for module, size in sizes.items()
         ],
         {number: [f"{name}_kernel"] for name, number in numbers.items()},
-        {number: dtype_of(name) for name, number in numbers.items()},
+        {number: (name, dtype_of(name)) for name, number in numbers.items()},
     )
 
 

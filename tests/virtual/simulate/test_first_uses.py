@@ -20,7 +20,8 @@ STARTUP = Startup(
     cold=ColdCode(brief_ns=50_000, ns=7_000),
     kernel=1_000,
     libraries=[(30_000, ["6000"])],
-    modules=[50_000, 20_000],
+    modules=[50_000, 20_000, 35_000, 35_000],
+    shared=[(40_000, [2, 3])],
 )
 LAUNCH, LOADS = "cudaLaunchKernel", "cuLibraryLoadData"
 
@@ -63,6 +64,11 @@ def test_another_kernel_of_a_loaded_module_pays_for_itself() -> None:
 def test_the_first_of_the_operators_that_need_a_library_sets_it_up() -> None:
     found = lengths((5_000, {}), (6_000, {"name": "other"}), (6_000, {"name": "third"}))
     assert [ns for name, ns in found if name == LOADS] == [51_000, 31_000, 1_000]
+
+
+def test_the_first_of_the_modules_that_share_something_sets_it_up() -> None:
+    found = lengths((5_000, {}), (7_000, {"name": "a", "module": 2}), (7_000, {"name": "b", "module": 3}))
+    assert [ns for name, ns in found if name == LOADS] == [51_000, 76_000, 36_000]
 
 
 def test_a_kernel_that_was_launched_before_is_loaded() -> None:

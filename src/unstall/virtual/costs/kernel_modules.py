@@ -20,7 +20,7 @@ import msgspec
 from unstall.blaming.demangle import demangled
 from unstall.cupti.recorder import find_library
 from unstall.decoding import from_json
-from unstall.virtual.costs.cubin import asserting
+from unstall.virtual.costs.assertions import asserting
 from unstall.virtual.costs.own_process import run_module
 from unstall.virtual.costs.suite.case import Case
 
@@ -50,13 +50,14 @@ class KernelModules(msgspec.Struct, frozen=True, dict=True):
     Attributes:
         modules: The modules that were loaded.
         launched: The kernels of each call that was made, by the number of the call.
-        dtypes: The dtype of the first tensor that each call was given, by the number of the call.
+        operators: The operator of each call, and the dtype of the first tensor that it was given, by the number of the
+            call.
         asserting: Those of the kernels that can fail an assertion.
     """
 
     modules: list[Module] = []
     launched: dict[int, list[str]] = {}
-    dtypes: dict[int, str] = {}
+    operators: dict[int, tuple[str, str]] = {}
     asserting: list[str] = []
 
     @cached_property
@@ -119,7 +120,7 @@ class Assignment:
         self._number_at: dict[int, int] = {}
         self._name_of: dict[bytes, str] = {}
         self._modules: list[Module] = []
-        self._asserting: set[bytes] = set()
+        self._asserting: set[str] = set()
 
     def loaded(self, code: bytes) -> None:
         """Notes that a module was loaded."""
@@ -160,7 +161,7 @@ class Assignment:
 
     def asserting(self) -> list[str]:
         """Returns those of the launched kernels that can fail an assertion."""
-        return [name for symbol, name in self._name_of.items() if symbol in self._asserting]
+        return [name for symbol, name in self._name_of.items() if symbol.decode() in self._asserting]
 
 
 class Tracker:
@@ -219,7 +220,7 @@ def _call_all(cases: Sequence[Case], numbers: Iterable[int]) -> KernelModules:
     from unstall.virtual.costs.suite.case import TensorPool
 
     launched: dict[int, list[str]] = {}
-    dtypes: dict[int, str] = {}
+    operators: dict[int, tuple[str, str]] = {}
     seen = Assignment()
     with Tracker(seen):
         pool = TensorPool("cuda")
@@ -235,8 +236,9 @@ def _call_all(cases: Sequence[Case], numbers: Iterable[int]) -> KernelModules:
                 continue
             torch.cuda.synchronize()
             launched[number] = seen.settle()
-            dtypes[number] = next((str(each.dtype) for each in args if isinstance(each, torch.Tensor)), "")
-        return KernelModules(seen.modules(), launched, dtypes, seen.asserting())
+            dtype = next((str(each.dtype) for each in args if isinstance(each, torch.Tensor)), "")
+            operators[number] = cases[number].operator.partition(".")[0], dtype
+        return KernelModules(seen.modules(), launched, operators, seen.asserting())
 
 
 def main() -> None:

@@ -126,7 +126,7 @@ def fit(processes: Sequence[FirstCalls], kernels: KernelModules) -> FirstUses:
     """
     compiled = _compiled(processes)
     processes = [process for process in processes if process.cached] or processes
-    groups = _groups(processes, kernels)
+    groups = _groups(kernels)
     rows = [row for number, process in enumerate(processes) for row in _prepared(number, process, kernels, groups)]
     shapes = _shapes(rows)
     rows = [replace(row, ns=max(row.ns - shapes.get(row.operator, 0), 0.0)) for row in rows]
@@ -153,20 +153,18 @@ def fit(processes: Sequence[FirstCalls], kernels: KernelModules) -> FirstUses:
     return FirstUses(startup, kernels.module_of)
 
 
-def _groups(processes: Iterable[FirstCalls], kernels: KernelModules) -> list[frozenset[int]]:
+def _groups(kernels: KernelModules) -> list[frozenset[int]]:
     """Returns groups of modules. The first launch of a kernel of a group sets up what the kernels of the group share.
 
-    cuBLAS sets up its kernels for each dtype of products: on an H100, float32 takes 64 ms, and bfloat16, before or
+    cuBLAS sets up its kernels for each dtype of products: on an H100, float32 takes 65 ms, and bfloat16, before or
     after it, 100 ms. For the first kernel that can fail an assertion, the driver takes 6 ms.
     """
     products: dict[str, set[int]] = {}
     others: set[int] = set()
-    for name, call in {
-        (calls.name, call) for process in processes for calls in process.calls for call in calls.numbers
-    }:
-        if name in CUBLAS:
-            products.setdefault(kernels.dtypes.get(call, ""), set()).update(kernels.needed(call))
-        elif name not in _CONVOLUTIONS:  # convolutions call cuBLAS
+    for call, (operator, dtype) in kernels.operators.items():
+        if operator in CUBLAS:
+            products.setdefault(dtype, set()).update(kernels.needed(call))
+        elif operator not in _CONVOLUTIONS:  # convolutions call cuBLAS
             others |= kernels.needed(call)
     times = Counter(chain.from_iterable(products.values()))
     groups = [frozenset(at for at in modules if times[at] == 1) - others for modules in products.values()]
