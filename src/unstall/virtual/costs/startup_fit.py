@@ -242,7 +242,11 @@ def _line(sizes: Floats, ns: Floats) -> tuple[float, float]:
         (base, rate), *_ = np.linalg.lstsq(np.stack([weight, weight * sizes], axis=1), weight * ns, rcond=None)
     if base >= 0 and rate >= 0:
         lines.append((float(base), float(rate)))
-    return min(lines, key=lambda line: float(np.abs(np.log((line[0] + line[1] * sizes) / np.maximum(ns, 1))).sum()))
+
+    def error(line: tuple[float, float]) -> float:
+        return float(np.abs(np.log(np.maximum(line[0] + line[1] * sizes, 1) / np.maximum(ns, 1))).sum())
+
+    return min(lines, key=error)
 
 
 def _shared(
