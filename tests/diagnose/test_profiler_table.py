@@ -58,6 +58,19 @@ def test_launches_beside_a_busy_device_may_wait_for_a_full_queue() -> None:
     assert "A table does not say which" in found.said[0].saw
 
 
+def test_newer_profilers_name_the_wait_for_a_full_queue() -> None:
+    rows = (
+        host_row("cudaLaunchKernel", 3_000, 20),
+        host_row("Command Buffer Full", 900, 50),
+        kernel("gemm", 3_000, 95),
+    )
+    found = result(*rows, host=100 * MS, device=95 * MS)
+    assert "waited for room in a full queue" in found.said[0].title
+    assert "50.0 ms, 50.0 % of the host's time" in found.said[0].saw
+    assert found.totals.runtime_ns == 70 * MS
+    assert found.totals.launches == 3_000
+
+
 def test_usual_launches_are_no_cause_and_host_or_device_is_not_known() -> None:
     rows = (host_row("aten::mm", 1_000, 9), host_row("cudaLaunchKernel", 1_000, 6), kernel("gemm", 1_000, 20))
     found = result(*rows, host=15 * MS, device=20 * MS)

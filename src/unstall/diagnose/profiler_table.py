@@ -19,7 +19,8 @@ from unstall.read.profiler_table import ProfilerTable, TableRow
 
 SCHEMA = "unstall.table/1"
 
-_RUNTIME = re.compile(r"(?:cuda|hip)[A-Z]\w*$|cu[A-Z]\w*$")
+_FULL_QUEUE = re.compile(r"Command Buffer Full$")
+_RUNTIME = re.compile(rf"(?:cuda|hip)[A-Z]\w*$|cu[A-Z]\w*$|{_FULL_QUEUE.pattern}")
 _LAUNCH = re.compile(r"(?:cuda|cu|hip)(?:Ext)?(?:Module)?Launch(?:Cooperative)?Kernel")
 _WAIT = re.compile(r"(?:cuda|hip|cu)(?:Stream|Device|Event|Ctx)Synchronize$")
 _LOADING = re.compile(r"(?:Runtime Triggered Module|Lazy Function) Loading")
@@ -165,6 +166,16 @@ def _whole(ns: float | None) -> int | None:
 
 def _causes(facts: _Facts) -> Iterator[Said]:
     host = facts.totals.host_ns or 0
+    full = facts.named(_FULL_QUEUE)
+    waited = round(_sum(row.self_host_ns for row in full) or 0)
+    if waited >= _SOME * host > 0:
+        yield Said(
+            kind="cause",
+            title="The device is slower than the host, so launches waited for room in a full queue",
+            saw=f"{full[0].name}: {duration(waited)}, {share(waited, host)} of the host's time. Nothing is wrong: the "
+            "host is ahead of the device",
+            fix="only less work of the device makes the run shorter",
+        )
     yield from _slow_launches(facts, host)
     loading = facts.named(_LOADING)
     loads = round(_sum(row.self_host_ns for row in loading) or 0)
