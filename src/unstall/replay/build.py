@@ -73,7 +73,7 @@ def _assemble(
         return np.concatenate([getattr(part, name) for part in parts])
 
     time, rows = column("time"), column("host")
-    main = _main_thread(timeline, time[:steps], rows)
+    main = _main_thread(timeline, rows)
     part_of = merge_threads(timeline, rows[rows >= 0], main)
     lost = int(part_of.max(initial=0)) + 1
     thread = np.where(rows >= 0, part_of[host.thread[np.maximum(rows, 0)]], lost)
@@ -206,7 +206,7 @@ def _bounded(program: Program) -> Program:
     )
 
 
-def _main_thread(timeline: Timeline, starts: I64, rows: I64) -> int:
+def _main_thread(timeline: Timeline, rows: I64) -> int:
     """Returns the thread that runs the steps. It is the thread with the most instructions."""
     known = rows[rows >= 0]
     parts = [
