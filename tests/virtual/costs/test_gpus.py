@@ -168,6 +168,9 @@ def test_a_gpu_that_is_not_there_is_named_with_those_that_are() -> None:
         {"memsets": []},
         {"origins": {"colour": {"kind": "measured", "of": "an H200"}}},
         {"origins": {"copies": {"kind": "guessed", "of": "an H200"}}},
+        {"startup": {"modules": [-1]}, "kernel_modules": []},
+        {"startup": {"init": 10**15}, "kernel_modules": []},
+        {"startup": {"modules": [5], "shared": [[7, [1]]]}, "kernel_modules": []},
     ],
 )
 def test_a_file_that_is_wrong_is_refused_by_name(change: dict[str, object]) -> None:
