@@ -8,7 +8,7 @@ from unstall.virtual.costs.gpu_file import GpuFile
 from unstall.virtual.costs.measured_gpu import Tables, assemble
 from unstall.virtual.costs.model import Startup
 from unstall.virtual.costs.origins import PARTS
-from unstall.virtual.costs.startup_fit import FirstUses
+from unstall.virtual.costs.startup_fit import MeasuredStartup
 
 _FACTS = {
     "device": {
@@ -29,12 +29,12 @@ _FACTS = {
 }
 
 
-def _assembled(first_uses: FirstUses | None) -> GpuFile:
+def _assembled(first_uses: MeasuredStartup | None) -> GpuFile:
     return assemble(_FACTS, Tables(), {}, first_uses, "a Test GPU: 9 calls", 0.05)
 
 
-@pytest.mark.parametrize(("first_uses", "kind"), [(FirstUses(Startup(), {}), "measured"), (None, "assumed")])
-def test_it_says_where_each_part_comes_from(first_uses: FirstUses | None, kind: str) -> None:
+@pytest.mark.parametrize(("first_uses", "kind"), [(MeasuredStartup(Startup(), {}), "measured"), (None, "assumed")])
+def test_it_says_where_each_part_comes_from(first_uses: MeasuredStartup | None, kind: str) -> None:
     file = _assembled(first_uses)
 
     assert tuple(file.origins) == PARTS

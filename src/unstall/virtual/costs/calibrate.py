@@ -17,7 +17,7 @@ from unstall.virtual.costs.measure import measure, resolve, split
 from unstall.virtual.costs.measured_gpu import Tables, assemble
 from unstall.virtual.costs.operator_calls import measure_operator_calls
 from unstall.virtual.costs.startup import measure_startup, small_calls
-from unstall.virtual.costs.startup_fit import FirstUses
+from unstall.virtual.costs.startup_fit import MeasuredStartup
 from unstall.virtual.costs.suite import TensorPool, cases
 
 _WITHIN = 0.056
@@ -73,7 +73,7 @@ def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> G
     return assemble(facts, tables, hosts, first_uses, measured_on, _WITHIN)
 
 
-def _first_uses(few: list[int], calls: list[int], rank: int, orders: int, deadline: float) -> FirstUses | None:
+def _first_uses(few: list[int], calls: list[int], rank: int, orders: int, deadline: float) -> MeasuredStartup | None:
     try:
         return measure_startup(kernel_modules(calls, rank), few, rank, orders, deadline - time.monotonic())
     except RuntimeError as error:

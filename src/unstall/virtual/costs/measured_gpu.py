@@ -17,7 +17,7 @@ from unstall.virtual.costs.operator_calls import OperatorCall, own_ns
 from unstall.virtual.costs.origins import PARTS, Origin, Part
 from unstall.virtual.costs.roofline import Roofline, roofline_of
 from unstall.virtual.costs.signature import Signature
-from unstall.virtual.costs.startup_fit import FirstUses
+from unstall.virtual.costs.startup_fit import MeasuredStartup
 from unstall.virtual.costs.tables import CostTable, MeasuredCall, as_rows
 
 Observed = tuple[Signature, list[tuple[str, int]], list[int], list[int]]
@@ -170,7 +170,7 @@ def assemble(
     facts: Mapping[str, Any],
     tables: Tables,
     hosts: Mapping[str, OperatorCall],
-    first_uses: FirstUses | None,
+    first_uses: MeasuredStartup | None,
     measured_on: str,
     within: float,
 ) -> GpuFile:

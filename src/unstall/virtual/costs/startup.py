@@ -29,7 +29,7 @@ import msgspec
 from unstall.decoding import from_json
 from unstall.virtual.costs.kernel_modules import KernelModules
 from unstall.virtual.costs.own_process import run_module
-from unstall.virtual.costs.startup_fit import FirstCalls, FirstUses, OperatorCalls, fit
+from unstall.virtual.costs.startup_fit import FirstCalls, MeasuredStartup, OperatorCalls, fit
 from unstall.virtual.costs.suite import Case, TensorPool, cases
 
 _LEAST_ORDERS = 6
@@ -65,7 +65,7 @@ def small_calls(suite: Sequence[Case]) -> list[int]:
 
 def measure_startup(
     kernels: KernelModules, few: Iterable[int], most_rank: int, orders: int, seconds: float
-) -> FirstUses:
+) -> MeasuredStartup:
     """Measures what first uses cost. Starts processes, one after the other. Each calls the
     operators in another order.
 

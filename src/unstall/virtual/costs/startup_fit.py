@@ -80,7 +80,7 @@ class FirstCalls(msgspec.Struct, frozen=True):
     cached: bool = True
 
 
-class FirstUses(NamedTuple):
+class MeasuredStartup(NamedTuple):
     """What first uses cost, and the modules of kernels.
 
     Attributes:
@@ -117,7 +117,7 @@ class _Prepared:
     again: bool
 
 
-def fit(processes: Sequence[FirstCalls], kernels: KernelModules) -> FirstUses:
+def fit(processes: Sequence[FirstCalls], kernels: KernelModules) -> MeasuredStartup:
     """Infers the costs of first uses.
 
     Args:
@@ -150,7 +150,7 @@ def fit(processes: Sequence[FirstCalls], kernels: KernelModules) -> FirstUses:
         modules=[round(ns) for ns in modules],
         shared=shared,
     )
-    return FirstUses(startup, kernels.module_of)
+    return MeasuredStartup(startup, kernels.module_of)
 
 
 def _groups(kernels: KernelModules) -> list[frozenset[int]]:
