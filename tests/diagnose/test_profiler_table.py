@@ -55,20 +55,25 @@ def test_cpp_does_not_help_what_is_in_calls_of_cuda() -> None:
 def test_launches_beside_a_busy_device_may_wait_for_a_full_queue() -> None:
     found = result(host_row("cudaLaunchKernel", 100, 900), kernel("gemm", 100, 890), host=905 * MS, device=890 * MS)
     assert "first use, or a full launch queue" in found.said[0].title
-    assert "A table does not say which" in found.said[0].saw
+    assert "This table does not say which" in found.said[0].saw
 
 
-def test_newer_profilers_name_the_wait_for_a_full_queue() -> None:
-    rows = (
-        host_row("cudaLaunchKernel", 3_000, 20),
-        host_row("Command Buffer Full", 900, 50),
-        kernel("gemm", 3_000, 95),
-    )
-    found = result(*rows, host=100 * MS, device=95 * MS)
-    assert "waited for room in a full queue" in found.said[0].title
-    assert "50.0 ms, 50.0 % of the host's time" in found.said[0].saw
-    assert found.totals.runtime_ns == 70 * MS
-    assert found.totals.launches == 3_000
+def test_a_row_of_a_full_queue_says_that_launches_wait_for_the_device() -> None:
+    full = TableRow("Command Buffer Full", 500, 400 * MS, 400 * MS, 80 * MS, 80 * MS)
+    rows = (host_row("cudaLaunchKernel", 2_000, 500), full, kernel("gemm", 2_000, 950))
+    found = result(host_row("aten::mm", 2_000, 30), *rows, host=930 * MS, device=950 * MS)
+    causes = [each for each in found.said if each.kind == "cause"]
+    assert [each.title for each in causes] == [
+        "The launch queue is full, so launches wait for the device: back-pressure, not a problem"
+    ]
+    assert "400 ms in 500 calls, 43.0 % of the host's time" in causes[0].saw
+    assert said(found, "Would C++ help?").title.startswith("Would C++ help? No: it could save 3.2 %")
+    assert said(found, "device's time went").saw == "gemm 950 ms (100 %)"
+
+
+def test_a_short_wait_for_the_queue_is_no_cause() -> None:
+    rows = (host_row("aten::mm", 100, 90), host_row("Command Buffer Full", 2, 3), kernel("gemm", 100, 50))
+    assert "launch queue" not in titles(result(*rows, host=93 * MS, device=50 * MS))
 
 
 def test_usual_launches_are_no_cause_and_host_or_device_is_not_known() -> None:

@@ -19,11 +19,11 @@ from unstall.read.profiler_table import ProfilerTable, TableRow
 
 SCHEMA = "unstall.table/1"
 
-_FULL_QUEUE = re.compile(r"Command Buffer Full$")
-_RUNTIME = re.compile(rf"(?:cuda|hip)[A-Z]\w*$|cu[A-Z]\w*$|{_FULL_QUEUE.pattern}")
 _LAUNCH = re.compile(r"(?:cuda|cu|hip)(?:Ext)?(?:Module)?Launch(?:Cooperative)?Kernel")
 _WAIT = re.compile(r"(?:cuda|hip|cu)(?:Stream|Device|Event|Ctx)Synchronize$")
 _LOADING = re.compile(r"(?:Runtime Triggered Module|Lazy Function) Loading")
+_FULL = re.compile(r"Command Buffer Full$")  # Kineto's name for waits of launches, since CUDA 12.4
+_RUNTIME = re.compile(rf"(?:cuda|hip|cu)[A-Z]\w*$|{_LOADING.pattern}|{_FULL.pattern}")
 _PAGEABLE = re.compile(r"Memcpy (?:HtoD|DtoH) .*Pageable")
 _LOADER = re.compile(r"enumerate\(DataLoader\)")
 _STEP = re.compile(r"ProfilerStep")
@@ -60,7 +60,8 @@ class TableTotals(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         host_ns: The host's time in all rows, in ns.
-        runtime_ns: The host's time in calls of CUDA or HIP, in ns.
+        runtime_ns: The host's time in calls of CUDA or HIP, also where these load kernels or wait for room in the
+            launch queue, in ns.
         launch_ns: The host's time in calls that launch kernels, in ns.
         wait_ns: The host's time in calls that wait for the device, in ns.
         device_ns: The device's time, in ns.
@@ -166,17 +167,9 @@ def _whole(ns: float | None) -> int | None:
 
 def _causes(facts: _Facts) -> Iterator[Said]:
     host = facts.totals.host_ns or 0
-    full = facts.named(_FULL_QUEUE)
-    waited = round(_sum(row.self_host_ns for row in full) or 0)
-    if waited >= _SOME * host > 0:
-        yield Said(
-            kind="cause",
-            title="The device is slower than the host, so launches waited for room in a full queue",
-            saw=f"{full[0].name}: {duration(waited)}, {share(waited, host)} of the host's time. Nothing is wrong: the "
-            "host is ahead of the device",
-            fix="only less work of the device makes the run shorter",
-        )
-    yield from _slow_launches(facts, host)
+    full = list(_full_queue(facts, host))
+    yield from full
+    yield from _slow_launches(facts, host, queue_known=bool(full))
     loading = facts.named(_LOADING)
     loads = round(_sum(row.self_host_ns for row in loading) or 0)
     if loads >= _SOME * host > 0:
@@ -221,7 +214,20 @@ def _causes(facts: _Facts) -> Iterator[Said]:
 _WARM_UP = "leave the first calls out: run the code a few times before the profiler, or schedule(wait=1, warmup=3)"
 
 
-def _slow_launches(facts: _Facts, host: int) -> Iterator[Said]:
+def _full_queue(facts: _Facts, host: int) -> Iterator[Said]:
+    rows = facts.named(_FULL)
+    waited = round(_sum(row.self_host_ns for row in rows) or 0)
+    if waited >= _SOME * host > 0:
+        yield Said(
+            kind="cause",
+            title="The launch queue is full, so launches wait for the device: back-pressure, not a problem",
+            saw=f"{rows[0].name}: {duration(waited)}{_calls(rows[0])}, {share(waited, host)} of the host's time. The "
+            "device always has work then. Its time in this row is that of kernels, which have rows of their own",
+            fix="nothing on the host: to be faster, shorten the device's own work",
+        )
+
+
+def _slow_launches(facts: _Facts, host: int, *, queue_known: bool) -> Iterator[Said]:
     launch, calls = facts.totals.launch_ns or 0, facts.totals.launches or 0
     if not calls or launch / calls < _SLOW_LAUNCH_NS or launch < _MUCH * host:
         return
@@ -237,14 +243,14 @@ def _slow_launches(facts: _Facts, host: int) -> Iterator[Said]:
             saw=f"{saw}. The device was busy for {duration(device)} in all, so the launches did not wait for it",
             fix=_WARM_UP,
         )
-        return
-    yield Said(
-        kind="cause",
-        title="Launch calls take far longer than a launch needs: first use, or a full launch queue",
-        saw=f"{saw}. Either modules of kernels are loaded at their first use, or the host is so far ahead that it "
-        "waits for the device, which is no problem. A table does not say which of the two it is",
-        fix=f"{_WARM_UP}; what remains is the queue",
-    )
+    elif not queue_known:
+        yield Said(
+            kind="cause",
+            title="Launch calls take far longer than a launch needs: first use, or a full launch queue",
+            saw=f"{saw}. Either modules of kernels are loaded at their first use, or the host is so far ahead that it "
+            "waits for the device, which is no problem. This table does not say which of the two it is",
+            fix=f"{_WARM_UP}; what remains is the queue",
+        )
 
 
 def _figures(facts: _Facts) -> Iterator[Said]:
