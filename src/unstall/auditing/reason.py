@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 from itertools import dropwhile
 from pathlib import Path
+
+from unstall.figures import signal_name
 
 _MOST_BYTES = 1 << 20  # of the end of a log
 _MOST_CHARACTERS = 300
@@ -28,7 +29,7 @@ def reason_of(code: int, log: Path) -> str:
         log: The file with the output of the process.
     """
     if code < 0:
-        return f"{_signal(-code)} ended it"
+        return f"{signal_name(-code)} ended it"
     lines = [line.rstrip() for line in _tail(log).splitlines() if line.strip()]
     why = [line.removeprefix("unstall: ") for line in lines if line.startswith(_NOTHING)]
     theirs = [line for line in lines if not line.startswith((_NOTHING, _NO_REPORT))]
@@ -50,10 +51,3 @@ def _tail(log: Path) -> str:
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _MOST_BYTES))
         return file.read().decode(errors="replace")
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
