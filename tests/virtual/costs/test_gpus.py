@@ -170,6 +170,8 @@ def test_a_gpu_that_is_not_there_is_named_with_those_that_are() -> None:
         {"origins": {"copies": {"kind": "guessed", "of": "an H200"}}},
         {"startup": {"modules": [-1]}, "kernel_modules": []},
         {"startup": {"init": 10**15}, "kernel_modules": []},
+        {"startup": {"cold": {"brief_ns": 0}}, "kernel_modules": []},
+        {"startup": {"early": 1e9}, "kernel_modules": []},
         {"startup": {"modules": [5], "shared": [[7, [1]]]}, "kernel_modules": []},
     ],
 )

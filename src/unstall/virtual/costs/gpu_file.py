@@ -26,7 +26,7 @@ from unstall.virtual.costs.origins import Origin, Part
 
 SCHEMA = "unstall.gpu/3"
 _LONGEST_NS = 3_600 * 10**9
-_MOST_EARLY = 100.0  # of a module's time
+_LARGEST_SHARE = 100.0
 _EARLIER = ("unstall.gpu/1", "unstall.gpu/2")
 TableRow: TypeAlias = list[Any]
 """A measured call in the file of a GPU, as a list of ints and of lists of ints. `tables.of_rows`
@@ -268,17 +268,25 @@ def _check(file: GpuFile) -> None:
     if any(not 0 <= kernel < len(file.kernels) for sequence in file.sequences for kernel in sequence):
         raise ValueError("a sequence has a kernel that there is no name of")
     startup = file.startup or Startup()
+    _check_startup(startup)
     modules = len(startup.modules)
-    if any(not 0 <= at < modules for _, members in startup.shared for at in members):
-        raise ValueError("startup.shared has a module that there is no time of")
-    times = [startup.init, startup.context, startup.kernel, *startup.modules, *startup.shapes.values()]
-    times += [*startup.compiled.values(), *(ns for ns, _ in (*startup.libraries, *startup.shared))]
-    if not all(0 <= ns <= _LONGEST_NS for ns in times) or not 0 <= startup.early <= _MOST_EARLY:
-        raise ValueError("startup has a time that is negative or far too long")
     if len(file.kernel_modules) not in (0, len(file.kernels)) or any(at >= modules for at in file.kernel_modules):
         raise ValueError("kernel_modules does not fit the kernels and the modules")
     if not file.copies or not file.memsets:
         raise ValueError("copies and memsets are missing")
+
+
+def _check_startup(startup: Startup) -> None:
+    modules, cold = len(startup.modules), startup.cold
+    if any(not 0 <= at < modules for _, members in startup.shared for at in members):
+        raise ValueError("startup.shared has a module that there is no time of")
+    times = [startup.init, startup.context, startup.kernel, cold.ns, *startup.modules, *cold.operators.values()]
+    times += [*startup.shapes.values(), *startup.compiled.values()]
+    times += [ns for ns, _ in (*startup.libraries, *startup.shared)]
+    if not all(0 <= ns <= _LONGEST_NS for ns in times) or not 0 < cold.brief_ns <= _LONGEST_NS:
+        raise ValueError("startup has a time that is negative or far too long")
+    if not all(0 <= share <= _LARGEST_SHARE for share in (startup.early, cold.share, cold.again)):
+        raise ValueError("startup has a share that is negative or far too large")
 
 
 def _read(path: Path) -> GpuFile:
