@@ -157,6 +157,15 @@ def test_what_a_row_says_to_run_after_explain_works(
         assert unstall(*shlex.split(command)[1:]).code == 0
 
 
+def test_a_copy_that_is_no_text_in_utf_8_is_refused(unstall: Cli, tmp_path: Path) -> None:
+    copy = tmp_path / "the_allocator_keeps_memory.py"
+    copy.write_bytes("# größer".encode("latin-1"))
+    for more in ([], ["--show"], ["--copy", str(tmp_path / "again")]):
+        outcome = unstall("course", str(copy), *more)
+        assert outcome.code == 2
+        assert "cannot be read as text in UTF-8" in outcome.err
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [

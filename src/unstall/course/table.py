@@ -67,7 +67,7 @@ def chosen(word: str) -> tuple[str, Path]:
     original.
 
     Raises:
-        UsageError: There is no such experiment, or no such file.
+        UsageError: There is no such experiment, or no such file, or the file is not text in UTF-8.
     """
     if not word.endswith(".py"):
         name = name_of(word)
@@ -77,6 +77,10 @@ def chosen(word: str) -> tuple[str, Path]:
         raise UsageError(f"{word} does not exist: unstall course NAME --copy FOLDER makes a copy")
     if copy.stem not in names():
         raise UsageError(f"{word} has the name of no experiment: a copy keeps its name")
+    try:
+        copy.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{word} cannot be read as text in UTF-8: {error}") from None
     return copy.stem, copy
 
 
