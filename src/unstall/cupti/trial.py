@@ -6,12 +6,11 @@ For example, nvidia-cuda-cupti 13.2.86 without a driver calls itself in `cuptiGe
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-
-from unstall.figures import signal_name
 
 FIRST_STEPS, BEFORE_STEPS = "first", "before"
 """The names of two folders within a recording's folder. FIRST_STEPS has a recording of the program's first steps.
@@ -85,7 +84,15 @@ def _try(extension: str, library: str) -> str | None:
         return f"{library} cannot be tried in a process of its own first: {error.strerror or error}"
     if done.returncode < 0:
         return (
-            f"{library} crashes as it is loaded ({signal_name(-done.returncode)}, in a process of its own): "
+            f"{library} crashes as it is loaded ({_signal_name(-done.returncode)}, in a process of its own): "
             "install the nvidia-cuda-cupti that this torch asks for, or a driver that is as new"
         )
     return None
+
+
+def _signal_name(number: int) -> str:
+    """Returns what `figures.signal_name` returns. This runs in the recorded program, where few modules are imported."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
