@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from unstall.virtual.costs.cubin import Cubin
 from unstall.virtual.costs.kernel_modules import Assignment, KernelModules, Module, kernel_modules
 
 ADD, SUB, SORT = b"_Z3addPf", b"_Z3subPf", b"_Z4sortPi"
-ARITHMETIC, SORTING = b"\x7fELF\0.text._Z3addPf\0.text._Z3subPf\0", b"\x7fELF\0.text._Z4sortPi\0"
+ARITHMETIC, SORTING = Cubin(500, frozenset({"_Z3addPf", "_Z3subPf"})), Cubin(800, frozenset({"_Z4sortPi"}))
 
 
 def test_a_kernel_is_in_the_module_whose_code_names_it() -> None:
@@ -21,18 +22,29 @@ def test_a_kernel_is_in_the_module_whose_code_names_it() -> None:
     seen.launched(ADD, 1)
     assert seen.settle() == ["sub(float*)", "add(float*)"]
     assert seen.modules() == [
-        Module(len(ARITHMETIC), ["add(float*)", "sub(float*)"]),
-        Module(len(SORTING), ["sort(int*)"]),
+        Module(500, ["add(float*)", "sub(float*)"]),
+        Module(800, ["sort(int*)"]),
     ]
 
 
-def test_a_kernel_is_not_in_a_module_of_a_longer_name() -> None:
+def test_of_two_modules_that_define_a_kernel_each_has_the_one_that_was_launched_from_it() -> None:
     seen = Assignment()
-    seen.loaded(b"\x7fELF\0.text._Z3addPfi\0")
-    seen.loaded(ARITHMETIC)
+    seen.loaded(Cubin(300, frozenset({"_Z4sortPi", "_Z3addPf"})))
+    seen.loaded(SORTING)
     seen.launched(ADD, 1)
+    seen.launched(SORT, 2)
     seen.settle()
-    assert seen.modules() == [Module(len(ARITHMETIC), ["add(float*)"])]
+    assert [module.kernels for module in seen.modules()] == [["add(float*)"], ["sort(int*)"]]
+
+
+def test_a_module_asserts_if_a_kernel_that_was_launched_can_fail() -> None:
+    seen = Assignment()
+    seen.loaded(Cubin(300, frozenset({"_Z4sortPi"}), frozenset({"_Z4sortPi"})))
+    seen.loaded(ARITHMETIC._replace(asserting=frozenset({"_Z3subPf"})))
+    seen.launched(ADD, 1)
+    seen.launched(SORT, 2)
+    seen.settle()
+    assert [module.asserts for module in seen.modules()] == [False, True]
 
 
 def test_a_module_may_be_loaded_long_before_its_first_launch() -> None:

@@ -26,13 +26,14 @@ calibrate` writes does not contain the call. So a file with 60,000 measured call
 MB.
 """
 _STARTUP_SHARE, _HOST_SHARE = 0.3, 0.1  # of the time
-_ORDERS, _FEW_ORDERS = 24, 6  # processes that measure first uses, each of which takes about three seconds
+_ORDERS, _FEW_ORDERS = 24, 6  # processes that measure first uses, each of which takes about seven seconds
 _QUICK_RANK, _USUAL_RANK = 0, 3
 
 
 def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> GpuFile:
-    """Measures the GPU of this machine, the most important cases first. Returns the content of the
-    .json file that describes the GPU.
+    """Measures the GPU of this machine: some cases of each operator, then the others, the most important first.
+
+    Returns the content of the .json file that describes the GPU.
 
     Args:
         minutes: About how long this may take.

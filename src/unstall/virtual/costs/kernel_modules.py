@@ -2,8 +2,8 @@
 
 CUDA loads a module when the first of its kernels is launched. A source file of torch becomes one module, for example.
 CUPTI calls back whenever a module was loaded, with its machine code, and before each launch, with the kernel's name.
-The code of the module contains the names of its kernels (`CUpti_ModuleResourceData` in cupti_callbacks.h). CUPTI makes
-everything slower, so this runs in a process of its own, in which nothing is timed.
+The code of the module has the names of its kernels (`CUpti_ModuleResourceData` in cupti_callbacks.h, `cubin.py`).
+CUPTI makes everything slower, so this runs in a process of its own, in which nothing is timed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 from unstall.blaming.demangle import demangled
 from unstall.cupti.recorder import find_library
 from unstall.decoding import from_json
-from unstall.virtual.costs.assertions import asserting
+from unstall.virtual.costs.cubin import Cubin, read_cubin
 from unstall.virtual.costs.own_process import run_module
 from unstall.virtual.costs.suite.case import Case
 
@@ -38,10 +38,12 @@ class Module(msgspec.Struct, frozen=True):
     Attributes:
         size_bytes: The size of its machine code.
         kernels: The names of those of its kernels that were launched.
+        asserts: Whether one of these can fail an assertion.
     """
 
     size_bytes: int
     kernels: list[str]
+    asserts: bool = False
 
 
 class KernelModules(msgspec.Struct, frozen=True, dict=True):
@@ -52,17 +54,17 @@ class KernelModules(msgspec.Struct, frozen=True, dict=True):
         launched: The kernels of each call that was made, by the number of the call.
         operators: The operator of each call, and the dtype of the first tensor that it was given, by the number of the
             call.
-        asserting: Those of the kernels that can fail an assertion.
     """
 
     modules: list[Module] = []
     launched: dict[int, list[str]] = {}
     operators: dict[int, tuple[str, str]] = {}
-    asserting: list[str] = []
 
     @cached_property
     def module_of(self) -> dict[str, int]:
-        """By the name of a kernel: its module, as a number of `modules`."""
+        """By the name of a kernel: its module, as a number of `modules`. If several modules have a kernel of this name,
+        it is the last of them: the names of files, which tell such kernels apart, are not kept.
+        """
         return {kernel: number for number, module in enumerate(self.modules) for kernel in module.kernels}
 
     def needed(self, call: int) -> set[int]:
@@ -112,19 +114,20 @@ _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint3
 
 
 class Assignment:
-    """Assigns kernels to modules, by the names in the modules' code."""
+    """Assigns kernels to modules. A kernel is in the module in which another kernel with the same address of a module
+    is; if there is none, in the first module that defines it and of which no kernel was launched.
+    """
 
     def __init__(self) -> None:
-        self._codes: list[bytes] = []  # of each module that was loaded, until one of its kernels was launched
+        self._loaded: list[Cubin] = []  # until one of its kernels was launched
         self._launches: list[tuple[bytes, int]] = []
         self._number_at: dict[int, int] = {}
         self._name_of: dict[bytes, str] = {}
-        self._modules: list[Module] = []
-        self._asserting: set[str] = set()
+        self._modules: list[tuple[Cubin, list[bytes]]] = []
 
-    def loaded(self, code: bytes) -> None:
+    def loaded(self, cubin: Cubin) -> None:
         """Notes that a module was loaded."""
-        self._codes.append(code)
+        self._loaded.append(cubin)
 
     def launched(self, symbol: bytes, address: int) -> None:
         """Notes that a kernel was launched. `symbol` is its mangled name, `address` that of its module."""
@@ -138,30 +141,30 @@ class Assignment:
                 self._name_of[symbol] = demangled(symbol.decode())
                 number = self._number_at.get(address)
                 if number is None:
-                    number = self._new_module(symbol, address)
+                    number = self._new_module(symbol.decode(), address)
                 if number is not None:
-                    self._modules[number].kernels.append(self._name_of[symbol])
+                    self._modules[number][1].append(symbol)
         return [self._name_of[symbol] for symbol, _ in launches]
 
-    def _new_module(self, symbol: bytes, address: int) -> int | None:
-        """Returns the number of the module in whose code a kernel's name is; None if there is none."""
-        name = symbol + b"\0"  # as a string table of ELF has it; other names may begin with this one
-        code = next((code for code in self._codes if name in code), None)
-        if code is None:
+    def _new_module(self, symbol: str, address: int) -> int | None:
+        cubin = next((cubin for cubin in self._loaded if symbol in cubin.functions), None)
+        if cubin is None:
             return None
-        self._codes.remove(code)
-        self._modules.append(Module(len(code), []))
-        self._asserting |= asserting(code)
+        self._loaded.remove(cubin)
+        self._modules.append((cubin, []))
         self._number_at[address] = len(self._modules) - 1
         return self._number_at[address]
 
     def modules(self) -> list[Module]:
         """Returns the modules, with the kernels of each."""
-        return self._modules
-
-    def asserting(self) -> list[str]:
-        """Returns those of the launched kernels that can fail an assertion."""
-        return [name for symbol, name in self._name_of.items() if symbol.decode() in self._asserting]
+        return [
+            Module(
+                cubin.size_bytes,
+                [self._name_of[symbol] for symbol in symbols],
+                any(symbol.decode() in cubin.asserting for symbol in symbols),
+            )
+            for cubin, symbols in self._modules
+        ]
 
 
 class Tracker:
@@ -197,7 +200,7 @@ class Tracker:
         if domain == _RESOURCE:
             module = _Module.from_address(_Resource.from_address(data).descriptor)
             if module.code:
-                self._assignment.loaded(ctypes.string_at(module.code, module.size))
+                self._assignment.loaded(read_cubin(ctypes.string_at(module.code, module.size)))
             return
         launch = _Callback.from_address(data)
         if launch.site == _ENTER and launch.symbol:
@@ -205,11 +208,13 @@ class Tracker:
             self._assignment.launched(launch.symbol, self._address(kernel))
 
     def _address(self, kernel: ctypes.c_void_p) -> int:
-        """Returns the address of the module or the library of a kernel, which is a CUfunction or a CUkernel."""
+        """Returns the address of the module or the library of a kernel, which is a CUfunction or a CUkernel. If the
+        driver does not say, the kernel counts as one with a module of its own.
+        """
         found = ctypes.c_void_p()
         if self._cuda.cuFuncGetModule(ctypes.byref(found), kernel):
             self._cuda.cuKernelGetLibrary(ctypes.byref(found), kernel)
-        return found.value or 0
+        return found.value or kernel.value or 0
 
 
 def _call_all(cases: Sequence[Case], numbers: Iterable[int]) -> KernelModules:
@@ -238,7 +243,7 @@ def _call_all(cases: Sequence[Case], numbers: Iterable[int]) -> KernelModules:
             launched[number] = seen.settle()
             dtype = next((str(each.dtype) for each in args if isinstance(each, torch.Tensor)), "")
             operators[number] = cases[number].operator.partition(".")[0], dtype
-        return KernelModules(seen.modules(), launched, operators, seen.asserting())
+        return KernelModules(seen.modules(), launched, operators)
 
 
 def main() -> None:

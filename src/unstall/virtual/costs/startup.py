@@ -1,13 +1,13 @@
 """Measures the host time of the first use of CUDA and of the first uses of each operator. Needs torch and a GPU.
 
-CUDA loads kernels lazily, in modules. Loading a module takes milliseconds. The first matrix product also sets up
-cuBLAS. The first convolution also loads the libraries of cuDNN. cuDNN prepares a plan for each new shape and may
-compile kernels, which CUDA keeps in a cache on disk. Loading evicts code from the CPU caches, so the calls after it
+CUDA loads kernels lazily, in modules. Loading a module takes milliseconds. The first matrix product of each dtype also
+sets up cuBLAS. The first convolution also loads the libraries of cuDNN. cuDNN prepares a plan for each new shape and
+may compile kernels, which CUDA keeps in a cache on disk. Loading evicts code from the CPU caches, so the calls after it
 take longer, too.
 
-This module starts several processes that have not used CUDA. All processes call the same operators, but each process
-calls them in a different order. `kernel_modules.py` finds which modules each call needs, `startup_fit.py` what each
-costs.
+This module starts several processes, one after the other: in a fork of one process, the second calls take 1.3 times as
+long. All processes call the same operators, but each process calls them in a different order. `kernel_modules.py` finds
+which modules each call needs, `startup_fit.py` what each costs.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 import msgspec
 
 from unstall.decoding import from_json
+from unstall.virtual.costs.first_calls import FirstCalls, OperatorCalls
 from unstall.virtual.costs.kernel_modules import KernelModules
 from unstall.virtual.costs.own_process import run_module
-from unstall.virtual.costs.startup_fit import FirstCalls, MeasuredStartup, OperatorCalls, fit
+from unstall.virtual.costs.startup_fit import MeasuredStartup, fit
 from unstall.virtual.costs.suite import Case, TensorPool, cases
 
 _LEAST_ORDERS = 6
@@ -37,14 +38,12 @@ _UNCACHED = (1, 3)  # orders for which CUDA keeps no compiled kernels on disk
 _EVERY_SHAPES = 3  # every third process makes the other calls of an operator, too
 _ELEMENTS = 1 << 20
 _LONGEST_S = 120  # a process that takes longer is ended: a driver may hang
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""Settings of a process that forks others: the threads of torch's operators would be missing in these, which would wait
-for them forever.
-"""
 _SHAPES = 3  # calls of each operator that differ in their arguments
 _CALLS = 8  # of an operator in a process, with its first arguments
-Call: TypeAlias = tuple[int, Case, tuple[object, ...], dict[str, object]]
-"""A call of an operator: `(number, case, args, kwargs)`. `number` is the place of the case in the suite."""
+Call: TypeAlias = tuple[int, str, str, tuple[object, ...], dict[str, object]]
+"""A call of an operator: `(number, operator, precision, args, kwargs)`. `number` is the place of the case in the suite,
+`operator` has its overload. Tensors are on the CPU.
+"""
 
 
 def small_calls(suite: Sequence[Case]) -> list[int]:
@@ -66,8 +65,7 @@ def small_calls(suite: Sequence[Case]) -> list[int]:
 def measure_startup(
     kernels: KernelModules, few: Iterable[int], most_rank: int, orders: int, seconds: float
 ) -> MeasuredStartup:
-    """Measures what first uses cost. Starts processes, one after the other. Each calls the
-    operators in another order.
+    """Measures what first uses cost.
 
     Args:
         kernels: Which modules the kernels of the suite's calls are in.
@@ -80,8 +78,26 @@ def measure_startup(
     Raises:
         RuntimeError: No process could use CUDA.
     """
-    asked = {"rank": most_rank, "numbers": _with_every_module(kernels, few), "orders": orders, "seconds": seconds}
-    return fit(from_json(run_module(__name__, asked, _ONE_THREAD), list[FirstCalls]), kernels)
+    import torch
+
+    begin = time.monotonic()
+    found = []
+    why = "no process was started"
+    with TemporaryDirectory() as folder:
+        calls = Path(folder) / "calls.pt"
+        torch.save(_calls_of_suite(most_rank, _with_every_module(kernels, few)), calls)
+        for order in range(orders):
+            if order >= _LEAST_ORDERS and time.monotonic() - begin > seconds:
+                break
+            environment = {"CUDA_CACHE_DISABLE": "1"} if order in _UNCACHED else {}
+            try:
+                printed = run_module(__name__, {"calls": str(calls), "order": order}, environment, _LONGEST_S)
+                found.append(from_json(printed.rpartition("\n")[2], FirstCalls))
+            except RuntimeError as error:
+                why = str(error)
+    if not found:
+        raise RuntimeError(why)
+    return fit(found, kernels)
 
 
 def _with_every_module(kernels: KernelModules, few: Iterable[int]) -> list[int]:
@@ -96,7 +112,7 @@ def _with_every_module(kernels: KernelModules, few: Iterable[int]) -> list[int]:
 
 
 def _calls_of_suite(most_rank: int, numbers: Sequence[int]) -> dict[str, list[Call]]:
-    """Returns the calls of the suite with these numbers, by the operator's name. Tensors are on the CPU."""
+    """Returns the calls of the suite with these numbers, by the operator's name."""
     from unstall.virtual.costs.measure import split
 
     pool = TensorPool("cpu", _ELEMENTS)
@@ -106,7 +122,7 @@ def _calls_of_suite(most_rank: int, numbers: Sequence[int]) -> dict[str, list[Ca
         case = suite[number]
         pool.begin()
         try:
-            call = number, case, *split(case.build(pool))
+            call = number, case.operator, case.precision, *split(case.build(pool))
         except (RuntimeError, ValueError):  # too large, or its arguments are made by an operator of GPUs
             continue
         known.setdefault(case.operator.partition(".")[0], []).append(call)
@@ -142,15 +158,15 @@ def _times(call: Call, count: int) -> list[int]:
 
     from unstall.virtual.costs.measure import multiplying, resolve
 
-    _, case, args, kwargs = call
-    on_gpu = partial(resolve(case.operator), *map(_on_gpu, args), **{key: _on_gpu(at) for key, at in kwargs.items()})
+    _, operator, precision, args, kwargs = call
+    on_gpu = partial(resolve(operator), *map(_on_gpu, args), **{key: _on_gpu(at) for key, at in kwargs.items()})
     torch.cuda.synchronize()
 
     def waited() -> None:
         on_gpu()
         torch.cuda.synchronize()
 
-    with multiplying(case.precision):
+    with multiplying(precision):
         return [_taken(waited) for _ in range(count)]
 
 
@@ -181,36 +197,12 @@ def _taken(call: Any) -> int:
 
 
 def main() -> None:
-    """Reads what to measure from standard input. Prints what was measured in each process, as JSON: a list of
-    `FirstCalls`. The processes are forked from this one, which has imported torch and not used CUDA.
-    """
-    begin = time.monotonic()
+    """Reads what to measure from standard input. Prints what was measured, as JSON: a `FirstCalls`."""
+    import torch
+
     asked: dict[str, Any] = json.load(sys.stdin)
-    known = _calls_of_suite(asked["rank"], asked["numbers"])
-    found = []
-    for order in range(asked["orders"]):
-        if order >= _LEAST_ORDERS and time.monotonic() - begin > asked["seconds"]:
-            break
-        reading, writing = os.pipe()
-        child = os.fork()
-        if not child:
-            signal.alarm(_LONGEST_S)
-            os.close(reading)
-            if order in _UNCACHED:
-                os.environ["CUDA_CACHE_DISABLE"] = "1"
-            with os.fdopen(writing, "wb") as file:
-                file.write(msgspec.json.encode(_in_a_process(order, known)))
-                file.flush()
-                os._exit(0)
-        os.close(writing)
-        with os.fdopen(reading, "rb") as file:
-            data = file.read()
-        os.waitpid(child, 0)
-        if data:
-            found.append(json.loads(data))
-    if not found:
-        sys.exit("no process could use CUDA")
-    print(json.dumps(found))
+    found = _in_a_process(asked["order"], torch.load(asked["calls"], weights_only=True))
+    print("\n" + msgspec.json.encode(found).decode(), end="")
 
 
 if __name__ == "__main__":

@@ -23,24 +23,22 @@ from unstall.virtual.costs.suite.case import Case, TensorPool
 
 __all__ = ["Case", "TensorPool", "cases"]
 
-_OF_EACH = 24  # cases of an operator that come first
+_OF_EACH = 24  # cases of an operator's overload that come first
 
 
 def cases(most: int = 8) -> list[Case]:
-    """Returns the cases whose `rank` is at most `most`: some of each operator, then the most important first.
-
-    Cases of the same rank are in a random order with a fixed seed. A calibration that ends early has measured some
-    cases of each operator.
+    """Returns the cases whose `rank` is at most `most`: first some of each overload of an operator, in turns, then the
+    others. So a calibration that ends early has measured some cases of each. The most important come first in both
+    parts; cases of the same rank are in a random order with a fixed seed.
     """
     families = (elementwise, norms, reductions, indexing, optimizers, attention, gemm, convolution)
     found: Iterator[Case] = chain.from_iterable(family.cases() for family in families)
     chosen = [case for case in found if case.rank <= most]
     random.Random(0).shuffle(chosen)
     chosen.sort(key=lambda case: case.rank)
-    met: Counter[str] = Counter()
-
-    def later(case: Case) -> bool:
-        met[case.operator] += 1
-        return met[case.operator] > _OF_EACH
-
-    return sorted(chosen, key=later)
+    of_each: Counter[str] = Counter()
+    turns = []
+    for case in chosen:
+        turns.append(min(of_each[case.operator], _OF_EACH))
+        of_each[case.operator] += 1
+    return [chosen[at] for at in sorted(range(len(chosen)), key=turns.__getitem__)]
