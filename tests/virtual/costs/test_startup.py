@@ -96,6 +96,98 @@ def test_the_first_kernel_that_can_fail_an_assertion_takes_longer() -> None:
     assert ns == pytest.approx(6 * MS, rel=0.3)
 
 
+def rows(*calls: tuple[str, int]) -> FirstCalls:
+    """A process with these first calls: the name of an operator of `OF_KIND`, and its time."""
+    numbers = {name: number for number, name in enumerate(OF_KIND)}
+    return FirstCalls(0, 0, [OperatorCalls(name, [numbers[name]], [USUAL + ns, *[USUAL] * 7]) for name, ns in calls])
+
+
+OF_KIND = {
+    "mm": ("float32", [0]),
+    "addmm": ("bfloat16", [1, 2]),
+    "bmm": ("float32", [2]),  # splits its work with a kernel of a module that products of both dtypes use
+    "convolution": ("float32", [3]),
+    "convolution_backward": ("float32", [4]),
+    "add": ("float32", [5]),
+    "baddbmm": ("float32", [0, 5]),
+}
+"""The dtype of an operator's call, and the modules of its kernels."""
+
+
+def of_kind() -> KernelModules:
+    names = ["sgemm", "nvjet_tst", "cublasLt::splitKreduce_kernel", "sm80_xmma_gemm_f32", "cudnn::fprop", "add"]
+    return KernelModules(
+        [Module(MB, [name]) for name in names],
+        {number: [names[at] for at in modules] for number, (_, modules) in enumerate(OF_KIND.values())},
+        {number: (name, dtype) for number, (name, (dtype, _)) in enumerate(OF_KIND.items())},
+    )
+
+
+def test_convolutions_set_up_cublas_with_kernels_of_cublas_only() -> None:
+    first = [rows(("mm", 70 * MS), ("convolution", 2 * MS), ("addmm", 100 * MS))] * 4
+    later = [rows(("convolution_backward", 9 * MS), ("convolution", 72 * MS), ("mm", 2 * MS), ("add", MS))] * 4
+    startup, _ = fit(first + later, of_kind())
+    shared = {tuple(modules): ns for ns, modules in startup.shared}
+    assert shared == {(0, 3): pytest.approx(70 * MS, rel=0.05), (1,): pytest.approx(100 * MS, rel=0.05)}
+    assert {tuple(names): round(ns / MS) for ns, names in startup.libraries} == {("convolution_backward",): 7}
+
+
+def test_what_several_dtypes_use_sets_up_nothing() -> None:
+    """A module that products of both dtypes use, or other operators."""
+    seen = [rows(("bmm", 3 * MS), ("add", 2 * MS), ("mm", 72 * MS)), rows(("add", 2 * MS), ("baddbmm", 72 * MS))] * 3
+    startup, _ = fit(seen, of_kind())
+    assert [modules for _, modules in startup.shared] == [[0, 3]]
+
+
+def test_two_calls_are_too_few_to_tell_what_is_set_up_for_others() -> None:
+    assert not fit([rows(("mm", 70 * MS), ("bmm", 2 * MS))] * 2, of_kind()).startup.shared
+
+
+def test_a_call_that_loads_libraries_says_nothing_of_modules() -> None:
+    kernels = of_kind()
+    loader = rows(("add", 50 * MS))
+    loader.calls[0] = msgspec.structs.replace(loader.calls[0], libraries=["libheuristic.so"])
+    startup, _ = fit([loader, loader, loader, rows(("add", 5 * MS))], kernels)
+    assert startup.modules[5] == 5 * MS
+    assert startup.early == 0
+
+
+def test_a_call_that_loads_libraries_says_nothing_of_kernels() -> None:
+    numbers, kernels = suite({"add": 0, "sub": 0}, {0: MB})
+    calls = [
+        OperatorCalls("add", [numbers["add"]], [USUAL + 5 * MS, *[USUAL] * 7]),
+        OperatorCalls("sub", [numbers["sub"]], [USUAL + 50 * MS, *[USUAL] * 7], libraries=["libheuristic.so"]),
+    ]
+    assert fit([FirstCalls(0, 0, calls)] * 3, kernels).startup.kernel == 0
+
+
+def test_a_first_convolution_says_nothing_of_cublas() -> None:
+    seen = [rows(("mm", 70 * MS), ("add", 2 * MS))] * 3 + [rows(("convolution", 150 * MS), ("add", 2 * MS))] * 4
+    startup, _ = fit(seen, of_kind())
+    assert startup.shared == [(pytest.approx(70 * MS, rel=0.05), [0, 3])]
+
+
+def test_a_library_s_module_of_unknown_time_takes_what_torch_s_take() -> None:
+    """No call loads the product's module and sets up nothing."""
+    startup, _ = fit([rows(("mm", 70 * MS), ("add", 6 * MS))] * 3, of_kind())
+    assert startup.modules[0] == pytest.approx(6 * MS, rel=0.1)
+    assert startup.shared[0][0] == pytest.approx(64 * MS, rel=0.1)
+
+
+@pytest.mark.parametrize(("base", "rate"), [(0.0, 4.0), (6_000_000.0, 4.0), (2_000_000.0, 0.0)])
+def test_times_of_modules_grow_with_their_size(base: float, rate: float) -> None:
+    modules = {f"op{at}": at for at in range(12)}
+    sizes = {at: 500_000 * (1 + at) for at in range(12)}
+    numbers, kernels = suite(modules, sizes)
+    seen = [
+        FirstCalls(0, 0, [OperatorCalls(name, [numbers[name]], [round(USUAL + base + rate * sizes[at]), *[USUAL] * 7])])
+        for name, at in modules.items()
+        if at != 7
+    ]
+    startup, module_of = fit(seen, kernels)
+    assert startup.modules[module_of["op7_kernel"]] == pytest.approx(base + rate * sizes[7], rel=0.1)
+
+
 def charged(startup: Startup, module_of: dict[str, int], names: Iterable[str]) -> int:
     """What the virtual GPU charges for first calls of operators, in this order."""
     loaded: list[int] = []
