@@ -62,7 +62,7 @@ def _run(args: argparse.Namespace) -> None:
     """Runs rows of the course, and writes their figures to a file after each row."""
     began = time.monotonic()
     device, torch = _device(args.gpu)
-    name = args.gpu or _short(device)
+    name = heading(args.gpu or _short(device), virtual=args.gpu is not None)
     rows = _chosen(args.rows)
     kept = _read(args.out)
     before = kept[name].figures if name in kept and args.rows else {}
@@ -134,7 +134,7 @@ def _read(path: Path) -> dict[str, Recorded]:
 
 def _write(path: Path, gpus: dict[str, Recorded]) -> None:
     """Writes the figures to a file, those of virtual GPUs first."""
-    ordered = dict(sorted(gpus.items(), key=lambda item: (not item[1].virtual, item[0] != "t4", item[0])))
+    ordered = dict(sorted(gpus.items(), key=lambda item: (not item[1].virtual, item[0] != "T4 (virtual)", item[0])))
     path.write_text(json.dumps(msgspec.to_builtins(ordered), indent=1) + "\n")
 
 
@@ -168,11 +168,11 @@ def _rows() -> Iterator[str]:
     yield "The columns of the tables below:"
     yield ""
     for gpu, of in recorded().items():
-        yield f"- {heading(gpu, of)}: {of.device}, torch {of.torch}, last run on {of.date}"
+        yield f"- {gpu}: {of.device}, torch {of.torch}, last run on {of.date}"
     yield ""
     yield (
         "A virtual GPU is compared with the author's GPU only. Columns of different models, hosts and versions of torch"
-        " differ: the virtual H200 does not predict the real H100."
+        " differ. The real H200 and the real H100 are of different machines: the host of this H200 is the slower one."
     )
     yield ""
     for name, row in table().items():
@@ -195,7 +195,7 @@ def _figures(name: str, row: Row) -> Iterator[str]:
         columns[f"author: {row.author.device}"] = dict(row.author.figures)
     for gpu, of in recorded().items():
         if name in of.figures:
-            columns[heading(gpu, of)] = of.figures[name]
+            columns[gpu] = of.figures[name]
     labels = dict.fromkeys(label for figures in reversed(columns.values()) for label in figures)
     if labels:
         yield f"| | {' | '.join(columns)} |"
@@ -209,13 +209,11 @@ def _figures(name: str, row: Row) -> Iterator[str]:
     for gpu, of in recorded().items():
         for each in against_author(row, of.device, of.figures.get(name, {})):
             if each.missed:
-                figure = (
-                    f"The virtual {gpu.upper()}'s figure for `{each.label}` is {each.ratio:.2f} times the author's."
-                )
+                figure = f"The figure of the {gpu} for `{each.label}` is {each.ratio:.2f} times the author's."
                 yield f"{figure} {each.why[:1].upper()}{each.why[1:] or 'It is not known why.'}"
                 yield ""
         for problem in of.problems.get(name, []):
-            yield f"On {heading(gpu, of)}: {problem}"
+            yield f"On {gpu}: {problem}"
             yield ""
 
 

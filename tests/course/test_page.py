@@ -23,7 +23,7 @@ def test_the_page_is_made_of_the_rows() -> None:
 
 
 def test_recorded_figures_are_of_rows_and_can_be_read() -> None:
-    assert {"t4", "h200"} <= set(recorded())
+    assert {"T4 (virtual)", "H200 (virtual)", "H200 (real)"} <= set(recorded())
     for of in recorded().values():
         assert set(of.figures) <= set(table())
         for figures in of.figures.values():
@@ -44,7 +44,7 @@ def test_the_recorded_figures_of_each_gpu_meet_the_checks() -> None:
 
 def test_each_missed_figure_is_explained_and_nothing_else_is() -> None:
     """A row says why a figure differs from the author's; if it no longer does, the reason must go."""
-    t4 = recorded()["t4"]
+    t4 = recorded()["T4 (virtual)"]
     for name, row in table().items():
         compared = list(against_author(row, t4.device, t4.figures.get(name, {})))
         assert {each.label for each in compared if each.missed} == set(row.missed)

@@ -26,6 +26,7 @@ from unstall.document.document import (
 from unstall.document.shown import Shown
 from unstall.figures import counted
 
+_SHOWN = "T4 (virtual)", "H200 (real)"  # recorded figures that are shown in a narrow terminal, too
 _NEXT = (
     ("unstall course {word} --show", "the script"),
     ("unstall course {word} --copy FOLDER", "the script and a notebook, to change"),
@@ -133,9 +134,10 @@ def _figures(experiment: Experiment) -> Table:
     columns: dict[Column, dict[str, str]] = {}
     if author is not None:
         columns[Column(f"{author.device} (author)")] = dict(author.figures)
+    ours = experiment.gpu and heading(experiment.gpu, virtual=True)
     for name, gpu in recorded().items():
-        if (figures := gpu.figures.get(experiment.name)) and name != experiment.gpu:
-            columns[Column(heading(name, gpu), extra=name == "h200")] = figures
+        if (figures := gpu.figures.get(experiment.name)) and name != ours:
+            columns[Column(name, extra=name not in _SHOWN)] = figures
     here = f"here ({experiment.gpu.upper()}, virtual)" if experiment.gpu else "here"
     columns[Column(here)] = {figure.label: figure.text for figure in experiment.figures}
     labels = dict.fromkeys(label for figures in reversed(columns.values()) for label in figures)
@@ -147,11 +149,13 @@ def _figures(experiment: Experiment) -> Table:
 
 
 def _missed_of(experiment: Experiment) -> Iterator[Against]:
-    if experiment.gpu is None or experiment.gpu not in recorded():
+    of = experiment.gpu and recorded().get(heading(experiment.gpu, virtual=True))
+    if not of:
         return
-    device = recorded()[experiment.gpu].device
     figures = {figure.label: figure.text for figure in experiment.figures}
-    yield from (each for each in against_author(table()[experiment.name], device, figures) if each.missed and each.why)
+    yield from (
+        each for each in against_author(table()[experiment.name], of.device, figures) if each.missed and each.why
+    )
 
 
 def _missed(each: Against) -> Words:

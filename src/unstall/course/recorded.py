@@ -36,17 +36,15 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recorded() -> dict[str, Recorded]:
-    """Returns the recorded figures of the course's experiments. The keys are short names of GPUs:
-    "t4", "h200", "h100".
-    """
+    """Returns the recorded figures of the course's experiments, by `heading`."""
     return from_json(FILE.read_bytes(), dict[str, Recorded]) if FILE.exists() else {}
 
 
-def heading(name: str, of: Recorded) -> str:
+def heading(name: str, *, virtual: bool) -> str:
     """Returns the heading of the column with a GPU's figures, such as "T4 (virtual)".
 
     Args:
         name: The short name of the GPU, such as "t4".
-        of: The figures on this GPU.
+        virtual: Whether the GPU is a virtual one.
     """
-    return f"{name.upper()} ({'virtual' if of.virtual else 'real'})"
+    return f"{name.upper()} ({'virtual' if virtual else 'real'})"

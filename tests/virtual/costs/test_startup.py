@@ -164,7 +164,8 @@ def test_a_call_that_loads_libraries_says_nothing_of_kernels() -> None:
 def test_a_first_convolution_says_nothing_of_cublas() -> None:
     seen = [rows(("mm", 70 * MS), ("add", 2 * MS))] * 3 + [rows(("convolution", 150 * MS), ("add", 2 * MS))] * 4
     startup, _ = fit(seen, of_kind())
-    assert startup.shared == [(pytest.approx(70 * MS, rel=0.05), [0, 3])]
+    assert [modules for _, modules in startup.shared] == [[0, 3]]
+    assert startup.shared[0][0] == pytest.approx(70 * MS, rel=0.05)
 
 
 def test_a_library_s_module_of_unknown_time_takes_what_torch_s_take() -> None:
@@ -182,10 +183,10 @@ def test_times_of_modules_grow_with_their_size(base: float, rate: float) -> None
     seen = [
         FirstCalls(0, 0, [OperatorCalls(name, [numbers[name]], [round(USUAL + base + rate * sizes[at]), *[USUAL] * 7])])
         for name, at in modules.items()
-        if at != 7
+        if at != 11
     ]
     startup, module_of = fit(seen, kernels)
-    assert startup.modules[module_of["op7_kernel"]] == pytest.approx(base + rate * sizes[7], rel=0.1)
+    assert startup.modules[module_of["op11_kernel"]] == pytest.approx(base + rate * sizes[11], rel=0.1)
 
 
 def charged(startup: Startup, module_of: dict[str, int], names: Iterable[str]) -> int:
