@@ -4,8 +4,8 @@
     python -m unstall.virtual --gpu h100 -m benchmarks.held_out_mends --against real.json   # anywhere
 
 No program had a part in the costs of the virtual GPU. What the H100s of three machines took is
-benchmarks/results/held_out_mends_h100.json; of the third, four programs only. Host-bound steps should agree to
-35 %, what mending gains to 10 %.
+benchmarks/results/held_out_mends_h100.json; of the third, four programs only. Three runs on an H200 are
+held_out_mends_h200.json beside it. Host-bound steps should agree to 35 %, what mending gains to 10 %.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from unstall.course.figures import figure
+from unstall.course.recorded import recorded
 from unstall.course.running import run
 from unstall.course.table import script, table
 
@@ -26,6 +27,7 @@ _HOST_BOUND = {
     "mul and sum, launched only": ("launches_return_at_once", "without synchronize"),
     "2,000 tiny kernels, eager": ("a_graph_launches_once", "eager"),
 }
+_LAUNCHES = {"empty loop", "without synchronize", "bench, host", "eager"}  # of the host alone
 _ALL = _GPU_BOUND | _HOST_BOUND
 _LINE = re.compile(r"\| (.+?) \| (.+?) \((\S+) to (\S+)\) \| (.+?) \| (\S+) \|")
 
@@ -58,6 +60,21 @@ def test_times_that_include_a_wait_for_the_gpu_are_within_a_fifth() -> None:
     found = told()
     for what in _GPU_BOUND:
         assert 0.8 <= found[what][-1] <= 1.2, what
+
+
+def test_the_page_says_how_many_times_of_the_virtual_h200_are_near_the_real_one_s() -> None:
+    real, virtual = (recorded()[f"H200 ({kind})"].figures for kind in ("real", "virtual"))
+    ratios = {
+        label: figure(label, virtual[row][label]).value / figure(label, text).value
+        for row in sorted({row for row, _ in _ALL.values()})
+        for label, text in real[row].items()
+        if label not in _LAUNCHES and "equal" not in label
+    }
+    far = {label for label, ratio in ratios.items() if not 0.8 <= ratio <= 1.2}
+    assert far == {"graphed"}
+    page = (_ROOT / "docs/virtual.md").read_text("utf-8")
+    assert f"20 % | {len(ratios) - len(far)} of {len(ratios)} |" in page
+    assert f"{ratios['graphed']:.2f} of the real one" in page
 
 
 @pytest.mark.slow

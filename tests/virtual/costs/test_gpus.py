@@ -30,6 +30,16 @@ def _linear(rows: int, wide: int, deep: int) -> Signature:
     return Signature("aten::addmm", "", (_tensor(wide), _tensor(rows, deep), weight), (_tensor(rows, wide),))
 
 
+def test_each_module_sets_up_what_one_dtype_shares() -> None:
+    file = gpu_named("h200").file
+    assert file.startup is not None
+    groups = [set(modules) for _, modules in file.startup.shared]
+    assert sum(map(len, groups)) == len(set[int]().union(*groups))
+    for kernel, module in zip(file.kernels, file.kernel_modules, strict=True):
+        if re.search(r"bf16|bfloat16", kernel):
+            assert module not in groups[0], f"{kernel} sets up cuBLAS for float32"
+
+
 @pytest.mark.parametrize("name", gpu_names())
 def test_every_file_is_read_and_written_as_it_is(name: str) -> None:
     file = gpu_named(name).file
