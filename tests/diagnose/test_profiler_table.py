@@ -66,7 +66,7 @@ def test_a_row_of_a_full_queue_says_that_launches_wait_for_the_device() -> None:
     assert [each.title for each in causes] == [
         "The launch queue is full, so launches wait for the device: back-pressure, not a problem"
     ]
-    assert "400 ms in 500 calls, 43.0 % of the host's time" in causes[0].saw
+    assert "Command Buffer Full (400 ms in 500 calls): 43.0 % of the host's time" in causes[0].saw
     assert said(found, "Would C++ help?").title.startswith("Would C++ help? No: it could save 3.2 %")
     assert said(found, "device's time went").saw == "gemm 950 ms (100 %)"
 

@@ -8,7 +8,7 @@ ran at the same time, or which source line made it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -181,12 +181,11 @@ def _causes(facts: _Facts) -> Iterator[Said]:
         )
     waits = facts.totals.wait_ns or 0
     if waits >= _SOME * host > 0:
-        names = ", ".join(f"{row.name} ({duration(round(row.self_host_ns or 0))}{_calls(row)})" for row in facts.waits)
         yield Said(
             kind="cause",
             title="The host waits for the device",
-            saw=f"{names}: {share(waits, host)} of the host's time. A wait costs nothing while the device has work; "
-            "a table does not say whether it had",
+            saw=f"{_host_times(facts.waits)}: {share(waits, host)} of the host's time. "
+            "A wait costs nothing while the device has work; a table does not say whether it had",
             fix="a timeline shows which line waits, and how long the device idles because of the wait",
         )
     device = facts.totals.device_ns or 0
@@ -214,6 +213,10 @@ def _causes(facts: _Facts) -> Iterator[Said]:
 _WARM_UP = "leave the first calls out: run the code a few times before the profiler, or schedule(wait=1, warmup=3)"
 
 
+def _host_times(rows: Sequence[TableRow]) -> str:
+    return ", ".join(f"{row.name} ({duration(round(row.self_host_ns or 0))}{_calls(row)})" for row in rows)
+
+
 def _full_queue(facts: _Facts, host: int) -> Iterator[Said]:
     rows = facts.named(_FULL)
     waited = round(_sum(row.self_host_ns for row in rows) or 0)
@@ -221,7 +224,7 @@ def _full_queue(facts: _Facts, host: int) -> Iterator[Said]:
         yield Said(
             kind="cause",
             title="The launch queue is full, so launches wait for the device: back-pressure, not a problem",
-            saw=f"{rows[0].name}: {duration(waited)}{_calls(rows[0])}, {share(waited, host)} of the host's time. The "
+            saw=f"{_host_times(rows)}: {share(waited, host)} of the host's time. The "
             "device always has work then. Its time in this row is that of kernels, which have rows of their own",
             fix="nothing on the host: to be faster, shorten the device's own work",
         )
