@@ -214,3 +214,11 @@ def test_each_line_of_what_to_do_next_can_be_pasted_into_a_shell() -> None:
         for other in row.related:
             (line,) = (each for each in ending.lines if each.startswith(f"unstall course {other} "))
             assert len(line) <= 78
+
+
+def test_options_of_the_virtual_gpu_take_the_place_of_an_experiment_s_own(unstall: Cli) -> None:
+    """Notes of a run name `--host mixed`, so that the command must take it."""
+    outcome = unstall("course", "1", "--gpu", "t4", "--host", "mixed", "--json")
+    (experiment,) = json.loads(outcome.out)["experiments"]
+    figures = {figure["label"]: figure["value"] for figure in experiment["figures"]}
+    assert figures["empty loop"] > 0

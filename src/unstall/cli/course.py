@@ -24,16 +24,19 @@ import argparse
 import shlex
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from unstall.cli._output import add_output_options, check_outputs, deliver
+from unstall.cli._virtual import add_simulation_options
 from unstall.errors import UsageError
 from unstall.figures import counted
 
 if TYPE_CHECKING:
     from unstall.course.result import Experiment
+    from unstall.course.row import Row
 
 ALL = "all"
 _USUAL = "t4"  # the author's GPU
@@ -43,7 +46,9 @@ _Scripts: TypeAlias = list[tuple[str, Path]]
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("experiments", metavar="EXPERIMENT", nargs="*", help="names, numbers, paths of copies, or all")
-    parser.add_argument("--gpu", metavar="NAME", help="run on a virtual GPU, such as h200")
+    virtual = parser.add_argument_group("a virtual GPU", "By default, an experiment has the options that it needs.")
+    virtual.add_argument("--gpu", metavar="NAME", help="run on a virtual GPU, such as h200")
+    add_simulation_options(virtual)
     instead = parser.add_argument_group("instead of running it").add_mutually_exclusive_group()
     instead.add_argument("--show", action="store_true", help="print the script")
     instead.add_argument(
@@ -72,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     from unstall.course.answer import Studied
 
-    found = Studied(_ran(scripts, _gpu(args), quiet=args.quiet))
+    found = Studied(_ran(scripts, args))
     deliver(found, args)
     return 0 if found.holds else 1
 
@@ -82,6 +87,8 @@ def _gpu(args: argparse.Namespace) -> str | None:
     from unstall.guest.device import has_gpu
 
     if args.gpu is None and has_gpu():
+        if args.numerics or args.host:
+            raise UsageError("--numerics and --host are for a virtual GPU: add --gpu, such as --gpu t4")
         return None
     if sys.platform != "linux":
         raise UsageError("there is no GPU here, and a virtual one needs Linux")
@@ -101,17 +108,25 @@ def _chosen(words: list[str]) -> _Scripts:
     return list(dict.fromkeys(found))
 
 
-def _ran(scripts: _Scripts, gpu: str | None, *, quiet: bool) -> list[Experiment]:
+def _row(name: str, args: argparse.Namespace) -> Row:
+    """Returns an experiment, with the options that were given in place of its own."""
+    from unstall.course.table import table
+
+    row = table()[name]
+    return replace(row, numerics=args.numerics or row.numerics, host=args.host or row.host)
+
+
+def _ran(scripts: _Scripts, args: argparse.Namespace) -> list[Experiment]:
     """Runs experiments one after the other, and prints progress to stderr."""
     from unstall.cli._progress import working
     from unstall.cli._recording import say
     from unstall.course.running import run as run_experiment
-    from unstall.course.table import table
 
+    gpu, quiet = _gpu(args), args.quiet
     found = []
     for number, (name, script) in enumerate(scripts, 1):
         with working(f"running {name}", quiet=quiet or len(scripts) > 1):
-            found.append(run_experiment(script, table()[name], gpu))
+            found.append(run_experiment(script, _row(name, args), gpu))
         if len(scripts) > 1 and not quiet:
             held = "holds" if found[-1].holds else found[-1].failure or "does not hold"
             say(f"{number} of {len(scripts)}: {name}: {held}")
@@ -162,18 +177,18 @@ def _explain(scripts: _Scripts, args: argparse.Namespace) -> int:
     from unstall.cli import parse
     from unstall.cli.run import explain_run, run_program
     from unstall.course.running import options
-    from unstall.course.table import script, table
+    from unstall.course.table import script
 
     if len(scripts) > 1:
         raise UsageError("--explain is about one experiment: unstall course NAME --explain")
     ((name, path),) = scripts
-    gpu = _gpu(args)
+    gpu, row = _gpu(args), _row(name, args)
     if path == script(name):
         path = Path(path.name)
         _write({path: script(name).read_bytes()})
-    given = [] if gpu is None else [*options(table()[name], gpu), "--after", "0"]
+    given = [] if gpu is None else [*options(row, gpu), "--after", "0"]
     given += [word for output in args.output for word in ("-o", output)]
     given += ["--format", args.format] if args.format else []
     given += ["--quiet"] if args.quiet else []
     again = parse(["run", *given, "--no-config", str(path)])
-    return run_program(again, partial(explain_run, about=table()[name].finding))
+    return run_program(again, partial(explain_run, about=row.finding))

@@ -122,10 +122,10 @@ def _blocks(experiment: Experiment) -> Iterator[Block]:
         missed = tuple(map(_missed, _missed_of(experiment)))
         if missed:
             yield Bullets(words("Where this virtual GPU is not as the author's GPU"), missed)
-    yield Bullets(words("What should be seen"), tuple(map(_checked, experiment.checks)))
     yield Prose((words(Span("What to learn:", "strong"), f" {experiment.learn}"),))
     if experiment.change:
         yield Prose((words(Span("Change:", "strong"), f" {experiment.change}"),))
+    yield Bullets(words("What should be seen"), tuple(map(_checked, experiment.checks)))
 
 
 def _figures(experiment: Experiment) -> Table:
@@ -142,7 +142,7 @@ def _figures(experiment: Experiment) -> Table:
     columns[Column(here)] = {figure.label: figure.text for figure in experiment.figures}
     labels = dict.fromkeys(label for figures in reversed(columns.values()) for label in figures)
     return Table(
-        words("figures"),
+        words("figures", Span(", here and recorded", "dim")),
         tuple(columns),
         tuple(Row(words(label), tuple(figures.get(label, "-") for figures in columns.values())) for label in labels),
     )

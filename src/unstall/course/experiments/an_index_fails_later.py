@@ -28,6 +28,8 @@ try:
         forward()
 except RuntimeError as failed:
     error = failed
+else:
+    raise SystemExit("nothing failed: each id is in the table")
 
 told = traceback.extract_tb(error.__traceback__)[-1]
 said = "\n".join([str(error), *getattr(error, "__notes__", [])])

@@ -37,7 +37,7 @@ def some_steps_later():
 
 losses, waited = [], []
 for loop in (in_each_step, at_the_end, some_steps_later):
-    name = loop.__name__.replace("_", " ")
+    name = "read " + loop.__name__.replace("_", " ")
     losses.append(loop())  # the first time takes memory and loads kernels
     seconds = []
     for _ in range(5):
@@ -45,10 +45,10 @@ for loop in (in_each_step, at_the_end, some_steps_later):
         begin = time.perf_counter()
         loop()
         seconds.append(time.perf_counter() - begin)
-    print(f"time, {name}: {min(seconds) * 1e3:.2f} ms")
+    print(f"20 steps, {name}: {min(seconds) * 1e3:.2f} ms\na step, {name}: {min(seconds) / 20 * 1e6:.1f} us")
     if loop is not some_steps_later:
         with no_sync("count") as guard:
             loop()
         print(f"waits, {name}: {guard.count}")
-print(f"waited in the loop, some steps later: {max(waited) / 1e6:.2f} ms")  # `no_sync` leaves these waits out
+print(f"waited in the loop, read some steps later: {max(waited) / 1e6:.2f} ms")  # `no_sync` leaves these waits out
 print(f"loops with the losses of the first: {losses.count(losses[0])}")

@@ -18,8 +18,9 @@ ROW = Row(
         Check("Two streams come close to the longer of the two works.", "two streams", "longer of the two", 0.9, 1.1),
     ),
     learn=(
-        "A GPU copies and computes at once, but only what is on different streams, and only from pinned memory. The "
-        "longer of the two is the limit: no number of streams goes below it. If copies take longer, send fewer bytes."
+        "A GPU copies and computes at once, but only what is on different streams. A copy from pageable memory also "
+        "holds up the host, so only work launched before it runs beside it; pin the memory instead. The longer of the "
+        "two is the limit: no number of streams goes below it. If copies take longer, send fewer bytes."
     ),
     change=(
         '`with torch.cuda.stream(side): x = pinned.to("cuda", non_blocking=True)`, and '

@@ -36,9 +36,10 @@ ROW = Row(
         ),
     ),
     learn=(
-        "In both strategies, copies in, copies out and kernels run side by side. A is simpler: the items of a stream "
-        "follow each other, so few are in memory at once. stream_map can do both, measures which is faster, and "
-        "bounds its memory. It observes its first two calls: on the H100, the first result takes 3.5 ms, and the "
+        "Work on one stream runs in order, so nothing overlaps; with a stream for each item (strategy A), or for each "
+        "of the three kinds of work (B), copies in, copies out and kernels run side by side. A is simpler: items of a "
+        "stream follow each other, so few are in memory at once. stream_map can do both, measures which is faster, "
+        "and bounds its memory. It observes its first two calls: on the H100, the first result takes 3.5 ms, and the "
         "other 39 no longer than by hand; a virtual GPU does not charge for observing. A wait that is missing is a "
         "race: it rarely makes a result wrong, so let compare_numbers look for it."
     ),

@@ -42,8 +42,6 @@ ROW = Row(
         "`for _ in range(100): work()`, `torch.cuda.synchronize()`, `print((time.perf_counter() - begin) / 100)`; or "
         "`print(unstall.bench(work))`."
     ),
-    missed={
-        "empty loop": "in the model, Python code that calls nothing takes no time; `--host mixed` would measure it."
-    },
+    missed={"empty loop": "in the model, Python code that calls nothing takes no time; `--host mixed` measures it."},
     finding="early-clock-read",
 )

@@ -8,23 +8,28 @@ ROW = Row(
     related=(15, 25),
     question='"Save metrics to a list of tensors and reduce later": does that collect them without a barrier?',
     checks=(
-        Check("Reading the loss in each step waits 20 times.", "waits, in each step", equal=20),
-        Check("Reading all losses at the end waits once.", "waits, at the end", equal=1),
+        Check("Reading the loss in each step waits 20 times.", "waits, read in each step", equal=20),
+        Check("Reading all losses at the end waits once.", "waits, read at the end", equal=1),
         Check(
             "In the loop, a MetricBuffer waits for less than a twentieth of the time.",
-            "waited in the loop, some steps later",
-            "time, some steps later",
+            "waited in the loop, read some steps later",
+            "20 steps, read some steps later",
             at_most=0.05,
         ),
         Check("The losses are the same.", "loops with the losses of the first", equal=3),
-        Check("A loop that waits in each step is slower.", "time, in each step", "time, at the end", at_least=1.01),
+        Check(
+            "A loop that waits in each step is slower.",
+            "20 steps, read in each step",
+            "20 steps, read at the end",
+            at_least=1.01,
+        ),
     ),
     learn=(
         "Yes, but it gains little: .item() waits until the GPU has done its work, so a profile shows that work in "
         "it, and you save only what the host could have launched meanwhile. A list of losses is read with one wait "
         "at the end, but until then you see no number and no NaN; detach() each loss (25). A MetricBuffer gives "
         "numbers some steps late, waits only if many steps are pending, and costs the host time in each step. On the "
-        "H100 this loop takes about as long with it as with .item() in each step, and is fastest with the list. So "
+        "H100, this loop takes about as long with a MetricBuffer as with .item() in each step; a list is fastest. So "
         "take the list; a MetricBuffer if you need numbers during training and steps are long; .item() if you read it "
         "only every hundred steps."
     ),

@@ -26,8 +26,8 @@ ROW = Row(
         "None of them is wrong. The GPU adds up in another order than the CPU; matrix_power multiplies other "
         "matrices, as it squares, so its intermediate matrices differ and its result agrees (`more` in the chart). "
         "Each order rounds differently. compare_numbers measures how far rounding can "
-        "move a result, so no tolerance has to be guessed. A virtual GPU adds up in a GPU's order only with "
-        "`--numerics device`; else it has the CPU's number."
+        "move a result, so no tolerance has to be guessed. A virtual GPU adds up in a GPU's order with "
+        "`--numerics device`, which this experiment uses; else it has the CPU's number."
     ),
     change=('`print(unstall.compare_numbers(f, x, across=["cuda", "float64"]))` in place of a tolerance.'),
     numerics="device",
