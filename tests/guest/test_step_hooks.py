@@ -14,7 +14,7 @@ import pytest
 from recording.recorders import Driven
 
 import unstall
-from unstall.guest import active, step_hooks
+from unstall.guest import active, step_hooks, steps
 from unstall.guest.step_source import StepSource
 from unstall.recording.session import Phase
 
@@ -196,6 +196,30 @@ def test_what_a_helper_hands_on_is_a_mark_and_what_it_iterates_is_none(run: Call
         list(unstall.stream_map(model, unstall.prefetch(loader)))
     tally = driven.session._steps
     assert [tally.count(StepSource("loader", id(who))) for who in (loader, model, loader.dataset)] == [6, 6, 0]
+
+
+def test_a_comparison_has_no_steps_of_the_program(run: Callable[..., Driven]) -> None:
+    driven = run(warmup=50)
+
+    def twice(batch: Any) -> Any:
+        unstall.step()
+        return 2 * batch
+
+    source = StepSource("explicit", 0)
+    unstall.compare_numbers(twice, torch.ones(2, 4), across=["repeat"])
+    assert driven.session._steps.count(source) == 0
+    twice(torch.ones(2, 4))
+    assert driven.session._steps.count(source) == 1
+
+
+def test_what_a_helper_hands_on_within_a_comparison_is_no_mark(run: Callable[..., Driven]) -> None:
+    driven = run(warmup=50)
+    loader, model = _loader(batches=6), torch.nn.Linear(4, 4)
+    with torch.no_grad():
+        with steps.ignoring_steps():
+            list(map(model, unstall.prefetch(loader)))
+        list(map(model, unstall.prefetch(loader)))
+    assert driven.session._steps.count(StepSource("loader", id(loader))) == 6
 
 
 def test_a_loop_of_the_programs_own_steps_is_recorded_by_those(run: Callable[..., Driven]) -> None:

@@ -50,7 +50,8 @@ def item_handed_on(source: object) -> None:
     """Sets a step boundary. Call this when a function such as `unstall.prefetch` passes the next item to the program.
     `source` is the loader or the mapped function that the item comes from."""
     recording = active.current()
-    if recording is not None and not is_fetching():  # otherwise the outer iterator sets the boundary
+    fetching = is_fetching()  # the outer iterator sets the boundary
+    if recording is not None and not fetching and not steps_are_ignored():
         recording.step_boundary(LOADER, id(source))
 
 

@@ -14,6 +14,7 @@ import torch
 from unstall.blaming.result import Race
 from unstall.errors import UsageError
 from unstall.guest.rng import RandomStates
+from unstall.guest.steps import ignoring_steps
 from unstall.numbers.answer import Numbers, Row
 from unstall.numbers.classes import DIFFERENT, Sides, class_of
 from unstall.numbers.halves import compare_halves
@@ -82,7 +83,7 @@ def compare_numbers(
         raise UsageError('`across` is a list of ways, such as across=["float64"]')
     for which in across:
         check(which)
-    with _turn, _kept_random_states():
+    with _turn, _kept_random_states(), ignoring_steps():
         streams = Streams()
         before = as_it_is = run(as_given(fn, inputs), streams=streams, outside=Outside())
         if not before.ends:
