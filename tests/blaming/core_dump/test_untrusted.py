@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import examples
 
-from unstall.blaming.core_dump.code import _SYMBOL, Code
+from unstall.blaming.core_dump.code import Code
 from unstall.blaming.core_dump.document import ShownCoreDump
-from unstall.blaming.core_dump.elf import _HEADER, _SECTION, STRINGS, SYMBOLS, Bytes, Elf
+from unstall.blaming.core_dump.elf import _HEADER, _SECTION, STRINGS, SYMBOL, SYMBOLS, Bytes, Elf
 from unstall.errors import TraceError
 
 _HEADER_BYTES, _ROW_BYTES = 64, 64
@@ -90,7 +90,7 @@ def _elf(count: int, names: int, *parts: bytes) -> Bytes:
 
 
 def test_symbol_tables_that_overlap_are_not_read() -> None:
-    symbols = np.zeros(100, _SYMBOL)
+    symbols = np.zeros(100, SYMBOL)
     symbols["info"] = symbols["value"] = symbols["size"] = 2
     sections = np.zeros(100, _SECTION)
     sections["type"], sections["at"], sections["size"] = SYMBOLS, _HEADER_BYTES, symbols.nbytes

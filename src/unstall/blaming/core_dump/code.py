@@ -11,16 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.blaming.core_dump.elf import SYMBOLS, Bytes, Elf, text
+from unstall.blaming.core_dump.elf import SYMBOL, Bytes, Elf, are_functions, text
 from unstall.blaming.core_dump.line_table import LineTable, Steps
 from unstall.blaming.core_dump.result import Instruction
 from unstall.blaming.demangle import demangled
 from unstall.errors import TraceError
 
-_SYMBOL = np.dtype(
-    [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
-)
-_FUNCTION = 2
 _LONGEST_TABLE = 1 << 28
 
 
@@ -64,12 +60,8 @@ class Module:
         table's rows for functions that were loaded. `strings` is the string table that contains the
         names of these functions.
         """
-        for number in self._elf.filled(SYMBOLS):
-            data, link = self._elf.data(number), int(self._elf.sections[number]["link"])
-            symbols = data[: len(data) // _SYMBOL.itemsize * _SYMBOL.itemsize].view(_SYMBOL)
-            is_function = (symbols["info"] % 16 == _FUNCTION) & (symbols["value"] > 0) & (symbols["size"] > 0)
-            if link < len(self._elf.sections):
-                yield symbols[is_function], self._elf.data(link)
+        for symbols, strings in self._elf.symbol_tables():
+            yield symbols[are_functions(symbols) & (symbols["value"] > 0) & (symbols["size"] > 0)], strings
 
     @cached_property
     def lines(self) -> LineTable:
@@ -84,7 +76,7 @@ class Code:
     """The GPU functions in a core dump. Modules of machine code that cannot be read are left out."""
 
     def __init__(self, modules: Iterable[tuple[Bytes, str]]) -> None:
-        tables: list[NDArray[Any]] = [np.zeros(0, _SYMBOL)]
+        tables: list[NDArray[Any]] = [np.zeros(0, SYMBOL)]
         self._owners: list[tuple[Module, Bytes]] = []
         steps = Steps()
         for content, what in modules:

@@ -8,6 +8,7 @@ before use. The time to read a file is linear in its size.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,10 @@ _SECTION = np.dtype(
         *((name, "<u8") for name in ("align", "row_bytes")),
     ]
 )
+SYMBOL = np.dtype(
+    [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
+)
+_FUNCTION = 2  # STT_FUNC, in the low four bits of `info`
 _MOST_SECTIONS, _MOST_READ = 1 << 22, 1 << 17
 _LONGEST_TEXT = 1 << 14
 _BIG_COUNT = 0xFFFF
@@ -108,6 +113,18 @@ class Elf:
             raise TraceError(f"{self.what}: cut off: section {number} ends behind the end of the file")
         return self.content[at : at + size]
 
+    def symbol_tables(self) -> Iterator[tuple[NDArray[Any], Bytes]]:
+        """Yields `(symbols, strings)` for each symbol table that is not empty. `symbols` are its rows, of dtype
+        `SYMBOL`. `strings` is the string table with their names.
+
+        Raises:
+            TraceError: As `filled` and `data` do.
+        """
+        for number in self.filled(SYMBOLS):
+            data, link = self.data(number), int(self.sections[number]["link"])
+            if link < len(self.sections):
+                yield data[: len(data) // SYMBOL.itemsize * SYMBOL.itemsize].view(SYMBOL), self.data(link)
+
     def named(self, name: str) -> Bytes:
         """Returns the bytes of the first section with the name `name`; an empty array if no section
         has this name.
@@ -121,6 +138,12 @@ class Elf:
         for at, letter in enumerate(wanted):
             left = left[names[offsets[left] + at] == letter]
         return self.data(int(left[0])) if len(left) else self.content[:0]
+
+
+def are_functions(symbols: NDArray[Any]) -> NDArray[np.bool_]:
+    """Returns, for each row of a symbol table, whether it is a function's."""
+    found: NDArray[np.bool_] = symbols["info"] % 16 == _FUNCTION
+    return found
 
 
 def text(strings: Bytes, at: int) -> str:

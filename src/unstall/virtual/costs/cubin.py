@@ -7,18 +7,15 @@ caller and callee, of four bytes each.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from unstall.blaming.core_dump.elf import SYMBOLS, Bytes, Elf, text
+from unstall.blaming.core_dump.elf import Elf, are_functions, text
 from unstall.errors import TraceError
 
 _ASSERTION = "__assertfail"
-_SYMBOL = np.dtype(
-    [("name", "<u4"), ("kind", "u1"), ("visible", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
-)
-_FUNCTION, _KIND = 2, 0xF  # STT_FUNC, and the bits of st_info that have it
 
 
 class Cubin(NamedTuple):
@@ -39,34 +36,20 @@ def read_cubin(code: bytes) -> Cubin:
     """Reads the machine code of a module. Code that cannot be read defines no functions."""
     try:
         elf = Elf(np.frombuffer(code, np.uint8), "a module")
-        names, defined = _symbols(elf)
-        asserting = _asserting(names, elf.named(".nv.callgraph"))
-    except TraceError:
+        symbols, strings = next(elf.symbol_tables())
+        graph = elf.named(".nv.callgraph")
+    except (TraceError, StopIteration):  # damaged, or without symbols
         return Cubin(len(code))
-    functions = frozenset(names[symbol] for symbol in defined)
-    return Cubin(len(code), functions, functions & asserting)
+    names = [text(strings, at) for at in symbols["name"].tolist()]
+    defined = np.flatnonzero(are_functions(symbols) & (symbols["section"] != 0))
+    functions = frozenset(names[symbol] for symbol in defined.tolist())
+    calls = graph[: len(graph) // 8 * 8].view("<u4").reshape(-1, 2)
+    return Cubin(len(code), functions, functions & _asserting(names, calls.tolist()))
 
 
-def _symbols(elf: Elf) -> tuple[list[str], list[int]]:
-    """Returns the names of the symbols, and the numbers of those that are functions with code in this file."""
-    tables = elf.of_type(SYMBOLS)
-    if not len(tables) or elf.sections["link"][tables[0]] >= len(elf.sections):
-        return [], []
-    strings = elf.data(int(elf.sections["link"][tables[0]]))
-    symbols = _rows(elf.data(int(tables[0])), _SYMBOL)
-    defined = np.flatnonzero((symbols["kind"] & _KIND == _FUNCTION) & (symbols["section"] != 0))
-    return [text(strings, at) for at in symbols["name"].tolist()], defined.tolist()
-
-
-def _asserting(names: list[str], graph: Bytes) -> set[str]:
-    """Returns the names of the symbols from which a call chain leads to the failure of an assertion."""
+def _asserting(names: Sequence[str], calls: Sequence[Sequence[int]]) -> set[str]:
+    """Returns the names of the symbols from which a chain of calls leads to the failure of an assertion."""
     found = {symbol for symbol, name in enumerate(names) if name == _ASSERTION}
-    calls: list[list[int]] = _rows(graph, np.dtype(("<u4", 2))).tolist()
     while more := {caller for caller, callee in calls if callee in found} - found:
         found |= more
     return {names[symbol] for symbol in found if symbol < len(names)}
-
-
-def _rows(data: Bytes, row: np.dtype) -> np.ndarray:
-    whole = len(data) // row.itemsize * row.itemsize
-    return np.frombuffer(data[:whole].tobytes(), row)
