@@ -50,9 +50,9 @@ def item_handed_on(source: object) -> None:
     """Sets a step boundary. Call this when a function such as `unstall.prefetch` passes the next item to the program.
     `source` is the loader or the mapped function that the item comes from."""
     recording = active.current()
-    fetching = is_fetching()  # the outer iterator sets the boundary
-    if recording is not None and not fetching and not steps_are_ignored():
-        recording.step_boundary(LOADER, id(source))
+    if recording is None or steps_are_ignored() or is_fetching():  # if it fetches, the outer iterator sets the boundary
+        return
+    recording.step_boundary(LOADER, id(source))
 
 
 def step() -> None:
