@@ -28,7 +28,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, answer: str) -> list[dict[str, ob
 
 def test_each_process_has_another_order_and_some_have_no_cache_of_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = answering(monkeypatch, 'a library prints\n{"init": 5, "context": 7, "calls": []}')
-    measured = startup.measure_startup(KernelModules(), [3, 4], 0, 8, 60)
+    measured = startup.measure_startup(KernelModules(), [3, 4], cases(0), 8, 60)
     assert (measured.startup.init, measured.startup.context) == (5, 7)
     assert [each["order"] for each in asked] == list(range(8))
     assert [each["order"] for each in asked if "CUDA_CACHE_DISABLE" in each] == [1, 3]
@@ -36,20 +36,21 @@ def test_each_process_has_another_order_and_some_have_no_cache_of_kernels(monkey
 
 def test_at_least_six_processes_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = answering(monkeypatch, '{"init": 5, "context": 7, "calls": []}')
-    startup.measure_startup(KernelModules(), [0], 0, 24, 0)
+    startup.measure_startup(KernelModules(), [0], cases(0), 24, 0)
     assert len(asked) == 6
 
 
 def test_without_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(RuntimeError, match=r"CUDA|NVIDIA"):
-        startup.measure_startup(KernelModules(), [0], 0, 1, 60)
+        startup.measure_startup(KernelModules(), [0], cases(0), 1, 60)
 
 
 ONE_PROCESS = """
 import msgspec, sys
 from unstall.virtual.costs import startup
-found = startup._in_a_process(3, startup._calls_of_suite(0, startup.small_calls(startup.cases(0))))
+from unstall.virtual.costs.suite import cases
+found = startup._in_a_process(3, startup._calls_of_suite(cases(0), startup.small_calls(cases(0))))
 sys.stdout.buffer.write(msgspec.json.encode(found))
 """
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
@@ -18,7 +18,7 @@ from unstall.virtual.costs.measured_gpu import Tables, assemble
 from unstall.virtual.costs.operator_calls import measure_operator_calls
 from unstall.virtual.costs.startup import measure_startup, small_calls
 from unstall.virtual.costs.startup_fit import MeasuredStartup
-from unstall.virtual.costs.suite import TensorPool, cases
+from unstall.virtual.costs.suite import Case, TensorPool, cases
 
 _WITHIN = 0.056
 """If similar calls predict the time of a call within this relative error, the file that `unstall
@@ -68,15 +68,19 @@ def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> G
     device = facts["device"]
     measured_on = f"a {device['name']} with torch {device['torch']} for CUDA {device['cuda']}: {done} calls"
     progress("first uses")
-    few = small_calls(chosen)
-    first_uses = _first_uses(few, [*few, *launching.values()], rank, _FEW_ORDERS if quick else _ORDERS, begin + seconds)
+    orders = _FEW_ORDERS if quick else _ORDERS
+    first_uses = _first_uses(chosen, rank, launching.values(), orders, begin + seconds)
     progress("tables")
     return assemble(facts, tables, hosts, first_uses, measured_on, _WITHIN)
 
 
-def _first_uses(few: list[int], calls: list[int], rank: int, orders: int, deadline: float) -> MeasuredStartup | None:
+def _first_uses(
+    suite: Sequence[Case], rank: int, launching: Iterable[int], orders: int, deadline: float
+) -> MeasuredStartup | None:
+    few = small_calls(suite)
     try:
-        return measure_startup(kernel_modules(calls, rank), few, rank, orders, deadline - time.monotonic())
+        kernels = kernel_modules([*few, *launching], rank)
+        return measure_startup(kernels, few, suite, orders, deadline - time.monotonic())
     except RuntimeError as error:
         print(f"first uses: not measured: {error}", file=sys.stderr)
         return None

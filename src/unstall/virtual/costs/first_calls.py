@@ -6,7 +6,7 @@ import statistics
 
 import msgspec
 
-SETTLED = 4  # calls of an operator in a process, after which its code is in the CPU caches
+SETTLED = 4  # after so many calls of an operator in a process, its code is in the CPU caches
 
 
 class OperatorCalls(msgspec.Struct, frozen=True):

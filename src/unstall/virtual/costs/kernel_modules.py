@@ -114,16 +114,16 @@ _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint3
 
 
 class Assignment:
-    """Assigns kernels to modules. A kernel is in the module in which another kernel with the same address of a module
-    is; if there is none, in the first module that defines it and of which no kernel was launched.
+    """Assigns kernels to modules. Kernels that were launched with the same address of a module are in one module. For a
+    new address, it is the first module that defines the kernel and that has no address yet.
     """
 
     def __init__(self) -> None:
         self._loaded: list[Cubin] = []  # until one of its kernels was launched
-        self._launches: list[tuple[bytes, int]] = []
+        self._launches: list[tuple[str, int]] = []
         self._number_at: dict[int, int] = {}
-        self._name_of: dict[bytes, str] = {}
-        self._modules: list[tuple[Cubin, list[bytes]]] = []
+        self._name_of: dict[str, str] = {}
+        self._modules: list[tuple[Cubin, list[str]]] = []
 
     def loaded(self, cubin: Cubin) -> None:
         """Notes that a module was loaded."""
@@ -131,17 +131,17 @@ class Assignment:
 
     def launched(self, symbol: bytes, address: int) -> None:
         """Notes that a kernel was launched. `symbol` is its mangled name, `address` that of its module."""
-        self._launches.append((symbol, address))
+        self._launches.append((symbol.decode(), address))
 
     def settle(self) -> list[str]:
         """Assigns the kernels that were launched since the last call to their modules. Returns their names."""
         launches, self._launches = self._launches, []
         for symbol, address in launches:
             if symbol not in self._name_of:
-                self._name_of[symbol] = demangled(symbol.decode())
+                self._name_of[symbol] = demangled(symbol)
                 number = self._number_at.get(address)
                 if number is None:
-                    number = self._new_module(symbol.decode(), address)
+                    number = self._new_module(symbol, address)
                 if number is not None:
                     self._modules[number][1].append(symbol)
         return [self._name_of[symbol] for symbol, _ in launches]
@@ -161,7 +161,7 @@ class Assignment:
             Module(
                 cubin.size_bytes,
                 [self._name_of[symbol] for symbol in symbols],
-                any(symbol.decode() in cubin.asserting for symbol in symbols),
+                not cubin.asserting.isdisjoint(symbols),
             )
             for cubin, symbols in self._modules
         ]
@@ -208,8 +208,9 @@ class Tracker:
             self._assignment.launched(launch.symbol, self._address(kernel))
 
     def _address(self, kernel: ctypes.c_void_p) -> int:
-        """Returns the address of the module or the library of a kernel, which is a CUfunction or a CUkernel. If the
-        driver does not say, the kernel counts as one with a module of its own.
+        """Returns the address of the module or the library of a kernel, which is a CUfunction or a CUkernel.
+
+        If the driver does not tell it, returns the kernel's own address: no other kernel shares that.
         """
         found = ctypes.c_void_p()
         if self._cuda.cuFuncGetModule(ctypes.byref(found), kernel):

@@ -31,7 +31,7 @@ from unstall.virtual.costs.first_calls import FirstCalls, OperatorCalls
 from unstall.virtual.costs.kernel_modules import KernelModules
 from unstall.virtual.costs.own_process import run_module
 from unstall.virtual.costs.startup_fit import MeasuredStartup, fit
-from unstall.virtual.costs.suite import Case, TensorPool, cases
+from unstall.virtual.costs.suite import Case, TensorPool
 
 _LEAST_ORDERS = 6
 _UNCACHED = (1, 3)  # orders for which CUDA keeps no compiled kernels on disk
@@ -63,14 +63,14 @@ def small_calls(suite: Sequence[Case]) -> list[int]:
 
 
 def measure_startup(
-    kernels: KernelModules, few: Iterable[int], most_rank: int, orders: int, seconds: float
+    kernels: KernelModules, few: Iterable[int], suite: Sequence[Case], orders: int, seconds: float
 ) -> MeasuredStartup:
     """Measures what first uses cost.
 
     Args:
         kernels: Which modules the kernels of the suite's calls are in.
         few: The numbers of the calls to make. Calls that need other modules are made, too.
-        most_rank: The `most` of `suite.cases` that gave the calls their numbers.
+        suite: The cases that gave the calls their numbers.
         orders: The number of processes.
         seconds: After this time, no more processes are started. At least six are, however long they
             take.
@@ -85,7 +85,7 @@ def measure_startup(
     why = "no process was started"
     with TemporaryDirectory() as folder:
         calls = Path(folder) / "calls.pt"
-        torch.save(_calls_of_suite(most_rank, _with_every_module(kernels, few)), calls)
+        torch.save(_calls_of_suite(suite, _with_every_module(kernels, few)), calls)
         for order in range(orders):
             if order >= _LEAST_ORDERS and time.monotonic() - begin > seconds:
                 break
@@ -111,12 +111,11 @@ def _with_every_module(kernels: KernelModules, few: Iterable[int]) -> list[int]:
     return numbers
 
 
-def _calls_of_suite(most_rank: int, numbers: Sequence[int]) -> dict[str, list[Call]]:
+def _calls_of_suite(suite: Sequence[Case], numbers: Sequence[int]) -> dict[str, list[Call]]:
     """Returns the calls of the suite with these numbers, by the operator's name."""
     from unstall.virtual.costs.measure import split
 
     pool = TensorPool("cpu", _ELEMENTS)
-    suite = cases(most_rank)
     known: dict[str, list[Call]] = {}
     for number in numbers:
         case = suite[number]

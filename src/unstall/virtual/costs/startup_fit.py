@@ -259,7 +259,7 @@ def _libraries(rows: Sequence[_Prepared]) -> list[tuple[int, list[str]]]:
             loaders.setdefault(library, set()).add((row.process, row.operator))
     together = sorted({frozenset(calls) for calls in loaders.values()}, key=sorted)
     groups = [(names, calls) for calls in together if len(names := frozenset(name for _, name in calls)) > 1]
-    groups.append((_CONVOLUTIONS, _first_of(rows, _CONVOLUTIONS)))
+    groups.append((_CONVOLUTIONS, frozenset((row.process, row.operator) for row in rows if row.convolves)))
     groups += [(frozenset({name}), frozenset[_Call]()) for name in sorted({name for _, name in rest})]
     found = []
     for names, calls in groups:
@@ -268,15 +268,6 @@ def _libraries(rows: Sequence[_Prepared]) -> list[tuple[int, list[str]]]:
             found.append((round(ns), sorted(names)))
             rest |= {call: max(rest[call] - ns, 0.0) for call in calls}
     return sorted(found, key=lambda library: library[1])
-
-
-def _first_of(rows: Iterable[_Prepared], operators: Set[str]) -> frozenset[_Call]:
-    """Returns the first call of each process among those of some operators."""
-    first: dict[int, str] = {}
-    for row in rows:
-        if row.operator in operators:
-            first.setdefault(row.process, row.operator)
-    return frozenset(first.items())
 
 
 def _shared_ns(rest: Mapping[_Call, float], calls: Set[_Call]) -> float:
