@@ -250,15 +250,19 @@ class _OfItsThread(Logging):
 
     def stop(self) -> None:
         assert threading.get_ident() == self._thread
+        self.log.append("own writes")
         time.sleep(1.2)  # longer than an end waits for a boundary
         super().stop()
 
 
-@pytest.mark.parametrize("begun", ["own start", "mark"])
+@pytest.mark.parametrize(
+    ("begun", "steps", "why"),
+    [("own start", 10**6, "exit"), ("mark", 10**6, "exit"), ("own writes", 2, "done")],
+)
 def test_an_end_by_another_thread_waits_for_a_window_that_begins_and_for_what_is_written(
-    tmp_path: Path, begun: str
+    tmp_path: Path, begun: str, steps: int, why: str
 ) -> None:
-    run = Driven(tmp_path, _OfItsThread([], any_thread=False), warmup=1, steps=10**6)
+    run = Driven(tmp_path, _OfItsThread([], any_thread=False), warmup=1, steps=steps)
 
     def train() -> None:
         while run.session.phase is not Phase.OVER:
@@ -271,7 +275,7 @@ def test_an_end_by_another_thread_waits_for_a_window_that_begins_and_for_what_is
     while begun not in (*run.log, *(event["event"] for event in run.events("mark"))):
         time.sleep(0.001)
     run.session.end("exit")
-    assert [event["why"] for event in run.events("recorded")] == ["exit"]
+    assert [event["why"] for event in run.events("recorded")] == [why]
     assert run.events("failed") == []
     thread.join()
 

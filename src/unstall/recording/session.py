@@ -393,7 +393,8 @@ class Session:
         window, self._window = self._window, None
         wait = device.synchronize if why == "done" else device.wait_to_leave
         # A thread of our own must not query the device: another may be capturing a CUDA graph.
-        window.stop(wait if why != "done" or self._chosen is not None else lambda: None)
+        with self._turn.writing():
+            window.stop(wait if why != "done" or self._chosen is not None else lambda: None)
         by = self._chosen.kind if self._chosen is not None else BY_TIME
         warmup = min(self._boundary, 1)
         self._journal.write("recorded", by=by, steps=self._boundary - warmup, settling=warmup, why=why)

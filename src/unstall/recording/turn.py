@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 _END_WAITS_S = 1.0  # wait for a boundary that another thread is processing
 _THREAD_WAITS_S, _LOOK_AGAIN_S = 5.0, 0.001  # wait for a boundary of the only thread that can stop the window
-_WRITING_WAITS_S = 60.0  # wait for that thread to write the recording
+_WRITING_WAITS_S = 60.0  # wait for another thread to write the recording
 
 
 class Turn:
@@ -26,6 +26,7 @@ class Turn:
         """
         self._may_stop_here = may_stop_here
         self._lock = threading.Lock()
+        self._writer: int | None = None
         self.asked_to_end: str | None = None
         """Why a thread asked to end the recording; None if no thread asked."""
 
@@ -50,6 +51,17 @@ class Turn:
             yield
 
     @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Returns a context manager for the block in which the calling thread writes the recording.
+        A thread that waits for this lock to end the recording waits longer then.
+        """
+        self._writer = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._writer = None
+
+    @contextmanager
     def to_end(self, why: str) -> Iterator[None]:
         """Returns a context manager that waits for this lock, and holds it during its block. The
         block ends the recording, and `why` is the reason.
@@ -60,6 +72,8 @@ class Turn:
         """
         self.asked_to_end = why
         got = self._lock.acquire(timeout=_END_WAITS_S)
+        if not got and self._writer not in (None, threading.get_ident()):  # not for what a signal interrupted
+            got = self._lock.acquire(timeout=_WRITING_WAITS_S)
         if got and not self._may_stop_here():
             self._lock.release()
             until = time.monotonic() + _THREAD_WAITS_S
