@@ -88,24 +88,34 @@ class HostCosts:
     """
     nested: int = 700
     """The same as `operator`, for an operator that another operator calls."""
-    node: int = 8_000
-    """What the engine of autograd adds to each operator that it calls on a thread of its own. It is
-    fitted in the same way as `cold`.
+    node: int = 9_500
+    """What the engine of autograd adds to each operator that it calls on a thread of its own.
+    `node`, `recorded`, `frame`, `cold`, `cold_free` and `listed` are fitted to the phases of a
+    training step of 9 models on the hosts of an H100 and an H200 (`benchmarks/host_phases.py`).
     """
+    recorded: int = 7_500
+    """A node that autograd records in a forward pass, with what it saves for the backward pass."""
     operator_end: int = 150
-    frame: int = 2_000
+    frame: int = 2_700
     """Entering and leaving a frame of Python, with what its function does in C, such as looking up
-    the attributes of a module. It is fitted in the same way as `cold`.
+    the attributes of a module.
     """
     bytecode: int = 6
     """Two bytes of bytecode between two records of the log, with small calls that do not use
     torch.
     """
-    cold: int = 10_000
+    cold: int = 13_000
     """How much longer an operator takes that the thread has not called lately, because the CPU's
     caches no longer hold its code. Other costs were measured in loops over one operator, so they do
-    not have this in them. It is fitted to the CPU times of 6 transformers models, in inference and
-    training.
+    not have this in them. The engine of autograd does not pay it.
+    """
+    cold_free: int = 4_500
+    """How much longer it takes to free a tensor that the thread has not made lately."""
+    listed: int = 750
+    """What it takes to collect one tensor in a list, and to pass the list to one operator."""
+    most_not_listed: int = 12
+    """Not a time: an operator that uses more ranges of memory than this has got a list of
+    tensors.
     """
     warm_records: int = 64
     """Not a time: a thread has called an operator lately if the call is among this many last

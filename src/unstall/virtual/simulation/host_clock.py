@@ -21,6 +21,7 @@ _NOTED_NS = 100_000
 Smaller differences are noise.
 """
 _MAIN_THREAD = 0
+_NEVER = -(1 << 62)  # the number of a record that never was
 
 
 class Moment(NamedTuple):
@@ -95,9 +96,10 @@ class ModelledHost:
     """A host clock that uses only modelled costs, so that a program takes the same time in every
     run.
 
-    It charges for what the records of the shim's log stand for, and for the Python code that ran
-    between two records of a thread. An operator that the thread has not called lately costs extra,
-    because the CPU's caches no longer hold its code.
+    It charges for what the records of the shim's log stand for, for the Python code that ran between
+    two records of a thread, and for what autograd records. An operator that the thread has not
+    called lately costs extra, because the CPU's caches no longer hold its code, and so does freeing
+    a tensor that was not made lately.
 
     Other work, such as loops, NumPy and other libraries, costs nothing. `unmodelled` has the real
     time that such work took on the main thread.
@@ -115,17 +117,22 @@ class ModelledHost:
         self._last: dict[int, int] = {}
         self._lately = Lately(costs.warm_records)
         self._depth: dict[int, int] = {}  # by thread: the number of open operators
+        self._nodes: dict[int, int] = {}  # by thread: the number of nodes that autograd has recorded
 
     def know(self, stacks: Sequence[Stack]) -> None:
         self._stacks += stacks
 
     def work(self, records: np.ndarray, usual: I64, woken: Bool) -> I64:
-        begins = records["code"] == LogCode.OP_BEGIN
+        costs, begins = self._costs, records["code"] == LogCode.OP_BEGIN
         nested, stack = self._nested(records), records["stack"].astype(np.int64)
-        work: I64 = np.where(begins & nested, usual + self._costs.nested - self._costs.operator, usual)
-        work[self._lately.began_anew(records, begins)] += self._costs.cold
         of_autograd = (stack == NO_PYTHON) & (records["thread"] != _MAIN_THREAD)
-        work[begins & ~nested & of_autograd] += self._costs.node
+        work: I64 = np.where(begins & nested, usual + costs.nested - costs.operator, usual)
+        began, freed = self._lately.anew(records)
+        work[began & ~of_autograd] += costs.cold
+        work[freed & ~nested & ~of_autograd] += costs.cold_free
+        work[begins & ~nested & of_autograd] += costs.node
+        work += costs.recorded * self._recorded(records, begins)
+        work += costs.listed * np.where(records["uses"] > costs.most_not_listed, records["uses"], 0)
         before = _previous(records["thread"], stack, self._last, _UNKNOWN)
         self._charge_python(work, before, stack)
         real = self._real.work(records, usual, woken)
@@ -182,6 +189,18 @@ class ModelledHost:
             self._depth[number] = max(int(depth[-1]), 0)
         return result
 
+    def _recorded(self, records: np.ndarray, begins: Bool) -> I64:
+        """Returns, for each record of the shim's log, how many nodes autograd has recorded since the
+        last operator of the same thread began. It is 0 for records other than the begin of an
+        operator.
+        """
+        result = np.zeros(len(records), np.int64)
+        rows = np.flatnonzero(begins & (records["a"] >= 0) & (records["b"] < 0))
+        thread, nodes = records["thread"][rows], records["a"][rows]
+        before = _previous(thread, nodes, self._nodes, _UNKNOWN)
+        result[rows] = np.where(before >= 0, np.maximum(nodes - before, 0), 0)
+        return result
+
     def _moved(self, pair: int) -> int:
         found = self._between.get(pair)
         if found is None:
@@ -219,36 +238,49 @@ def passed(before: Stack, after: Stack) -> tuple[int, int]:
 
 class Lately:
     """Finds the records of the shim's log that begin an operator which their thread has not begun
-    lately: not within the last `within` records of that thread.
+    lately, and those that free memory which their thread has not allocated lately. Lately means
+    within the last `within` records of that thread.
     """
 
     def __init__(self, within: int) -> None:
         self._within = within
         self._done: dict[int, int] = {}  # by thread: the number of its records
-        self._last: dict[tuple[int, int], int] = {}  # by thread and operator: the number of the record that began it
+        self._began: dict[tuple[int, int], int] = {}  # by thread and operator: the number of the record that began it
+        self._made: dict[int, tuple[int, int]] = {}  # by allocation: its thread, and the number of the record
 
-    def began_anew(self, records: np.ndarray, begins: Bool) -> list[int]:
-        """Returns the rows of the records that begin an operator that its thread has not begun
-        lately. All records must be passed to this method in the order of the log.
+    def anew(self, records: np.ndarray) -> tuple[Bool, Bool]:
+        """Returns `(began, freed)`: for each record, whether it begins an operator that its thread
+        has not begun lately, and whether it frees memory that its thread has not allocated lately.
+        All records must be passed to this method in the order of the log.
 
         Args:
             records: The next records of the log.
-            begins: For each record, whether it begins an operator.
         """
-        thread = records["thread"]
-        place = np.zeros(len(records), np.int64)
+        code, thread, place = records["code"], records["thread"], self._places(records["thread"])
+        began, freed = np.zeros(len(records), np.bool_), np.zeros(len(records), np.bool_)
+        rows = np.flatnonzero(code == LogCode.OP_BEGIN)
+        keys = zip(thread[rows].tolist(), records["id"][rows].tolist(), strict=True)
+        for row, key, at in zip(rows.tolist(), keys, place[rows].tolist(), strict=True):
+            began[row] = at - self._began.get(key, _NEVER) > self._within
+            self._began[key] = at
+        rows = np.flatnonzero((code == LogCode.MALLOC) | (code == LogCode.FREE))
+        columns = (rows, code[rows] == LogCode.FREE, records["a"][rows], thread[rows], place[rows])
+        for row, frees, allocation, by, at in zip(*(column.tolist() for column in columns), strict=True):
+            if frees:
+                maker, made = self._made.pop(allocation, (by, _NEVER))
+                freed[row] = maker != by or at - made > self._within
+            else:
+                self._made[allocation] = by, at
+        return began, freed
+
+    def _places(self, thread: np.ndarray) -> I64:
+        """Returns the number of each record among the records of its thread."""
+        place = np.zeros(len(thread), np.int64)
         for number, mine in by_thread(thread):
             first = self._done.get(number, 0)
             place[mine] = first + np.arange(len(mine))
             self._done[number] = first + len(mine)
-        rows = begins.nonzero()[0]
-        anew: list[int] = []
-        keys = zip(thread[rows].tolist(), records["id"][rows].tolist(), strict=True)
-        for row, key, at in zip(rows.tolist(), keys, place[rows].tolist(), strict=True):
-            if at - self._last.get(key, -self._within - 1) > self._within:
-                anew.append(row)
-            self._last[key] = at
-        return anew
+        return place
 
 
 class MeasuredHost:
