@@ -13,9 +13,16 @@ from unstall.virtual.costs.model import HostCosts
 from unstall.virtual.log import RECORD, LogCode
 from unstall.virtual.simulation.host_clock import ModelledHost
 
-NODE, RECORDED, COLD, COLD_FREE, LISTED = 7_000, 500, 900, 300, 20
+NODE, RECORDED, COLD, FOREIGN_FREE, LISTED = 7_000, 500, 900, 300, 20
 COSTS = replace(
-    HOST, node=NODE, recorded=RECORDED, cold=COLD, cold_free=COLD_FREE, listed=LISTED, most_not_listed=3, warm_records=4
+    HOST,
+    node=NODE,
+    recorded=RECORDED,
+    cold=COLD,
+    foreign_free=FOREIGN_FREE,
+    listed=LISTED,
+    most_not_listed=3,
+    warm_records=4,
 )
 
 
@@ -72,29 +79,22 @@ def test_an_operator_is_cold_that_was_not_called_lately_except_for_autograd() ->
     assert _begins(log, _charged(log, replace(COSTS, node=0))) == [0, 0]
 
 
-def test_freeing_a_tensor_is_cold_unless_it_was_made_lately() -> None:
+def test_freeing_a_tensor_of_another_thread_takes_longer_except_for_autograd() -> None:
     log = Log()
-    old, new = log.malloc(MIB), log.malloc(MIB)
-    log.free(new)
-    for _ in range(4):
-        log.write(LogCode.ADVANCE)
-    log.free(old)
+    own = log.malloc(MIB)
     log.thread = 1
-    by_another = log.malloc(MIB)
+    gradients = [log.malloc(MIB) for _ in range(2)]
+    other = log.malloc(MIB)
     log.thread = 0
-    log.free(by_another)
-    log.free(99)  # made before the log began
+    for allocation in (own, *gradients, 99):  # 99: made before the log began
+        log.free(allocation)
+    mine = log.malloc(MIB)
+    log.thread = 1
+    log.free(other)
+    log.free(mine)
     charged = _charged(log)
-    assert [charged[i] for i, row in enumerate(log.rows) if row[9] == LogCode.FREE] == [0, *3 * [COLD_FREE]]
-
-
-def test_what_an_operator_frees_itself_is_not_cold() -> None:
-    log = Log()
-    old = log.malloc(MIB)
-    _operators(log, "a", "a", "a")
-    with log.op("a"):
-        log.free(old)
-    assert _charged(log)[-2] == 0
+    frees = [charged[i] for i, row in enumerate(log.rows) if row[9] == LogCode.FREE]
+    assert frees == [0, FOREIGN_FREE, FOREIGN_FREE, 0, 0, 0]
 
 
 def test_a_list_of_tensors_is_charged_by_its_length() -> None:

@@ -90,13 +90,13 @@ class HostCosts:
     """The same as `operator`, for an operator that another operator calls."""
     node: int = 9_500
     """What the engine of autograd adds to each operator that it calls on a thread of its own.
-    `node`, `recorded`, `frame`, `cold`, `cold_free` and `listed` are fitted to the phases of a
+    `node`, `recorded`, `frame`, `cold`, `foreign_free` and `listed` are fitted to the phases of a
     training step of 9 models on the hosts of an H100 and an H200 (`benchmarks/host_phases.py`).
     """
     recorded: int = 7_500
     """A node that autograd records in a forward pass, with what it saves for the backward pass."""
     operator_end: int = 150
-    frame: int = 2_700
+    frame: int = 2_800
     """Entering and leaving a frame of Python, with what its function does in C, such as looking up
     the attributes of a module.
     """
@@ -109,9 +109,11 @@ class HostCosts:
     caches no longer hold its code. Other costs were measured in loops over one operator, so they do
     not have this in them. The engine of autograd does not pay it.
     """
-    cold_free: int = 4_500
-    """How much longer it takes to free a tensor that the thread has not made lately."""
-    listed: int = 750
+    foreign_free: int = 4_500
+    """How much longer it takes to free a tensor that another thread has made, such as a gradient,
+    with what Python does for it.
+    """
+    listed: int = 1_000
     """What it takes to collect one tensor in a list, and to pass the list to one operator."""
     most_not_listed: int = 12
     """Not a time: an operator that uses more ranges of memory than this has got a list of

@@ -21,7 +21,6 @@ _NOTED_NS = 100_000
 Smaller differences are noise.
 """
 _MAIN_THREAD = 0
-_NEVER = -(1 << 62)  # the number of a record that never was
 
 
 class Moment(NamedTuple):
@@ -99,7 +98,7 @@ class ModelledHost:
     It charges for what the records of the shim's log stand for, for the Python code that ran between
     two records of a thread, and for what autograd records. An operator that the thread has not
     called lately costs extra, because the CPU's caches no longer hold its code, and so does freeing
-    a tensor that was not made lately.
+    a tensor that another thread has made.
 
     Other work, such as loops, NumPy and other libraries, costs nothing. `unmodelled` has the real
     time that such work took on the main thread.
@@ -118,6 +117,7 @@ class ModelledHost:
         self._lately = Lately(costs.warm_records)
         self._depth: dict[int, int] = {}  # by thread: the number of open operators
         self._nodes: dict[int, int] = {}  # by thread: the number of nodes that autograd has recorded
+        self._makers: dict[int, int] = {}  # by allocation: the thread that made it
 
     def know(self, stacks: Sequence[Stack]) -> None:
         self._stacks += stacks
@@ -127,9 +127,9 @@ class ModelledHost:
         nested, stack = self._nested(records), records["stack"].astype(np.int64)
         of_autograd = (stack == NO_PYTHON) & (records["thread"] != _MAIN_THREAD)
         work: I64 = np.where(begins & nested, usual + costs.nested - costs.operator, usual)
-        began, freed = self._lately.anew(records)
-        work[began & ~of_autograd] += costs.cold
-        work[freed & ~nested & ~of_autograd] += costs.cold_free
+        anew = self._lately.began_anew(records, begins)
+        work[anew] += np.where(of_autograd[anew], 0, costs.cold)
+        work[self._freed_for_another(records) & ~of_autograd] += costs.foreign_free
         work[begins & ~nested & of_autograd] += costs.node
         work += costs.recorded * self._recorded(records, begins)
         work += costs.listed * np.where(records["uses"] > costs.most_not_listed, records["uses"], 0)
@@ -201,6 +201,20 @@ class ModelledHost:
         result[rows] = np.where(before >= 0, np.maximum(nodes - before, 0), 0)
         return result
 
+    def _freed_for_another(self, records: np.ndarray) -> Bool:
+        """Returns, for each record of the shim's log, whether it frees memory that another thread has
+        allocated.
+        """
+        result = np.zeros(len(records), np.bool_)
+        rows = np.flatnonzero((records["code"] == LogCode.MALLOC) | (records["code"] == LogCode.FREE))
+        columns = (rows, records["code"][rows] == LogCode.FREE, records["a"][rows], records["thread"][rows])
+        for row, frees, allocation, thread in zip(*(column.tolist() for column in columns), strict=True):
+            if frees:
+                result[row] = self._makers.pop(allocation, thread) != thread
+            else:
+                self._makers[allocation] = thread
+        return result
+
     def _moved(self, pair: int) -> int:
         found = self._between.get(pair)
         if found is None:
@@ -238,49 +252,36 @@ def passed(before: Stack, after: Stack) -> tuple[int, int]:
 
 class Lately:
     """Finds the records of the shim's log that begin an operator which their thread has not begun
-    lately, and those that free memory which their thread has not allocated lately. Lately means
-    within the last `within` records of that thread.
+    lately: not within the last `within` records of that thread.
     """
 
     def __init__(self, within: int) -> None:
         self._within = within
         self._done: dict[int, int] = {}  # by thread: the number of its records
-        self._began: dict[tuple[int, int], int] = {}  # by thread and operator: the number of the record that began it
-        self._made: dict[int, tuple[int, int]] = {}  # by allocation: its thread, and the number of the record
+        self._last: dict[tuple[int, int], int] = {}  # by thread and operator: the number of the record that began it
 
-    def anew(self, records: np.ndarray) -> tuple[Bool, Bool]:
-        """Returns `(began, freed)`: for each record, whether it begins an operator that its thread
-        has not begun lately, and whether it frees memory that its thread has not allocated lately.
-        All records must be passed to this method in the order of the log.
+    def began_anew(self, records: np.ndarray, begins: Bool) -> list[int]:
+        """Returns the rows of the records that begin an operator that its thread has not begun
+        lately. All records must be passed to this method in the order of the log.
 
         Args:
             records: The next records of the log.
+            begins: For each record, whether it begins an operator.
         """
-        code, thread, place = records["code"], records["thread"], self._places(records["thread"])
-        began, freed = np.zeros(len(records), np.bool_), np.zeros(len(records), np.bool_)
-        rows = np.flatnonzero(code == LogCode.OP_BEGIN)
-        keys = zip(thread[rows].tolist(), records["id"][rows].tolist(), strict=True)
-        for row, key, at in zip(rows.tolist(), keys, place[rows].tolist(), strict=True):
-            began[row] = at - self._began.get(key, _NEVER) > self._within
-            self._began[key] = at
-        rows = np.flatnonzero((code == LogCode.MALLOC) | (code == LogCode.FREE))
-        columns = (rows, code[rows] == LogCode.FREE, records["a"][rows], thread[rows], place[rows])
-        for row, frees, allocation, by, at in zip(*(column.tolist() for column in columns), strict=True):
-            if frees:
-                maker, made = self._made.pop(allocation, (by, _NEVER))
-                freed[row] = maker != by or at - made > self._within
-            else:
-                self._made[allocation] = by, at
-        return began, freed
-
-    def _places(self, thread: np.ndarray) -> I64:
-        """Returns the number of each record among the records of its thread."""
-        place = np.zeros(len(thread), np.int64)
+        thread = records["thread"]
+        place = np.zeros(len(records), np.int64)
         for number, mine in by_thread(thread):
             first = self._done.get(number, 0)
             place[mine] = first + np.arange(len(mine))
             self._done[number] = first + len(mine)
-        return place
+        rows = begins.nonzero()[0]
+        anew: list[int] = []
+        keys = zip(thread[rows].tolist(), records["id"][rows].tolist(), strict=True)
+        for row, key, at in zip(rows.tolist(), keys, place[rows].tolist(), strict=True):
+            if at - self._last.get(key, -self._within - 1) > self._within:
+                anew.append(row)
+            self._last[key] = at
+        return anew
 
 
 class MeasuredHost:
