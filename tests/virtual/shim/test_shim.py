@@ -171,5 +171,9 @@ def test_small_values_are_right_where_numerics_are_skipped(skipped: Facts) -> No
     assert skipped("small_values") == [45, [7, 8, 9]]
 
 
+def test_replays_compute_small_values_where_numerics_are_skipped(skipped: Facts) -> None:
+    assert skipped("small_values_of_a_graph") == [[11.0] * 3, [11.0] * 3, 0.0]
+
+
 def test_large_tensors_have_shapes_only_where_numerics_are_skipped(skipped: Facts) -> None:
     assert skipped("large_shapes") == [[1 << 20, 1 << 10], 0.0]

@@ -453,4 +453,22 @@ def large_shapes() -> list[Any]:
     return [list(x.grad.shape), y.item()]
 
 
+@fact_of_shapes
+def small_values_of_a_graph() -> list[Any]:
+    x, weight = torch.ones(3, device="cuda"), torch.ones(1 << 10, 1 << 10, device="cuda")
+    out, on_host = torch.zeros(3, device="cuda"), torch.empty(3).pin_memory()
+    side = shim.new_stream(0, 0)
+    shim.set_stream(0, side)
+    shim.capture_begin(3, 0, side, 1)
+    out.copy_(x * 2)
+    out.add_(1)
+    on_host.copy_(out, non_blocking=True)
+    large = (weight @ weight).sum()
+    shim.capture_end(3)
+    shim.set_stream(0, 0)
+    x.fill_(5)
+    shim.replay(3, 0, 0)
+    return [out.tolist(), on_host.tolist(), large.item()]
+
+
 json.dump({name: function() for name, function in FACTS[sys.argv[1]].items()}, sys.stdout)

@@ -147,10 +147,9 @@ class OperatorCall {
   }
 
   void run_small() {
+    std::vector<Tensor> written = all_written();
     run_values();
-    if (about_.any_written)
-      for (auto& [cuda, cpu] : pairs_) // inputs were known already
-        if (covers_storage(cuda)) set_known(cuda, true);
+    set_all_known(written, true);
   }
 
   static bool has_kernel(const OperatorHandle& op, const About& about, c10::DispatchKey key) {
@@ -260,9 +259,22 @@ class OperatorCall {
       run_values(); // of meaningless bytes
       if (about_.reads) warn_unknown();
     }
-    for (const Tensor& tensor : written) set_known(tensor, false);
+    set_all_known(written, false);
+  }
+
+  // Of what is written and of the results. A tensor whose values were unknown is known only if all of it is written.
+  void set_all_known(const std::vector<Tensor>& written, bool known) {
+    for (const Tensor& tensor : written)
+      if (!known || covers_storage(tensor)) set_known(tensor, known);
+    for_each_result([&](const Tensor& tensor) {
+      if (!known) set_known(tensor, false);
+    });
+  }
+
+  template <class F>
+  void for_each_result(F&& act) {
     for (size_t i = stack_->size() - op_.schema().returns().size(); i < stack_->size(); i++)
-      for_each_tensor((*stack_)[i], [](const Tensor& tensor) { set_known(tensor, false); });
+      for_each_tensor((*stack_)[i], act);
   }
 
   template <class F>
@@ -283,20 +295,21 @@ class OperatorCall {
 
   // For a graph: results have shapes now, and values at each replay.
   void capture(Launch& launch) {
+    bool values = !settings().skip || is_small();
+    std::vector<Tensor> written = all_written();
     Stack arguments(stack_->begin() + int64_t(first_), stack_->end());
     OperatorCall kept(about_, op_, &arguments);
     kept.device_ = device_;
     kept.convert_all(to_cpu, c10::kCPU);
-    bool by_values = about_.elementwise && !settings().skip;
-    if (!by_values && meta()) {
+    if (!(about_.elementwise && values) && meta()) {
       back_from_meta();
     } else {
       run_on_copies();
     }
+    if (settings().skip) set_all_known(written, values);
+    if (!values) return;
     std::vector<Tensor> results;
-    for (size_t i = stack_->size() - op_.schema().returns().size(); i < stack_->size(); i++)
-      for_each_tensor((*stack_)[i], [&](const Tensor& tensor) { results.push_back(to_cpu(tensor)); });
-    if (settings().skip) return;
+    for_each_result([&](const Tensor& tensor) { results.push_back(to_cpu(tensor)); });
     std::optional<Captured> captured;
     if (about_.asserts) launch.captured_as((captured = captured_here())->node);
     keep(device_, [op = op_, about = &about_, device = device_, arguments, results, captured] {

@@ -17,23 +17,21 @@
 namespace unstall {
 namespace {
 
-// Moves the values; what is logged of a copy is decided elsewhere.
+// Moves the values, now or at each replay; what is logged of a copy is decided elsewhere.
 void move_values(const Tensor& to, const Tensor& from) {
   int device = (to.is_cuda() ? to : from).get_device();
-  if (capturing_here(device)) {
-    if (!settings().skip)
-      keep(device, [to = to_cpu(to), from = to_cpu(from)] { computed([&] { to.copy_(from); }); });
-    return;
-  }
-  if (settings().skip && !(known(from) && (to.is_cpu() || to.numel() <= MOST_KNOWN))) {
+  bool values = !settings().skip || (known(from) && (to.is_cpu() || to.numel() <= MOST_KNOWN));
+  if (!values) {
     set_known(to, false);
     if (!to.is_cpu()) return;
     warn_unknown();
-    computed([&] { to.zero_(); });
-    return;
   }
-  computed([&] { to_cpu(to).copy_(to_cpu(from)); });
-  if (settings().skip && covers_storage(to)) set_known(to, true);
+  auto move = [values, to = to_cpu(to), from = to_cpu(from)] {
+    computed([&] { values ? to.copy_(from) : to.zero_(); });
+  };
+  if (capturing_here(device)) keep(device, move);
+  else move();
+  if (values && settings().skip && covers_storage(to)) set_known(to, true);
 }
 
 bool as_one_run(const Tensor& to, const Tensor& from) {
