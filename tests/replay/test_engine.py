@@ -22,7 +22,7 @@ from unstall.replay.meeting import Meeting
 from unstall.replay.program import Code
 
 COMPILER = shutil.which("cc")
-SOURCE = Path(engines.__file__).with_name("_engine.c")
+SOURCES = sorted((Path(engines.__file__).parent / "native").glob("*.c"))
 built = pytest.mark.skipif("c" not in engines.ENGINES, reason="the C engine is not built: there was no C compiler")
 
 
@@ -58,7 +58,7 @@ def test_a_c_engine_that_is_not_built_is_refused_or_done_without(monkeypatch: py
 def test_the_c_engine_compiles_without_a_warning() -> None:
     strict = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-fsyntax-only"]
     headers = ["-isystem", sysconfig.get_paths()["include"]]
-    done = subprocess.run([str(COMPILER), *strict, *headers, str(SOURCE)], capture_output=True, text=True)
+    done = subprocess.run([str(COMPILER), *strict, *headers, *map(str, SOURCES)], capture_output=True, text=True)
     assert done.stderr == ""
 
 

@@ -1,4 +1,4 @@
-"""Replays programs in Python: the reference implementation of the engine in `_engine.c`.
+"""Replays programs in Python: the reference implementation of the engine in `native/`.
 
 In this module, an engine of a device is a part of it that ops use, such as the multiprocessors or a
 copy engine.

@@ -1,4 +1,4 @@
-"""Checks that a `Program` can be replayed. `_engine.c` makes the same checks, and its messages are
+"""Checks that a `Program` can be replayed. `native/checks.c` makes the same checks, and its messages are
 the same.
 """
 
