@@ -161,6 +161,13 @@ def test_a_graph_computes_when_it_is_replayed(real: Facts) -> None:
     assert codes == [CAPTURE_BEGIN, CAPTURE_END, GRAPH_LAUNCH, GRAPH_LAUNCH]
 
 
+def test_a_graph_uses_the_memory_of_its_temporaries_again(real: Facts) -> None:
+    places, same, what_was_kept = real("memory_of_a_graph")
+    assert places <= 5
+    assert same
+    assert what_was_kept
+
+
 def test_waiting_breaks_a_capture(real: Facts) -> None:
     reading, ending = real("waiting_in_a_capture")
     assert reading == ["AcceleratorError", "CUDA error: operation not permitted when stream is capturing"]

@@ -414,6 +414,31 @@ def graph() -> list[Any]:
 
 
 @fact
+def memory_of_a_graph() -> list[Any]:
+    x, places = torch.arange(4.0, device="cuda"), set()
+    kept = [x]
+    side = shim.new_stream(0, 0)
+    shim.set_stream(0, side)
+    shim.capture_begin(4, 0, side, 1)
+    y = x
+    for step in range(40):
+        y = torch.relu(torch.sigmoid(y * 2) + 5)
+        places.add(y.data_ptr())
+        if step == 20:
+            kept.append(y)
+    shim.capture_end(4)
+    shim.set_stream(0, 0)
+    x.fill_(3)
+    shim.replay(4, 0, 0)
+    expected = x
+    for step in range(40):
+        expected = torch.relu(torch.sigmoid(expected * 2) + 5)
+        if step == 20:
+            kept.append(expected)
+    return [len(places), torch.equal(y, expected), torch.equal(kept[1], kept[2])]
+
+
+@fact
 def waiting_in_a_capture() -> list[list[str]]:
     x = torch.ones(3, device="cuda")
     side = shim.new_stream(0, 0)

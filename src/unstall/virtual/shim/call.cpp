@@ -12,6 +12,7 @@
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/util/strides.h>
 
 namespace unstall {
 namespace {
@@ -301,7 +302,8 @@ class OperatorCall {
     OperatorCall kept(about_, op_, &arguments);
     kept.device_ = device_;
     kept.convert_all(to_cpu, c10::kCPU);
-    if (!(about_.elementwise && values) && meta()) {
+    bool by_values = values && about_.elementwise && !all_in_order();
+    if (!by_values && meta()) {
       back_from_meta();
     } else {
       run_on_copies();
@@ -329,6 +331,17 @@ class OperatorCall {
           if (tensor.defined() && !result.is_alias_of(tensor)) computed([&] { result.copy_(tensor); });
         });
     });
+  }
+
+  // Whether the elements of all arguments lie in memory in the order of their indices. Then Meta kernels choose the
+  // strides that other kernels choose.
+  bool all_in_order() {
+    bool all = true;
+    for (size_t i = 0; i < about_.written.size(); i++)
+      for_each_tensor(argument(i), [&](const Tensor& tensor) {
+        all = all && (!tensor.defined() || tensor.strides() == c10::IntArrayRef(c10::contiguous_strides(tensor.sizes())));
+      });
+    return all;
   }
 
   // For shapes, if torch has no Meta kernel, or one that chooses other strides: the arguments are not written to.
@@ -367,7 +380,7 @@ class OperatorCall {
       }
     }
     compute(op_, about_, device_, *stack_);
-    back();
+    back(false);
     if (about_.any_written)
       for (auto& [cuda, copy] : pairs_) follow_meta(cuda, copy);
   }
@@ -387,7 +400,7 @@ class OperatorCall {
   }
 
   // The tensor that the CPU's kernel returned, on the virtual GPU: an argument itself, a view of one, or a new one.
-  Tensor back_from(const Tensor& cpu) {
+  Tensor back_from(const Tensor& cpu, bool values) {
     if (!cpu.defined() || !cpu.is_cpu()) return cpu;
     for (auto& [cuda, on_cpu] : pairs_)
       if (on_cpu.is_same(cpu)) return cuda;
@@ -400,13 +413,14 @@ class OperatorCall {
     TORCH_CHECK_NOT_IMPLEMENTED(
         cpu.layout() == c10::kStrided, "the virtual GPU computes dense tensors only, not sparse ones, as ", about_.name,
         " gives");
-    Tensor fresh = to_cuda(cpu, device_);
+    Tensor fresh = values ? to_cuda(cpu, device_) : empty_as(cpu, device_);
     pairs_.emplace_back(fresh, cpu); // another result may be a view of it
     return fresh;
   }
 
-  void back() {
-    change_results([&](const Tensor& cpu, bool host) { return host ? cpu : back_from(cpu); });
+  // `values`: whether those of new tensors mean something.
+  void back(bool values = true) {
+    change_results([&](const Tensor& cpu, bool host) { return host ? cpu : back_from(cpu, values); });
   }
 
   // Replaces each result tensor by change(tensor, whether it stays on the host).

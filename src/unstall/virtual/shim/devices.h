@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/core/Generator.h>
 #include <c10/core/Device.h>
+#include <c10/core/StorageImpl.h>
 
 #include <cstdint>
 #include <functional>
@@ -56,8 +57,13 @@ class OnDevice {
 
 bool capturing(int device, int64_t stream);
 bool capturing_here(int device); // the current stream
+int64_t captured_here(int device); // the graph that captures it, or 0
 // Adds a node to the graph that captures this device's current stream: a replay calls it.
 void keep(int device, std::function<void()> node);
+// Memory that was allocated and freed during the capture of a graph serves its later nodes again: a replay runs the nodes
+// in the order of their capture. So a graph takes as much memory as is in use at once.
+void keep_spare(int64_t graph, c10::intrusive_ptr<c10::StorageImpl> cpu);
+c10::intrusive_ptr<c10::StorageImpl> take_spare(int64_t graph, size_t bytes); // nullptr if there is none
 // A stream that waits for an event recorded on a captured stream is captured, too.
 void recorded_in_capture(int64_t event, int device, int64_t stream);
 void waited_in_capture(int64_t event, int device, int64_t stream);

@@ -24,6 +24,7 @@ struct Graph {
   std::set<std::pair<int, int64_t>> streams; // device and stream, of those that are captured
   std::set<int64_t> events;
   std::vector<std::function<void()>> nodes;
+  std::unordered_map<size_t, std::vector<c10::intrusive_ptr<c10::StorageImpl>>> spares; // by their bytes
 };
 
 struct Graphs {
@@ -78,6 +79,32 @@ bool capturing(int device, int64_t stream) {
 
 bool capturing_here(int device) {
   return open_count.load(std::memory_order_relaxed) && capturing(device, current_stream(device));
+}
+
+int64_t captured_here(int device) {
+  if (!open_count.load(std::memory_order_relaxed)) return 0;
+  int64_t stream = current_stream(device);
+  std::lock_guard guard(all().lock);
+  for (auto& [number, graph] : all().graphs)
+    if (graph->open && graph->streams.count({device, stream})) return number;
+  return 0;
+}
+
+void keep_spare(int64_t graph, c10::intrusive_ptr<c10::StorageImpl> cpu) {
+  std::lock_guard guard(all().lock);
+  auto found = all().graphs.find(graph);
+  if (found == all().graphs.end() || !found->second->open) return;
+  size_t bytes = cpu->nbytes();
+  found->second->spares[bytes].push_back(std::move(cpu));
+}
+
+c10::intrusive_ptr<c10::StorageImpl> take_spare(int64_t graph, size_t bytes) {
+  std::lock_guard guard(all().lock);
+  auto& spares = all().graphs.at(graph)->spares[bytes];
+  if (spares.empty()) return nullptr;
+  auto cpu = std::move(spares.back());
+  spares.pop_back();
+  return cpu;
 }
 
 void keep(int device, std::function<void()> node) {
@@ -135,6 +162,7 @@ void capture_end(int64_t number) {
   {
     std::lock_guard guard(all().lock);
     graph->open = false;
+    graph->spares.clear();
     open_count--;
   }
   write({.code = Code::CAPTURE_END, .device = graph->device, .stream = current_stream(graph->device), .a = number});

@@ -101,6 +101,7 @@ void free_block(void* context) {
   auto* block = static_cast<Block*>(context);
   trace_free(block->cpu->data());
   log_free(block->device, block->allocation);
+  if (block->graph) keep_spare(block->graph, block->cpu);
   give_back_bytes(block);
 }
 
@@ -159,7 +160,10 @@ struct DeviceAllocator final : c10::Allocator {
     int device = current_device();
     check_usable(device);
     int64_t allocation = log_malloc(device, int64_t(bytes)); // first: a device that is full needs no memory here
-    return data_of(new Block{cpu_storage(bytes), allocation, int64_t(bytes), device, !is_lazy(bytes)});
+    int64_t graph = captured_here(device);
+    auto cpu = graph ? take_spare(graph, bytes) : nullptr;
+    if (!cpu) cpu = cpu_storage(bytes);
+    return data_of(new Block{std::move(cpu), allocation, int64_t(bytes), device, graph, !is_lazy(bytes)});
   }
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
 };

@@ -14,6 +14,7 @@ struct Block {
   int64_t allocation; // 0 for no bytes, for which CUDA allocates nothing
   int64_t bytes;
   int device;
+  int64_t graph = 0; // in whose capture it was allocated, or 0
   bool known = true; // values were computed: false for large tensors if numerics are skipped
 };
 

@@ -79,6 +79,14 @@ Tensor to_cuda(const Tensor& cpu, int device) {
   return over(cpu, c10::Storage(storage_over(std::move(held), device)));
 }
 
+Tensor empty_as(const Tensor& cpu, int device) {
+  OnDevice on_device(device);
+  return over(
+      cpu,
+      c10::Storage(c10::make_intrusive<c10::StorageImpl>(
+          c10::StorageImpl::use_byte_size_t(), cpu.storage().nbytes(), device_allocator(), true)));
+}
+
 void follow(const Tensor& cuda, const Tensor& cpu) {
   auto* impl = cuda.unsafeGetTensorImpl();
   auto* cpu_impl = cpu.unsafeGetTensorImpl();

@@ -13,6 +13,7 @@ using at::Tensor;
 Tensor to_cpu(const Tensor& tensor);
 // A tensor on `device` that takes over the bytes of one of the CPU: a new allocation.
 Tensor to_cuda(const Tensor& cpu, int device);
+Tensor empty_as(const Tensor& cpu, int device); // with bytes of its own
 // A tensor of the virtual GPU like `cpu`, over a storage that exists.
 Tensor over(const Tensor& cpu, c10::Storage storage);
 // Whether it is a list of tensors of which some may be missing, as indices are. In TorchScript, such a list has another
