@@ -55,11 +55,11 @@ class Turn:
         """Returns a context manager for the block in which the calling thread writes the recording.
         A thread that waits for this lock to end the recording waits longer then.
         """
-        self._writer = threading.get_ident()
+        before, self._writer = self._writer, threading.get_ident()
         try:
             yield
         finally:
-            self._writer = None
+            self._writer = before
 
     @contextmanager
     def to_end(self, why: str) -> Iterator[None]:
