@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sysconfig
 import threading
+import tomllib
 import tracemalloc
 from contextlib import suppress
 from pathlib import Path
@@ -56,10 +57,17 @@ def test_a_c_engine_that_is_not_built_is_refused_or_done_without(monkeypatch: py
 
 @pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 def test_the_c_engine_compiles_without_a_warning() -> None:
-    strict = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-fsyntax-only"]
+    strict = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wmissing-prototypes", "-Werror", "-fsyntax-only"]
     headers = ["-isystem", sysconfig.get_paths()["include"]]
     done = subprocess.run([str(COMPILER), *strict, *headers, *map(str, SOURCES)], capture_output=True, text=True)
     assert done.stderr == ""
+
+
+def test_all_files_of_the_c_engine_are_built() -> None:
+    root = Path(__file__).parents[2]
+    modules = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]["ext-modules"]
+    (engine,) = (each for each in modules if each["name"] == "unstall.replay._engine")
+    assert [root / source for source in engine["sources"]] == SOURCES
 
 
 @built

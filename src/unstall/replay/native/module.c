@@ -196,6 +196,8 @@ static PyModuleDef module = {
     PyModuleDef_HEAD_INIT, .m_name = "_engine", .m_methods = methods, .m_slots = slots,
 };
 
+PyMODINIT_FUNC PyInit__engine(void); /* Python finds it by its name */
+
 PyMODINIT_FUNC
 PyInit__engine(void)
 {
