@@ -18,7 +18,7 @@ PRELUDE = HERE.parent / "torch_cuda" / "prelude.py"
 @functools.cache
 def told_by(program: str, *arguments: str) -> dict[str, Any]:
     """The JSON that `programs/PROGRAM.py` printed in its last line; it is run once."""
-    command = [sys.executable, str(PRELUDE), "1", str(HERE / "programs" / f"{program}.py"), *arguments]
+    command = [sys.executable, str(PRELUDE), "1", "real", str(HERE / "programs" / f"{program}.py"), *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = succeeded(command, timeout=900, env=environment)
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

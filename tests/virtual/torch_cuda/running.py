@@ -14,9 +14,15 @@ HERE = Path(__file__).parent
 
 
 @functools.cache
-def facts(program: str, devices: int = 1) -> dict[str, Any]:
+def facts(program: str, devices: int = 1, numerics: str = "real") -> dict[str, Any]:
     """What `programs/PROGRAM.py` printed in its last line; it is run once."""
-    command = [sys.executable, str(HERE / "prelude.py"), str(devices), str(HERE / "programs" / f"{program}.py")]
+    command = [
+        sys.executable,
+        str(HERE / "prelude.py"),
+        str(devices),
+        numerics,
+        str(HERE / "programs" / f"{program}.py"),
+    ]
     done = succeeded(command)
     printed: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return printed

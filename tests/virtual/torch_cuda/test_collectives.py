@@ -21,7 +21,7 @@ Told = list[dict[str, Any]]
 def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Told:
     """By rank, of one rank and of several."""
     meeting, (world, backend) = tmp_path_factory.mktemp("ranks") / "meeting", request.param
-    program = [sys.executable, str(HERE / "prelude.py"), "1", str(HERE / "programs" / "collectives.py")]
+    program = [sys.executable, str(HERE / "prelude.py"), "1", "real", str(HERE / "programs" / "collectives.py")]
     ranks = [
         subprocess.Popen([*program, str(rank), str(world), str(meeting), backend], stdout=subprocess.PIPE, text=True)
         for rank in range(world)

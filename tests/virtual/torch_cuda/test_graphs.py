@@ -31,6 +31,21 @@ def test_a_replay_computes_anew_from_what_its_inputs_hold(told: dict[str, Any]) 
     assert told["replayed"] == [True, False, [[3.0] * 4, [11.0] * 4]]
 
 
+@pytest.mark.parametrize("what", ["views", "written", "streams", "freed_by_a_thread", "resized", "trained"])
+def test_memory_that_a_capture_frees_is_used_again_only_where_nobody_sees_it(what: str) -> None:
+    assert facts("graph_memory")[what] is True
+
+
+def test_where_numerics_are_skipped_a_replay_finds_out_which_values_are_known() -> None:
+    told = facts("graph_skipped", numerics="skip")
+    assert told["made_unknown"] == [[2.0] * 3, [0.0] * 3, [0.0] * 3]
+    assert told["made_known"] == [[2.0, 4.0, 6.0], [2.0, 4.0, 6.0]]
+    assert told["never_replayed"] == [[0.0] * 3, [0.0] * 3]
+    assert told["in_parts"] == [[8.0] * 3 + [7.0] * 3, 3.0]
+    warned = {name for name, of in told.items() if name.endswith(" warns") and of}
+    assert warned == {"made_unknown warns", "never_replayed warns"}
+
+
 @slow
 def test_graphs_share_a_pool_or_have_their_own(told: dict[str, Any]) -> None:
     same, first_of_handle, names, has_segments = told["pools"]

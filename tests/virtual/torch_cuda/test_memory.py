@@ -86,7 +86,7 @@ def test_other_allocators_are_refused_by_name(told: dict[str, Any], what: str, n
 @slow
 def test_the_recorded_requests_give_the_recorded_figures() -> None:
     """The program that ran on an H200: every figure after every request is the real one's."""
-    command = [sys.executable, str(HERE / "prelude.py"), "1", str(HERE / "programs" / "requests.py")]
+    command = [sys.executable, str(HERE / "prelude.py"), "1", "real", str(HERE / "programs" / "requests.py")]
     ours, real = json.loads(succeeded(command).stdout), measured("allocator")
     assert {name: ours[name] for name in real} == real
 

@@ -14,6 +14,8 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/strides.h>
 
+#include <algorithm>
+
 namespace unstall {
 namespace {
 
@@ -76,7 +78,7 @@ class OperatorCall {
     else if (about_.view) run_values();
     else if (failed(device_)) run_without_values();
     else if (!settings().skip) about_.asserts ? run_asserting() : run_values();
-    else if (is_small()) run_small();
+    else if (all_known(all_read()) && is_small()) run_small();
     else run_shapes();
     size_t results = op_.schema().returns().size(), elements = 0;
     for (size_t i = stack_->size() - results; i < stack_->size(); i++) elements += output((*stack_)[i], launch);
@@ -119,7 +121,7 @@ class OperatorCall {
   void run_values() {
     convert_all(to_cpu, c10::kCPU);
     compute(op_, about_, device_, *stack_);
-    back();
+    back(true);
     if (about_.any_written)
       for (auto& [cuda, cpu] : pairs_) follow(cuda, cpu);
   }
@@ -150,7 +152,8 @@ class OperatorCall {
   void run_small() {
     std::vector<Tensor> written = all_written();
     run_values();
-    set_all_known(written, true);
+    for (const Tensor& tensor : written)
+      if (covers_storage(tensor)) set_known(tensor, true); // otherwise it was known, or the rest of it is not
   }
 
   static bool has_kernel(const OperatorHandle& op, const About& about, c10::DispatchKey key) {
@@ -179,30 +182,40 @@ class OperatorCall {
     run_kernel(op, about, keys_of_cpu(op), stack);
   }
 
-  // If numerics are skipped: whether the values are still computed, since they are few and all inputs are known.
+  // Calls act(tensor, whether the operator reads its values) for each argument.
+  template <class F>
+  void for_each_argument(F&& act) {
+    for (size_t i = 0; i < about_.written.size(); i++)
+      for_each_tensor(argument(i), [&](const Tensor& tensor) {
+        if (!tensor.defined()) return;
+        bool overwritten = about_.written[i] && (about_.out[i] || (about_.overwrites && covers_storage(tensor)));
+        act(tensor, !overwritten);
+      });
+  }
+
+  std::vector<Tensor> all_read() {
+    std::vector<Tensor> tensors;
+    for_each_argument([&](const Tensor& tensor, bool is_read) {
+      if (is_read) tensors.push_back(tensor);
+    });
+    return tensors;
+  }
+
+  static bool all_known(const std::vector<Tensor>& tensors) {
+    return std::all_of(tensors.begin(), tensors.end(), [](const Tensor& tensor) { return known(tensor); });
+  }
+
+  // If numerics are skipped: whether the values are so few that they are still computed, if all inputs are known.
   bool is_small() {
     int64_t elements = 0;
-    bool only_written = true;
-    for (size_t i = 0; i < about_.written.size(); i++) {
-      bool written = about_.written[i];
-      auto see = [&](const Tensor& tensor) {
-        if (!tensor.defined()) return true;
-        elements += tensor.numel();
-        if (written && (about_.out[i] || (about_.overwrites && covers_storage(tensor)))) return true;
-        only_written = false;
-        return known(tensor);
-      };
-      const IValue& value = argument(i);
-      if (value.isTensor()) {
-        if (!see(value.toTensor())) return false;
-      } else if (is_list_of_tensors(value)) {
-        for (const auto& one : value.toListRef())
-          if (one.isTensor() && !see(one.toTensor())) return false;
-      }
-    }
+    bool reads_any = false;
+    for_each_argument([&](const Tensor& tensor, bool is_read) {
+      elements += tensor.numel();
+      reads_any = reads_any || is_read;
+    });
     if (elements > MOST_KNOWN) return false;
     constexpr int64_t SURELY_SMALL = 2048; // so is what two of these make together
-    return (elements <= SURELY_SMALL && !only_written) || result_is_small();
+    return (elements <= SURELY_SMALL && reads_any) || result_is_small();
   }
 
   bool result_is_small() {
@@ -260,16 +273,8 @@ class OperatorCall {
       run_values(); // of meaningless bytes
       if (about_.reads) warn_unknown();
     }
-    set_all_known(written, false);
-  }
-
-  // Of what is written and of the results. A tensor whose values were unknown is known only if all of it is written.
-  void set_all_known(const std::vector<Tensor>& written, bool known) {
-    for (const Tensor& tensor : written)
-      if (!known || covers_storage(tensor)) set_known(tensor, known);
-    for_each_result([&](const Tensor& tensor) {
-      if (!known) set_known(tensor, false);
-    });
+    for (const Tensor& tensor : written) set_known(tensor, false);
+    for_each_result([](const Tensor& tensor) { set_known(tensor, false); });
   }
 
   template <class F>
@@ -282,8 +287,9 @@ class OperatorCall {
   static void for_each_tensor(const IValue& value, F&& act) {
     if (value.isTensor()) {
       act(value.toTensor());
-    } else if (value.isTensorList()) {
-      for (const Tensor& one : value.toTensorVector()) act(one);
+    } else if (is_list_of_tensors(value)) {
+      for (const IValue& one : value.toListRef())
+        if (one.isTensor()) act(one.toTensor());
     }
   }
 
@@ -294,27 +300,62 @@ class OperatorCall {
     return tensors;
   }
 
+  // If numerics are skipped: whether the values of what a node reads and writes are known, which its replays find out.
+  struct NodeKnown {
+    std::vector<Known> reads, writes, overwrites; // `overwrites`: all of the storage
+
+    bool all_read() const {
+      return std::all_of(reads.begin(), reads.end(), [](const Known& known) { return *known; });
+    }
+    void set(bool known) const {
+      for (const Known& each : known ? overwrites : writes) *each = known;
+    }
+    static void add(std::vector<Known>& to, const Tensor& tensor) {
+      if (Known known = known_of(tensor)) to.push_back(std::move(known));
+    }
+  };
+
+  NodeKnown known_to_node(const std::vector<Tensor>& read, const std::vector<Tensor>& written) {
+    NodeKnown known;
+    for (const Tensor& tensor : read) NodeKnown::add(known.reads, tensor);
+    for (const Tensor& tensor : written) {
+      NodeKnown::add(known.writes, tensor);
+      if (covers_storage(tensor)) NodeKnown::add(known.overwrites, tensor);
+    }
+    for_each_result([&](const Tensor& tensor) {
+      if (!tensor.defined()) return;
+      if (std::any_of(written.begin(), written.end(), [&](const Tensor& each) { return each.is_alias_of(tensor); }))
+        return; // it is not written yet
+      set_known(tensor, false); // until the first replay
+      NodeKnown::add(known.writes, tensor);
+      NodeKnown::add(known.overwrites, tensor);
+    });
+    return known;
+  }
+
   // For a graph: results have shapes now, and values at each replay.
   void capture(Launch& launch) {
-    bool values = !settings().skip || is_small();
-    std::vector<Tensor> written = all_written();
+    const bool few = !settings().skip || is_small();
+    std::vector<Tensor> written = all_written(), read = all_read();
     Stack arguments(stack_->begin() + int64_t(first_), stack_->end());
     OperatorCall kept(about_, op_, &arguments);
     kept.device_ = device_;
     kept.convert_all(to_cpu, c10::kCPU);
-    bool by_values = values && about_.elementwise && !all_in_order();
+    bool by_values = few && about_.elementwise && !all_in_order();
     if (!by_values && meta()) {
       back_from_meta();
     } else {
       run_on_copies();
     }
-    if (settings().skip) set_all_known(written, values);
-    if (!values) return;
+    NodeKnown known = settings().skip ? known_to_node(read, written) : NodeKnown{};
     std::vector<Tensor> results;
     for_each_result([&](const Tensor& tensor) { results.push_back(to_cpu(tensor)); });
     std::optional<Captured> captured;
     if (about_.asserts) launch.captured_as((captured = captured_here())->node);
-    keep(device_, [op = op_, about = &about_, device = device_, arguments, results, captured] {
+    keep(device_, [op = op_, about = &about_, device = device_, arguments, results, captured, few, known] {
+      const bool values = few && known.all_read();
+      known.set(values);
+      if (!values) return;
       Stack stack = arguments;
       try {
         compute(op, *about, device, stack);
@@ -418,8 +459,8 @@ class OperatorCall {
     return fresh;
   }
 
-  // `values`: whether those of new tensors mean something.
-  void back(bool values = true) {
+  // `values`: whether the CPU computed them. If not, new tensors get memory of their own.
+  void back(bool values) {
     change_results([&](const Tensor& cpu, bool host) { return host ? cpu : back_from(cpu, values); });
   }
 

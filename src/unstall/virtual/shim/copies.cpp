@@ -20,18 +20,17 @@ namespace {
 // Moves the values, now or at each replay; what is logged of a copy is decided elsewhere.
 void move_values(const Tensor& to, const Tensor& from) {
   int device = (to.is_cuda() ? to : from).get_device();
-  bool values = !settings().skip || (known(from) && (to.is_cpu() || to.numel() <= MOST_KNOWN));
-  if (!values) {
-    set_known(to, false);
-    if (!to.is_cpu()) return;
-    warn_unknown();
-  }
-  auto move = [values, to = to_cpu(to), from = to_cpu(from)] {
+  bool skips = settings().skip, few = to.is_cpu() || to.numel() <= MOST_KNOWN;
+  Known reads = skips ? known_of(from) : nullptr, writes = skips ? known_of(to) : nullptr;
+  auto move = [=, on_device = to.is_cuda(), whole = covers_storage(to), to = to_cpu(to), from = to_cpu(from)] {
+    bool values = !skips || (few && (!reads || *reads));
+    if (writes && (whole || !values)) *writes = values;
+    if (!values && on_device) return;
+    if (!values) warn_unknown();
     computed([&] { values ? to.copy_(from) : to.zero_(); });
   };
   if (capturing_here(device)) keep(device, move);
   else move();
-  if (values && settings().skip && covers_storage(to)) set_known(to, true);
 }
 
 bool as_one_run(const Tensor& to, const Tensor& from) {

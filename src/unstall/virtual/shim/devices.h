@@ -57,13 +57,16 @@ class OnDevice {
 
 bool capturing(int device, int64_t stream);
 bool capturing_here(int device); // the current stream
-int64_t captured_here(int device); // the graph that captures it, or 0
 // Adds a node to the graph that captures this device's current stream: a replay calls it.
 void keep(int device, std::function<void()> node);
-// Memory that was allocated and freed during the capture of a graph serves its later nodes again: a replay runs the nodes
-// in the order of their capture. So a graph takes as much memory as is in use at once.
+// Memory that was allocated and freed during the capture of a graph serves later allocations of the same size there: a
+// replay runs the nodes in the order of their capture.
+struct Spare {
+  int64_t graph = 0; // that captures the device's current stream, or 0
+  c10::intrusive_ptr<c10::StorageImpl> cpu; // nullptr if there is none
+};
+Spare spare_here(int device, size_t bytes);
 void keep_spare(int64_t graph, c10::intrusive_ptr<c10::StorageImpl> cpu);
-c10::intrusive_ptr<c10::StorageImpl> take_spare(int64_t graph, size_t bytes); // nullptr if there is none
 // A stream that waits for an event recorded on a captured stream is captured, too.
 void recorded_in_capture(int64_t event, int device, int64_t stream);
 void waited_in_capture(int64_t event, int device, int64_t stream);

@@ -17,6 +17,7 @@ namespace unstall {
 namespace {
 
 struct Graph {
+  int64_t number; // from 1 on
   int device;
   CaptureMode mode;
   int32_t thread; // which began the capture
@@ -81,15 +82,6 @@ bool capturing_here(int device) {
   return open_count.load(std::memory_order_relaxed) && capturing(device, current_stream(device));
 }
 
-int64_t captured_here(int device) {
-  if (!open_count.load(std::memory_order_relaxed)) return 0;
-  int64_t stream = current_stream(device);
-  std::lock_guard guard(all().lock);
-  for (auto& [number, graph] : all().graphs)
-    if (graph->open && graph->streams.count({device, stream})) return number;
-  return 0;
-}
-
 void keep_spare(int64_t graph, c10::intrusive_ptr<c10::StorageImpl> cpu) {
   std::lock_guard guard(all().lock);
   auto found = all().graphs.find(graph);
@@ -98,13 +90,16 @@ void keep_spare(int64_t graph, c10::intrusive_ptr<c10::StorageImpl> cpu) {
   found->second->spares[bytes].push_back(std::move(cpu));
 }
 
-c10::intrusive_ptr<c10::StorageImpl> take_spare(int64_t graph, size_t bytes) {
+Spare spare_here(int device, size_t bytes) {
+  if (!open_count.load(std::memory_order_relaxed)) return {};
   std::lock_guard guard(all().lock);
-  auto& spares = all().graphs.at(graph)->spares[bytes];
-  if (spares.empty()) return nullptr;
-  auto cpu = std::move(spares.back());
+  Graph* graph = open_at(device, current_stream(device));
+  if (!graph) return {};
+  auto& spares = graph->spares[bytes];
+  if (spares.empty()) return {graph->number, nullptr};
+  Spare spare{graph->number, std::move(spares.back())};
   spares.pop_back();
-  return cpu;
+  return spare;
 }
 
 void keep(int device, std::function<void()> node) {
@@ -144,6 +139,7 @@ void refuse_in_capture(int device, int64_t stream) {
 
 void capture_begin(int64_t number, int device, int64_t stream, int64_t pool, CaptureMode mode) {
   auto graph = std::make_shared<Graph>();
+  graph->number = number;
   graph->device = device;
   graph->mode = mode;
   graph->thread = this_thread().number;

@@ -160,10 +160,10 @@ struct DeviceAllocator final : c10::Allocator {
     int device = current_device();
     check_usable(device);
     int64_t allocation = log_malloc(device, int64_t(bytes)); // first: a device that is full needs no memory here
-    int64_t graph = captured_here(device);
-    auto cpu = graph ? take_spare(graph, bytes) : nullptr;
+    auto [graph, cpu] = spare_here(device, bytes);
     if (!cpu) cpu = cpu_storage(bytes);
-    return data_of(new Block{std::move(cpu), allocation, int64_t(bytes), device, graph, !is_lazy(bytes)});
+    Known known = is_lazy(bytes) ? std::make_shared<bool>(false) : nullptr;
+    return data_of(new Block{std::move(cpu), allocation, int64_t(bytes), device, graph, std::move(known)});
   }
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
 };
@@ -184,6 +184,10 @@ Block* block_of(const StorageImpl& storage) {
 }
 
 namespace {
+
+bool is_known(const Block& block) {
+  return !block.known || *block.known;
+}
 
 c10::intrusive_ptr<StorageImpl> storage_of(Block* block) {
   return c10::make_intrusive<StorageImpl>(
@@ -208,7 +212,7 @@ void move_bytes(StorageImpl& storage, c10::DataPtr data) {
   const void* before = storage.data();
   {
     std::unique_lock alone(bytes_in_use());
-    if (block->known) std::memcpy(data.mutable_get(), before, size_t(block->bytes));
+    if (is_known(*block)) std::memcpy(data.mutable_get(), before, size_t(block->bytes));
     block->cpu->set_data_ptr_noswap(std::move(data));
     follow_data(storage, block);
   }
@@ -240,9 +244,14 @@ void resize_bytes(StorageImpl& storage, int64_t bytes) {
   TORCH_CHECK(block, "Trying to resize storage that is not resizable");
   auto grown = cpu_storage(size_t(bytes));
   size_t held = size_t(std::min(block->bytes, bytes));
-  if (held && block->known) std::memcpy(grown->mutable_data(), block->cpu->data(), held);
-  block->cpu->set_data_ptr_noswap(std::move(grown->mutable_data_ptr()));
-  block->cpu->set_nbytes(size_t(bytes));
+  if (held && is_known(*block)) std::memcpy(grown->mutable_data(), block->cpu->data(), held);
+  if (block->cpu.use_count() > 1) { // the nodes of a graph use what was there before
+    if (block->graph) keep_spare(block->graph, block->cpu);
+    block->cpu = std::move(grown);
+  } else {
+    block->cpu->set_data_ptr_noswap(std::move(grown->mutable_data_ptr()));
+    block->cpu->set_nbytes(size_t(bytes));
+  }
   follow_bytes(storage);
 }
 

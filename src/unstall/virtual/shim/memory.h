@@ -3,9 +3,14 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/StorageImpl.h>
 
+#include <memory>
+
 #include "log.h"
 
 namespace unstall {
+
+// Whether values were computed: not those of large tensors if numerics are skipped. A graph's nodes share it.
+using Known = std::shared_ptr<bool>;
 
 // Behind the data of a storage on a virtual device. The bytes belong to `cpu`, the storage that the CPU's kernels get:
 // so nothing is copied, and a resize by a kernel is seen.
@@ -14,8 +19,8 @@ struct Block {
   int64_t allocation; // 0 for no bytes, for which CUDA allocates nothing
   int64_t bytes;
   int device;
-  int64_t graph = 0; // in whose capture it was allocated, or 0
-  bool known = true; // values were computed: false for large tensors if numerics are skipped
+  int64_t graph = 0; // the graph whose capture allocated it; 0 if none did, and for the results of a kernel of the CPU
+  Known known; // if numerics are skipped; nullptr if nobody has asked
 };
 
 // nullptr for memory that is not ours.

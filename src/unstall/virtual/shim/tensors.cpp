@@ -80,6 +80,7 @@ Tensor to_cuda(const Tensor& cpu, int device) {
 }
 
 Tensor empty_as(const Tensor& cpu, int device) {
+  refuse_layout(cpu);
   OnDevice on_device(device);
   return over(
       cpu,
@@ -141,15 +142,20 @@ void follow_meta(const Tensor& cuda, const Tensor& meta) {
   impl->set_sizes_and_strides(meta.sizes(), meta.strides(), impl->storage_offset());
 }
 
-bool known(const Tensor& tensor) {
-  if (!tensor.defined() || !tensor.is_cuda()) return true;
+Known known_of(const Tensor& tensor) {
+  if (!tensor.defined() || !tensor.is_cuda()) return nullptr;
   Block* block = block_of(*tensor.storage().unsafeGetStorageImpl());
-  return !block || block->known;
+  if (block && !block->known) block->known = std::make_shared<bool>(true);
+  return block ? block->known : nullptr;
+}
+
+bool known(const Tensor& tensor) {
+  Known known = known_of(tensor);
+  return !known || *known;
 }
 
 void set_known(const Tensor& tensor, bool known) {
-  if (!tensor.defined() || !tensor.is_cuda()) return;
-  if (Block* block = block_of(*tensor.storage().unsafeGetStorageImpl())) block->known = known;
+  if (Known of = known_of(tensor)) *of = known;
 }
 
 bool covers_storage(const Tensor& tensor) {

@@ -4,6 +4,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
+#include "memory.h"
+
 namespace unstall {
 
 using at::Tensor;
@@ -13,7 +15,7 @@ using at::Tensor;
 Tensor to_cpu(const Tensor& tensor);
 // A tensor on `device` that takes over the bytes of one of the CPU: a new allocation.
 Tensor to_cuda(const Tensor& cpu, int device);
-Tensor empty_as(const Tensor& cpu, int device); // with bytes of its own
+Tensor empty_as(const Tensor& cpu, int device); // with memory of its own
 // A tensor of the virtual GPU like `cpu`, over a storage that exists.
 Tensor over(const Tensor& cpu, c10::Storage storage);
 // Whether it is a list of tensors of which some may be missing, as indices are. In TorchScript, such a list has another
@@ -34,6 +36,7 @@ void follow_meta(const Tensor& cuda, const Tensor& meta);
 
 // Whether a tensor's values were computed. A CPU tensor's always are.
 bool known(const Tensor& tensor);
+Known known_of(const Tensor& tensor); // nullptr for memory that is not ours
 // For every tensor that shares the storage.
 void set_known(const Tensor& tensor, bool known);
 bool covers_storage(const Tensor& tensor);
