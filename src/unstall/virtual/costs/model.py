@@ -94,7 +94,9 @@ class HostCosts:
     training step of 9 models on the hosts of an H100 and an H200 (`benchmarks/host_phases.py`).
     """
     recorded: int = 7_500
-    """A node that autograd records in a forward pass, with what it saves for the backward pass."""
+    """What it takes autograd to record a node in a forward pass, and to save what the node needs in
+    the backward pass.
+    """
     operator_end: int = 150
     frame: int = 2_800
     """Entering and leaving a frame of Python, with what its function does in C, such as looking up
@@ -110,15 +112,15 @@ class HostCosts:
     not have this in them. The engine of autograd does not pay it.
     """
     foreign_free: int = 4_500
-    """How much longer it takes to free a tensor that another thread has made, such as a gradient,
-    with what Python does for it.
+    """How much longer it takes to free a tensor that another thread has made, such as a gradient.
+    The threads of autograd do not pay it.
     """
     listed: int = 1_000
-    """What it takes to collect one tensor in a list, and to pass the list to one operator."""
-    most_not_listed: int = 12
-    """Not a time: an operator that uses more ranges of memory than this has got a list of
-    tensors.
+    """For each range of memory that an operator reads or writes, if there are more than
+    `most_not_listed`: such operators mostly take lists of tensors, which Python has collected.
     """
+    most_not_listed: int = 12
+    """Not a time, but a number of ranges of memory."""
     warm_records: int = 64
     """Not a time: a thread has called an operator lately if the call is among this many last
     records of the thread.

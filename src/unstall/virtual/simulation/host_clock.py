@@ -127,8 +127,8 @@ class ModelledHost:
         nested, stack = self._nested(records), records["stack"].astype(np.int64)
         of_autograd = (stack == NO_PYTHON) & (records["thread"] != _MAIN_THREAD)
         work: I64 = np.where(begins & nested, usual + costs.nested - costs.operator, usual)
-        anew = self._lately.began_anew(records, begins)
-        work[anew] += np.where(of_autograd[anew], 0, costs.cold)
+        anew = np.array(self._lately.began_anew(records, begins), np.int64)
+        work[anew[~of_autograd[anew]]] += costs.cold
         work[self._freed_for_another(records) & ~of_autograd] += costs.foreign_free
         work[begins & ~nested & of_autograd] += costs.node
         work += costs.recorded * self._recorded(records, begins)
@@ -191,8 +191,9 @@ class ModelledHost:
 
     def _recorded(self, records: np.ndarray, begins: Bool) -> I64:
         """Returns, for each record of the shim's log, how many nodes autograd has recorded since the
-        last operator of the same thread began. It is 0 for records other than the begin of an
-        operator.
+        record before it, of the same thread, that begins an operator and has a sequence number of
+        autograd. It is 0 for other records, and for the first of a thread. So the node of an
+        operator is charged to the next operator.
         """
         result = np.zeros(len(records), np.int64)
         rows = np.flatnonzero(begins & (records["a"] >= 0) & (records["b"] < 0))
@@ -202,7 +203,7 @@ class ModelledHost:
         return result
 
     def _freed_for_another(self, records: np.ndarray) -> Bool:
-        """Returns, for each record of the shim's log, whether it frees memory that another thread has
+        """Returns, for each record of the shim's log, whether it frees memory that another thread
         allocated.
         """
         result = np.zeros(len(records), np.bool_)
