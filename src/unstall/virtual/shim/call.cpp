@@ -341,7 +341,8 @@ class OperatorCall {
     OperatorCall kept(about_, op_, &arguments);
     kept.device_ = device_;
     kept.convert_all(to_cpu, c10::kCPU);
-    bool by_values = few && about_.elementwise && !all_in_order();
+    bool by_shapes = op_.hasTag(at::Tag::pointwise) && all_in_order();
+    bool by_values = few && about_.elementwise && !by_shapes;
     if (!by_values && meta()) {
       back_from_meta();
     } else {
@@ -374,8 +375,8 @@ class OperatorCall {
     });
   }
 
-  // Whether the elements of all arguments lie in memory in the order of their indices. Then Meta kernels choose the
-  // strides that other kernels choose.
+  // Whether the elements of all arguments lie in memory in the order of their indices. Then Meta kernels of pointwise
+  // operators choose the strides that other kernels choose.
   bool all_in_order() {
     bool all = true;
     for (size_t i = 0; i < about_.written.size(); i++)
