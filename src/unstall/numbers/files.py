@@ -22,9 +22,9 @@ import torch
 from unstall._version import __version__
 from unstall.decoding import from_json, json_decoder
 from unstall.errors import TraceError, UsageError
-from unstall.rounding.judge import Errors, Floats
+from unstall.rounding.judge import Errors
 from unstall.rounding.operators import Place
-from unstall.rounding.samples import ENDS, SUMMED, Ran, Seen
+from unstall.rounding.samples import ENDS, SUMMED, Floats, Ran, Seen
 
 SCHEMA = "unstall.numbers/1"
 _START = b'{"schema":"unstall.numbers/'

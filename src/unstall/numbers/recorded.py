@@ -12,8 +12,8 @@ from unstall.numbers.answer import Numbers, Row
 from unstall.numbers.classes import class_of_runs
 from unstall.numbers.files import Recorded
 from unstall.numbers.reasons import about_cut
-from unstall.rounding.judge import Errors, Floats, Judge
-from unstall.rounding.samples import Ran, Seen
+from unstall.rounding.judge import Errors, Judge
+from unstall.rounding.samples import Floats, Ran, Seen
 
 _UNKNOWN = (
     "Neither file knows what rounding explains. A file of `unstall numbers --record` does. `first` is the first tensor "

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from unstall.rounding.facts import UNIT
 from unstall.rounding.matching import matched
-from unstall.rounding.samples import Ran, Seen
+from unstall.rounding.samples import Floats, Ran, Seen
 
 RUNS = 8
 """The number of runs with random errors. Student's distribution has a closed form for even numbers
@@ -31,8 +31,6 @@ The unit is a float64 roundoff of the root of the sum of the squared elements. T
 9), for n = 9,216 terms that are added one after another.
 """
 _BIN = 16.0  # elements whose sizes are within this factor are judged together
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
