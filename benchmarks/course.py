@@ -85,7 +85,6 @@ def _run(args: argparse.Namespace) -> None:
             print(found.said, file=sys.stderr)
         now = Recorded(
             device=device,
-            virtual=args.gpu is not None,
             torch=torch,
             date=time.strftime("%Y-%m-%d"),
             figures={each: figures[each] for each in table() if each in figures},
@@ -134,7 +133,9 @@ def _read(path: Path) -> dict[str, Recorded]:
 
 def _write(path: Path, gpus: dict[str, Recorded]) -> None:
     """Writes the figures to a file, those of virtual GPUs first."""
-    ordered = dict(sorted(gpus.items(), key=lambda item: (not item[1].virtual, item[0] != "T4 (virtual)", item[0])))
+    ordered = dict(
+        sorted(gpus.items(), key=lambda item: ("(virtual)" not in item[0], item[0] != "T4 (virtual)", item[0]))
+    )
     path.write_text(json.dumps(msgspec.to_builtins(ordered), indent=1) + "\n")
 
 

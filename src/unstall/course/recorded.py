@@ -18,7 +18,6 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         device: The model name of the GPU, such as "NVIDIA H100 80GB HBM3".
-        virtual: Whether the GPU is a virtual one.
         torch: The version of torch.
         date: The day, such as "2025-01-31".
         figures: Maps the name of an experiment to its figures: a dict from labels to texts, as the
@@ -28,7 +27,6 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     device: str
-    virtual: bool
     torch: str
     date: str
     figures: dict[str, dict[str, str]]
