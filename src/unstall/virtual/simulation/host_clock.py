@@ -21,6 +21,8 @@ _NOTED_NS = 100_000
 Smaller differences are noise.
 """
 _MAIN_THREAD = 0
+_MOST_NODES = 2
+"""The most nodes that autograd records for one operator. An operator in place on a view has two."""
 
 
 class Moment(NamedTuple):
@@ -194,12 +196,15 @@ class ModelledHost:
         record before it, of the same thread, that begins an operator and has a sequence number of
         autograd. It is 0 for other records, and for the first of a thread. So the node of an
         operator is charged to the next operator.
+
+        More than `_MOST_NODES` do not count: to compute the values of a recurrent layer's gradients,
+        the virtual GPU itself has autograd record a thousand.
         """
         result = np.zeros(len(records), np.int64)
         rows = np.flatnonzero(begins & (records["a"] >= 0) & (records["b"] < 0))
         thread, nodes = records["thread"][rows], records["a"][rows]
         before = _previous(thread, nodes, self._nodes, _UNKNOWN)
-        result[rows] = np.where(before >= 0, np.maximum(nodes - before, 0), 0)
+        result[rows] = np.where(before >= 0, np.clip(nodes - before, 0, _MOST_NODES), 0)
         return result
 
     def _freed_for_another(self, records: np.ndarray) -> Bool:
