@@ -31,8 +31,10 @@ def test_a_replay_computes_anew_from_what_its_inputs_hold(told: dict[str, Any]) 
     assert told["replayed"] == [True, False, [[3.0] * 4, [11.0] * 4]]
 
 
-@pytest.mark.parametrize("what", ["views", "written", "streams", "freed_by_a_thread", "resized", "trained"])
-def test_memory_that_a_capture_frees_is_used_again_only_where_nobody_sees_it(what: str) -> None:
+@pytest.mark.parametrize(
+    "what", ["views", "written", "streams", "freed_by_a_thread", "resized", "trained", "without_gradients"]
+)
+def test_replays_give_the_bits_of_eager_calls_whatever_a_capture_frees(what: str) -> None:
     assert facts("graph_memory")[what] is True
 
 

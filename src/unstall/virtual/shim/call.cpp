@@ -12,6 +12,7 @@
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
 #include <c10/util/strides.h>
 
 #include <algorithm>
@@ -353,7 +354,9 @@ class OperatorCall {
     for_each_result([&](const Tensor& tensor) { results.push_back(to_cpu(tensor)); });
     std::optional<Captured> captured;
     if (about_.asserts) launch.captured_as((captured = captured_here())->node);
-    keep(device_, [op = op_, about = &about_, device = device_, arguments, results, captured, few, known] {
+    const bool grad = c10::GradMode::is_enabled(); // without gradients, the CPU's LSTM rounds otherwise
+    keep(device_, [op = op_, about = &about_, device = device_, arguments, results, captured, few, known, grad] {
+      c10::AutoGradMode as_captured(grad);
       const bool values = few && known.all_read();
       known.set(values);
       if (!values) return;
