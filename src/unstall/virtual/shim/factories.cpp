@@ -82,8 +82,7 @@ Tensor& set_tensor(Tensor& self, const Tensor& source) {
 
 Tensor& set_nothing(Tensor& self) {
   OnDevice on_device(self.get_device());
-  c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), 0, device_allocator(), true));
+  c10::Storage storage(new_storage(0));
   return at::native::set_storage_cpu_(self, std::move(storage), 0, {0}, {});
 }
 

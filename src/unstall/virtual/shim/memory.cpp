@@ -178,16 +178,16 @@ c10::Allocator* device_allocator() {
   return &the_allocator;
 }
 
+c10::intrusive_ptr<StorageImpl> new_storage(size_t bytes) {
+  return c10::make_intrusive<StorageImpl>(StorageImpl::use_byte_size_t(), bytes, &the_allocator, true);
+}
+
 Block* block_of(const StorageImpl& storage) {
   const auto& data = storage.data_ptr();
   return data.get_deleter() == free_block ? static_cast<Block*>(data.get_context()) : nullptr;
 }
 
 namespace {
-
-bool is_known(const Block& block) {
-  return !block.known || *block.known;
-}
 
 c10::intrusive_ptr<StorageImpl> storage_of(Block* block) {
   return c10::make_intrusive<StorageImpl>(
@@ -212,7 +212,7 @@ void move_bytes(StorageImpl& storage, c10::DataPtr data) {
   const void* before = storage.data();
   {
     std::unique_lock alone(bytes_in_use());
-    if (is_known(*block)) std::memcpy(data.mutable_get(), before, size_t(block->bytes));
+    if (block->is_known()) std::memcpy(data.mutable_get(), before, size_t(block->bytes));
     block->cpu->set_data_ptr_noswap(std::move(data));
     follow_data(storage, block);
   }
@@ -244,7 +244,7 @@ void resize_bytes(StorageImpl& storage, int64_t bytes) {
   TORCH_CHECK(block, "Trying to resize storage that is not resizable");
   auto grown = cpu_storage(size_t(bytes));
   size_t held = size_t(std::min(block->bytes, bytes));
-  if (held && is_known(*block)) std::memcpy(grown->mutable_data(), block->cpu->data(), held);
+  if (held && block->is_known()) std::memcpy(grown->mutable_data(), block->cpu->data(), held);
   if (block->cpu.use_count() > 1) { // the nodes of a graph use what was there before
     if (block->graph) keep_spare(block->graph, block->cpu);
     block->cpu = std::move(grown);

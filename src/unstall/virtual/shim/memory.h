@@ -20,13 +20,17 @@ struct Block {
   int64_t bytes;
   int device;
   int64_t graph = 0; // the graph whose capture allocated it; 0 if none did, and for the results of a kernel of the CPU
-  Known known; // if numerics are skipped; nullptr if nobody has asked
+  Known known; // if numerics are skipped; nullptr if all are computed so far
+
+  bool is_known() const { return !known || *known; }
 };
 
 // nullptr for memory that is not ours.
 Block* block_of(const c10::StorageImpl& storage);
 
 c10::Allocator* device_allocator();
+// A storage on the current device.
+c10::intrusive_ptr<c10::StorageImpl> new_storage(size_t bytes);
 
 // A storage on `device` over the bytes of a CPU storage; logs its MALLOC, and raises if the device is full.
 c10::intrusive_ptr<c10::StorageImpl> storage_over(c10::intrusive_ptr<c10::StorageImpl> cpu, int device);

@@ -82,10 +82,7 @@ Tensor to_cuda(const Tensor& cpu, int device) {
 Tensor empty_as(const Tensor& cpu, int device) {
   refuse_layout(cpu);
   OnDevice on_device(device);
-  return over(
-      cpu,
-      c10::Storage(c10::make_intrusive<c10::StorageImpl>(
-          c10::StorageImpl::use_byte_size_t(), cpu.storage().nbytes(), device_allocator(), true)));
+  return over(cpu, c10::Storage(new_storage(cpu.storage().nbytes())));
 }
 
 void follow(const Tensor& cuda, const Tensor& cpu) {
@@ -122,10 +119,8 @@ Tensor from_meta(const Tensor& meta, int device) {
   // If a kernel shrinks its result, as mse_loss does, the memory of the larger result stays.
   const c10::Storage& storage = meta.storage();
   if (storage.use_count() == 1) bytes = std::max(bytes, storage.nbytes());
-  auto held = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), bytes, device_allocator(), true);
   auto made = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(std::move(held)), c10::DispatchKeySet(c10::DispatchKey::CUDA), meta.dtype());
+      c10::Storage(new_storage(bytes)), c10::DispatchKeySet(c10::DispatchKey::CUDA), meta.dtype());
   made.unsafeGetTensorImpl()->set_sizes_and_strides(meta.sizes(), meta.strides());
   if (meta.is_conj()) made._set_conj(true);
   if (meta.is_neg()) made._set_neg(true);
@@ -142,16 +137,23 @@ void follow_meta(const Tensor& cuda, const Tensor& meta) {
   impl->set_sizes_and_strides(meta.sizes(), meta.strides(), impl->storage_offset());
 }
 
+namespace {
+
+Block* block_behind(const Tensor& tensor) {
+  return tensor.defined() && tensor.is_cuda() ? block_of(*tensor.storage().unsafeGetStorageImpl()) : nullptr;
+}
+
+} // namespace
+
 Known known_of(const Tensor& tensor) {
-  if (!tensor.defined() || !tensor.is_cuda()) return nullptr;
-  Block* block = block_of(*tensor.storage().unsafeGetStorageImpl());
+  Block* block = block_behind(tensor);
   if (block && !block->known) block->known = std::make_shared<bool>(true);
   return block ? block->known : nullptr;
 }
 
 bool known(const Tensor& tensor) {
-  Known known = known_of(tensor);
-  return !known || *known;
+  Block* block = block_behind(tensor);
+  return !block || block->is_known();
 }
 
 void set_known(const Tensor& tensor, bool known) {
