@@ -53,7 +53,7 @@ class Turn:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Returns a context manager for the block in which the calling thread writes the recording.
-        A thread that waits for this lock to end the recording waits longer then.
+        During the block, another thread that wants to end the recording waits longer for this lock.
         """
         before, self._writer = self._writer, threading.get_ident()
         try:

@@ -50,14 +50,8 @@ def _begins(log: Log, charged: list[int]) -> list[int]:
 
 def test_each_node_that_autograd_records_is_charged_to_the_next_operator() -> None:
     log = Log()
-    for sequence in (
-        40,
-        41,
-        41,
-        43,
-        -1,
-        1_044,
-    ):  # -1: without gradients; a thousand are not the program's
+    # -1: without gradients; of the thousand nodes at the end, most are not the program's
+    for sequence in (40, 41, 41, 43, -1, 1_044):
         with log.op("aten::mul", sequence):
             pass
     charged = _begins(log, _charged(log, replace(COSTS, cold=0)))
