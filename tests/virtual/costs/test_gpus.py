@@ -64,8 +64,8 @@ def test_a_gpu_answers_for_a_linear_layer(name: str) -> None:
     assert dict(cost.workspaces)["cublaslt"] == 1 << 20
 
 
-def test_a_file_of_two_and_a_half_megabytes_holds_a_gpu() -> None:
-    assert len(encode(gpu_named("h200").file)) < 2_500_000
+def test_a_file_of_less_than_three_megabytes_holds_a_gpu() -> None:
+    assert len(encode(gpu_named("h200").file)) < 3_000_000
 
 
 def test_operators_within_models_take_what_they_took() -> None:
@@ -213,8 +213,8 @@ def test_a_name_that_is_like_none_is_not() -> None:
         gpu_named("potato")
 
 
-@pytest.mark.parametrize(("name", "known"), [("linalg_vector_norm", True), ("linalg_qr", False), ("_fft_r2c", False)])
-def test_linear_algebra_and_transforms_cost_a_guess(name: str, known: bool) -> None:
+@pytest.mark.parametrize(("name", "known"), [("linalg_vector_norm", True), ("linalg_qr", True), ("linalg_eig", False)])
+def test_linear_algebra_that_was_not_measured_costs_a_guess(name: str, known: bool) -> None:
     tensor = TensorSpec("float32", (512, 512), (512, 1))
     signature = Signature(f"aten::{name}", "", (tensor,), (tensor,))
     if known:

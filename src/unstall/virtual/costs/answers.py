@@ -196,13 +196,10 @@ class MeasuredCosts:
         kernel, which takes as long as the roofline says.
 
         Raises:
-            NotImplementedError: The operator belongs to cuSOLVER or cuFFT.
+            NotImplementedError: The operator belongs to cuSOLVER or cuFFT, and no call like it was measured.
         """
-        name = signature.name.removeprefix("aten::")
         if runs_nothing(signature):
             return OperatorCost(())
-        if _OF_LIBRARIES.match(name):
-            raise NotImplementedError("no measured call resembles it")
         if not _multiplies_in_tf32(self._gpu):
             signature = replace(signature, precision="")
         split = self._pieces(signature)
@@ -353,6 +350,8 @@ class MeasuredCosts:
         family, shape = described
         dtype = shape.variants[0].partition(" ")[0]
         table = self._find(family, shape, bare)
+        if _OF_LIBRARIES.match(name) and (table is None or family.name == "elementwise"):
+            raise NotImplementedError("no measured call resembles it")
         if table is None:
             total = self._roofline_for(family, dtype).ns(family.work(shape.variants[0], shape.dims), dtype)
             return (self._kernel(f"{name}_kernel", total),), ()
@@ -380,6 +379,8 @@ class MeasuredCosts:
             kernels, temporaries = self._cut(signature, shape, kernels, temporaries)
         if family.name == "attention":
             kernels = (*map(self._zeroing, attention.zeroed(signature)), *kernels)
+        if family.name == "convolution" and convolutions.lacks_bias_of(shape.variants[0], table.variant):
+            kernels = convolutions.without_gradient_of_bias(kernels)
         turned = family.name == "convolution" and convolutions.turns(table.variant)
         if turned and not convolutions.turns(shape.variants[0]):
             kernels, temporaries = convolutions.without_turning(kernels, temporaries, table.variant, shape.dims)

@@ -22,7 +22,7 @@ from unstall.virtual.costs.suite import Case, TensorPool, cases
 
 _WITHIN = 0.056
 """If similar calls predict the time of a call within this relative error, the file that `unstall
-calibrate` writes does not contain the call. So a file with 60,000 measured calls takes about 2.5
+calibrate` writes does not contain the call. So a file with 60,000 measured calls takes about 2.8
 MB.
 """
 _STARTUP_SHARE, _HOST_SHARE = 0.3, 0.1  # of the time

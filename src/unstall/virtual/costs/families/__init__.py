@@ -8,6 +8,7 @@ from unstall.virtual.costs.families import (
     elementwise,
     indexing,
     lists,
+    others,
     products,
     reductions,
     rows,
@@ -19,11 +20,11 @@ __all__ = ["FAMILIES", "Axis", "CallShape", "Family", "describe"]
 
 FAMILIES = {
     module.FAMILY.name: module.FAMILY
-    for module in (attention, convolutions, elementwise, indexing, lists, products, reductions, rows)
+    for module in (attention, convolutions, elementwise, indexing, lists, others, products, reductions, rows)
 }
 _BY_OPERATOR = {
     f"aten::{name}": module.FAMILY
-    for module in (attention, convolutions, indexing, products, reductions, rows)
+    for module in (attention, convolutions, indexing, others, products, reductions, rows)
     for name in module.NAMES
 }
 

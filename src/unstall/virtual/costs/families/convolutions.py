@@ -9,6 +9,7 @@ import re
 from itertools import combinations
 from math import prod
 
+from unstall.timeline.columns import DeviceKind
 from unstall.virtual.costs.families.conv_kernels import algorithm, place, temporaries
 from unstall.virtual.costs.families.family import Axis, CallShape, Choice, Family, Work, item_bytes
 from unstall.virtual.costs.families.products import tiles
@@ -83,6 +84,8 @@ def describe(signature: Signature) -> CallShape | None:
     plain = plain[:-1] if plain.endswith("b") else plain
     if not backward:
         kinds = [kind, "forward", "forward-bias"]
+    elif kind == "backward-xw-transposed":
+        kinds = [kind, "backward-xwb-transposed", "backward-xwb", plain]
     elif plain in _OF_ONE and not depthwise:
         kinds = [kind, plain]
     else:
@@ -106,9 +109,11 @@ def describe(signature: Signature) -> CallShape | None:
 def has_parts(variant: str) -> bool:
     """Returns whether the backwards of a variant (see `CallShape`) run the gradients one after the
     other, without copies that several of them need: whether all tensors have the same layout, and
-    cuDNN computes the gradients.
+    cuDNN computes the gradients. Those of transposed convolutions are predicted together.
     """
     _, kind, shape, layouts = variant.split()
+    if kind.endswith("-transposed"):
+        return False
     return kind.startswith("backward") and shape != "depthwise" and layouts in ("ccc", "lcl")
 
 
@@ -160,6 +165,17 @@ def with_bias(variant: str) -> bool:
     return kind.removesuffix("-transposed").endswith("bias" if kind.startswith("forward") else "b")
 
 
+def lacks_bias_of(variant: str, measured: str) -> bool:
+    """Returns whether a backward of a transposed convolution computes no gradient of a bias, and the measured one does.
+
+    Args:
+        variant: The variant of the backward (see `CallShape`).
+        measured: The variant of the measured one.
+    """
+    transposed = measured.split()[1].startswith("backward") and measured.split()[1].endswith("-transposed")
+    return transposed and with_bias(measured) and not with_bias(variant)
+
+
 def turns(variant: str) -> bool:
     """Returns whether no tensor is channels last in the calls of a variant (see `CallShape`). For
     such calls, cuDNN transposes tensors before many of its kernels.
@@ -186,6 +202,16 @@ def without_turning(
     parts = tensors(variant, dims)
     left = (size - round(max(held for held in sums(parts) if held <= size)) for size in temporaries)
     return kept, tuple(size for size in left if size > 0)
+
+
+def without_gradient_of_bias(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+    """Returns the kernels of a backward without those that compute the gradient of the bias: the last one, and perhaps
+    a memset before it.
+    """
+    kept = [kernel for kernel in kernels if "reduce_kernel" not in kernel.name]
+    while kept and kept[-1].kind is DeviceKind.MEMSET:
+        kept.pop()
+    return tuple(kept)
 
 
 def sums(parts: tuple[float, ...]) -> list[float]:

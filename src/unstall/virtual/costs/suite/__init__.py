@@ -14,9 +14,12 @@ from unstall.virtual.costs.suite import (
     convolution,
     elementwise,
     gemm,
+    images,
     indexing,
+    linear_algebra,
     norms,
     optimizers,
+    others,
     reductions,
 )
 from unstall.virtual.costs.suite.case import Case, TensorPool
@@ -31,8 +34,9 @@ def cases(most: int = 8) -> list[Case]:
     others. So a calibration that ends early has measured some cases of each. The most important come first in both
     parts; cases of the same rank are in a random order with a fixed seed.
     """
-    families = (elementwise, norms, reductions, indexing, optimizers, attention, gemm, convolution)
-    found: Iterator[Case] = chain.from_iterable(family.cases() for family in families)
+    groups = (elementwise, norms, reductions, indexing, optimizers, attention, gemm, convolution)
+    more = (linear_algebra, images, others)
+    found: Iterator[Case] = chain.from_iterable(group.cases() for group in (*groups, *more))
     chosen = [case for case in found if case.rank <= most]
     random.Random(0).shuffle(chosen)
     chosen.sort(key=lambda case: case.rank)

@@ -1,0 +1,118 @@
+"""Cases of operators of linear algebra and of Fourier transforms."""
+
+# ruff: noqa: E731 — a case is a shape and how to make its tensors, and reads best on a line
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+
+from unstall.virtual.costs.suite.case import Build, Case, TensorPool
+
+_COUNTS = (100, 3_000, 20_000, 150_000, 700_000, 3_000_000)
+_MATRICES = ((1, 6), (1, 24), (1, 100), (1, 400), (1, 900), (20, 3), (500, 5), (16, 32), (6, 100), (200, 48), (24, 160))
+
+Cases = Iterator[tuple[str, Build]]
+Make = Callable[..., torch.Tensor]
+
+
+def cases() -> Iterator[Case]:
+    """Yields the cases of these operators."""
+    for group in (_matrices, _distances, _transforms):
+        for operator, build in group():
+            yield Case(operator, build, 2)
+
+
+def _bare(pool: TensorPool, *sizes: int) -> torch.Tensor:
+    return pool(*[size for at, size in enumerate(sizes) if at or size > 1])
+
+
+def _regular(pool: TensorPool, batch: int, order: int) -> torch.Tensor:
+    """Returns positive definite matrices."""
+    x = _bare(pool, batch, order, order)
+    return x if x.device.type == "meta" else x @ x.mT + order * torch.eye(order, device=x.device)
+
+
+def _matrices() -> Cases:
+    for shape in _MATRICES:
+        spd: Make = lambda pool, s=shape: _regular(pool, *s)
+        for operator, rest in (
+            ("_linalg_det.default", ()), ("_linalg_slogdet.default", ()), ("linalg_cholesky_ex.default", ()),
+            ("linalg_inv_ex.default", ()), ("linalg_lu_factor_ex.default", ()), ("linalg_qr.default", ()),
+        ):  # fmt: skip
+            yield operator, lambda pool, spd=spd, rest=rest: (spd(pool), *rest)
+        if shape[0] * shape[1] ** 2 < 100_000 or shape[0] == 1:
+            for vectors in (False, True):
+                yield "_linalg_eigh.default", lambda pool, spd=spd, v=vectors: (spd(pool), "L", v)
+                yield "_linalg_svd.default", lambda pool, spd=spd, v=vectors: (spd(pool), False, v)
+        for columns in (1, 40):
+            right = (*shape, columns)
+            yield "_linalg_solve_ex.default", lambda pool, spd=spd, r=right: (spd(pool), _bare(pool, *r))
+            yield "_cholesky_solve_helper.default", lambda pool, spd=spd, r=right: (_bare(pool, *r), spd(pool), False)
+            yield (
+                "linalg_solve_triangular.default",
+                lambda pool, spd=spd, r=right: (spd(pool), _bare(pool, *r), {"upper": False}),
+            )
+        yield "linalg_matrix_exp.default", lambda pool, s=shape: (_bare(pool, *s, s[1]) * 0.01,)
+        tall = (shape[0], 4 * shape[1], shape[1])
+        yield "linalg_qr.default", lambda pool, s=tall: (_bare(pool, *s),)
+        yield "linalg_lstsq.default", lambda pool, s=tall: (_bare(pool, *s), _bare(pool, *s[:2], 2))
+        yield "_linalg_svd.default", lambda pool, s=(shape[0], 2 * shape[1], shape[1]): (_bare(pool, *s), False, True)
+    for count in _COUNTS:
+        yield "vdot.default", lambda pool, n=count: (pool(n), pool(n))
+        yield "linalg_cross.default", lambda pool, n=count: (pool(n // 3, 3), pool(n // 3, 3))
+    for m, n, k in ((64, 256, 256), (512, 512, 512), (2_048, 1_536, 768), (3_072, 3_072, 3_072)):
+        yield (
+            "_int_mm.default",
+            lambda pool, s=(m, n, k): (
+                pool.zeros(s[0], s[2], dtype=torch.int8),
+                pool.zeros(s[2], s[1], dtype=torch.int8),
+            ),
+        )
+
+
+def _distances() -> Cases:
+    for rows, others, width in ((40, 40, 16), (300, 200, 50), (2_000, 1_500, 128), (900, 900, 3)):
+        for p in (1.0, 2.0):
+            two: Callable[..., tuple[torch.Tensor, torch.Tensor]] = lambda pool, s=(rows, others, width): (
+                pool(s[0], s[2]), pool(s[1], s[2])
+            )  # fmt: skip
+            yield "_cdist_forward.default", lambda pool, two=two, p=p: (*two(pool), p, 2)
+            yield (
+                "_cdist_backward.default",
+                lambda pool, two=two, p=p, s=(rows, others): (pool(*s), *two(pool), p, pool(*s).abs()),
+            )
+        pairs = rows * (rows - 1) // 2
+        yield "_pdist_forward.default", lambda pool, s=(rows, width): (pool(*s),)
+        yield "_pdist_backward.default", lambda pool, n=pairs, s=(rows, width): (pool(n), pool(*s), 2.0, pool(n).abs())
+
+
+def _complex(pool: TensorPool, *sizes: int) -> torch.Tensor:
+    return torch.view_as_complex(pool(*sizes, 2))
+
+
+def _transforms() -> Cases:
+    for rows, length in (
+        (1, 512),
+        (1, 100_000),
+        (32, 1_000),
+        (300, 400),
+        (20, 20_000),
+        (3_000, 512),
+        (200, 7_001),
+        (16, 1_021),
+    ):
+        half = length // 2 + 1
+        yield "_fft_r2c.default", lambda pool, s=(rows, length): (pool(*s), [1], 0, True)
+        yield "_fft_c2c.default", lambda pool, s=(rows, length): (_complex(pool, *s), [1], 0, True)
+        yield "_fft_c2r.default", lambda pool, s=(rows, half), n=length: (_complex(pool, *s), [1], 2, n)
+        yield "_fft_c2c.default", lambda pool, s=(length, rows): (_complex(pool, *s), [0], 0, True)
+        yield "_fft_r2c.default", lambda pool, s=(length, rows): (pool(*s), [0], 0, True)
+    for batch, side in ((1, 64), (8, 128), (16, 200), (4, 768), (128, 96)):
+        yield "_fft_r2c.default", lambda pool, s=(batch, side, side): (pool(*s), [1, 2], 0, True)
+        yield "_fft_c2c.default", lambda pool, s=(batch, side, side): (_complex(pool, *s), [1, 2], 0, True)
+        yield (
+            "_fft_c2r.default",
+            lambda pool, s=(batch, side, side // 2 + 1), n=side: (_complex(pool, *s), [1, 2], 2, n),
+        )
