@@ -14,7 +14,15 @@ HOST = HostCosts(operator=1_000, operator_end=100, launch=3_000, malloc=800, fre
 
 
 def test_what_else_a_call_costs_is_left_out() -> None:
-    assert own_ns({"sort.default": OperatorCall(20_000, launches=2, allocations=3)}, HOST, 500) == {"sort": 9_900}
+    host = replace(HOST, further_result=1_800, use=200, few_uses=0)
+    assert own_ns({"sort.default": OperatorCall(20_000, launches=2, allocations=3)}, host, 500) == {"sort": 6_300}
+    lists = OperatorCall(20_000, launches=2, allocations=3, tensors=6)
+    assert own_ns({"_foreach_neg.default": lists}, host, 500) == {"_foreach_neg": 5_100}
+
+
+def test_the_time_of_a_call_that_waits_for_more_than_one_value_is_not_believed() -> None:
+    calls = {"isin.default": OperatorCall(300_000, 20, 10, read_ns=3_000), "sort.default": OperatorCall(300_000, 2, 3)}
+    assert own_ns(calls, HOST, 0) == {"sort": 60_000}
 
 
 def test_a_call_through_torch_ops_takes_longer_than_programs_know() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,20 +10,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from virtual.simulate.logs import HOST, MIB, Log
 
+from unstall.timeline.columns import I64
 from unstall.virtual.costs.model import HostCosts
 from unstall.virtual.log import RECORD, LogCode
 from unstall.virtual.simulation.host_clock import ModelledHost
 
-NODE, RECORDED, COLD, FOREIGN_FREE, LISTED = 7_000, 500, 900, 300, 20
+NODE, RECORDED, COLD, FOREIGN_FREE, ENGINE = 7_000, 500, 900, 300, 60_000
+USE, COLD_USE, FURTHER = 20, 60, 700
 COSTS = replace(
     HOST,
     node=NODE,
     recorded=RECORDED,
     cold=COLD,
     foreign_free=FOREIGN_FREE,
-    listed=LISTED,
-    most_not_listed=3,
-    warm_records=4,
+    engine=ENGINE,
+    use=USE,
+    cold_use=COLD_USE,
+    few_uses=2,
+    further_result=FURTHER,
+    warm_operators=1,
+    cold_operators=4,
 )
 
 
@@ -33,9 +40,14 @@ def _charged(log: Log, costs: HostCosts = COSTS, pieces: list[int] | None = None
     for size in [*(pieces or []), len(records)]:
         part = records[at : at + size]
         if len(part):
-            charged += host.work(part, np.zeros(len(part), np.int64), np.zeros(len(part), np.bool_)).tolist()
+            charged += _work(host, part).tolist()
         at += size
     return charged
+
+
+def _work(host: ModelledHost, records: np.ndarray, handed: Sequence[int] = ()) -> I64:
+    nothing = np.zeros(len(records), np.bool_)
+    return host.work(records, np.zeros(len(records), np.int64), nothing, np.isin(np.arange(len(records)), handed))
 
 
 def _operators(log: Log, *names: str) -> None:
@@ -70,14 +82,27 @@ def test_the_backward_pass_pays_for_nodes_that_it_runs_and_not_for_those_recorde
     assert charged == [0, NODE, 0, NODE, 0]
 
 
-def test_an_operator_is_cold_that_was_not_called_lately_except_for_autograd() -> None:
+def test_an_operator_is_the_colder_the_more_others_were_called_since_except_for_autograd() -> None:
     log = Log()
-    _operators(log, "a", "a", "b", "b", "a", "a")
-    assert _begins(log, _charged(log)) == [COLD, 0, COLD, 0, COLD, 0]
+    _operators(log, *"aababcabcdabcdea")
+    third = COLD // 3
+    assert _begins(log, _charged(log)) == [
+        COLD, 0, COLD, 0, 0, COLD,  # a a b a b c
+        third, third, third, COLD, 2 * third, 2 * third, 2 * third, 2 * third,  # a b c d a b c d
+        COLD, COLD,  # e a: four others since
+    ]  # fmt: skip
     log.rows.clear()
     log.thread = 1
     _operators(log, "a", "b")
     assert _begins(log, _charged(log, replace(COSTS, node=0))) == [0, 0]
+
+
+def test_the_engine_of_autograd_is_woken_once_for_a_backward_pass() -> None:
+    log = Log()
+    log.thread = 1
+    _operators(log, "a", "b")
+    charged = _work(ModelledHost(replace(COSTS, node=0)), np.array(log.rows, RECORD), handed=[0])
+    assert _begins(log, charged.tolist()) == [ENGINE, 0]
 
 
 def test_freeing_a_tensor_of_another_thread_takes_longer_except_for_autograd() -> None:
@@ -98,14 +123,25 @@ def test_freeing_a_tensor_of_another_thread_takes_longer_except_for_autograd() -
     assert frees == [0, FOREIGN_FREE, FOREIGN_FREE, 0, 0, 0]
 
 
-def test_a_list_of_tensors_is_charged_by_its_length() -> None:
+def test_tensors_are_charged_by_their_number_and_more_if_the_operator_was_not_called_lately() -> None:
     log = Log()
-    for _ in range(3):
-        log.launch(1_000)
+    for name in "aab":
+        with log.op(name):
+            log.launch(1_000)
     records = np.array(log.rows, RECORD)
-    records["uses"] = [3, 4, 100]
-    charged = ModelledHost(COSTS).work(records, np.zeros(3, np.int64), np.zeros(3, np.bool_))
-    assert charged.tolist() == [0, 4 * LISTED, 100 * LISTED]
+    launches = np.flatnonzero(records["code"] == LogCode.LAUNCH)
+    records["uses"][launches] = [3, 4, 100]
+    assert _work(ModelledHost(COSTS), records)[launches].tolist() == [COLD_USE, 2 * USE, 98 * COLD_USE]
+
+
+def test_an_operator_pays_for_each_result_but_the_first() -> None:
+    log = Log()
+    for results in (1, 3):
+        with log.op("_foreach_neg"):
+            for _ in range(results):
+                log.malloc(MIB)
+    charged = _charged(log)
+    assert [charged[i] for i, row in enumerate(log.rows) if row[9] == LogCode.MALLOC] == [0, 0, FURTHER, FURTHER]
 
 
 _EVENTS = st.lists(

@@ -109,19 +109,19 @@ def _run_case(
     pool.begin()
     try:
         args, kwargs = split(case.build(pool))
-        tensors = _tensors(args[at] for at in case.hot) if case.hot is not None else _warm(_tensors(args))
+        tensors = tensors_in(args[at] for at in case.hot) if case.hot is not None else _warm(tensors_in(args))
         torch.empty(_MARKER_BYTES, dtype=torch.uint8, device="cuda")
         try:
             result = operator(*args, **kwargs)
         finally:
             torch.empty(_MARKER_BYTES, dtype=torch.uint8, device="cuda")
             torch.empty(_MARKER_BYTES, dtype=torch.uint8, device="cuda")
-            outputs.append({tensor.untyped_storage().data_ptr() for tensor in _tensors((*args, *kwargs.values()))})
+            outputs.append({tensor.untyped_storage().data_ptr() for tensor in tensors_in((*args, *kwargs.values()))})
             observations.append(CaseObservation(case, Signature("", "", (), ())))
     except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
         print(f"{case.operator}: {str(error).splitlines()[0][:150]}", file=sys.stderr)
         return
-    outputs[-1] |= {tensor.untyped_storage().data_ptr() for tensor in _tensors((result,))}
+    outputs[-1] |= {tensor.untyped_storage().data_ptr() for tensor in tensors_in((result,))}
     observations[-1].signature = replace(signature_of(operator, args, kwargs, result), precision=case.precision)
     del result
     for _ in range(repeats):
@@ -252,13 +252,14 @@ def split(built: Arguments) -> tuple[Arguments, dict[str, object]]:
     return built, {}
 
 
-def _tensors(values: Iterable[object]) -> list[torch.Tensor]:
+def tensors_in(values: Iterable[object]) -> list[torch.Tensor]:
+    """Returns the tensors among values, with those in lists and tuples."""
     found: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):
             found.append(value)
         elif isinstance(value, (list, tuple)):
-            found.extend(_tensors(value))
+            found.extend(tensors_in(value))
     return found
 
 

@@ -88,9 +88,13 @@ class HostCosts:
     """
     nested: int = 700
     """The same as `operator`, for an operator that another operator calls."""
-    node: int = 9_500
+    engine: int = 50_000
+    """Waking the engine's thread for a backward pass, and the caller's at its end. An H200's host took 46 to 82 us more
+    for the backward of one to ten sines than these other costs are.
+    """
+    node: int = 8_000
     """What the engine of autograd adds to each operator that it calls on a thread of its own.
-    `node`, `recorded`, `frame`, `cold`, `foreign_free` and `listed` are fitted to the phases of a
+    `node`, `recorded`, `frame`, `cold`, `foreign_free` and `cold_use` are fitted to the phases of a
     training step of 9 models on the hosts of an H100 and an H200 (`benchmarks/host_phases.py`).
     """
     recorded: int = 7_500
@@ -106,7 +110,7 @@ class HostCosts:
     """Two bytes of bytecode between two records of the log, with small calls that do not use
     torch.
     """
-    cold: int = 13_000
+    cold: int = 12_000
     """How much longer an operator takes that the thread has not called lately, because the CPU's
     caches no longer hold its code. Other costs were measured in loops over one operator, so they do
     not have this in them. The engine of autograd does not pay it.
@@ -115,16 +119,24 @@ class HostCosts:
     """How much longer it takes to free a tensor that another thread has made, such as a gradient.
     The threads of autograd do not pay it.
     """
-    listed: int = 1_000
-    """For each range of memory that an operator reads or writes, if there are more than
-    `most_not_listed`: such operators mostly take lists of tensors, which Python has collected.
+    use: int = 200
+    """For each range of memory that an operator reads or writes, but the first `few_uses`: an operator's own time has
+    those in it. An H200's host took 0.2 us more for each tensor in the lists of `torch._foreach_add_` and of others, up
+    to 60.
     """
-    most_not_listed: int = 12
-    """Not a time, but a number of ranges of memory."""
-    warm_records: int = 64
-    """Not a time: a thread has called an operator lately if the call is among this many last
-    records of the thread.
+    few_uses: int = 4
+    cold_use: int = 1_000
+    """The same if the thread has not called the operator lately: then what Python and torch know of the tensors is no
+    longer in the CPU's caches, either.
     """
+    further_result: int = 1_800
+    """For each allocation of an operator but its first, besides `malloc`: an operator on lists makes each of its
+    results by another operator. Of an H200's host, as `use`.
+    """
+    warm_operators: int = 8
+    """Not a time: an operator costs no `cold` if its thread has begun at most so many different others since."""
+    cold_operators: int = 32
+    """Not a time: from so many on, it costs all of `cold`; in between, a part."""
     mark: int = 3_200
     """The begin of an annotation, and also the end of one. An empty `record_function` took 6.5 µs
     on the host of an H100.

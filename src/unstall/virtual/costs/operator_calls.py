@@ -16,15 +16,15 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from unstall.virtual.costs.facts import median_ns
-from unstall.virtual.costs.measure import device_events, fenced, resolve, split
+from unstall.virtual.costs.measure import device_events, fenced, resolve, split, tensors_in
 from unstall.virtual.costs.model import HostCosts, Limits
 from unstall.virtual.costs.suite import Case, TensorPool
 
 _POOL = 1 << 24  # elements of the largest tensor
 _TIMES = 60
 _MOST_NS = 60_000
-"""The largest host time of an operator that is believed. If it took longer, the call had many
-tensors, or it loaded modules.
+"""The largest host time of an operator that is believed. If it took longer, the call waited for the
+device, or loaded modules.
 """
 
 
@@ -39,6 +39,7 @@ class OperatorCall(NamedTuple):
             not, it was called through `torch.ops`.
         read_ns: If the call reads a value from the device, the device time of the copy of the value
             and of the kernel before it; else 0.
+        tensors: How many tensors it takes.
     """
 
     ns: int
@@ -46,6 +47,7 @@ class OperatorCall(NamedTuple):
     allocations: int
     is_bound: bool = True
     read_ns: int = 0
+    tensors: int = 0
 
 
 def measure_operator_calls(chosen: Iterable[Case], deadline: float) -> dict[str, OperatorCall]:
@@ -70,7 +72,9 @@ def measure_operator_calls(chosen: Iterable[Case], deadline: float) -> dict[str,
             ns = median_ns(call, _TIMES)
             before = _allocations()
             call()
-            found[case.operator] = OperatorCall(ns, 0, _allocations() - before, is_bound)
+            found[case.operator] = OperatorCall(
+                ns, 0, _allocations() - before, is_bound, tensors=len(tensors_in((*args, *kwargs.values())))
+            )
             calls[case.operator] = call
         except (RuntimeError, ValueError, TypeError):
             continue
@@ -90,7 +94,8 @@ def own_ns(
 
     This is the time of its call, without the costs of entering and leaving the operator, of its
     launches and allocations, and of the wait for a value that it reads. If an operator has several
-    overloads, the one with the least work counts.
+    overloads, the one with the least work counts. An operator that reads a value is left out if its
+    time is not believed.
 
     Args:
         calls: The measured calls, by the name of the operator with its overload.
@@ -107,8 +112,10 @@ def own_ns(
         others = host.operator + host.operator_end
         others += 0 if call.is_bound else unbound_ns
         others += call.launches * host.launch + call.allocations * (host.malloc + host.free)
+        others += max(call.tensors - host.few_uses, 0) * host.use + max(call.allocations - 1, 0) * host.further_result
         others += wait + call.read_ns if call.read_ns else 0
-        own[name] = max(0, min(call.ns - others, own.get(name, call.ns), _MOST_NS))
+        if not call.read_ns or call.ns - others <= _MOST_NS:  # otherwise it waited for more
+            own[name] = max(0, min(call.ns - others, own.get(name, call.ns), _MOST_NS))
     return own
 
 

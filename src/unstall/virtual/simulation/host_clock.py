@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unstall.timeline.columns import I64, Bool
 from unstall.virtual.costs.model import HostCosts
@@ -59,7 +60,7 @@ class HostClock(Protocol):
         they are added.
         """
 
-    def work(self, records: np.ndarray, usual: I64, woken: Bool) -> I64:
+    def work(self, records: np.ndarray, usual: I64, woken: Bool, handed: Bool) -> I64:
         """Returns, for each record of the shim's log, how long the host worked since the record
         before it of the same thread, in ns. All records must be passed to this method in the order
         of the log.
@@ -116,28 +117,32 @@ class ModelledHost:
         self._stacks: list[Stack] = []
         self._between: dict[int, int] = {}
         self._last: dict[int, int] = {}
-        self._lately = Lately(costs.warm_records)
+        self._lately = Lately(costs.warm_operators, costs.cold_operators)
         self._depth: dict[int, int] = {}  # by thread: the number of open operators
         self._nodes: dict[int, int] = {}  # by thread: the number of nodes that autograd has recorded
+        self._allocated: dict[int, int] = {}  # by thread: how often the operator that it began last has allocated
         self._makers: dict[int, int] = {}  # by allocation: the thread that made it
 
     def know(self, stacks: Sequence[Stack]) -> None:
         self._stacks += stacks
 
-    def work(self, records: np.ndarray, usual: I64, woken: Bool) -> I64:
+    def work(self, records: np.ndarray, usual: I64, woken: Bool, handed: Bool) -> I64:
         costs, begins = self._costs, records["code"] == LogCode.OP_BEGIN
         nested, stack = self._nested(records), records["stack"].astype(np.int64)
         of_autograd = (stack == NO_PYTHON) & (records["thread"] != _MAIN_THREAD)
         work: I64 = np.where(begins & nested, usual + costs.nested - costs.operator, usual)
-        anew = np.array(self._lately.began_anew(records, begins), np.int64)
-        work[anew[~of_autograd[anew]]] += costs.cold
+        cold = self._lately.cold(records, begins)
+        work += np.rint(costs.cold * cold * (begins & ~of_autograd)).astype(np.int64)
         work[self._freed_for_another(records) & ~of_autograd] += costs.foreign_free
         work[begins & ~nested & of_autograd] += costs.node
+        work[handed & of_autograd] += costs.engine
         work += costs.recorded * self._recorded(records, begins)
-        work += costs.listed * np.where(records["uses"] > costs.most_not_listed, records["uses"], 0)
+        listed = np.maximum(records["uses"] - costs.few_uses, 0)
+        work += np.rint(listed * (costs.use + cold * (costs.cold_use - costs.use))).astype(np.int64)
+        work[self._further_allocations(records, begins)] += costs.further_result
         before = _previous(records["thread"], stack, self._last, _UNKNOWN)
         self._charge_python(work, before, stack)
-        real = self._real.work(records, usual, woken)
+        real = self._real.work(records, usual, woken, handed)
         outside = (records["thread"] == _MAIN_THREAD) & (records["within"] == Within.NO_OPERATOR)
         for row in np.flatnonzero(outside & (real - work > _NOTED_NS)).tolist():
             self._note(int(before[row]), int(stack[row]), int(real[row] - work[row]))
@@ -189,6 +194,21 @@ class ModelledHost:
             depth = self._depth.get(number, 0) + np.cumsum(step[mine])
             result[mine] = depth - step[mine] > 0
             self._depth[number] = max(int(depth[-1]), 0)
+        return result
+
+    def _further_allocations(self, records: np.ndarray, begins: Bool) -> Bool:
+        """Returns, for each record of the shim's log, whether it allocates memory for an operator that has allocated
+        some before.
+        """
+        allocates = records["code"] == LogCode.MALLOC
+        result = np.zeros(len(records), np.bool_)
+        for number, mine in by_thread(records["thread"]):
+            made = self._allocated.get(number, 0) + np.cumsum(allocates[mine])
+            operator = np.cumsum(begins[mine])
+            before = np.append(0, made[begins[mine]])  # at the begin of each operator
+            since = made - before[operator]
+            result[mine] = allocates[mine] & (since > 1)
+            self._allocated[number] = int(since[-1])
         return result
 
     def _recorded(self, records: np.ndarray, begins: Bool) -> I64:
@@ -257,37 +277,44 @@ def passed(before: Stack, after: Stack) -> tuple[int, int]:
 
 
 class Lately:
-    """Finds the records of the shim's log that begin an operator which their thread has not begun
-    lately: not within the last `within` records of that thread.
+    """Tells how far the CPU's caches have lost the code of an operator, from how many different other operators its
+    thread has begun since it began this one.
+
+    Args:
+        near: Up to so many others, they have lost none of it.
+        far: From so many on, all of it.
     """
 
-    def __init__(self, within: int) -> None:
-        self._within = within
-        self._done: dict[int, int] = {}  # by thread: the number of its records
-        self._last: dict[tuple[int, int], int] = {}  # by thread and operator: the number of the record that began it
+    def __init__(self, near: int, far: int) -> None:
+        self._near, self._far = near, far
+        self._begun: dict[int, list[int]] = {}  # by thread: operators, the one begun last is last
+        self._cold: dict[int, float] = {}  # by thread: how cold its last operator was
 
-    def began_anew(self, records: np.ndarray, begins: Bool) -> list[int]:
-        """Returns the rows of the records that begin an operator that its thread has not begun
-        lately. All records must be passed to this method in the order of the log.
+    def cold(self, records: np.ndarray, begins: Bool) -> NDArray[np.float64]:
+        """Returns, for each record of the shim's log, how cold the operator was that its thread began last before the
+        record, or at it, when it began: from 0 to 1. All records must be passed to this method in the order of the log.
 
         Args:
             records: The next records of the log.
             begins: For each record, whether it begins an operator.
         """
-        thread = records["thread"]
-        place = np.zeros(len(records), np.int64)
-        for number, mine in by_thread(thread):
-            first = self._done.get(number, 0)
-            place[mine] = first + np.arange(len(mine))
-            self._done[number] = first + len(mine)
-        rows = begins.nonzero()[0]
-        anew: list[int] = []
-        keys = zip(thread[rows].tolist(), records["id"][rows].tolist(), strict=True)
-        for row, key, at in zip(rows.tolist(), keys, place[rows].tolist(), strict=True):
-            if at - self._last.get(key, -self._within - 1) > self._within:
-                anew.append(row)
-            self._last[key] = at
-        return anew
+        result = np.zeros(len(records))
+        for number, mine in by_thread(records["thread"]):
+            rows = mine[begins[mine]]
+            begun = self._begun.setdefault(number, [])
+            cold = [self._cold.get(number, 0.0)]
+            for operator in records["id"][rows].tolist():
+                others = self._far
+                if operator in begun:
+                    others = len(begun) - 1 - begun.index(operator)
+                    begun.remove(operator)
+                elif len(begun) == self._far:
+                    del begun[0]
+                begun.append(operator)
+                cold.append(min(max(others - self._near, 0) / (self._far - self._near), 1.0))
+            self._cold[number] = cold[-1]
+            result[mine] = np.array(cold)[np.cumsum(begins[mine])]
+        return result
 
 
 class MeasuredHost:
@@ -310,7 +337,7 @@ class MeasuredHost:
     def know(self, stacks: Sequence[Stack]) -> None:
         return
 
-    def work(self, records: np.ndarray, usual: I64, woken: Bool) -> I64:
+    def work(self, records: np.ndarray, usual: I64, woken: Bool, handed: Bool) -> I64:
         now = records["host_ns"].astype(np.int64)
         before = _previous(records["thread"], now, self._last, -1)
         in_log = np.append(self._end or now[0], now[:-1]) if len(now) else now
@@ -370,9 +397,9 @@ class MixedHost:
     def know(self, stacks: Sequence[Stack]) -> None:
         self._modelled.know(stacks)
 
-    def work(self, records: np.ndarray, usual: I64, woken: Bool) -> I64:
-        modelled = self._modelled.work(records, usual, woken)
-        measured = self._measured.work(records, usual, woken)
+    def work(self, records: np.ndarray, usual: I64, woken: Bool, handed: Bool) -> I64:
+        modelled = self._modelled.work(records, usual, woken, handed)
+        measured = self._measured.work(records, usual, woken, handed)
         within = records["within"]
         outside = within == Within.NO_OPERATOR
         begins = (records["code"] == LogCode.OP_BEGIN) & ((records["flags"] & ON_HOST) > 0)
