@@ -14,12 +14,9 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from unstall.guest import steps
+from unstall.guest.captured_steps import CapturedSteps, OnBoundary
 from unstall.guest.patching import wrap_after
 from unstall.guest.step_source import FORWARD, LOADER, OPTIMIZER, StepSource
-
-OnBoundary = Callable[[str, int], None]
-"""A function that is called at each step boundary. Its first argument is what set the boundary: "optimizer", "loader"
-or "forward". Its second argument is the `id` of the optimizer, data set or module. It must not raise an exception."""
 
 
 class StepHooks(Protocol):
@@ -35,27 +32,34 @@ class StepHooks(Protocol):
 
 def install(on_boundary: OnBoundary) -> StepHooks:
     """Installs hooks in torch that call `on_boundary` at every step boundary: when an optimizer has stepped, when a
-    DataLoader has returned a batch, and (from Python 3.12 on) when a model is called. torch must be imported.
+    DataLoader has returned a batch, and (from Python 3.12 on) when a model is called. A step that the program captures
+    into a CUDA graph counts at each replay. torch must be imported.
 
     Returns an object whose `remove` removes the hooks.
     """
 
+    captured = CapturedSteps(on_boundary)
+
     def pass_on(kind: str, who: int) -> None:
-        if not steps.steps_are_ignored():
+        if not steps.steps_are_ignored() and not captured.note(kind, who):
             on_boundary(kind, who)
 
     if sys.version_info >= (3, 12):
         from unstall.guest.model_calls import ModelCallHooks
 
-        return _Installed(pass_on, lambda: ModelCallHooks(pass_on))
-    return _Installed(pass_on, lambda: None)
+        return _Installed(pass_on, lambda: ModelCallHooks(pass_on), captured.remove)
+    return _Installed(pass_on, lambda: None, captured.remove)
 
 
 class _Installed:
-    def __init__(self, on_boundary: OnBoundary, watch_modules: Callable[[], StepHooks | None]) -> None:
+    def __init__(
+        self, on_boundary: OnBoundary, watch_modules: Callable[[], StepHooks | None], *removals: Callable[[], None]
+    ) -> None:
         self._watch_modules = watch_modules
         self._modules = watch_modules()
         with ExitStack() as undo:
+            for each in removals:
+                undo.callback(each)
             undo.callback(self._leave_modules)
             undo.callback(_watch_optimizers(on_boundary))
             undo.callback(_watch_loaders(on_boundary))

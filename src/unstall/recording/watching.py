@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from unstall.guest import device, step_hooks
+from unstall.guest.captured_steps import OnBoundary
 from unstall.guest.imports import when_imported
 from unstall.guest.own_profiler import OwnProfiler
 from unstall.guest.step_source import StepSource
@@ -21,7 +22,7 @@ class Watching:
 
     def __init__(
         self,
-        on_boundary: step_hooks.OnBoundary,
+        on_boundary: OnBoundary,
         profiler_begins: Callable[[], None],
         cuda_begins: Callable[[], None] = lambda: None,
         *,

@@ -14,9 +14,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from unstall.errors import UnstallError, UsageError
-from unstall.guest import active, step_hooks
+from unstall.guest import active, step_hooks, steps
 from unstall.guest.imports import around_import
 from unstall.guest.instants import LateRead
+from unstall.guest.patching import wrap_after
 from unstall.guest.step_source import FORWARD, OPTIMIZER, StepSource
 from unstall.launching.children import arming_children
 from unstall.virtual.allocator.settings import checked_settings_text
@@ -211,15 +212,23 @@ class Machine:
             kind: What reports the boundary, as in `StepSource`.
             who: Which one of its kind reports it, as in `StepSource`.
         """
-        if kind in (OPTIMIZER, FORWARD):
-            with self._turn:
-                if self._watches and not self._sees_steps:
-                    # From now on a graph serves calls of a function. Calls that run without the graph are step
-                    # boundaries, too.
-                    self._sees_steps = True
-                    self._watched.callback(self._stop_seeing_steps, step_hooks.install(self._note_boundary))
+        if kind in (OPTIMIZER, FORWARD):  # from now on a graph serves calls of a function
+            self._see_steps()
         self._note_boundary(kind, who)
         self.on_step(kind, who)
+
+    def _capture_begins(self) -> None:
+        if not steps.steps_are_ignored():  # unstall.graphed captures for itself, and shows its steps itself
+            self._see_steps()
+
+    def _see_steps(self) -> None:
+        """From now on, notes boundaries of steps that torch itself shows. Before the program captures a graph, the
+        timeline shows them.
+        """
+        with self._turn:
+            if self._watches and not self._sees_steps:
+                self._sees_steps = True
+                self._watched.callback(self._stop_seeing_steps, step_hooks.install(self._note_boundary))
 
     def _note_boundary(self, kind: str, who: int) -> None:
         if self.simulator is None:
@@ -284,6 +293,7 @@ class Machine:
         from unstall.virtual.profiler import patch
 
         patch.install(self)
+        wrap_after(sys.modules["torch.cuda"].CUDAGraph, "capture_begin", lambda *_, **__: self._capture_begins())
         if self.simulator is not None:
             self.simulator.measure_host()
         if self._watches:
