@@ -18,7 +18,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -460,8 +460,9 @@ class TraceBuilder:
         )
 
 
-def steps_that_prove(*proving: int, steps: int) -> TraceBuilder:
-    """Steps of the user's function. Those with these numbers also run it within a proof, on a stream of unstall's."""
+def steps_that_prove(*proving: int, steps: int, called_by: str = "") -> TraceBuilder:
+    """Steps of the user's function. Those with these numbers also run it within a proof, on a stream of unstall's. The
+    function is called by a method of GraphedFunction, if one is given."""
     trace = TraceBuilder()
     for number in range(steps):
         with trace.step(), trace.frame("train.py", 12, "train"):
@@ -473,7 +474,8 @@ def steps_that_prove(*proving: int, steps: int) -> TraceBuilder:
                 ):
                     trace.launch("gemm", 900, stream=20)
                     trace.sync(stream=20)
-            with trace.op("aten::mm"):
+            calls = trace.frame("unstall/fix/graphs/graphed_function.py", 70, called_by) if called_by else nullcontext()
+            with calls, trace.op("aten::mm"):
                 trace.launch("gemm", 100)
                 trace.sync()
     return trace

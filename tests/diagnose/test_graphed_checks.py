@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from findings import result_of
+from findings import only, result_of
 from traces import TraceBuilder, steps_that_prove
 
 from unstall.diagnose.explain import explain
+from unstall.fix.graphs.graphed_function import GraphedFunction
 from unstall.fix.graphs.serving import GraphServer
-from unstall.locate.proving import METHODS
+from unstall.locate.proving import EAGERLY, FOR_SPEED, METHODS
 from unstall.report.short import in_short
 from unstall.timeline.columns import StepsLeftOut
 from unstall.virtual.profiler.trace_file import write_trace
@@ -93,6 +94,12 @@ def test_if_only_the_first_steps_prove_the_cure_is_a_longer_run() -> None:
     assert "recur" not in text
 
 
+def test_if_graphed_has_given_up_the_reason_is_not_guessed() -> None:
+    text = result_of(steps_that_prove(0, 2, 5, 6, 7, steps=10, called_by=EAGERLY)).verdict.text
+    assert "Now it runs them eagerly: its warnings, and print(" in text
+    assert "recur" not in text
+
+
 def test_if_few_steps_prove_the_verdict_says_nothing_of_it() -> None:
     assert "left out" not in result_of(steps_that_prove(0, 1, 2, steps=9)).verdict.text
 
@@ -105,3 +112,30 @@ def test_a_trace_of_the_steps_that_count_remembers_the_others(tmp_path: Path) ->
     told = timeline.with_meta(recorder="virtual", left_out=left_out)
     write_trace(told, tmp_path / "run.trace.json")
     assert explain(tmp_path / "run.trace.json").result.steps.left_out == known
+
+
+def without_graph(method: str, *, kernels: int = 20) -> TraceBuilder:
+    """A function that unstall.graphed calls by a method, and whose launches are late."""
+    trace = TraceBuilder()
+    calls = trace.frame("unstall/fix/graphs/graphed_function.py", 70, f"GraphedFunction.{method}")
+    with trace.step(), trace.frame("train.py", 12, "train"), calls, trace.frame("model/net.py", 30, "forward"):
+        for _ in range(kernels):
+            with trace.op("aten::relu"):
+                trace.launch("relu", 3)
+    return trace
+
+
+def test_functions_are_called_without_a_graph_by_these_methods() -> None:
+    assert all(callable(getattr(GraphedFunction, name)) for name in (EAGERLY, FOR_SPEED))
+
+
+def test_what_graphed_refused_is_not_told_to_become_a_graph_but_where_the_reason_is() -> None:
+    finding = only(without_graph(EAGERLY), "launch-bound")
+    assert finding.fix.startswith("unstall.graphed runs this eagerly: its warning, and print(")
+    assert finding.edit == "graph:model/net.py:forward"
+
+
+def test_where_a_graph_was_measured_to_gain_nothing_none_is_advised_or_predicted() -> None:
+    finding = only(without_graph(FOR_SPEED), "launch-bound")
+    assert finding.fix.startswith("unstall.graphed measured here that a graph gains nothing; fuse small operators")
+    assert finding.edit is None

@@ -1,19 +1,23 @@
-"""Finds the one-time checks of `unstall.graphed` in a recording.
+"""Finds in a recording what `unstall.graphed` runs without a graph.
 
-In these checks, `unstall.graphed` observes functions before it captures them as CUDA graphs, and
-compares the graphs with the functions.
+These are its one-time checks, in which it observes functions before it captures them as CUDA graphs,
+and compares the graphs with the functions; and functions that cannot be captured, or gain nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from unstall.diagnose.run import Run
 from unstall.figures import counted, duration, share
-from unstall.locate.proving import PROVING_FILE, proving_times
+from unstall.locate.proving import EAGERLY, FOR_SPEED, PROVING_FILE, called_without_graph, proving_times
 from unstall.result import Finding, LeftOut, Where
+from unstall.timeline.columns import I64
 
 _WORTH = 0.01  # of the window
+_MOSTLY = 0.5  # of the launches
 _MOST_OF_ONE_SHAPE = 8
 """The most steps that the checks of one input shape take. For each of two functions, two steps observe, one step
 captures, and one step compares."""
@@ -51,6 +55,27 @@ def is_check(where: Where) -> bool:
     return where.file is not None and PROVING_FILE.match(where.file) is not None
 
 
+def remedy_without_graph(run: Run, rows: I64) -> tuple[str, str | None] | None:
+    """Returns the advice for launches, and its edit, if `unstall.graphed` calls most of them already,
+    but without a graph. Returns None if it does not.
+
+    Args:
+        run: The recorded run.
+        rows: The launches, as indices of rows of `timeline.host`.
+    """
+    host = run.timeline.host
+    source = np.where(host.forward[rows] >= 0, host.forward[rows], rows)  # a backward's launches: of its forward
+
+    def mostly(method: str) -> bool:
+        return bool(called_without_graph(run.timeline, method)[source].mean() > _MOSTLY)
+
+    if mostly(FOR_SPEED):
+        return "unstall.graphed measured here that a graph gains nothing", None
+    if mostly(EAGERLY):
+        return "unstall.graphed runs this eagerly: its warning, and print(….stats()), say why and what helps", "graph"
+    return None
+
+
 def left_out_of(run: Run) -> LeftOut | None:
     """Returns how many steps were left out of the figures, by this analysis or by the recorder.
     Returns None if no step was left out.
@@ -71,13 +96,16 @@ def shortfall_of(run: Run) -> str | None:
     left_out = left_out_of(run)
     if left_out is None or not left_out.most:
         return None
-    shapes_change = left_out.apart or left_out.proving > _MOST_OF_ONE_SHAPE
-    cure = (
-        "Likely the shapes of its inputs do not recur: pad them to one length, or capture with "
-        'unstall.graphed(…, shapes="bucket")'
-        if shapes_change
-        else "Later steps prove nothing: let the program take more"
-    )
+    called = called_without_graph(run.timeline, EAGERLY) | called_without_graph(run.timeline, FOR_SPEED)
+    if called[run.timeline.host.start >= run.window[0]].any():
+        cure = "Now it runs them eagerly: its warnings, and print(….stats()), say why"
+    elif left_out.apart or left_out.proving > _MOST_OF_ONE_SHAPE:
+        cure = (
+            "Likely the shapes of its inputs do not recur: pad them to one length, or capture with "
+            'unstall.graphed(…, shapes="bucket")'
+        )
+    else:
+        cure = "Later steps prove nothing: let the program take more"
     return (
         f"these figures are of only {counted(len(run.steps), 'step')} of {left_out.of:,}: {left_out.count:,} are left "
         f"out, since unstall.graphed proves or captures graphs in {left_out.proving:,} of them. The steps left out "

@@ -1,6 +1,7 @@
-"""Finds the times at which `unstall.graphed` checks its graphs. To check a graph, `unstall.graphed`
-observes, captures and compares the first calls of a function. In these calls, the function itself
-runs, and not the graph.
+"""Finds the calls of functions of `unstall.graphed` in which the function itself runs, and no graph.
+
+To check a graph, `unstall.graphed` observes, captures and compares the first calls of a function. A
+function that cannot be captured, or gains nothing as a graph, runs eagerly in all calls.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 from unstall.locate.kinds import named
 from unstall.locate.step_spans import Steps, narrowed
 from unstall.timeline.ancestry import nearest
-from unstall.timeline.columns import I32, StepsLeftOut, Timeline
+from unstall.timeline.columns import I32, Bool, StepsLeftOut, Timeline
 from unstall.timeline.grouping import by_text
 from unstall.timeline.intervals import Intervals
 
@@ -22,8 +23,13 @@ METHODS = ("_capture", "_observe", "_checked")
 call. In these calls, the graph does not run in place of the function.
 """
 
+EAGERLY, FOR_SPEED = "_called_eagerly", "_called_for_speed"
+"""The methods of `GraphedFunction` that call the function without a graph: the first because none is
+possible yet, or at all, the second because a graph was measured to gain nothing.
+"""
+
 PROVING_FILE = re.compile(r"(.*/)?unstall/fix/graphs/serving\.py$")
-_METHOD = re.compile(rf"(\w+\.)*({'|'.join(METHODS)})$")
+_CALLING_FILE = re.compile(r"(.*/)?unstall/fix/graphs/graphed_function\.py$")
 
 
 def proving_frames(timeline: Timeline) -> I32:
@@ -34,15 +40,27 @@ def proving_frames(timeline: Timeline) -> I32:
     the check. The methods are those in `METHODS`. The row is -1 if the event happens outside of
     checks.
     """
+    return _frames(timeline, PROVING_FILE, METHODS)
+
+
+def called_without_graph(timeline: Timeline, method: str) -> Bool:
+    """Returns, for each host event, whether it happens while `unstall.graphed` calls a function without
+    a graph, by `method`: `EAGERLY` or `FOR_SPEED`.
+    """
+    return _frames(timeline, _CALLING_FILE, (method,)) >= 0
+
+
+def _frames(timeline: Timeline, file: re.Pattern[str], methods: tuple[str, ...]) -> I32:
+    """Returns, for each host event, the innermost frame of one of some methods, in a file of a name."""
     stacks, lines, stack = timeline.stacks, timeline.lines, timeline.host.stack
     frames = np.full(len(stack), -1, dtype=np.int32)
     if not len(stacks):
         return frames
-    of_file = named(timeline, PROVING_FILE, lines.file)
+    of_file = named(timeline, file, lines.file)
     if not of_file.any():
         return frames
-    proves = of_file & (by_text(lines.function, lambda index: _is_method(timeline.text(index))) == 1)
-    above = nearest(stacks.parent, proves[stacks.line])
+    chosen = of_file & (by_text(lines.function, lambda index: timeline.text(index).split(".")[-1] in methods) == 1)
+    above = nearest(stacks.parent, chosen[stacks.line])
     return np.where(stack >= 0, above[np.maximum(stack, 0)], -1).astype(np.int32)
 
 
@@ -82,7 +100,3 @@ def without_proving(timeline: Timeline, steps: Steps) -> Steps:
         mean_ns=round(float(lengths[others].mean())),
     )
     return narrowed(timeline, replace(steps, left_out=left_out), first, last)
-
-
-def _is_method(function: str) -> bool:
-    return _METHOD.match(function) is not None

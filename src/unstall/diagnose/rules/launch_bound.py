@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from unstall.diagnose.graphed_checks import remedy_without_graph
 from unstall.diagnose.late_launches import Late, divide, usual_length
 from unstall.diagnose.loops import holds_the_loop, lines_of
 from unstall.diagnose.run import Group, Run
@@ -112,11 +113,14 @@ def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
             "overwritten before it has read them",
             "graph",
         )
+    shorter = "fuse small operators; use a larger batch"
+    if without := remedy_without_graph(run, group.rows):
+        why, edit = without
+        return f"{why}; {shorter}", "the fused version is numerically good enough (rounding may differ)", edit
     holds = holds_the_loop(run, group)
     what = "capture these operators" if holds is False else _cut_out(run, group, maybe=holds is None)
     return (
-        f"{what} in a CUDA graph (unstall.graphed), or use torch.compile(mode='reduce-overhead'); fuse small "
-        "operators; use a larger batch",
+        f"{what} in a CUDA graph (unstall.graphed), or use torch.compile(mode='reduce-overhead'); {shorter}",
         "shapes are fixed, and the host reads no values within the graph",
         "graph",
     )

@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import msgspec
 
+from unstall.diagnose.graphed_checks import remedy_without_graph
 from unstall.diagnose.late_launches import TINY_ROW, divide, usual_length
-from unstall.diagnose.run import Run
+from unstall.diagnose.run import Group, Run
 from unstall.result import Finding
+
+_CAPTURE = "or capture them in a CUDA graph (unstall.graphed)"
 
 
 def tiny_kernels(run: Run, function: int | None = None) -> list[Finding]:
@@ -24,27 +27,28 @@ def tiny_kernels(run: Run, function: int | None = None) -> list[Finding]:
         function: The function that the rule `launch_bound` reports, as the index of a row of
             `timeline.stacks`. If None, it is found in the same way as that rule finds it.
     """
-    between = run.lost_to("launch", "latency")
-    found = [
-        run.finding(
-            "tiny-kernels",
-            group,
-            title="Many tiny kernels in a row",
-            saw=f"{len(group.rows):,} kernels of {usual_length(run, group.rows)}, in runs of {TINY_ROW} or more",
-            fix="fuse them: torch.compile; foreach=True or fused=True for optimizers; torch._foreach_* for lists "
-            "of tensors; one large operator instead of a loop; or capture them in a CUDA graph (unstall.graphed)",
-            safe_if="the fused version is numerically good enough (rounding may differ); for a CUDA graph, shapes "
-            "are fixed and the host reads nothing within",
-            total_wait_ns=0,
-            total_exposed_ns=int(between[group.rows].sum()),
-            count=len(group.rows),
-            edit="graph",
-            confidence="medium",
-            spans=run.idle_spans(group.rows, "launch", "latency"),
-        )
-        for group in divide(run, function)[1]
-    ]
+    found = [_finding(run, group) for group in divide(run, function)[1]]
     return [msgspec.structs.replace(each, fix=f"{each.fix}{_whose_gain(each)}") for each in found]
+
+
+def _finding(run: Run, group: Group) -> Finding:
+    capture, edit = remedy_without_graph(run, group.rows) or (_CAPTURE, "graph")
+    return run.finding(
+        "tiny-kernels",
+        group,
+        title="Many tiny kernels in a row",
+        saw=f"{len(group.rows):,} kernels of {usual_length(run, group.rows)}, in runs of {TINY_ROW} or more",
+        fix="fuse them: torch.compile; foreach=True or fused=True for optimizers; torch._foreach_* for lists "
+        f"of tensors; one large operator instead of a loop; {capture}",
+        safe_if="the fused version is numerically good enough (rounding may differ); for a CUDA graph, shapes "
+        "are fixed and the host reads nothing within",
+        total_wait_ns=0,
+        total_exposed_ns=int(run.lost_to("launch", "latency")[group.rows].sum()),
+        count=len(group.rows),
+        edit=edit,
+        confidence="medium",
+        spans=run.idle_spans(group.rows, "launch", "latency"),
+    )
 
 
 def _whose_gain(finding: Finding) -> str:

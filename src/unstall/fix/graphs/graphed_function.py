@@ -69,6 +69,15 @@ class GraphedFunction:
                 _turn.release()
             if done:
                 return result
+            if result is not None:
+                return self._called_for_speed(args, kwargs)
+        return self._called_eagerly(args, kwargs)
+
+    # Recordings of these calls are recognised by the names of these two methods (locate/proving.py).
+    def _called_eagerly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._function(*args, **kwargs)
+
+    def _called_for_speed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self._function(*args, **kwargs)
 
     def _answered(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answer:
@@ -95,7 +104,7 @@ class GraphedFunction:
         self._counters.padded += padded.padding
         self._counters.worked_on += padded.elements
         done, result = self._server.serve(device, padded.call)
-        return done, padded.cut(result) if done else None
+        return done, padded.cut(result) if done else result
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Binds a method to an object. The object is an argument of each call, so each object has its own graphs."""

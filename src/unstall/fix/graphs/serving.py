@@ -32,7 +32,8 @@ only if its arguments have occurred before, because an observed call takes twice
 _TELLING = 16  # such calls in a row, with no call served so far, after which that is told
 
 Answer = tuple[bool, Any]
-"""(True, result) if the call was served or run. (False, None) if the call must still be run eagerly."""
+"""(True, result) if the call was served or run. (False, None) if the call must still be run eagerly, (False, refusal)
+if so because a graph was measured to gain nothing."""
 
 
 class GraphServer:
@@ -74,7 +75,7 @@ class GraphServer:
             entry.retry()
         if entry.refusal is not None and entry.state in (State.DEFERRED, State.REFUSED):
             self._refusals.repeat(entry.refusal)
-            return False, None
+            return False, entry.refusal if entry.refusal.gainless else None
         if entry.busy:
             return False, None
         if entry.state is State.UNSEEN:
