@@ -5,9 +5,14 @@ extern "C" {
 
 #include "asserts.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <time.h>
+#include <unistd.h>
+#include <algorithm>
 #include <atomic>
+#include <cstdio>
+#include <cstring>
 #include <deque>
 #include <mutex>
 #include <unordered_map>
@@ -41,6 +46,31 @@ Names& the_names() {
   static auto* names = new Names;
   return *names;
 }
+
+struct Serving {
+  Lock lock;
+  std::vector<pid_t> threads; // those that run operators and no Python
+};
+
+Serving& serving() {
+  static auto* all = new Serving;
+  return *all;
+}
+
+// Whether a thread of this process runs, or is about to.
+bool is_running(pid_t thread) {
+  char path[64], text[512];
+  std::snprintf(path, sizeof path, "/proc/self/task/%d/stat", int(thread));
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false; // it has ended
+  ssize_t size = read(file, text, sizeof text - 1);
+  close(file);
+  text[std::max<ssize_t>(size, 0)] = 0;
+  const char* name_end = std::strrchr(text, ')'); // the state follows the name, which may have any letters
+  return name_end && name_end[1] == ' ' && name_end[2] == 'R';
+}
+
+constexpr int64_t LONGEST_END_NS = 5'000'000;
 
 std::atomic<bool> on{false};
 std::atomic<bool> is_long{false};
@@ -110,6 +140,10 @@ void write(const Entry& entry) {
   record.flags = entry.flags;
   record.content = entry.content;
   record.within = thread.within;
+  if (entry.code == Code::OP_BEGIN && record.stack == NO_PYTHON && !std::exchange(thread.serves, true)) {
+    std::lock_guard guard(serving().lock);
+    serving().threads.push_back(gettid());
+  }
   auto& log = the_log();
   std::lock_guard guard(log.lock);
   record.host_ns = now_ns(); // under the lock, so that times ascend along the log
@@ -117,6 +151,17 @@ void write(const Entry& entry) {
   log.records.push_back(record);
   log.uses.insert(log.uses.end(), entry.uses, entry.uses + entry.use_count);
   if (log.records.size() > LONG) is_long.store(true, std::memory_order_relaxed);
+}
+
+void let_autograd_end() {
+  std::vector<pid_t> threads;
+  {
+    std::lock_guard guard(serving().lock);
+    threads = serving().threads;
+  }
+  int64_t until = now_ns() + LONGEST_END_NS;
+  for (pid_t thread : threads)
+    while (thread != gettid() && is_running(thread) && now_ns() < until) usleep(20);
 }
 
 void event_gone(int64_t event) {

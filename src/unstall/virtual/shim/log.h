@@ -100,8 +100,14 @@ struct ThreadState {
   int64_t own_since = 0; // see OwnWork; 0: it does none
   Within within = NO_OPERATOR;
   std::vector<int32_t> stacks; // one for each operator and annotation that is open
+  bool serves = false; // it runs no Python, as autograd's threads
 };
 ThreadState& this_thread();
+
+// Waits until threads that run operators and no Python have nothing more to do, at most for a few ms. Autograd's thread
+// frees the last tensors of a backward pass when it has already woken its caller: otherwise, what the caller does next
+// would be logged before that in some runs, and after it in others.
+void let_autograd_end();
 
 // The number of this thread's stack of Python frames (lines/_frames.c, read without the GIL): -1 without Python, -2 if
 // none can be read. Takes the GIL if code runs that it has not seen before: no lock may be held.

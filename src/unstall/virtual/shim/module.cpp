@@ -120,6 +120,7 @@ PYBIND11_MODULE(_shim, m) {
   m.def("append", append, arg("code"), arg("device") = -1, arg("stream") = 0, arg("a") = 0, arg("b") = 0,
         arg("id_or_name") = py::none(), arg("flags") = 0);
 
+  m.def("let_autograd_end", let_autograd_end, py::call_guard<py::gil_scoped_release>());
   m.def("set_telling_ns", [](int64_t ns) { telling_ns = ns; }, arg("ns"));
   m.def("set_threads", set_threads, arg("count"));
   m.def("this_thread", [] { return this_thread().number; });

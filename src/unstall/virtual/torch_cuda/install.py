@@ -20,6 +20,7 @@ from unstall.virtual.torch_cuda.patched_torch import (
     follow_threads,
     log_host_reads,
     make_storages,
+    order_backwards,
     refuse_nvtx_profiler,
     run_uncompiled,
 )
@@ -78,3 +79,4 @@ def finish(torch: ModuleType) -> None:
     refuse_nvtx_profiler(torch)
     log_host_reads(torch, shim)
     follow_threads(torch, shim)
+    order_backwards(torch, shim)

@@ -9,6 +9,7 @@
 - `Tensor.tolist` is logged. It reads pinned memory without an operator, so a race with that read
   would be missed otherwise.
 - `torch.autograd.profiler.emit_nvtx` raises an error that names it.
+- A backward pass returns when autograd's threads have freed its last tensors.
 - `torch.set_num_threads` tells the shim the number of threads. The modelled time of CPU operators
   depends on it.
 """
@@ -21,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from unstall.guest.patching import wrap_after
 from unstall.virtual.torch_cuda.cuda_errors import NotSupportedError
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ class StorageShim(Protocol):
     def resize_storage(self, storage: torch.UntypedStorage, bytes: int) -> None: ...
 
     def set_threads(self, count: int) -> None: ...
+
+    def let_autograd_end(self) -> None: ...
 
     def host_reads(self, tensor: torch.Tensor, name: str) -> None: ...
 
@@ -140,6 +144,17 @@ def follow_threads(module: ModuleType, shim: StorageShim) -> None:
         shim.set_threads(count)
 
     module.set_num_threads = set_num_threads  # type: ignore[attr-defined]
+
+
+def order_backwards(module: ModuleType, shim: StorageShim) -> None:
+    """Makes a backward pass return only when autograd's threads have freed its last tensors, which
+    they do after they have woken the caller. So memory is the same in each run. `module` is torch.
+    """
+
+    def ended(*_: object, **__: object) -> None:
+        shim.let_autograd_end()
+
+    wrap_after(module.autograd, "_engine_run_backward", ended)
 
 
 def refuse_nvtx_profiler(module: ModuleType) -> None:
