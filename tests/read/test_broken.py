@@ -249,6 +249,9 @@ def test_a_packed_database_is_named_too(tmp_path: Path) -> None:
 def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"nowhere\.json: cannot be read: No such file"):
         read(tmp_path / "nowhere.json")
+    (tmp_path / "train.trace.json.gz").touch()
+    with pytest.raises(TraceError, match=r"No such file or directory; did you mean \S+/train\.trace\.json\.gz\?$"):
+        read(tmp_path / "train.trace.json")
     with pytest.raises(TraceError, match="this is a directory; give the trace file in it"):
         read(tmp_path)
 

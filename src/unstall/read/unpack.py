@@ -25,6 +25,7 @@ BLOCK_BYTES = 1 << 20
 _PACKED_BYTES = 512 << 10
 _BLOCKS_AHEAD = 2
 _TURN_S = 0.001
+_SIMILAR = 0.7  # of difflib's ratio of two names
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"7z\xbc\xaf": "7z"}
@@ -71,7 +72,21 @@ def blocks(path: Path, progress: Progress | None = None) -> Generator[bytes, Non
     except IsADirectoryError:
         raise TraceError(f"{path}: this is a directory; give the trace file in it") from None
     except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
+        meant = _meant(path) if isinstance(error, FileNotFoundError) else ""
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}{meant}") from error
+
+
+def _meant(path: Path) -> str:
+    """Returns a question with the file of the same folder that has the most similar name. Returns "" if none is
+    similar.
+    """
+    from difflib import get_close_matches  # ranks of a fleet, which are read in many processes, need it seldom
+
+    with suppress(OSError):
+        near = get_close_matches(path.name, [each.name for each in path.parent.iterdir()], n=1, cutoff=_SIMILAR)
+        if near:
+            return f"; did you mean {path.with_name(near[0])}?"
+    return ""
 
 
 @contextmanager
