@@ -6,6 +6,7 @@ import json
 import re
 import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from unstall.course.table import script, table
 
 _ROOT = Path(__file__).parents[2]
 _MACHINES = json.loads((_ROOT / "benchmarks" / "results" / "course_h100_machines.json").read_text("utf-8"))
+_H200S = json.loads((_ROOT / "benchmarks" / "results" / "course_h200_machines.json").read_text("utf-8"))
 _GPU_BOUND = {
     "mul and sum, with synchronize": ("launches_return_at_once", "with synchronize"),
     "`Linear`, synchronize once": ("the_queue_of_launches", "synchronize once"),
@@ -61,20 +63,28 @@ def test_times_that_include_a_wait_for_the_gpu_are_within_a_fifth() -> None:
         assert 0.8 <= found[what][-1] <= 1.2, what
 
 
-def test_the_page_says_how_many_times_of_the_virtual_h200_are_near_the_real_one_s() -> None:
-    real, virtual = (recorded()[f"H200 ({kind})"].figures for kind in ("real", "virtual"))
-    ratios = {
-        label: figure(label, virtual[row][label]).value / figure(label, text).value
+def _ratios(one: dict[str, Any], other: dict[str, Any]) -> dict[str, float]:
+    """By label, the times of one GPU over those of the other, of rows 1, 4, 12 and 19."""
+    return {
+        label: figure(label, one[row][label]).value / figure(label, text).value
         for row in sorted({row for row, _ in _ALL.values()})
-        for label, text in real[row].items()
-        if "equal" not in label
+        for label, text in other[row].items()
+        if label in one[row] and "equal" not in label
     }
-    far = {label for label, ratio in ratios.items() if not 0.8 <= ratio <= 1.2}
-    assert far == {"empty loop", "eager", "graphed"}
+
+
+def _near(ratios: dict[str, float]) -> str:
+    return f"{sum(0.8 <= ratio <= 1.2 for ratio in ratios.values())} of {len(ratios)}"
+
+
+def test_the_page_says_how_many_times_of_the_virtual_h200_are_near_those_of_two_real_ones() -> None:
+    first, second = (machine["figures"] for machine in _H200S)
+    virtual = recorded()["H200 (virtual)"].figures
+    beside = [_ratios(virtual, each) for each in (first, second)]
+    waiting = [label for row, label in _GPU_BOUND.values() if label in first[row]]
+    assert all(0.8 <= ratios[label] <= 1.2 for ratios in beside for label in waiting)
     page = (_ROOT / "docs/virtual.md").read_text("utf-8")
-    assert f"20 % | {len(ratios) - len(far)} of {len(ratios)} |" in page
-    assert f"2,000 launches one by one take {ratios['eager']:.2f}" in page
-    assert f"a step of `fix.graphed` {ratios['graphed']:.2f}" in page
+    assert f"20 % | {_near(beside[0])}; {_near(beside[1])} | {_near(_ratios(second, first))} |" in page
 
 
 @pytest.mark.slow
