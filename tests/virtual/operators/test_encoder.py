@@ -27,8 +27,17 @@ def test_it_computes_what_the_cpu_does(told: dict[str, Any]) -> None:
     assert told["differences"] == []
 
 
-@pytest.mark.parametrize(("name", "call"), [("bare", "encoder layer"), ("causal", "encoder layer, causal")])
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("bare", "encoder layer"),
+        ("causal", "encoder layer, causal"),
+        ("attention", "attention"),
+        ("weights", "attention, weights"),
+    ],
+)
 def test_it_runs_the_kernels_of_a_gpu_in_their_time_and_memory(told: dict[str, Any], name: str, call: str) -> None:
     real = REAL[f"transformers: {call} float32 32x128x512"]
-    assert (told[name]["kernels"], told[name]["peak"]) == (real["kernels"], real["peak"])
+    assert told[name]["kernels"] == real["kernels"]
+    assert told[name]["peak"] == pytest.approx(real["peak"], abs=1 << 20)  # the rest of a block that is not split
     assert told[name]["us"] == pytest.approx(real["device_us"], rel=0.15)

@@ -15,7 +15,7 @@ constexpr int64_t HEAD_MULTIPLE = 8;
 
 // (batch, length, heads * head) as (batch, heads, length, head), a view
 Tensor by_head(const Tensor& x, int64_t heads) {
-  return x.unflatten(2, {heads, x.size(2) / heads}).transpose(1, 2);
+  return x.view({x.size(0), x.size(1), heads, x.size(2) / heads}).transpose(1, 2);
 }
 
 // Whether one of the fused attentions takes the heads of `x`. They give no weights, and take no mask of this form.
@@ -25,11 +25,13 @@ bool takes_fused(const Tensor& x, int64_t heads) {
   return at::_fused_sdp_choice(q, q, q) != int64_t(sdp::SDPBackend::math);
 }
 
-Tensor fused(const Tensor& x, int64_t heads, const Tensor& in_weight, const Tensor& in_bias) {
-  auto packed = at::linear(x, in_weight, in_bias).chunk(PACKED, -1);
+Tensor fused(
+    const Tensor& x, int64_t heads, const Tensor& in_weight, const Tensor& in_bias, const Tensor& out_weight,
+    const Tensor& out_bias) {
+  auto packed = at::linear(x, in_weight, in_bias).chunk(PACKED, -1); // lives until the end
   Tensor mixed = at::scaled_dot_product_attention(
       by_head(packed[0], heads), by_head(packed[1], heads), by_head(packed[2], heads));
-  return mixed.transpose(1, 2).reshape(x.sizes());
+  return at::linear(mixed.transpose(1, 2).reshape(x.sizes()), out_weight, out_bias);
 }
 
 Two attention(
@@ -42,7 +44,7 @@ Two attention(
   bool itself = query.is_same(key) && key.is_same(value);
   if (query.numel() == 0) return {at::empty_like(query), Tensor()};
   if (itself && !need_weights && !mask && takes_fused(query, heads))
-    return {at::linear(fused(query, heads, in_weight, in_bias), out_weight, out_bias), Tensor()};
+    return {fused(query, heads, in_weight, in_bias, out_weight, out_bias), Tensor()};
   Tensor packed = at::native::qkv_projection(query, key, value, width, in_weight);
   auto [q, k, v] = at::_transform_bias_rescale_qkv(packed, in_bias, heads);
   packed = Tensor();

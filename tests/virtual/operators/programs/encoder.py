@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -49,18 +50,16 @@ def differences() -> list[str]:
     return found
 
 
-def measured(**options) -> dict:
-    layer = nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True).eval().cuda()
-    x = torch.randn(32, 128, 512, device="cuda")
+def measured(call: Callable[[], object]) -> dict:
     with torch.inference_mode():
-        layer(x, **options)
+        call()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        layer(x, **options)
+        call()
         peak = torch.cuda.max_memory_allocated() - before
         torch.cuda.synchronize()
         with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-            layer(x, **options)
+            call()
             torch.cuda.synchronize()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
@@ -71,6 +70,14 @@ def measured(**options) -> dict:
 
 
 if __name__ == "__main__":
-    causal = nn.Transformer.generate_square_subsequent_mask(128, device="cuda")
-    told = {"differences": differences(), "bare": measured(), "causal": measured(src_mask=causal, is_causal=True)}
+    x, causal = torch.randn(32, 128, 512, device="cuda"), nn.Transformer.generate_square_subsequent_mask(128).cuda()
+    layer = nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True).eval().cuda()
+    heads = nn.MultiheadAttention(512, 8, batch_first=True).eval().cuda()
+    told = {
+        "differences": differences(),
+        "bare": measured(lambda: layer(x)),
+        "causal": measured(lambda: layer(x, src_mask=causal, is_causal=True)),
+        "attention": measured(lambda: heads(x, x, x, need_weights=False)),
+        "weights": measured(lambda: heads(x, x, x)),
+    }
     print(json.dumps(told))
