@@ -125,6 +125,7 @@ class HostCosts:
     to 60.
     """
     few_uses: int = 4
+    """Not a time: see `use`."""
     cold_use: int = 1_000
     """The same if the thread has not called the operator lately: then what Python and torch know of the tensors is no
     longer in the CPU's caches, either.

@@ -39,7 +39,7 @@ class OperatorCall(NamedTuple):
             not, it was called through `torch.ops`.
         read_ns: If the call reads a value from the device, the device time of the copy of the value
             and of the kernel before it; else 0.
-        tensors: How many tensors it takes.
+        tensors: How many tensors it takes and returns.
     """
 
     ns: int
@@ -71,9 +71,9 @@ def measure_operator_calls(chosen: Iterable[Case], deadline: float) -> dict[str,
             call, is_bound = _callable(case.operator, args, kwargs)
             ns = median_ns(call, _TIMES)
             before = _allocations()
-            call()
+            result = call()
             found[case.operator] = OperatorCall(
-                ns, 0, _allocations() - before, is_bound, tensors=len(tensors_in((*args, *kwargs.values())))
+                ns, 0, _allocations() - before, is_bound, tensors=len(tensors_in((*args, *kwargs.values(), result)))
             )
             calls[case.operator] = call
         except (RuntimeError, ValueError, TypeError):

@@ -104,7 +104,7 @@ struct ThreadState {
 };
 ThreadState& this_thread();
 
-// Waits until threads that run operators and no Python have nothing more to do, at most for a few ms. Autograd's thread
+// Waits while threads that run operators and no Python are running, at most for a few ms. Autograd's thread
 // frees the last tensors of a backward pass when it has already woken its caller: otherwise, what the caller does next
 // would be logged before that in some runs, and after it in others.
 void let_autograd_end();

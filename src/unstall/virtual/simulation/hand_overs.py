@@ -54,6 +54,8 @@ class HandOvers:
         self._known: set[int] = set()
         self._serving: set[int] = set()
         self._of_groups: set[int] = set()
+        self.begun: list[int] = []
+        """The rows of the last batch at which autograd begins a backward pass: its thread was handed the work."""
         self._waiting: dict[int, int] = {}  # by caller: the serving thread that it waits for
         self._last: dict[int, int] = {}  # last instruction of each thread
         self._latest = -1  # the thread of the last record
@@ -93,13 +95,16 @@ class HandOvers:
         changes = changed.nonzero()[0]
         self._latest_is_apart = bool(apart[-1])
         found: list[Join] = []
-        self._last_row = {}
+        self._last_row, self.begun = {}, []
         before = self._latest
         for row in changes.tolist():
             if row:
                 self._last_row[before] = row - 1
             current = int(thread[row])
+            busy = current in self._waiting.values()
             other = self._waits_for(records[row], current)
+            if current in self._serving and not busy and current in self._waiting.values():
+                self.begun.append(row)
             if other >= 0:
                 found.append(Join(row, other, self._last_row.get(other, -1)))
                 woken[row] = other == before

@@ -71,6 +71,7 @@ class HostClock(Protocol):
             woken: For each record, whether its thread was woken by the record right before it in
                 the log. If so, the thread's work began at that record, although it is another
                 thread's.
+            handed: For each record, whether it is the first of a backward pass on autograd's thread.
         """
 
     def read(self, moment: Moment) -> int:
@@ -135,11 +136,11 @@ class ModelledHost:
         work += np.rint(costs.cold * cold * (begins & ~of_autograd)).astype(np.int64)
         work[self._freed_for_another(records) & ~of_autograd] += costs.foreign_free
         work[begins & ~nested & of_autograd] += costs.node
-        work[handed & of_autograd] += costs.engine
+        work[handed] += costs.engine
         work += costs.recorded * self._recorded(records, begins)
         listed = np.maximum(records["uses"] - costs.few_uses, 0)
-        work += np.rint(listed * (costs.use + cold * (costs.cold_use - costs.use))).astype(np.int64)
-        work[self._further_allocations(records, begins)] += costs.further_result
+        work += np.rint(listed * (costs.use + cold * ~of_autograd * (costs.cold_use - costs.use))).astype(np.int64)
+        work[nested & self._further_allocations(records, begins)] += costs.further_result
         before = _previous(records["thread"], stack, self._last, _UNKNOWN)
         self._charge_python(work, before, stack)
         real = self._real.work(records, usual, woken, handed)

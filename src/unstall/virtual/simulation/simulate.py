@@ -211,7 +211,7 @@ class Simulation:
         event = _events(records, captured)
         joins, woken = self._turns.joins(records)
         handed = np.zeros(len(records), np.bool_)
-        handed[[join.row for join in joins]] = True
+        handed[self._turns.begun] = True
         joins += self._handed.joins(records, event, self.events)
         joins.sort(key=attrgetter("row"))
         for copy, number in batch.events.items():
