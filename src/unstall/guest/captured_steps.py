@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from unstall.guest import device, steps
 from unstall.guest.patching import wrap_after
 
 OnBoundary = Callable[[str, int], None]
@@ -28,42 +29,42 @@ class CapturedSteps:
     """
 
     def __init__(self, on_boundary: OnBoundary) -> None:
-        cuda = import_module("torch.cuda")
-        self._noted = threading.local()
-        self._of_graph: WeakKeyDictionary[Any, tuple[tuple[str, int], ...]] = WeakKeyDictionary()
-        noted, of_graph = self._noted, self._of_graph
+        torch, self._noted = import_module("torch"), threading.local()
+        of_graph: WeakKeyDictionary[Any, tuple[tuple[str, int, bool], ...]] = WeakKeyDictionary()
+        noted = self._noted
 
         def begun(*_: object, **__: object) -> None:
             noted.steps = ()
 
         def ended(graph: Any) -> None:
-            if steps := getattr(noted, "steps", ()):
-                of_graph[graph] = steps
+            of_graph[graph] = getattr(noted, "steps", ())
             noted.steps = ()
 
         def replayed(graph: Any) -> None:
-            for kind, who in of_graph.get(graph, ()):
-                on_boundary(kind, who)
+            before, noted.before = getattr(noted, "before", None), None
+            for kind, who, grad_was_enabled in of_graph.get(graph, ()):
+                # A module whose call replays the graph (torch.cuda.make_graphed_callables) has set the boundary itself.
+                if steps.steps_are_ignored() or (kind, who) == before:
+                    continue
+                with torch.set_grad_enabled(grad_was_enabled):
+                    on_boundary(kind, who)
 
         with ExitStack() as undo:
             for name, after in (("capture_begin", begun), ("capture_end", ended), ("replay", replayed)):
-                undo.callback(wrap_after(cuda.CUDAGraph, name, after))
+                undo.callback(wrap_after(torch.cuda.CUDAGraph, name, after))
             self._undo = undo.pop_all()
 
     def note(self, kind: str, who: int) -> bool:
-        """Keeps a boundary, if the current stream is captured. Returns whether it is."""
-        if not _is_capturing():
+        """Notes a boundary that is set on this thread. Returns whether it is kept for replays, since the current stream
+        is captured.
+        """
+        if not device.capturing():
+            self._noted.before = kind, who
             return False
-        self._noted.steps = (*getattr(self._noted, "steps", ()), (kind, who))
+        grad_is_enabled = import_module("torch").is_grad_enabled()
+        self._noted.steps = (*getattr(self._noted, "steps", ()), (kind, who, grad_is_enabled))
         return True
 
     def remove(self) -> None:
         """Removes the patches of torch's graphs."""
         self._undo.close()
-
-
-def _is_capturing() -> bool:
-    try:
-        return bool(import_module("torch.cuda").is_current_stream_capturing())
-    except RuntimeError:  # a torch without CUDA
-        return False

@@ -49,8 +49,9 @@ def with_found_steps(timeline: Timeline, boundaries: Sequence[tuple[StepSource, 
     those of the best source are used:
 
     - Best are calls of `unstall.step()`. They are always used.
-    - Next are steps of an optimizer. They are in `boundaries` only if the optimizer runs within a
-      CUDA graph: replays of the graph add no annotation for them.
+    - Next are steps of an optimizer. They are in `boundaries` only from the first capture of a CUDA
+      graph on, since replays add no annotation for them. If the timeline has as many annotated
+      ones, those are used.
     - Last are items of a loop, and calls of a model. As one step may have several items, they are
       used only if the timeline has neither annotated steps nor steps of an optimizer.
 
@@ -65,7 +66,10 @@ def with_found_steps(timeline: Timeline, boundaries: Sequence[tuple[StepSource, 
     times = [at_ns for source, at_ns in boundaries if source == leader]
     if leader.kind == EXPLICIT:
         return with_steps(timeline, times)
-    found_by = find_steps(timeline).found_by
+    found = find_steps(timeline)
+    found_by = found.found_by
+    if found_by == "optimizer" and len(found) >= len(times):
+        return timeline  # a graph that the program captured has no step, or few
     if len(times) < 2 or found_by == "annotation" or (found_by == "optimizer" and leader.kind != OPTIMIZER):
         return timeline
     return with_steps(timeline, times, cast("StepMarks", leader.kind))
