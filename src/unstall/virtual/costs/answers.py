@@ -25,6 +25,7 @@ from unstall.virtual.costs.families.conv_kernels import halves
 from unstall.virtual.costs.families.family import Measured, Work, item_bytes
 from unstall.virtual.costs.families.indexing import of_blocks_ns, sorted_in_one_tile, timed_as, trusted, without_checks
 from unstall.virtual.costs.families.lists import launches, sizes_of
+from unstall.virtual.costs.families.others import knows_its_size
 from unstall.virtual.costs.families.products import CUBLAS
 from unstall.virtual.costs.gpu_file import Gpu, gpu_named
 from unstall.virtual.costs.host_work import host_work_ns
@@ -379,6 +380,8 @@ class MeasuredCosts:
             kernels, temporaries = self._cut(signature, shape, kernels, temporaries)
         if family.name == "attention":
             kernels = (*map(self._zeroing, attention.zeroed(signature)), *kernels)
+        if knows_its_size(signature):
+            kernels = tuple(kernel for kernel in kernels if "DtoH" not in kernel.name)
         if family.name == "convolution" and convolutions.lacks_bias_of(shape.variants[0], table.variant):
             kernels = convolutions.without_gradient_of_bias(kernels)
         turned = family.name == "convolution" and convolutions.turns(table.variant)

@@ -83,9 +83,9 @@ def describe(signature: Signature) -> CallShape | None:
     plain = kind.replace("-bias", "").replace("-transposed", "")
     plain = plain[:-1] if plain.endswith("b") else plain
     if not backward:
-        kinds = [kind, "forward", "forward-bias"]
+        kinds = [kind, *(["forward-bias-transposed"] if transposed else []), "forward", "forward-bias"]
     elif kind == "backward-xw-transposed":
-        kinds = [kind, "backward-xwb-transposed", "backward-xwb", plain]
+        kinds = [kind, "backward-xwb-transposed", plain, "backward-xwb"]
     elif plain in _OF_ONE and not depthwise:
         kinds = [kind, plain]
     else:

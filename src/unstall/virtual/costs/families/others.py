@@ -152,7 +152,7 @@ NAMES = (
 def describe(signature: Signature) -> CallShape | None:
     """Describes a call by the elements of its largest argument and of its results, by the size of the dimension along
     which it works, and by the number of elements between two neighbours along it. For matrices, the last two are the
-    numbers of columns and of rows. Returns None for a call without tensors, and for one that no measured call is like.
+    numbers of columns and of rows. Returns None for a call without tensors.
     """
     name = signature.name.removeprefix("aten::")
     given = signature.tensors
@@ -163,8 +163,6 @@ def describe(signature: Signature) -> CallShape | None:
     if not x.numel:
         x = results[0]
     kind = " ".join([name, *(str(signature.value(at, "")) for at in _OPTIONS.get(name, ()))])
-    if name == "repeat_interleave" and signature.value(1) is not None:
-        return None  # its size is known, so it reads none
     extent, inner = x.sizes[-1] if x.sizes else 1, 1
     if name in _MATRICES:
         x = given[0]
@@ -172,15 +170,18 @@ def describe(signature: Signature) -> CallShape | None:
     elif name in _TRANSFORMS:
         kind, extent, inner = _transform(kind, signature, results[0])
     elif name in _ALONG:
+        x = given[0] if name.startswith("index_") else x  # an index may be longer
+        rank = len(results[0].sizes if name == "unfold_backward" else x.sizes)
         dim = signature.value(_ALONG[name])
         if not isinstance(dim, int) or isinstance(dim, bool):
             kind += " all"
         elif x.sizes:
-            dim %= len(x.sizes)
+            dim %= rank
             extent, inner = x.sizes[dim], prod(x.sizes[dim + 1 :])
             kind += " last" if inner == 1 else ""
     written = sum(result.numel for result in results)
-    variants = f"{x.dtype} {kind}", f"{x.dtype} {kind.removesuffix(' last')}", f"{x.dtype} {kind} last"
+    plain = kind.removesuffix(" last")
+    variants = tuple(f"{x.dtype} {each}" for each in (kind, plain, f"{plain} last"))
     others = tuple(f"float32 {each.partition(' ')[2]}" for each in variants)
     dims = max(x.numel, 1), max(written, 1), max(extent, 1), max(inner, 1)
     return CallShape(tuple(dict.fromkeys((*variants, *others))), dims)
@@ -200,6 +201,11 @@ def _transform(kind: str, signature: Signature, result: TensorSpec) -> tuple[str
             rest //= factor
     kind += f" {len(along)}" + (" strided" if len(x.sizes) - 1 not in along else "") + (" odd" if rest > 1 else "")
     return kind, length, max(whole.numel // max(length, 1), 1)
+
+
+def knows_its_size(signature: Signature) -> bool:
+    """Returns whether a call is given the size of its result. Measured calls are not: they copy it to the host."""
+    return signature.name == "aten::repeat_interleave" and signature.value(1) is not None
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
