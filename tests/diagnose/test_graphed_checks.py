@@ -96,7 +96,7 @@ def test_if_only_the_first_steps_prove_the_cure_is_a_longer_run() -> None:
 
 def test_if_graphed_has_given_up_the_reason_is_not_guessed() -> None:
     text = result_of(steps_that_prove(0, 2, 5, 6, 7, steps=10, called_by=EAGERLY)).verdict.text
-    assert "Now it runs them eagerly: its warnings, and print(" in text
+    assert "Now it runs them eagerly: print(….stats()) says why" in text
     assert "recur" not in text
 
 
@@ -131,7 +131,7 @@ def test_functions_are_called_without_a_graph_by_these_methods() -> None:
 
 def test_what_graphed_refused_is_not_told_to_become_a_graph_but_where_the_reason_is() -> None:
     finding = only(without_graph(EAGERLY), "launch-bound")
-    assert finding.fix.startswith("unstall.graphed runs this eagerly: its warning, and print(")
+    assert finding.fix.startswith("unstall.graphed runs this eagerly: print(….stats()) says why")
     assert finding.edit == "graph:model/net.py:forward"
 
 

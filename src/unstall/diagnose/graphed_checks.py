@@ -72,7 +72,7 @@ def remedy_without_graph(run: Run, rows: I64) -> tuple[str, str | None] | None:
     if mostly(FOR_SPEED):
         return "unstall.graphed measured here that a graph gains nothing", None
     if mostly(EAGERLY):
-        return "unstall.graphed runs this eagerly: its warning, and print(….stats()), say why and what helps", "graph"
+        return "unstall.graphed runs this eagerly: print(….stats()) says why, and what helps", "graph"
     return None
 
 
@@ -97,8 +97,9 @@ def shortfall_of(run: Run) -> str | None:
     if left_out is None or not left_out.most:
         return None
     called = called_without_graph(run.timeline, EAGERLY) | called_without_graph(run.timeline, FOR_SPEED)
-    if called[run.timeline.host.start >= run.window[0]].any():
-        cure = "Now it runs them eagerly: its warnings, and print(….stats()), say why"
+    within = called[run.timeline.host.start >= run.window[0]]
+    if len(within) and within.mean() > _MOSTLY:
+        cure = "Now it runs them eagerly: print(….stats()) says why"
     elif left_out.apart or left_out.proving > _MOST_OF_ONE_SHAPE:
         cure = (
             "Likely the shapes of its inputs do not recur: pad them to one length, or capture with "

@@ -51,7 +51,7 @@ def called_without_graph(timeline: Timeline, method: str) -> Bool:
 
 
 def _frames(timeline: Timeline, file: re.Pattern[str], methods: tuple[str, ...]) -> I32:
-    """Returns, for each host event, the innermost frame of one of some methods, in a file of a name."""
+    """Returns, for each host event, the innermost frame of one of some methods, in files whose path matches."""
     stacks, lines, stack = timeline.stacks, timeline.lines, timeline.host.stack
     frames = np.full(len(stack), -1, dtype=np.int32)
     if not len(stacks):

@@ -32,8 +32,8 @@ only if its arguments have occurred before, because an observed call takes twice
 _TELLING = 16  # such calls in a row, with no call served so far, after which that is told
 
 Answer = tuple[bool, Any]
-"""(True, result) if the call was served or run. (False, None) if the call must still be run eagerly, (False, refusal)
-if so because a graph was measured to gain nothing."""
+"""(True, result) if the call was served or run. (False, None) if the call must still be run eagerly. (False, refusal)
+if it must be because a graph of it was measured and gains nothing."""
 
 
 class GraphServer:
