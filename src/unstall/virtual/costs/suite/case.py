@@ -4,7 +4,7 @@ arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
@@ -17,6 +17,10 @@ Arguments: TypeAlias = tuple[object, ...]
 end.
 """
 Build: TypeAlias = Callable[..., Arguments]
+Make: TypeAlias = Callable[..., torch.Tensor]
+"""A function of a `TensorPool` that returns one argument."""
+Calls: TypeAlias = Iterator[tuple[str, Build]]
+"""For each call, the operator with its overload, and the function that makes its arguments."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,13 @@ class Case:
     hot: tuple[int, ...] | None = None
     gflop: float = 0.0
     precision: str = ""
+
+
+def cases_of(*groups: Callable[[], Calls], rank: int) -> Iterator[Case]:
+    """Yields the cases of groups of calls, all of one rank."""
+    for group in groups:
+        for operator, build in group():
+            yield Case(operator, build, rank)
 
 
 class TensorPool:

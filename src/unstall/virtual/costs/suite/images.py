@@ -4,14 +4,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 
-from unstall.virtual.costs.suite.case import Build, Case
+from unstall.virtual.costs.suite.case import Calls, Case, Make, cases_of
 
-_IMAGES = ((2, 3, 40, 48), (8, 16, 28, 28), (16, 64, 14, 14), (8, 48, 56, 56), (24, 24, 100, 100), (2, 3, 500, 640))
-_LARGE = ((24, 40, 72, 72), (4, 96, 112, 112), (48, 8, 90, 120))
+_IMAGES = (
+    (2, 3, 40, 48), (8, 16, 28, 28), (16, 64, 14, 14), (8, 48, 56, 56), (24, 24, 100, 100), (2, 3, 500, 640),
+    (24, 40, 72, 72), (4, 96, 112, 112), (48, 8, 90, 120),
+)  # fmt: skip
 _UPWARDS = (  # channels, filters, sides, kernel, stride, padding of transposed convolutions
     *(
         (channels, filters, (side, side), kernel, stride, padding)
@@ -29,19 +31,14 @@ _VOLUMES = ((1, 4, 8, 24, 24), (2, 8, 12, 40, 40), (6, 32, 8, 28, 28))
 _LINES = ((4, 8, 200), (16, 24, 1_500), (12, 64, 6_000))
 _TWO, _NOUGHT, _AROUND = [2, 2, 2], [0, 0, 0], [1] * 6
 
-Cases = Iterator[tuple[str, Build]]
-Make = Callable[..., torch.Tensor]
-
 
 def cases() -> Iterator[Case]:
     """Yields the cases of these operators."""
-    for group in (_images, _upwards, _volumes, _lines):
-        for operator, build in group():
-            yield Case(operator, build, 2)
+    yield from cases_of(_images, _upwards, _volumes, _lines, rank=2)
 
 
-def _images() -> Cases:
-    for shape in (*_IMAGES, *_LARGE):
+def _images() -> Calls:
+    for shape in _IMAGES:
         n, c, h, w = shape
         x: Make = lambda pool, s=shape: pool(*s)
         for scale in (0.5, 2.0):
@@ -102,7 +99,7 @@ def _images() -> Cases:
         yield "cumsum.default", lambda pool, x=x: (x(pool), 1)
 
 
-def _upwards() -> Cases:
+def _upwards() -> Calls:
     for channels, filters, sides, kernel, stride, padding in _UPWARDS:
         out = tuple((side - 1) * stride - 2 * padding + kernel for side in sides)
         rank = len(sides)
@@ -123,7 +120,7 @@ def _upwards() -> Cases:
                 )  # fmt: skip
 
 
-def _volumes() -> Cases:
+def _volumes() -> Calls:
     for shape in _VOLUMES:
         n, c, *sides = shape
         x: Make = lambda pool, s=shape: pool(*s)
@@ -154,7 +151,7 @@ def _volumes() -> Cases:
         )
 
 
-def _lines() -> Cases:
+def _lines() -> Calls:
     for shape in _LINES:
         n, c, length = shape
         x: Make = lambda pool, s=shape: pool(*s)

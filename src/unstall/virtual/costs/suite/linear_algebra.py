@@ -8,20 +8,15 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from unstall.virtual.costs.suite.case import Build, Case, TensorPool
+from unstall.virtual.costs.suite.case import Calls, Case, Make, TensorPool, cases_of
 
 _COUNTS = (100, 3_000, 20_000, 150_000, 700_000, 3_000_000)
 _MATRICES = ((1, 6), (1, 24), (1, 100), (1, 400), (1, 900), (20, 3), (500, 5), (16, 32), (6, 100), (200, 48), (24, 160))
 
-Cases = Iterator[tuple[str, Build]]
-Make = Callable[..., torch.Tensor]
-
 
 def cases() -> Iterator[Case]:
     """Yields the cases of these operators."""
-    for group in (_matrices, _distances, _transforms):
-        for operator, build in group():
-            yield Case(operator, build, 2)
+    yield from cases_of(_matrices, _distances, _transforms, rank=2)
 
 
 def _bare(pool: TensorPool, *sizes: int) -> torch.Tensor:
@@ -34,7 +29,7 @@ def _regular(pool: TensorPool, batch: int, order: int) -> torch.Tensor:
     return x if x.device.type == "meta" else x @ x.mT + order * torch.eye(order, device=x.device)
 
 
-def _matrices() -> Cases:
+def _matrices() -> Calls:
     for shape in _MATRICES:
         spd: Make = lambda pool, s=shape: _regular(pool, *s)
         for operator, rest in (
@@ -72,7 +67,7 @@ def _matrices() -> Cases:
         )
 
 
-def _distances() -> Cases:
+def _distances() -> Calls:
     for rows, others, width in ((40, 40, 16), (300, 200, 50), (2_000, 1_500, 128), (900, 900, 3)):
         for p in (1.0, 2.0):
             two: Callable[..., tuple[torch.Tensor, torch.Tensor]] = lambda pool, s=(rows, others, width): (
@@ -92,7 +87,7 @@ def _complex(pool: TensorPool, *sizes: int) -> torch.Tensor:
     return torch.view_as_complex(pool(*sizes, 2))
 
 
-def _transforms() -> Cases:
+def _transforms() -> Calls:
     for rows, length in (
         (1, 512),
         (1, 100_000),

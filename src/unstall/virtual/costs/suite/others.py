@@ -4,28 +4,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 
-from unstall.virtual.costs.suite.case import Build, Case
+from unstall.virtual.costs.suite.case import Build, Calls, Case, Make, cases_of
 
 _COUNTS = (100, 3_000, 20_000, 150_000, 700_000, 3_000_000, 9_000_000)
 _TABLES = ((64, 50), (300, 700), (12, 9_000), (5_000, 30), (3_000, 600), (600, 6_000), (40, 100_000), (3_000, 3_000))
 _HALF = torch.bfloat16
 
-Cases = Iterator[tuple[str, Build]]
-Make = Callable[..., torch.Tensor]
-
 
 def cases() -> Iterator[Case]:
     """Yields the cases of these operators."""
-    for group in (_along, _rows, _flat, _losses, _random, _cells, _searching, _attention):
-        for operator, build in group():
-            yield Case(operator, build, 2)
+    yield from cases_of(_along, _rows, _flat, _losses, _random, _cells, _searching, _attention, rank=2)
 
 
-def _along() -> Cases:
+def _along() -> Calls:
     for shape in _TABLES:
         x: Make = lambda pool, s=shape: pool(*s)
         whole: Make = lambda pool, s=shape: pool.integers(50, *s)
@@ -82,7 +77,7 @@ def _along() -> Cases:
             yield "count_nonzero.dim_IntList", lambda pool, x=x, d=dim: (x(pool), [d])
 
 
-def _rows() -> Cases:
+def _rows() -> Calls:
     for shape in _TABLES:
         x: Make = lambda pool, s=shape: pool(*s)
         yield "_softmax.default", lambda pool, x=x: (x(pool), 0, False)
@@ -106,7 +101,7 @@ def _rows() -> Cases:
         )
 
 
-def _flat() -> Cases:
+def _flat() -> Calls:
     for count in _COUNTS:
         for operator in ("median.default", "nanmedian.default", "_unique2.default", "unique_consecutive.default"):
             yield operator, lambda pool, n=count: (pool.integers(1_000, n).float(),)
@@ -129,7 +124,7 @@ def _flat() -> Cases:
         yield "unique_dim.default", lambda pool, n=rows: (pool.integers(4, n, 3), 0)
 
 
-def _losses() -> Cases:
+def _losses() -> Calls:
     for count in _COUNTS:
         inside: Make = lambda pool, n=count: pool(n).sigmoid()
         yield "binary_cross_entropy.default", lambda pool, x=inside: (x(pool), x(pool))
@@ -163,7 +158,7 @@ def _losses() -> Cases:
         )  # fmt: skip
 
 
-def _random() -> Cases:
+def _random() -> Calls:
     for count in _COUNTS:
         yield "exponential_.default", lambda pool, n=count: (pool(n),)
         yield "bernoulli_.Tensor", lambda pool, n=count: (pool(n), pool(n).sigmoid())
@@ -184,7 +179,7 @@ def _random() -> Cases:
             yield "multinomial.default", lambda pool, p=chances, n=count, r=replaced: (p(pool), n, r)
 
 
-def _cells() -> Cases:
+def _cells() -> Calls:
     for batch, width in ((1, 64), (32, 128), (64, 1_024), (500, 300)):
         gates: Make = lambda pool, k, s=(batch, width): pool(s[0], k * s[1])
         yield "_thnn_fused_lstm_cell.default", lambda pool, g=gates: (g(pool, 4), g(pool, 4), g(pool, 1))
@@ -196,7 +191,7 @@ def _cells() -> Cases:
         yield "_thnn_fused_gru_cell_backward.default", lambda pool, g=gates: (g(pool, 1), g(pool, 5), True)
 
 
-def _searching() -> Cases:
+def _searching() -> Calls:
     for count in _COUNTS:
         for bounds in (20, 3_000, 200_000):
             ordered: Make = lambda pool, n=bounds: torch.linspace(-2, 2, n, device=pool.device)
@@ -216,7 +211,7 @@ def _searching() -> Cases:
         )  # fmt: skip
 
 
-def _attention() -> Cases:
+def _attention() -> Calls:
     for dtype in (torch.float32, _HALF):
         for batch, heads, length, head in (
             (1, 4, 20, 16),
