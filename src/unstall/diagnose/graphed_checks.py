@@ -12,7 +12,7 @@ import numpy as np
 
 from unstall.diagnose.run import Run
 from unstall.figures import counted, duration, share
-from unstall.locate.proving import EAGERLY, FOR_SPEED, PROVING_FILE, called_without_graph, proving_times
+from unstall.locate.proving import EAGERLY, FOR_SPEED, PROVING_FILE, proving_times
 from unstall.result import Finding, LeftOut, Where
 from unstall.timeline.columns import I64
 
@@ -67,7 +67,7 @@ def remedy_without_graph(run: Run, rows: I64) -> tuple[str, str | None] | None:
     source = np.where(host.forward[rows] >= 0, host.forward[rows], rows)  # a backward's launches: of its forward
 
     def mostly(method: str) -> bool:
-        return bool(called_without_graph(run.timeline, method)[source].mean() > _MOSTLY)
+        return bool(run.without_graph[method][source].mean() > _MOSTLY)
 
     if mostly(FOR_SPEED):
         return "unstall.graphed measured here that a graph gains nothing", None
@@ -96,7 +96,7 @@ def shortfall_of(run: Run) -> str | None:
     left_out = left_out_of(run)
     if left_out is None or not left_out.most:
         return None
-    called = called_without_graph(run.timeline, EAGERLY) | called_without_graph(run.timeline, FOR_SPEED)
+    called = run.without_graph[EAGERLY] | run.without_graph[FOR_SPEED]
     within = called[run.timeline.host.start >= run.window[0]]
     if len(within) and within.mean() > _MOSTLY:
         cure = "Now it runs them eagerly: print(….stats()) says why"

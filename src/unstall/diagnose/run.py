@@ -22,6 +22,7 @@ from unstall.locate.kinds import is_communication, named
 from unstall.locate.operations import has_operators
 from unstall.locate.places import Places
 from unstall.locate.platform import Platform, in_words_of, platform
+from unstall.locate.proving import EAGERLY, FOR_SPEED, called_without_graph
 from unstall.locate.steps import Steps
 from unstall.result import (
     IDLE_CAUSES,
@@ -110,6 +111,13 @@ class Run(msgspec.Struct, frozen=True, eq=False, dict=True):
         """The length of the analysed time (the time of all steps together), in ns."""
         low, high = self.window
         return high - low
+
+    @cached_property
+    def without_graph(self) -> dict[str, Bool]:
+        """For each way in which `unstall.graphed` calls a function without a graph, `EAGERLY` and `FOR_SPEED`: whether
+        each row of `timeline.host` happens in such a call.
+        """
+        return {method: called_without_graph(self.timeline, method) for method in (EAGERLY, FOR_SPEED)}
 
     def negligible(self, total: int) -> bool:
         """Returns whether a time is too short to be measured. `total` is the sum of the time over
