@@ -54,8 +54,6 @@ class HandOvers:
         self._known: set[int] = set()
         self._serving: set[int] = set()
         self._of_groups: set[int] = set()
-        self.begun: list[int] = []
-        """The rows of the last batch at which autograd begins a backward pass: its thread was handed the work."""
         self._waiting: dict[int, int] = {}  # by caller: the serving thread that it waits for
         self._last: dict[int, int] = {}  # last instruction of each thread
         self._latest = -1  # the thread of the last record
@@ -75,19 +73,20 @@ class HandOvers:
         """
         return thread in self._waiting or (thread > 0 and not self.knows(thread))
 
-    def joins(self, records: np.ndarray) -> tuple[list[Join], Bool]:
+    def joins(self, records: np.ndarray) -> tuple[list[Join], Bool, Bool]:
         """Finds which records of the next batch had to wait for another thread.
 
         Args:
             records: The next records of the shim's log.
 
         Returns:
-            `(joins, woken)`. `joins` has an element for each record that had to wait. `woken` is a
+            `(joins, woken, begun)`. `joins` has an element for each record that had to wait. `woken` is a
             bool array with an element for each record: whether it had to wait for another thread,
-            and that thread wrote the record right before it.
+            and that thread wrote the record right before it. `begun` is another: whether a backward
+            pass begins there, since its caller has handed the work to autograd's thread.
         """
         thread = records["thread"]
-        woken = np.zeros(len(records), np.bool_)
+        woken, begun = np.zeros((2, len(records)), np.bool_)
         apart = _APART[records["code"]]
         changed = np.append(
             thread[0] != self._latest or self._latest_is_apart, (thread[1:] != thread[:-1]) | apart[:-1]
@@ -95,7 +94,7 @@ class HandOvers:
         changes = changed.nonzero()[0]
         self._latest_is_apart = bool(apart[-1])
         found: list[Join] = []
-        self._last_row, self.begun = {}, []
+        self._last_row = {}
         before = self._latest
         for row in changes.tolist():
             if row:
@@ -104,14 +103,14 @@ class HandOvers:
             busy = current in self._waiting.values()
             other = self._waits_for(records[row], current)
             if current in self._serving and not busy and current in self._waiting.values():
-                self.begun.append(row)
+                begun[row] = True
             if other >= 0:
                 found.append(Join(row, other, self._last_row.get(other, -1)))
                 woken[row] = other == before
             before = current
         self._last_row[before] = len(records) - 1
         self._latest = before
-        return found + self._collectives(records), woken
+        return found + self._collectives(records), woken, begun
 
     def targets(self, joins: list[Join], ends: I64) -> list[int]:
         """Returns, for each element of `joins`, the number of the instruction that its record waits

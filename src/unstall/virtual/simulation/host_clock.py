@@ -60,7 +60,7 @@ class HostClock(Protocol):
         they are added.
         """
 
-    def work(self, records: np.ndarray, usual: I64, woken: Bool, handed: Bool) -> I64:
+    def work(self, records: np.ndarray, usual: I64, woken: Bool, begun: Bool) -> I64:
         """Returns, for each record of the shim's log, how long the host worked since the record
         before it of the same thread, in ns. All records must be passed to this method in the order
         of the log.
@@ -71,7 +71,7 @@ class HostClock(Protocol):
             woken: For each record, whether its thread was woken by the record right before it in
                 the log. If so, the thread's work began at that record, although it is another
                 thread's.
-            handed: For each record, whether it is the first of a backward pass on autograd's thread.
+            begun: For each record, whether it is the first of a backward pass on autograd's thread.
         """
 
     def read(self, moment: Moment) -> int:
@@ -127,7 +127,7 @@ class ModelledHost:
     def know(self, stacks: Sequence[Stack]) -> None:
         self._stacks += stacks
 
-    def work(self, records: np.ndarray, usual: I64, woken: Bool, handed: Bool) -> I64:
+    def work(self, records: np.ndarray, usual: I64, woken: Bool, begun: Bool) -> I64:
         costs, begins = self._costs, records["code"] == LogCode.OP_BEGIN
         nested, stack = self._nested(records), records["stack"].astype(np.int64)
         of_autograd = (stack == NO_PYTHON) & (records["thread"] != _MAIN_THREAD)
@@ -136,14 +136,14 @@ class ModelledHost:
         work += np.rint(costs.cold * cold * (begins & ~of_autograd)).astype(np.int64)
         work[self._freed_for_another(records) & ~of_autograd] += costs.foreign_free
         work[begins & ~nested & of_autograd] += costs.node
-        work[handed] += costs.engine
+        work[begun] += costs.engine
         work += costs.recorded * self._recorded(records, begins)
         listed = np.maximum(records["uses"] - costs.few_uses, 0)
         work += np.rint(listed * (costs.use + cold * ~of_autograd * (costs.cold_use - costs.use))).astype(np.int64)
         work[nested & self._further_allocations(records, begins)] += costs.further_result
         before = _previous(records["thread"], stack, self._last, _UNKNOWN)
         self._charge_python(work, before, stack)
-        real = self._real.work(records, usual, woken, handed)
+        real = self._real.work(records, usual, woken, begun)
         outside = (records["thread"] == _MAIN_THREAD) & (records["within"] == Within.NO_OPERATOR)
         for row in np.flatnonzero(outside & (real - work > _NOTED_NS)).tolist():
             self._note(int(before[row]), int(stack[row]), int(real[row] - work[row]))
@@ -338,7 +338,7 @@ class MeasuredHost:
     def know(self, stacks: Sequence[Stack]) -> None:
         return
 
-    def work(self, records: np.ndarray, usual: I64, woken: Bool, handed: Bool) -> I64:
+    def work(self, records: np.ndarray, usual: I64, woken: Bool, begun: Bool) -> I64:
         now = records["host_ns"].astype(np.int64)
         before = _previous(records["thread"], now, self._last, -1)
         in_log = np.append(self._end or now[0], now[:-1]) if len(now) else now
@@ -398,9 +398,9 @@ class MixedHost:
     def know(self, stacks: Sequence[Stack]) -> None:
         self._modelled.know(stacks)
 
-    def work(self, records: np.ndarray, usual: I64, woken: Bool, handed: Bool) -> I64:
-        modelled = self._modelled.work(records, usual, woken, handed)
-        measured = self._measured.work(records, usual, woken, handed)
+    def work(self, records: np.ndarray, usual: I64, woken: Bool, begun: Bool) -> I64:
+        modelled = self._modelled.work(records, usual, woken, begun)
+        measured = self._measured.work(records, usual, woken, begun)
         within = records["within"]
         outside = within == Within.NO_OPERATOR
         begins = (records["code"] == LogCode.OP_BEGIN) & ((records["flags"] & ON_HOST) > 0)

@@ -209,9 +209,7 @@ class Simulation:
         recipe = batch.recipes(self.actions, first, until)
         recipe[captured] = self.actions.captured
         event = _events(records, captured)
-        joins, woken = self._turns.joins(records)
-        handed = np.zeros(len(records), np.bool_)
-        handed[self._turns.begun] = True
+        joins, woken, begun = self._turns.joins(records)
         joins += self._handed.joins(records, event, self.events)
         joins.sort(key=attrgetter("row"))
         for copy, number in batch.events.items():
@@ -253,7 +251,7 @@ class Simulation:
         code = steps.code[step]
         work = np.where(nth > 0, steps.work[step], 0)  # before each record, the clock says how long the host worked
         usual = steps.work[self.actions.recipes.first[recipe[own]]]
-        own_work = self.clock.work(records, usual, woken, handed)
+        own_work = self.clock.work(records, usual, woken, begun)
         own_work[records["code"] == LogCode.COLLECTIVE] = 0  # the ranks met after the previous record
         work[position[own] - base] = own_work + self._pay(thread)
         instruction_thread = thread[row[of_row] - first].astype(np.int32)
