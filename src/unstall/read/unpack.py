@@ -77,7 +77,7 @@ def blocks(path: Path, progress: Progress | None = None) -> Generator[bytes, Non
 
 
 def _meant(path: Path) -> str:
-    """Returns a question with the file of the same folder that has the most similar name. Returns "" if none is
+    """Returns a question that suggests the file in the same folder with the most similar name. Returns "" if no name is
     similar.
     """
     from difflib import get_close_matches  # ranks of a fleet, which are read in many processes, need it seldom

@@ -120,9 +120,9 @@ class HostCosts:
     The threads of autograd do not pay it.
     """
     use: int = 200
-    """For each range of memory that an operator reads or writes, but the first `few_uses`: an operator's own time has
-    those in it. An H200's host took 0.2 us more for each tensor in the lists of `torch._foreach_add_` and of others, up
-    to 60.
+    """For each range of memory that an operator reads or writes, beyond the first `few_uses`. The operator's own time
+    includes those. An H200's host took 0.2 us more for each tensor in the lists of `torch._foreach_add_` and of others,
+    up to 60.
     """
     few_uses: int = 4
     """Not a time: see `use`."""

@@ -166,10 +166,11 @@ def with_bias(variant: str) -> bool:
 
 
 def lacks_bias_of(variant: str, measured: str) -> bool:
-    """Returns whether a backward of a transposed convolution computes no gradient of a bias, and the measured one does.
+    """Returns whether the measured backward of a transposed convolution computes the gradient of a bias, and a
+    predicted one does not.
 
     Args:
-        variant: The variant of the backward (see `CallShape`).
+        variant: The variant of the predicted backward (see `CallShape`).
         measured: The variant of the measured one.
     """
     transposed = measured.split()[1].startswith("backward") and measured.split()[1].endswith("-transposed")

@@ -204,7 +204,9 @@ def _transform(kind: str, signature: Signature, result: TensorSpec) -> tuple[str
 
 
 def knows_its_size(signature: Signature) -> bool:
-    """Returns whether a call is given the size of its result. Measured calls are not: they copy it to the host."""
+    """Returns whether the program gives the size of the result. Without it, as in measured calls, torch copies the size
+    to the host.
+    """
     return signature.name == "aten::repeat_interleave" and signature.value(1) is not None
 
 
