@@ -132,6 +132,8 @@ def _run_case(
         operator(*args, **kwargs)
         torch.cuda._sleep(1)
         calls.append(len(observations) - 1)
+    if operator._schema.is_mutable:
+        pool.renew()
 
 
 @contextmanager
@@ -155,12 +157,12 @@ def _warm(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _touch(tensor: torch.Tensor) -> None:
-    """Brings a tensor into the L2 cache by reading and writing memory: from its first element on,
-    as many elements as it has, whatever its strides.
+    """Brings a tensor into the L2 cache by reading memory and writing the same: from its first
+    element on, as many elements as it has, whatever its strides.
     """
     if tensor.is_floating_point() and tensor.numel() * tensor.element_size() <= _HOT_BYTES:
         there = tensor.untyped_storage().nbytes() // tensor.element_size() - tensor.storage_offset()
-        tensor.detach().as_strided((min(tensor.numel(), there),), (1,)).abs_()
+        tensor.detach().as_strided((min(tensor.numel(), there),), (1,)).mul_(1)
 
 
 def _attribute_memory(
