@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from unstall.virtual.costs.measure import multiplying
+from unstall.virtual.costs.measure import MARKER_BYTES, CaseObservation, attribute_memory, multiplying
+from unstall.virtual.costs.signature import Signature
+from unstall.virtual.costs.suite import Case
 
 
 @pytest.mark.parametrize("usual", [True, False])
@@ -17,3 +19,26 @@ def test_a_case_says_how_cudnn_multiplies_during_its_call(monkeypatch: pytest.Mo
             found.append(torch.backends.cudnn.allow_tf32)
         assert torch.backends.cudnn.allow_tf32 is usual
     assert found == [False, True, usual]
+
+
+def test_an_allocation_is_a_result_only_if_it_is_there_at_the_end() -> None:
+    """A result may get the memory that a temporary allocation of the same call has given back."""
+
+    def event(action: str, address: int, size: int) -> dict[str, object]:
+        return {"action": action, "addr": address, "size": size}
+
+    def marker() -> list[dict[str, object]]:
+        return [event("alloc", 1, MARKER_BYTES), event("free_requested", 1, MARKER_BYTES)]
+
+    call = [
+        event("alloc", 100, 4096),
+        event("free_requested", 100, 4096),
+        event("alloc", 100, 1024),  # the result
+        event("alloc", 200, 512),  # stays
+    ]
+    seen = CaseObservation(Case("convolution.default", lambda pool: ()), Signature("", "", (), ()))
+
+    attribute_memory([*marker(), *call, *marker(), *marker()], [seen], [{100}])
+
+    assert seen.taken == [4096, 512]
+    assert seen.kept == [512]

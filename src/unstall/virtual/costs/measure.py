@@ -25,7 +25,8 @@ from unstall.virtual.costs.signature import Signature, TensorSpec
 from unstall.virtual.costs.suite.case import Arguments, Case, TensorPool
 
 _FENCE = "spin_kernel"
-_MARKER_BYTES = 512 * 1_237
+MARKER_BYTES = 512 * 1_237
+"""The size of the allocations that separate the calls."""
 _CHUNK = 768
 _CHUNK_GFLOP = 20_000.0
 _FLUSHED_BYTES = 160 << 20
@@ -91,7 +92,7 @@ def _measure_chunk(chunk: list[Case], pool: TensorPool, flushed: torch.Tensor, r
         torch.cuda.synchronize()
     trace = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
     torch.cuda.memory._record_memory_history(None)
-    _attribute_memory(trace, observations, outputs)
+    attribute_memory(trace, observations, outputs)
     _attribute_kernels(profiler, observations, calls)
     return observations
 
@@ -110,12 +111,12 @@ def _run_case(
     try:
         args, kwargs = split(case.build(pool))
         tensors = tensors_in(args[at] for at in case.hot) if case.hot is not None else _warm(tensors_in(args))
-        torch.empty(_MARKER_BYTES, dtype=torch.uint8, device="cuda")
+        torch.empty(MARKER_BYTES, dtype=torch.uint8, device="cuda")
         try:
             result = operator(*args, **kwargs)
         finally:
-            torch.empty(_MARKER_BYTES, dtype=torch.uint8, device="cuda")
-            torch.empty(_MARKER_BYTES, dtype=torch.uint8, device="cuda")
+            torch.empty(MARKER_BYTES, dtype=torch.uint8, device="cuda")
+            torch.empty(MARKER_BYTES, dtype=torch.uint8, device="cuda")
             outputs.append({tensor.untyped_storage().data_ptr() for tensor in tensors_in((*args, *kwargs.values()))})
             observations.append(CaseObservation(case, Signature("", "", (), ())))
     except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
@@ -165,28 +166,27 @@ def _touch(tensor: torch.Tensor) -> None:
         tensor.detach().as_strided((min(tensor.numel(), there),), (1,)).mul_(1)
 
 
-def _attribute_memory(
-    trace: list[dict[str, Any]], observations: list[CaseObservation], outputs: list[set[int]]
-) -> None:
+def attribute_memory(trace: list[dict[str, Any]], observations: list[CaseObservation], outputs: list[set[int]]) -> None:
     events = [event for event in trace if event["action"] in ("alloc", "free_requested")]
     marks = [
-        index for index, event in enumerate(events) if event["action"] == "alloc" and event["size"] == _MARKER_BYTES
+        index for index, event in enumerate(events) if event["action"] == "alloc" and event["size"] == MARKER_BYTES
     ]
     if len(marks) != 3 * len(observations):
         print(f"{len(marks)} markers for {len(observations)} cases: their memory is not known", file=sys.stderr)
         return
     for number, observation in enumerate(observations):
         first, last = marks[3 * number], marks[3 * number + 1]
-        held: dict[int, int] = {}
+        held: dict[int, int] = {}  # by address: the position in `taken`
+        taken: list[int] = []
         for event in events[first + 2 : last]:
-            if event["addr"] in outputs[number] and event["action"] == "alloc":
-                continue
             if event["action"] == "alloc":
-                observation.taken.append(event["size"])
-                held[event["addr"]] = event["size"]
+                held[event["addr"]] = len(taken)
+                taken.append(event["size"])
             else:
                 held.pop(event["addr"], None)
-        observation.kept = list(held.values())
+        results = {position for address, position in held.items() if address in outputs[number]}
+        observation.taken = [size for position, size in enumerate(taken) if position not in results]
+        observation.kept = [taken[position] for position in held.values() if position not in results]
 
 
 def _attribute_kernels(profiler: profile, observations: list[CaseObservation], calls: list[int]) -> None:
