@@ -64,8 +64,8 @@ def test_a_gpu_answers_for_a_linear_layer(name: str) -> None:
     assert dict(cost.workspaces)["cublaslt"] == 1 << 20
 
 
-def test_a_file_of_less_than_three_megabytes_holds_a_gpu() -> None:
-    assert len(encode(gpu_named("h200").file)) < 3_000_000
+def test_a_file_of_less_than_four_megabytes_holds_a_gpu() -> None:
+    assert len(encode(gpu_named("h200").file)) < 4_000_000
 
 
 def test_operators_within_models_take_what_they_took() -> None:
@@ -142,14 +142,16 @@ def test_a_tensor_that_a_call_reads_twice_is_moved_once(name: str) -> None:
 
 
 def test_few_rows_take_as_long_as_one_and_leave_the_rest_of_the_device_idle() -> None:
-    """A thread block has each row. A softmax of 8 x 2,000,000 took 764 us on an H100."""
+    """A thread block has each row. A softmax of 8 x 2,000,000 took 764 us on an H100. The widest that was measured is a
+    fortieth of it, and its data fits into the L2 cache.
+    """
 
     def softmax(rows: int) -> Signature:
         return Signature("aten::_softmax", "", (_tensor(rows, 2_000_000), -1, False), (_tensor(rows, 2_000_000),))
 
     one, eight = (costs_of("h100").cost(softmax(rows)).kernels[0] for rows in (1, 8))
     assert eight.duration_ns == pytest.approx(one.duration_ns, rel=0.25)
-    assert eight.duration_ns == pytest.approx(764_000, rel=0.3)
+    assert eight.duration_ns == pytest.approx(764_000, rel=0.4)
     assert one.share < eight.share < 200
 
 
@@ -374,3 +376,39 @@ def _attention() -> Signature:
     x = _tensor(8, 8, 256, 64, dtype="bfloat16")
     arguments = (x, x, x, None, False, 0.0, False, False)
     return Signature("aten::_scaled_dot_product_cudnn_attention", "", arguments, (x,))
+
+
+def test_resizing_takes_as_long_as_there_are_channels_if_these_are_small() -> None:
+    """A thread computes a pixel of each channel. 4,096 channels of 14 x 14 took 790 us on an H200."""
+
+    def resized(batch: int) -> int:
+        args = (_tensor(batch, 512, 14, 14), (28, 28), False, None, None)
+        call = Signature("aten::upsample_bilinear2d", "", args, (_tensor(batch, 512, 28, 28),))
+        return costs_of("h200").cost(call).kernels[0].duration_ns
+
+    assert resized(8) == pytest.approx(790_000, rel=0.1)
+    assert resized(16) == pytest.approx(2 * resized(8), rel=0.2)
+
+
+@pytest.mark.parametrize(("sizes", "dtype"), [((4096, 512), "float32"), ((32, 64, 56, 56), "bfloat16")])
+def test_batch_norms_of_rows_and_in_bfloat16_run_no_kernel_of_cudnn(sizes: tuple[int, ...], dtype: str) -> None:
+    x, of_channels = _tensor(*sizes, dtype=dtype), _tensor(sizes[1])
+    args = (x, *[of_channels] * 4, True, 0.1, 1e-5)
+    kernels = (
+        costs_of("h200").cost(Signature("aten::native_batch_norm", "", args, (x, of_channels, of_channels))).kernels
+    )
+    assert any("batch_norm_collect_statistics" in kernel.name for kernel in kernels)
+    assert not any("cudnn" in kernel.name for kernel in kernels)
+
+
+def test_a_scatter_in_place_takes_what_its_indices_do_however_large_the_table_is() -> None:
+    """A one-hot encoding of 8,192 numbers below 4,096 took 5.2 us on an H200, beside the fill with zeros."""
+
+    def placed(columns: int) -> int:
+        table, index = _tensor(8192, columns, dtype="int64"), _tensor(8192, 1, dtype="int64")
+        call = Signature("aten::scatter_", "value", (table, -1, index, 1), (table,))
+        (kernel,) = costs_of("h200").cost(call).kernels
+        return kernel.duration_ns
+
+    assert placed(4096) < 4 * 5_200
+    assert placed(4096) < 2 * placed(64)

@@ -230,3 +230,20 @@ def test_selecting_from_a_tensor_without_dimensions_costs_what_one_element_does(
     one = Signature("aten::index_select", "", (_tensor(1), 0, index), (_tensor(1),))
 
     assert costs_of("h200").cost(alone).kernels == costs_of("h200").cost(one).kernels
+
+
+def test_a_roll_along_several_dimensions_is_a_roll_along_each() -> None:
+    x = _tensor(8, 56, 56, 96)
+
+    def rolled(*dims: int) -> OperatorCost:
+        return costs_of("h200").cost(Signature("aten::roll", "", (x, (3,) * len(dims), dims), (x,)))
+
+    assert rolled(1, 2).kernels == (*rolled(1).kernels, *rolled(2).kernels)
+
+
+def test_patches_are_taken_from_one_image_after_the_other() -> None:
+    def taken(batch: int) -> OperatorCost:
+        args = (_tensor(batch, 16, 28, 28), (3, 3), (1, 1), (1, 1), (1, 1))
+        return costs_of("h200").cost(Signature("aten::im2col", "", args, (_tensor(batch, 144, 784),)))
+
+    assert taken(24).kernels == taken(1).kernels * 24

@@ -77,38 +77,6 @@ def test_a_convolution_has_the_algorithm_of_most_that_are_near() -> None:
     assert table.ask(odd.dims, _H200).nearest is odd
 
 
-def _softmax_ns(*calls: MeasuredCall) -> float:
-    table = CostTable(FAMILIES["rows"], "float32 _softmax", calls, _H200)
-    return table.ask((64, 1024, 1), _H200).total_ns
-
-
-def test_a_call_is_no_slower_than_a_larger_call_of_its_kernels() -> None:
-    slow, larger = (MeasuredCall((rows, 1024, 1), (0,), (ns,)) for rows, ns in ((64, 9_000), (128, 4_000)))
-
-    assert _softmax_ns(slow, larger) == pytest.approx(4_000)
-
-
-def test_a_call_that_is_slower_by_noise_keeps_its_time() -> None:
-    slow, larger = (MeasuredCall((rows, 1024, 1), (0,), (ns,)) for rows, ns in ((64, 4_400), (128, 4_000)))
-
-    assert _softmax_ns(slow, larger) == pytest.approx(4_400)
-
-
-def test_a_call_may_be_slower_than_a_larger_call_of_another_kernel() -> None:
-    slow, larger = (MeasuredCall((rows, 1024, 1), (rows,), (ns,)) for rows, ns in ((64, 9_000), (128, 4_000)))
-
-    assert _softmax_ns(slow, larger) == pytest.approx(9_000)
-
-
-def test_a_call_may_be_slower_than_one_that_is_larger_only_in_no_work() -> None:
-    """Rows that lie closer together are read faster."""
-    apart, together = (MeasuredCall((1 << 20, 1 << 23, run), (0,), (ns,)) for run, ns in ((1, 90_000), (32, 9_000)))
-
-    table = CostTable(FAMILIES["elementwise"], "float32 copy_. p", [apart, together], _H200)
-
-    assert table.ask(apart.dims, _H200).total_ns == pytest.approx(90_000)
-
-
 def test_a_gpu_with_half_the_multiprocessors_is_as_efficient_in_products_of_half_the_rows() -> None:
     whole, half = _table().ask((1, 128, 768, 768, 1), _H200), _table().ask((1, 64, 768, 768, 1), _HALF)
 

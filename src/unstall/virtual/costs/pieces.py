@@ -5,7 +5,7 @@ Within an operator, torch's CUDA code converts and copies arguments that its ker
 does not go through the dispatcher for that, so the shim's log does not have it. The pieces follow
 ATen's sources: `make_reduction`, `impl_func_cum_ops`, `prepare_matrix_for_cublas`, `host_softmax`,
 `embedding_dense_backward_cuda`, `computeLinearIndex`, `_convolution`, NLLLoss2d.cu,
-UpSampleBilinear2d.cu, AdaptiveAveragePooling.cu, Loss.cpp.
+UpSampleBilinear2d.cu, AdaptiveAveragePooling.cu, Im2Col.cu, TensorTransformations.cu, Loss.cpp.
 """
 
 from __future__ import annotations
@@ -267,6 +267,27 @@ def _slanted(like: TensorSpec, rows: int, columns: int) -> tuple[int, int]:
     return (columns, 1) if like.strides[-1] == 1 else (1, rows)
 
 
+def _rolled(signature: Signature) -> tuple[Piece, ...]:
+    """Returns the pieces of a roll along several dimensions: a roll along each."""
+    shifts, dims = signature.value(1, ()), signature.value(2, ())
+    if not isinstance(dims, tuple) or len(dims) < 2 or len(shifts) != len(dims):
+        return (Piece(signature),)
+    x, out = signature.inputs[0], signature.results
+    return tuple(
+        Piece(Signature(signature.name, "", (x, (by,), (dim,)), out)) for by, dim in zip(shifts, dims, strict=True)
+    )
+
+
+def _of_each_image(signature: Signature) -> tuple[Piece, ...]:
+    """Returns the pieces of an im2col: one for each image of the batch."""
+    x, out = signature.tensor(0), signature.results[:1]
+    if x is None or len(x.sizes) != 4 or not out or len(out[0].sizes) != 3:
+        return (Piece(signature),)
+    one, result = (replace(each, sizes=(1, *each.sizes[1:])) for each in (x, out[0]))
+    piece = Piece(replace(signature, inputs=(one, *signature.inputs[1:]), outputs=(result,)))
+    return (piece,) * x.sizes[0]
+
+
 def _placed(signature: Signature) -> tuple[Piece, ...]:
     """Returns the pieces of an index_put that accumulates. With several tensors of indices, torch
     first makes one tensor of offsets in memory: it makes negative indices positive, multiplies each
@@ -359,6 +380,8 @@ _SPLIT: dict[str, Callable[[Signature], tuple[Piece, ...]]] = {
     "aten::huber_loss": _reduced(2),
     "aten::binary_cross_entropy": _reduced(3),
     **dict.fromkeys(RECURRENT, recurrent),
+    "aten::roll": _rolled,
+    "aten::im2col": _of_each_image,
     "aten::_index_put_impl_": _placed,
     "aten::index_put_": _placed,
 }

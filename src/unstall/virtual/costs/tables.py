@@ -26,7 +26,6 @@ _SAME = 1e-6
 _VOTERS = 9
 _VOTE_NEAR = 0.05  # the square of a distance within which all votes weigh about the same
 _BEST = 0.1  # the quantile of calls that are taken to fill the device
-_NOISE = 1.25  # by which the times of short kernels vary from measurement to measurement
 _ROUNDED_BYTES = 512
 
 
@@ -95,7 +94,7 @@ class CostTable:
         self._weights = np.array([axis.weight for axis in family.axes])
         self._places = self._place(np.array([call.dims for call in calls], float))
         floors = np.array([self._roofline(call.dims, measured_on) for call in calls])
-        self._factors = np.log(_fastest(family, calls) / floors)
+        self._factors = np.log([max(call.total_ns, 1) for call in calls] / floors)
         choice = family.choice
         self._chosen = np.array([choice.place(call.dims) for call in calls]) if choice else None
         told = {call.names: choice.algorithm(variant, self._named(call)) for call in calls} if choice else {}
@@ -247,26 +246,6 @@ class CostTable:
         moved = [self._family.work(self._variant, figures).moved for figures in (dims, nearest.dims)]
         factor = moved[0] / max(moved[1], 1.0)
         return tuple(size if size <= _ROUNDED_BYTES else max(1, round(size * factor)) for size in nearest.temporaries)
-
-
-def _fastest(family: Family, calls: Sequence[MeasuredCall]) -> np.ndarray:
-    """Returns the time of each call in ns. If another call with the same kernels and at least as
-    much work was much faster, its time counts instead.
-
-    The slower call then took long for another reason than its size. The time of a softmax depends
-    on the values of its input, for example, because divisions of denormal float32 numbers are slow.
-    """
-    times = np.array([max(call.total_ns, 1) for call in calls], float)
-    dims = np.array([call.dims for call in calls])
-    other = [at for at, axis in enumerate(family.axes) if not axis.is_work]
-    alike: dict[tuple[int, ...], list[int]] = {}
-    for row, call in enumerate(calls):
-        alike.setdefault((*call.names, -1, *(call.dims[at] for at in other)), []).append(row)
-    fastest = times.copy()
-    for rows in alike.values():
-        larger = (dims[rows][:, None] <= dims[rows]).all(2)
-        fastest[rows] = np.where(larger, times[rows], np.inf).min(1)
-    return np.where(times > _NOISE * fastest, fastest, times)
 
 
 def as_rows(calls: Sequence[MeasuredCall], sequences: dict[tuple[int, ...], int]) -> list[TableRow]:

@@ -119,6 +119,4 @@ def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
     return -(-dims[0] // (_THREADS * (2 if set(pattern) & set("bp") else 4)))
 
 
-FAMILY = Family(
-    "elementwise", (Axis("elements"), Axis("bytes"), Axis("run", 0.5, is_work=False)), describe, work, blocks=blocks
-)
+FAMILY = Family("elementwise", (Axis("elements"), Axis("bytes"), Axis("run", 0.5)), describe, work, blocks=blocks)

@@ -34,13 +34,10 @@ class Axis:
     Attributes:
         name: The name of the axis.
         weight: How far apart two calls are that differ by a factor of 2 on this axis.
-        is_work: Whether a call with a larger value on this axis has at least as much work, if it
-            has the same kernels.
     """
 
     name: str
     weight: float = 1.0
-    is_work: bool = True
 
 
 @dataclass(frozen=True, slots=True)

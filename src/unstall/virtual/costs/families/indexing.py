@@ -1,11 +1,13 @@
 """Operators that gather, scatter, concatenate, pool or resize.
 
 A call is described by the sizes of its input and its output, and by the length of a run: how many
-adjacent elements one index selects.
+adjacent elements one index selects. For some kinds of resizing, it is described by the number of
+channels of all images, and by how many pixels a channel has.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from math import prod
 
@@ -41,6 +43,30 @@ _SAME = {
     "index_put": "index_put_",
     "_adaptive_avg_pool2d": "avg_pool2d",
 }
+_IMAGE_BY_IMAGE = (
+    "upsample_linear1d",
+    "upsample_linear1d_backward",
+    "upsample_bilinear2d",
+    "upsample_bicubic2d",
+    "upsample_bicubic2d_backward",
+    "upsample_trilinear3d",
+)
+"""The operators whose threads each compute one pixel, of one channel of one image after the other.
+Sources: torch's UpSampleLinear1d.cu, UpSampleBilinear2d.cu, UpSampleBicubic2d.cu, UpSampleTrilinear3d.cu.
+"""
+_THREADS = 1_024
+"""How many threads, and so pixels, a thread block of these has."""
+_ONLY_PARTS = (
+    "index_select",
+    "cat",
+    "index",
+    "gather",
+    "take",
+    "scatter_",
+    "scatter_add_",
+    "embedding_dense_backward",
+)
+"""The operators that do not read or write all of the table."""
 NAMES = (
     "index_select",
     "embedding",
@@ -51,6 +77,7 @@ NAMES = (
     "index_put_",
     "_index_put_impl_",
     "gather",
+    "take",
     "scatter",
     "scatter_",
     "scatter_add",
@@ -62,12 +89,10 @@ NAMES = (
     "avg_pool2d_backward",
     "_adaptive_avg_pool2d",
     "_adaptive_avg_pool2d_backward",
-    "upsample_bilinear2d",
+    *_IMAGE_BY_IMAGE,
     "upsample_nearest2d",
-    "upsample_bicubic2d",
     "upsample_bilinear2d_backward",
     "upsample_nearest2d_backward",
-    "upsample_bicubic2d_backward",
     "roll",
     "index_add_",
     "index_add",
@@ -125,19 +150,25 @@ def describe(signature: Signature) -> CallShape | None:
             if signature.value(3, False) is True:
                 pattern = " adding sorted" if count > _ONE_TILE else " adding"
             out = tensors[-1]
+    elif kind == "take":
+        count = out.numel
     elif kind in ("gather", "scatter", "scatter_", "scatter_add", "scatter_add_"):
         count = tensors[-1].numel if kind == "gather" else tensors[1].numel
-        kind = kind.rstrip("_")
+        if kind.endswith("_"):  # it does not copy the table
+            out = tensors[1]
     elif kind.endswith("backward") and "pool" in kind and len(tensors) > 1:
         count = tensors[1].numel // max(1, x.numel)
     elif "pool" in kind or "upsample" in kind:
         count = max(x.numel, out.numel) // max(1, min(x.numel, out.numel))
+        if kind in _IMAGE_BY_IMAGE:
+            count, run = prod(out.sizes[:2]), prod((x if "backward" in kind else out).sizes[2:])
     dims = (max(count, 1), max(run, 1), max(table, 1), max(out.numel, 1))
     variants = (
         f"{x.dtype} {kind}{pattern}",
         f"float32 {kind}{pattern}",
         *(f"{dtype} {kind}{other}" for dtype in (x.dtype, "float32") for other in (" adding", "", " sorted")),
         f"float32 {kind} contiguous",
+        *(f"{dtype} {kind.rstrip('_')}" for dtype in (x.dtype, "float32")),
     )
     return CallShape(tuple(dict.fromkeys(variants)), dims)
 
@@ -205,13 +236,10 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     """Returns the work of a call. `variant` and `dims` describe it (see `CallShape`); `FAMILY` has
     the axes of `dims`.
     """
-    _, _, table, out = dims
-    each = item_bytes(variant)
+    _, run, table, out = dims
     name = variant.split()[1]
-    copies = name in ("index_select", "cat", "index", "gather", "embedding_dense_backward")
-    return Work(0.0, float((2 * out if copies else out + table) * each))
+    moved = float((2 * out if name in _ONLY_PARTS else out + table) * item_bytes(variant))
+    return Work(0.0, moved, -(-run // _THREADS) if name in _IMAGE_BY_IMAGE else math.inf)
 
 
-FAMILY = Family(
-    "indexing", (Axis("count"), Axis("run", 0.5), Axis("table", 0.5, is_work=False), Axis("out")), describe, work
-)
+FAMILY = Family("indexing", (Axis("count"), Axis("run", 0.5), Axis("table", 0.5), Axis("out")), describe, work)

@@ -47,6 +47,8 @@ _MATRICES = (
 )
 """Operators on the matrices in the last two dimensions."""
 _TRANSFORMS = ("_fft_c2c", "_fft_c2r", "_fft_r2c")
+_SEARCHES = {"searchsorted": 0, "bucketize": 1}
+"""By operator that searches for each element, which of its tensors it searches."""
 _OPTIONS: dict[str, tuple[int, ...]] = {
     "_linalg_eigh": (2,),
     "_linalg_svd": (2,),
@@ -137,13 +139,9 @@ NAMES = (
     "segment_reduce",
     "smooth_l1_loss",
     "soft_margin_loss",
-    "take",
     "tril",
     "triu",
     "unique_consecutive",
-    "upsample_linear1d",
-    "upsample_linear1d_backward",
-    "upsample_trilinear3d",
     "upsample_trilinear3d_backward",
     "vdot",
 )
@@ -167,6 +165,8 @@ def describe(signature: Signature) -> CallShape | None:
     if name in _MATRICES:
         x = given[0]
         extent, inner = x.sizes[-1], x.sizes[-2]
+    elif name in _SEARCHES:
+        extent = given[_SEARCHES[name]].numel
     elif name in _TRANSFORMS:
         kind, extent, inner = _transform(kind, signature, results[0])
     elif name in _ALONG:
@@ -222,7 +222,7 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 
 FAMILY = Family(
     "other",
-    (Axis("elements"), Axis("results"), Axis("extent", is_work=False), Axis("inner", 0.7, is_work=False)),
+    (Axis("elements"), Axis("results"), Axis("extent"), Axis("inner", 0.7)),
     describe,
     work,
 )

@@ -136,7 +136,7 @@ def _transposed(tensor: TensorSpec) -> TensorSpec:
 
 FAMILY = Family(
     "product",
-    (Axis("batch"), Axis("rows"), Axis("columns"), Axis("deep"), Axis("alignment", 2.0, is_work=False)),
+    (Axis("batch"), Axis("rows"), Axis("columns"), Axis("deep"), Axis("alignment", 2.0)),
     describe,
     work,
     blocks=blocks,

@@ -191,7 +191,7 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 
 FAMILY = Family(
     "reduction",
-    (Axis("kept"), Axis("reduced"), Axis("inner", 0.5, is_work=False), Axis("item_bytes", 0.25, is_work=False)),
+    (Axis("kept"), Axis("reduced"), Axis("inner", 0.5), Axis("item_bytes", 0.25)),
     describe,
     work,
     blocks=blocks,

@@ -54,16 +54,11 @@ has four warps.
 """
 _BY_ROWS = re.compile(r"softmax_warp|cunn_SoftMax|layer_norm_kernel")
 _SAME = {
-    "_native_batch_norm_legit": "cudnn_batch_norm",
-    "native_batch_norm": "cudnn_batch_norm",
-    "_batch_norm_with_update": "cudnn_batch_norm",
-    "miopen_batch_norm": "cudnn_batch_norm",
-    "native_batch_norm_backward": "cudnn_batch_norm_backward",
-    "batch_norm_backward": "cudnn_batch_norm_backward",
+    "_native_batch_norm_legit": "native_batch_norm",
+    "_batch_norm_with_update": "native_batch_norm",
+    "batch_norm_backward": "native_batch_norm_backward",
 }
-"""By operator, the operator of cuDNN that replaces it on NVIDIA GPUs, if the data types allow
-it.
-"""
+"""By operator, the one whose kernels it runs."""
 NAMES = (*_PASSES, *_SAME, "nll_loss_forward", "cumprod", "logsumexp", "kthvalue", "cummax")
 
 
@@ -80,10 +75,10 @@ def describe(signature: Signature) -> CallShape | None:
     turned = ""
     if "batch_norm" in kind:
         rows, width, inner = x.sizes[0], x.sizes[1] if len(x.sizes) > 1 else 1, prod(x.sizes[2:])
-        if kind == "cudnn_batch_norm":
+        if not kind.endswith("backward"):
             flags = [value for value in signature.inputs if isinstance(value, bool)]
             kind += " training" if flags and flags[0] else " frozen"
-        if x.channels_last:
+        if x.channels_last or len(x.sizes) == 2:
             kind += " nhwc"
     elif "group_norm" in kind:
         groups = signature.value(8 if "backward" in kind else 6, _GROUPS)
@@ -110,7 +105,9 @@ def describe(signature: Signature) -> CallShape | None:
         dim = dim % len(x.sizes) if isinstance(dim, int) else len(x.sizes) - 1
         rows, width, inner = prod(x.sizes[:dim]), x.sizes[dim], prod(x.sizes[dim + 1 :])
     plain = kind.removesuffix(" nhwc").removesuffix(turned).rstrip()
-    variants = (f"{x.dtype} {kind}", f"{x.dtype} {plain}", f"float32 {kind}", f"float32 {plain}")
+    variants = [f"{dtype} {each}" for dtype in (x.dtype, "float32") for each in (kind, plain)]
+    if kind.startswith("native_batch_norm"):
+        variants += [f"{dtype} {plain.replace('native', 'cudnn')}" for dtype in (x.dtype, "float32")]
     return CallShape(tuple(dict.fromkeys(variants)), (max(rows, 1), max(width, 1), max(inner, 1)))
 
 

@@ -85,7 +85,7 @@ def _images() -> Calls:
             yield f"{name}_backward.default", lambda pool, x=x, s=wider: (pool(*s), x(pool), [3, 3, 3, 3])
         if n * c * h * w < 3_000_000:
             column = ([3, 3], [1, 1], [1, 1], [1, 1])
-            yield "im2col.default", lambda pool, x=x, a=column: (x(pool), *a)
+            yield "im2col.default", lambda pool, s=shape, a=column: (pool(1, *s[1:]), *a)
             yield "col2im.default", lambda pool, s=shape, a=column: (pool(s[0], 9 * s[1], s[2] * s[3]), s[2:], *a)
         yield "flip.default", lambda pool, x=x: (x(pool), [3])
         labels: Make = lambda pool, s=shape: pool.integers(s[1], s[0], s[2], s[3])

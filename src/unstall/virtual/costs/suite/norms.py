@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from math import prod
 
 import torch
 
@@ -52,6 +52,8 @@ def cases() -> Iterator[Case]:
                         build = partial(_layer_backward, rows, width, dtype, layouts)
                         yield Case("native_layer_norm_backward.default", build, later, hot=(0,))
                     yield Case("_fused_rms_norm.default", partial(_rms, rows, width, dtype), rank + 2)
+                    build = partial(_rms_backward, rows, width, dtype)
+                    yield Case("_fused_rms_norm_backward.default", build, 2, hot=(0,))
         for outer in (
             1,
             8,
@@ -132,9 +134,6 @@ def cases() -> Iterator[Case]:
                             yield Case("cudnn_batch_norm.default", partial(_batch, *shape, True), level + (batch == 32))
                             build = partial(_batch_backward, *shape)
                             yield Case("cudnn_batch_norm_backward.default", build, level + (batch == 32), hot=(1,))
-                            for training in (False, True):
-                                build = partial(_native_batch, *shape, training)
-                                yield Case("native_batch_norm.default", build, level + 2)
         for batch in (1, 8):
             for channels in (32, 64, 128, 256, 320, 512, 1280):
                 for side in (8, 16, 32, 64):
@@ -144,6 +143,61 @@ def cases() -> Iterator[Case]:
                         partial(_group_backward, batch, channels, side, dtype),
                         rank + 2,
                     )
+    yield from _without_cudnn()
+
+
+def _without_cudnn() -> Iterator[Case]:
+    """Yields the cases of batch norms that torch does not leave to cuDNN: of rows, and in bfloat16."""
+    rows = [
+        (count, width) for count in (32, 256, 2048, 4096, 16384, 100000) for width in (16, 64, 256, 512, 1024, 4096)
+    ]
+    images = [
+        (batch, channels, side, side)
+        for batch in (2, 8, 32, 128)
+        for channels, side in (
+            (16, 64),
+            (32, 32),
+            (64, 112),
+            (64, 56),
+            (128, 28),
+            (256, 56),
+            (256, 14),
+            (512, 7),
+            (2048, 7),
+        )
+    ]
+    for shapes, dtype in ((rows, torch.float32), (rows, torch.bfloat16), (images, torch.bfloat16)):
+        for shape in shapes:
+            if prod(shape) > 1 << 26:
+                continue
+            for last in (False, True)[: len(shape) - 1]:
+                for training in (False, True):
+                    build = partial(_native_batch, shape, dtype, last, training)
+                    yield Case("native_batch_norm.default", build, 2)
+                yield Case(
+                    "native_batch_norm_backward.default", partial(_native_backward, shape, dtype, last), 2, hot=(0,)
+                )
+
+
+def _native_batch(
+    shape: tuple[int, ...], dtype: torch.dtype, last: bool, training: bool, pool: TensorPool
+) -> Arguments:
+    """Returns the arguments of a batch norm. If `last`, the channels are the last in memory."""
+    x, channels = _image(shape, dtype, last, pool), shape[1]
+    return x, pool(channels), pool(channels), pool.zeros(channels), pool.zeros(channels) + 1, training, 0.1, 1e-5
+
+
+def _native_backward(shape: tuple[int, ...], dtype: torch.dtype, last: bool, pool: TensorPool) -> Arguments:
+    x, weight, _, mean, var, *_ = _native_batch(shape, dtype, last, True, pool)
+    gradient, of_batch = _image(shape, dtype, last, pool), (pool.zeros(shape[1]), pool.zeros(shape[1]) + 1)
+    return gradient, x, weight, mean, var, *of_batch, True, 1e-5, [True, True, True]
+
+
+def _image(shape: tuple[int, ...], dtype: torch.dtype, last: bool, pool: TensorPool) -> torch.Tensor:
+    if not last or len(shape) == 2:
+        return pool(*shape, dtype=dtype)
+    batch, channels, *sides = shape
+    return pool(batch, *sides, channels, dtype=dtype).movedim(-1, 1)
 
 
 def _layer(rows: int, width: int, dtype: torch.dtype, turned: bool, pool: TensorPool) -> Arguments:
@@ -167,6 +221,11 @@ def _rms(rows: int, width: int, dtype: torch.dtype, pool: TensorPool) -> Argumen
     return pool(rows, width, dtype=dtype), [width], pool(width, dtype=dtype), 1e-5
 
 
+def _rms_backward(rows: int, width: int, dtype: torch.dtype, pool: TensorPool) -> Arguments:
+    x, sizes, weight, _ = _rms(rows, width, dtype, pool)
+    return pool(rows, width, dtype=dtype), x, sizes, pool(rows, 1).abs(), weight, [True, True]
+
+
 def _softmax(outer: int, width: int, dtype: torch.dtype, pool: TensorPool) -> Arguments:
     return pool(outer, width, dtype=dtype), -1, False
 
@@ -180,10 +239,6 @@ def _batch(
 ) -> Arguments:
     x, weight, bias = pool(batch, channels, height, width, dtype=dtype), pool(channels), pool(channels)
     return x, weight, bias, pool.zeros(channels), pool.zeros(channels) + 1, training, 0.1, 1e-5
-
-
-def _native_batch(*shape_and_pool: Any) -> Arguments:
-    return _batch(*shape_and_pool)
 
 
 def _batch_backward(

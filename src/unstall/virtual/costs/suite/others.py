@@ -44,6 +44,13 @@ def _along() -> Calls:
                 yield "mode.default", lambda pool, x=x, d=dim: (x(pool), d)
             yield "renorm.default", lambda pool, x=x, d=dim: (x(pool), 2, d, 1.0)
             yield "flip.default", lambda pool, x=x, d=dim: (x(pool), [d])
+            yield "roll.default", lambda pool, x=x, d=dim: (x(pool), [1], [d])
+            for share in (1, 20):
+                some = max(shape[0] // share, 1), shape[1]
+                where: Make = lambda pool, n=shape[dim], s=some: pool.integers(n, *s)
+                yield "scatter_.value", lambda pool, x=x, d=dim, i=where: (x(pool), d, i(pool), 1.0)
+                for operator in ("scatter_.src", "scatter_add_.default"):
+                    yield operator, lambda pool, x=x, d=dim, i=where, s=some: (x(pool), d, i(pool), pool(*s))
             count = shape[dim] // 2 + 1
             rows = tuple(count if at == dim else size for at, size in enumerate(shape))
             index: Make = lambda pool, n=shape[dim], c=count: pool.integers(n, c)
@@ -127,10 +134,11 @@ def _flat() -> Calls:
 def _losses() -> Calls:
     for count in _COUNTS:
         inside: Make = lambda pool, n=count: pool(n).sigmoid()
-        yield "binary_cross_entropy.default", lambda pool, x=inside: (x(pool), x(pool))
+        yield "binary_cross_entropy.default", lambda pool, x=inside: (x(pool), x(pool), None, 0)
         yield "binary_cross_entropy_backward.default", lambda pool, x=inside: (pool.zeros(1)[0], x(pool), x(pool))
-        for name in ("huber_loss", "smooth_l1_loss", "soft_margin_loss"):
-            yield f"{name}.default", lambda pool, n=count: (pool(n), pool(n))
+        yield "huber_loss.default", lambda pool, n=count: (pool(n), pool(n), 0)
+        yield "smooth_l1_loss.default", lambda pool, n=count: (pool(n), pool(n), 0)
+        yield "soft_margin_loss.default", lambda pool, n=count: (pool(n), pool(n))
     for rows, width in _TABLES[:6]:
         targets: Make = lambda pool, s=(rows, width): pool.integers(s[1], s[0])
         yield "multi_margin_loss.default", lambda pool, s=(rows, width), t=targets: (pool(*s), t(pool))

@@ -92,7 +92,9 @@ def _of(dtype: torch.dtype, rank: int) -> Iterator[Case]:
                 yield Case("amax.default", lambda pool, s=shape: (pool(*s, dtype=dtype), [-1], True), rank + 2)
                 yield Case("argmax.default", build, rank + 1)
                 yield Case("max.dim", build, rank + 2)
-                yield Case("var_mean.correction", lambda pool, s=shape: (pool(*s, dtype=dtype), [-1]), rank + 3)
+                for name in ("var_mean", "var", "std"):
+                    build = lambda pool, s=shape: (pool(*s, dtype=dtype), [-1])
+                    yield Case(f"{name}.correction", build, rank + (3 if name == "var_mean" else 2))
     for power in range(4, 28, 2):
         for name in ("sum", "mean", "max", "min", "any"):
             build = lambda pool, n=1 << power: (pool(n, dtype=dtype),)
