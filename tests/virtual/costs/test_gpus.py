@@ -111,6 +111,23 @@ def test_an_operator_nobody_measured_takes_what_its_bytes_do() -> None:
     assert kernel.duration_ns == pytest.approx(2 * x.distinct_bytes / 4_200, rel=0.25)
 
 
+def test_an_operator_nobody_measured_that_is_not_element_wise_has_no_cost_but_a_guess() -> None:
+    """The simulation then guesses, and a note of the report names the operator."""
+    call = Signature("mine::fold", "", (_tensor(1000, 64),), (_tensor(500, 128),))
+
+    with pytest.raises(NotImplementedError):
+        costs_of("h200").cost(call)
+    assert costs_of("h200").guess(call).kernels
+
+
+def test_a_product_with_a_vector_is_one_with_a_matrix_of_one_column() -> None:
+    matrix, vector, out = _tensor(2048, 512), _tensor(512), _tensor(2048)
+    by_vector = Signature("aten::addmv_", "", (out, matrix, vector, 1, 1), (out,))
+    by_matrix = Signature("aten::mm", "", (matrix, _tensor(512, 1)), (_tensor(2048, 1),))
+
+    assert costs_of("h200").cost(by_vector).kernels == costs_of("h200").cost(by_matrix).kernels
+
+
 def test_a_split_product_clears_its_counters_first() -> None:
     kinds = {
         kernel.kind

@@ -20,7 +20,16 @@ import numpy as np
 from unstall.replay.program import WHOLE
 from unstall.timeline.columns import CopyDirection, DeviceKind
 from unstall.virtual.costs.collectives import Operation, Transfer, transfer
-from unstall.virtual.costs.families import FAMILIES, CallShape, Family, attention, convolutions, describe, reductions
+from unstall.virtual.costs.families import (
+    FAMILIES,
+    CallShape,
+    Family,
+    attention,
+    convolutions,
+    describe,
+    elementwise,
+    reductions,
+)
 from unstall.virtual.costs.families.conv_kernels import halves
 from unstall.virtual.costs.families.family import Measured, Work, item_bytes
 from unstall.virtual.costs.families.indexing import of_blocks_ns, sorted_in_one_tile, timed_as, trusted, without_checks
@@ -193,11 +202,12 @@ class MeasuredCosts:
     def cost(self, signature: Signature) -> OperatorCost:
         """Returns the cost of a call of an operator.
 
-        CUDA may run a call in several pieces. A piece that no measured call resembles is one
-        kernel, which takes as long as the roofline says.
+        CUDA may run a call in several pieces. An element-wise piece that was not measured takes as
+        long as another element-wise operator.
 
         Raises:
-            NotImplementedError: The operator belongs to cuSOLVER or cuFFT, and no call like it was measured.
+            NotImplementedError: No call like it was measured, and it is not element-wise, or belongs to cuSOLVER or
+                cuFFT.
         """
         if runs_nothing(signature):
             return OperatorCost(())
@@ -245,9 +255,8 @@ class MeasuredCosts:
                 workspaces |= self._workspaces(piece.signature)
         if held:
             temporaries.append(held)
-        host_ns = self._measured.file.operators_host_ns.get(timed_as(signature), self._usual_host_ns)
         lasting = _lasting(tuple(kernels), self._link_ns(signature)) if kernels else ()
-        return OperatorCost(lasting, host_ns, tuple(temporaries), tuple(workspaces.items()))
+        return OperatorCost(lasting, self._operator_ns(signature), tuple(temporaries), tuple(workspaces.items()))
 
     def _link_ns(self, signature: Signature) -> int:
         """Returns how long the kernels of a call take to read and write memory of the host over the
@@ -270,7 +279,11 @@ class MeasuredCosts:
         moved = sum(tensor.distinct_bytes for tensor in (*signature.tensors, *signature.results))
         name = signature.name.partition("::")[2] or signature.name
         kernel = self._kernel(f"{name}_kernel", self._roofline.ns(Work(0.0, float(moved)), "float32"))
-        return OperatorCost((kernel,), self._usual_host_ns)
+        return OperatorCost((kernel,), self._operator_ns(signature))
+
+    def _operator_ns(self, signature: Signature) -> int:
+        """Returns the host time of the work within an operator, in ns (see `OperatorCost`)."""
+        return self._measured.file.operators_host_ns.get(timed_as(signature), self._usual_host_ns)
 
     def _pieces(self, signature: Signature) -> tuple[Piece, ...]:
         """Returns the pieces in which CUDA runs a call, in order.
@@ -351,7 +364,10 @@ class MeasuredCosts:
         family, shape = described
         dtype = shape.variants[0].partition(" ")[0]
         table = self._find(family, shape, bare)
-        if _OF_LIBRARIES.match(name) and (table is None or family.name == "elementwise"):
+        known = table is not None and (
+            family.name != "elementwise" or _called(table.variant) == _called(shape.variants[0])
+        )
+        if not known and (_OF_LIBRARIES.match(name) or not elementwise.fits(signature)):
             raise NotImplementedError("no measured call resembles it")
         if table is None:
             total = self._roofline_for(family, dtype).ns(family.work(shape.variants[0], shape.dims), dtype)
@@ -366,8 +382,7 @@ class MeasuredCosts:
         kernels = self._kernels(answer, share, signature if family.name == "list" else None)
         kernels = self._with_blocks(kernels, family, table.variant, shape.dims)
         kernels = self._with_data(kernels, family.work(table.variant, shape.dims).moved)
-        same = family.name != "elementwise" or _called(table.variant) == _called(shape.variants[0])
-        if not same and len(kernels) == 1:
+        if not known and len(kernels) == 1:
             kernels = (
                 replace(kernels[0], name=f"{name}_kernel", duration_ns=max(1, round(answer.total_ns)), module=-1),
             )

@@ -139,6 +139,16 @@ def _products(signature: Signature) -> tuple[Piece, ...]:
     return _copied(signature, laid)
 
 
+def _of_a_vector(signature: Signature) -> tuple[Piece, ...]:
+    """Returns the product of a matrix and a vector as that of two matrices, of which the second has one column."""
+    matrix, vector = signature.tensor(1), signature.tensor(2)
+    if matrix is None or vector is None or not signature.results:
+        return (Piece(signature),)
+    column = TensorSpec(vector.dtype, (*vector.sizes, 1), (*vector.strides, 1))
+    out = TensorSpec(signature.results[0].dtype, (matrix.sizes[0], 1), (1, 1))
+    return (Piece(Signature("aten::mm", "", (matrix, column), (out,), signature.precision)),)
+
+
 def _convolved(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
     """Returns a function that returns the pieces of a convolution: copies of the arguments at
     `positions` that are neither NCHW nor NHWC, and then the convolution.
@@ -350,6 +360,8 @@ def _copied(signature: Signature, instead: dict[int, TensorSpec]) -> tuple[Piece
 _SPLIT: dict[str, Callable[[Signature], tuple[Piece, ...]]] = {
     **{f"aten::{name}": _in_the_results_type for name in _ACCUMULATE},
     **{f"aten::{name}": _products for name in _PRODUCTS},
+    "aten::addmv": _of_a_vector,
+    "aten::addmv_": _of_a_vector,
     "aten::_softmax": _side_by_side(0),
     "aten::_log_softmax": _side_by_side(0),
     "aten::_softmax_backward_data": _side_by_side(0, 1),

@@ -64,6 +64,19 @@ def describe(signature: Signature) -> CallShape | None:
     return CallShape(tuple(dict.fromkeys(variants)), (numel, max(moved, 1), _run(operands, out) if rough == "p" else 1))
 
 
+def fits(signature: Signature) -> bool:
+    """Returns whether a call has the sizes of an element-wise one: each of its tensors is broadcast to its results.
+    Tensors without elements do not count.
+    """
+    return all(
+        len(tensor.sizes) <= len(result.sizes)
+        and all(mine in (1, its) for mine, its in zip(tensor.sizes[::-1], result.sizes[::-1], strict=False))
+        for result in signature.results
+        for tensor in signature.tensors
+        if result.numel and tensor.numel
+    )
+
+
 def _run(operands: tuple[TensorSpec, ...], out: TensorSpec) -> int:
     """Returns how many elements in a row are next to each other in memory, both in the result and
     in all operands.
