@@ -425,7 +425,9 @@ def test_a_program_that_fails_for_want_of_cuda_is_told_the_whole_command_that_ru
     (tmp_path / "train.py").write_text(_FOR_WANT_OF_CUDA)
     said = _run(tmp_path, "--recorder", "torch", "--lines=none", "--top", "3", "train.py", "--name", "a b").err
     command = "unstall run --gpu h200 --top 3 train.py --name 'a b'"
-    assert said.endswith(f"unstall: no GPU here: `{command}` runs it on a virtual one\n")
+    assert [line for line in said.splitlines() if line.startswith("unstall: ")] == [
+        f"unstall: nothing was recorded: no GPU is here; `{command}` runs it on a virtual one"
+    ]
 
 
 @pytest.mark.parametrize("program", ["import nothing", "raise KeyboardInterrupt", "import sys; sys.exit(2)"])

@@ -114,7 +114,8 @@ def test_bugs_have_the_number_in_the_report_that_they_are_shown_by(unstall: Cli,
 def test_a_number_that_is_no_finding_is_answered_with_those_there_are(unstall: Cli, here: Path) -> None:
     outcome = unstall("show", "7")
     assert outcome.code == 2
-    assert outcome.err.startswith("unstall: '7' is no finding of this run: it has 1; a line is asked for as FILE:LINE")
+    path = read_result(here / "result.json").source.path
+    assert outcome.err == f"unstall: '7' is no finding of {path}: it has 1; ask for a line as FILE:LINE\n"
 
 
 def test_a_finding_that_is_not_worth_changing_is_shown_by_its_line(unstall: Cli, here: Path) -> None:

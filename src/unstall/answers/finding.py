@@ -178,13 +178,18 @@ def _read(place: Where | Caller, folders: Sequence[Path], ran: _Ran) -> tuple[So
 
 
 def finding_of(result: Result, number: str) -> Finding:
+    """Returns the finding with a number, such as "1" or "b1", or at a line, such as "train.py:41".
+
+    Raises:
+        UsageError: The result has no such finding.
+    """
     found = numbered(result)
     if number in found:
         return found[number]
     if ":" in number and (there := findings_at(result, number)):
         return there[0]
+    # The user may not have named the run: then it is the last one.
+    path = result.source.path
     if not found:
-        raise UsageError(f"{number}: the run has no finding that costs anything")
-    raise UsageError(
-        f"{number!r} is no finding of this run: it has {', '.join(found)}; a line is asked for as FILE:LINE"
-    )
+        raise UsageError(f"{number!r} is no finding of {path}, which has none that costs anything")
+    raise UsageError(f"{number!r} is no finding of {path}: it has {', '.join(found)}; ask for a line as FILE:LINE")

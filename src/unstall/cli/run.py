@@ -120,13 +120,13 @@ def run_program(args: argparse.Namespace, explain: Explain, blame: Blame | None 
     check_replaced(trace)
     check_folders([*map(Path, args.output), trace])
     from unstall.launching.launch import launch, leave_as
-    from unstall.recording.journal import Event, Follower, read
+    from unstall.recording.journal import Follower, read
     from unstall.virtual.run_place import RunPlace
 
     folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
     settings = settings_of(args, folder)
     teller = Teller(Follower(folder), quiet=args.quiet or bool(rank), stop=args.stop)
-    kept, events = Kept(lost=True), list[Event]()
+    kept, on_virtual = Kept(lost=True), ""
     with ExitStack() as memory:
         spare = memory.enter_context(spare_memory()) if virtual else None
         try:
@@ -156,6 +156,9 @@ def run_program(args: argparse.Namespace, explain: Explain, blame: Blame | None 
             else:
                 events = read(folder)
                 missing = why_nothing(events, settings, succeeded=ended.code == 0)
+                if lacks_gpu(events, succeeded=ended.code == 0):
+                    on_virtual = f"no GPU is here; `{command_with_gpu(args)}` runs it on a virtual one"
+                    missing = missing and on_virtual
                 kept = keep_recording(folder, target, events, missing=missing, quiet=args.quiet, read=not rank)
     with _the_programs_ending():
         timeline = kept.timeline
@@ -171,9 +174,8 @@ def run_program(args: argparse.Namespace, explain: Explain, blame: Blame | None 
                 print(compared_with(earlier, report, args), file=sys.stderr)
         if timeline is None and not rank and (args.output or args.format):
             say("so there is no report" + (" in " + ", ".join(args.output) if args.output else ""))
-        no_device_work = not virtual and (timeline is None or not len(timeline.device))
-        if no_device_work and not args.quiet and not rank and lacks_gpu(events, succeeded=ended.code == 0):
-            say(f"no GPU here: `{command_with_gpu(args)}` runs it on a virtual one")
+        if on_virtual and timeline and not len(timeline.device) and not args.quiet and not rank:
+            say(on_virtual)
     return leave_as(ended) or (TraceError.exit_code if kept.lost else 0)
 
 
