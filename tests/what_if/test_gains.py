@@ -14,6 +14,7 @@ from unstall.replay.program import Program
 from unstall.replay.steady import steady_step_ns
 from unstall.result import Finding, Result
 from unstall.what_if import predict as predict_module
+from unstall.what_if.before_graphs import NEEDED
 from unstall.what_if.edits import parse
 from unstall.what_if.model import Model, model
 from unstall.what_if.predict import plan, predict
@@ -235,6 +236,45 @@ def test_a_step_of_the_plan_that_gains_more_than_its_finding_does_alone_says_so(
     beyond = [made for made in result.plan if made.gain_ns > 2 * alone[made.edit] + 2_000]
     assert beyond
     assert all("; after the changes above it, " in made.notes[-1] for made in beyond)
+
+
+def short_kernels_and_a_wait(*, inside: bool) -> TraceBuilder:
+    """Per step: 30 short kernels that `forward` launches, and a value that is read within it, or after it."""
+    trace = TraceBuilder(enter_us=30)
+    for _ in range(5):
+        with trace.step(), trace.frame("train.py", 10, "step"):
+            with trace.frame("model.py", 20, "forward"):
+                for number in range(30):
+                    with trace.op("aten::add"):
+                        trace.launch("add", 12)
+                    if inside and number == 20:
+                        with trace.frame("log.py", 7, "log"), trace.op("aten::item"):
+                            trace.item()
+            if not inside:
+                with trace.frame("log.py", 7, "log"), trace.op("aten::item"):
+                    trace.item()
+            trace.work(20)
+    return trace
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_the_plan_removes_what_a_graph_cannot_contain_before_it_captures_the_graph(inside: bool) -> None:
+    result = explain(short_kernels_and_a_wait(inside=inside).timeline(), as_recorded=True).result
+    assert result.plan
+    edits = [made.edit.partition(":")[0] for made in result.plan]
+    gains = {finding.edit: finding.gain_ns or 0 for finding in result.findings}
+    assert max(gains, key=gains.__getitem__) == "graph:model.py:forward"
+    assert edits == (["remove-syncs", "graph"] if inside else ["graph", "remove-syncs"])
+    assert (NEEDED in result.plan[0].notes) == inside
+    again = predict(as_recorded(short_kernels_and_a_wait(inside=inside)), [parse(made.edit) for made in result.plan])
+    assert [made.step_ns for made in result.plan] == [round(made.step_ns) for made in again]
+
+
+def test_the_plan_and_the_advice_to_capture_a_graph_have_one_order() -> None:
+    result = explain(short_kernels_and_a_wait(inside=True).timeline(), as_recorded=True).result
+    graph, wait = (next(f for f in result.costly if f.rule.startswith(rule)) for rule in ("launch-bound", "sync-"))
+    assert graph.fix.startswith(f"first finding {result.costly.index(wait) + 1} ")
+    assert [made.edit for made in result.plan or ()] == [wait.edit, graph.edit]
 
 
 _RESOURCES_OF = {

@@ -12,6 +12,7 @@ from unstall.errors import UsageError
 from unstall.figures import duration
 from unstall.replay.steady import settle, steady_step_ns
 from unstall.result import Finding, PlanStep
+from unstall.what_if.before_graphs import in_order
 from unstall.what_if.edits import Edit, parse
 from unstall.what_if.model import Model
 from unstall.what_if.predict import WORTH, plan
@@ -142,7 +143,13 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
     timeline, steps = model.subject.timeline, model.subject.steps
     set_up = {finding.edit for finding in findings if is_set_up(finding, timeline, steps)}
     alone = {text: gain for text, (_, gain) in gained.items()}
-    best = plan(model, [edit for edit, _ in gained.values() if edit.text not in set_up], alone)
+    exposed = {finding.edit: finding.exposed_ns for finding in reversed(costliest)}
+
+    def rank(edit: Edit) -> tuple[float, int]:  # as the report sorts findings
+        gain_ns = alone[edit.text]
+        return -gain_ns if abs(gain_ns) >= model.error_ns else 0, -exposed[edit.text]
+
+    best = in_order(model, plan(model, [edit for edit, _ in gained.values() if edit.text not in set_up], alone), rank)
     planned = {step.edit.text: (number, round(step.gain_ns)) for number, step in enumerate(best, 1)}
     sharing = Counter(finding.edit for finding in findings)
     first: dict[str | None, Finding] = {}
