@@ -43,6 +43,26 @@ def test_edits_are_made_one_after_the_other(unstall: Cli) -> None:
     assert result["predicted_step_ns"] == second["step_ns"]
 
 
+def test_no_change_is_said_only_if_no_row_of_the_table_gains(unstall: Cli) -> None:
+    """Faster kernels gain less than 0.5 % here, but they gain."""
+    for edit in ("copy-speed:1", "kernel-speed:1.01", "kernel-speed:inf"):
+        out = " ".join(unstall("whatif", DECODE, "--as-recorded", "--edit", edit).out.split())
+        result = asked(unstall, DECODE, "--as-recorded", "--edit", edit)
+        (row,) = re.findall(rf"1\. {re.escape(edit)} \d\S* \w+ (nothing|<?\d\S* .s)", out)
+        assert ("No change: " in out) == (row == "nothing"), (edit, result["error_ns"])
+
+
+def test_an_edit_says_what_its_factor_is_and_whether_there_is_anything_to_change(unstall: Cli) -> None:
+    out = " ".join(unstall("whatif", DECODE, "--edit", "kernel-speed:2", "--edit", "input-speed:inf").out.split())
+    assert "run K times as fast. Collectives stay as they are: they wait for others. K is 2. 2. input-speed:inf" in out
+    assert "K is infinite: it takes no time. The recorded steps have nothing that this edit changes floor" in out
+
+
+def test_what_two_edits_do_alike_is_told_once(unstall: Cli) -> None:
+    out = " ".join(unstall("whatif", DECODE, "--edit", "kernel-speed:2", "--edit", "kernel-speed:2").out.split())
+    assert out.count("run K times as fast") == 1
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -144,6 +164,7 @@ def test_an_answer_saves_itself_as_the_verb_does(unstall: Cli, tmp_path: Path) -
         (["--edit", "host-speed:0"], "write host-speed:K"),
         (["--edit", "remove-syncs:train.py"], "'train.py' is no place"),
         (["--edit", "remove-syncs:nowhere.py:3"], "nothing was recorded at nowhere.py:3"),
+        (["load-ahead"], "unrecognized arguments: load-ahead; an edit stands behind --edit: --edit load-ahead\n"),
         (["--plain-step-ms", "fast"], "--plain-step-ms"),
         (["--plain-step-ms", "nan"], "'nan' is no time"),
         (["--plain-step-ms", "1e300"], "'1e300' is no time"),

@@ -60,6 +60,25 @@ def test_the_plan_is_one_line_and_says_of_which_run_the_step_is(basis: str, by: 
     assert f"plan: 10.0 ms a step ({which}) → 3.00 ms with 1 change" in _lines(planned)
 
 
+@pytest.mark.parametrize(("gain_ns", "said"), [(0, "gains anything"), (30_000, "gains more than 30.0 µs")])
+def test_without_a_plan_no_finding_gains_more_than_is_said(gain_ns: int, said: str) -> None:
+    finding = msgspec.structs.replace(TYPICAL.findings[0], gain_ns=gain_ns, harmless=False, wrong=False)
+    unplanned = msgspec.structs.replace(
+        TYPICAL,
+        findings=(finding,),
+        replay=Replay(
+            mean_step_ns=12 * MS,
+            error=0.0,
+            undistorted_mean_step_ns=10 * MS,
+            undistorted_by="nothing",
+            host_free_step_ns=MS,
+            accounts=TYPICAL.accounts,
+        ),
+        plan=(),
+    )
+    assert f"no change that was replayed {said}" in " ".join(_lines(unplanned))
+
+
 def test_the_plan_says_which_findings_its_changes_mend_in_order() -> None:
     edits = ["graph:train.py:main", "remove-syncs:train.py:4", "pin-copies:train.py:9"]
     template = TYPICAL.findings[0]

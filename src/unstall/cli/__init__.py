@@ -91,13 +91,10 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         raise UsageError(why)
     args, unknown = build_parser(given[0] if given else "").parse_known_args(given)
     if unknown:
-        instead = "; give -o a name with that ending: -o report.html" if "--html" in unknown else ""
-        if not instead:
-            from unstall.cli._meant import meant
+        from unstall.cli._meant import instead_of
 
-            options = [name for action in args.parser._actions for name in action.option_strings]
-            instead = meant(unknown[0].partition("=")[0], options)
-        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}{instead}")
+        options = [name for action in args.parser._actions for name in action.option_strings]
+        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}{instead_of(unknown, options)}")
     args.words = given
     return args
 

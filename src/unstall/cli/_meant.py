@@ -15,6 +15,20 @@ def meant(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
+def instead_of(unknown: Sequence[str], options: Sequence[str]) -> str:
+    """Returns a clause that says what to type instead of arguments that a verb does not know; "" if nothing is known.
+
+    Args:
+        unknown: The arguments, as typed.
+        options: The options of the verb.
+    """
+    if "--html" in unknown:
+        return "; give -o a name with that ending: -o report.html"
+    if "--edit" in options and not unknown[0].startswith("-"):
+        return f"; an edit stands behind --edit: --edit {unknown[0]}"
+    return meant(unknown[0].partition("=")[0], options)
+
+
 def what_to_type(word: str, verbs: Sequence[str]) -> str:
     """Returns a sentence that says what to type instead of `word`; "" if `word` is one of `verbs`.
     A verb is the first word after `unstall`, such as `run`.

@@ -24,6 +24,8 @@ from unstall.timeline.columns import Timeline
 from unstall.what_if.edits import about, parse
 from unstall.what_if.predict import predict
 
+_NOTHING_TO_CHANGE = "The recorded steps have nothing that this edit changes"
+
 
 @dataclass(frozen=True)
 class Forecast:
@@ -106,9 +108,9 @@ def what_if(
                 about=about(p.edit),
                 step_ns=round(p.step_ns),
                 gain_ns=round(p.gain_ns),
-                notes=p.notes,
+                notes=p.notes if p.subject.differs(before) else (*p.notes, _NOTHING_TO_CHANGE),
             )
-            for p in predictions
+            for before, p in zip([known.subject, *(p.subject for p in predictions)], predictions, strict=False)
         ),
         inferred=known.subject.program.notes,
         before=outlook.undistorted.accounts,

@@ -11,7 +11,7 @@ from unstall.document.plain import short
 from unstall.figures import counted, duration, numbered_findings
 from unstall.report.explain import BEFORE_BUGS, BEFORE_EXPLAINED, bugs, details, gain_of, heading
 from unstall.report.show import numbered
-from unstall.report.wording import GOOD_TO_KNOW, INTEGRITY, bugs_title, explained, row, run_is, wrong
+from unstall.report.wording import GOOD_TO_KNOW, INTEGRITY, bugs_title, explained, row, run_is, saved, wrong
 from unstall.result import CAVEAT, Caller, Finding, PlanStep, Result, Where
 
 SHOWN = 3
@@ -113,7 +113,10 @@ def _steps(result: Result) -> Prose | None:
     of = "in all" if result.steps.found_by == "whole" else "a step"
     now = words("plan: ", Span(duration(replay.undistorted_mean_step_ns), "strong"), f" {of} {run_is(result)}")
     if not result.plan:
-        return Prose((words(now, "; no change that was replayed gains anything"),))
+        most_ns = max((finding.gain_ns or 0 for finding in result.costly), default=0)
+        gain = saved(most_ns, replay.undistorted_mean_step_ns, "anything")
+        much = gain if gain == "anything" else f"more than {gain}"
+        return Prose((words(now, f"; no change that was replayed gains {much}"),))
     changes = counted(len(result.plan), "change")
     then = Span(duration(result.plan[-1].step_ns), "good")
     return Prose((words(now, " → ", then, f" with {changes}{_whose(result, result.plan)}"),))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from unstall.document.document import Annotation, Bar, Bars, Bullets, Column, Document, Page, Part, Span, Table, words
 from unstall.figures import duration, good_to, share
 from unstall.report.pictures import Draw, no_pictures
-from unstall.report.wording import about, bars_of, parts, per_step, row, saved
+from unstall.report.wording import NO_GAIN, about, bars_of, parts, per_step, row, saved
 from unstall.result import UNTRUSTED, WhatIf
 
 _SAME = 0.005  # of the step
@@ -51,11 +51,15 @@ def conclusion(result: WhatIf) -> str:
     if not result.edits:
         about = "about " if result.undistorted_by in ("usual cost", "host-only steps") else ""
         return f"{_capital(unit)} takes {about}{duration(before)}."
-    if abs(before - after) < _SAME * before:
+    gain = saved(before - after, before, error_ns=result.error_ns)
+    if gain == NO_GAIN:
         return f"No change: {unit} would still take {duration(after)}."
     if abs(before - after) < result.error_ns:
         off = f"{duration(result.error_ns)} {result.steps.over}"
         return f"No change that can be told: the replay itself is off by {off}."
+    if abs(before - after) < _SAME * before:
+        more = "less" if after < before else "more"
+        return f"Hardly any change: {unit} would take {duration(after)}, {duration(abs(before - after))} {more}."
     if after > before:
         return f"Slower: {unit} would take {duration(after)} instead of {duration(before)}."
     times = before / max(after, 1)
@@ -87,9 +91,12 @@ def _steps(result: WhatIf) -> Table:
     elif abs(steady) >= _STEADY:
         alike = "runs" if result.steps.unit == "the run" else "steps"
         add("in steady state", result.undistorted_step_ns, f"many such {alike} in a row")
+    told: set[str] = set()
     for number, edit in enumerate(result.edits, 1):
         gain = saved(edit.gain_ns, result.undistorted_step_ns, error_ns=result.error_ns)
-        add(f"{number}. {edit.edit}", edit.step_ns, edit.about, *edit.notes, gain=gain)
+        remarks = [text for text in (edit.about, *edit.notes) if text not in told]
+        told.update(remarks)
+        add(f"{number}. {edit.edit}", edit.step_ns, *remarks, gain=gain)
     after = " after these changes" if result.edits else ""
     add(f"floor: device busy time{after}", result.floor_ns, "changes to the host alone cannot go below this")
     gain = f"gain ± {duration(result.error_ns)}" if result.error_ns and result.edits else "gain"

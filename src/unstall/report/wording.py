@@ -15,6 +15,8 @@ from unstall.result import BUSY_PARTS, IDLE_CAUSES, Accounts, Caller, Finding, R
 
 INTEGRITY = "Integrity"
 GOOD_TO_KNOW = "Good to know"
+NO_GAIN = "nothing"
+"""The gain of a change that saves less than 0.05 % of a step."""
 UNKNOWN_LINE = "no source line known"
 _BOUNDARIES = {
     "optimizer": "optimizer steps",
@@ -128,7 +130,7 @@ def explained(result: Result) -> list[Finding]:
     return [finding for finding in result.findings if finding.explains]
 
 
-def saved(gain_ns: int, step_ns: int, nothing: str = "nothing", *, error_ns: int = 0) -> str:
+def saved(gain_ns: int, step_ns: int, nothing: str = NO_GAIN, *, error_ns: int = 0) -> str:
     """Returns the time that a change saves per step, as text such as "2.00 ms", or "-2.00 ms" if
     the step gets longer.
 

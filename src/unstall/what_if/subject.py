@@ -51,6 +51,15 @@ class Subject(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Returns the same run with another program. `notes` are added to the notes of earlier edits."""
         return replace(self, program=program, notes=(*self.notes, *notes))
 
+    def differs(self, other: Subject) -> bool:
+        """Returns whether the programs of two subjects of the same run differ."""
+        mine, theirs = self.program, other.program
+        return mine is not theirs and not all(
+            np.array_equal(getattr(getattr(mine, table), name), getattr(getattr(theirs, table), name))
+            for table in ("instructions", "ops")
+            for name in getattr(mine, table).__struct_fields__
+        )
+
     def host_rows(self, place: EditPlace | None) -> Bool:
         """Returns a mask of `timeline.host`: the events at `place`, or all events if `place` is None."""
         if place is None:

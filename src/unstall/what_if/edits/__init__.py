@@ -5,7 +5,9 @@ with hyphens in place of underscores.
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
+import re
 from typing import Protocol
 
 import msgspec
@@ -13,6 +15,8 @@ import msgspec
 from unstall.errors import UsageError
 from unstall.what_if.place import EditPlace
 from unstall.what_if.subject import Subject
+
+_FACTOR = re.compile(r"\bK\b")
 
 
 class Module(Protocol):
@@ -80,8 +84,14 @@ def parse(text: str) -> Edit:
 
 
 def about(edit: Edit) -> str:
-    """Returns the sentence in which the edit's own file says what the edit does."""
-    return (edit.module.__doc__ or "").split("\n\n")[0].replace("\n", " ").strip()
+    """Returns the sentence in which the edit's own file says what the edit does. If the edit has a
+    factor, which these sentences call K, a second sentence says what K is.
+    """
+    text = (edit.module.__doc__ or "").split("\n\n")[0].replace("\n", " ").strip()
+    if not _FACTOR.search(text):
+        return text
+    factor = float(edit.text.split(":")[1])
+    return f"{text} K is {'infinite: it takes no time' if factor == math.inf else f'{factor:g}'}."
 
 
 __all__ = ["Edit", "EditPlace", "about", "names", "parse"]

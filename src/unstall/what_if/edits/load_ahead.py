@@ -42,11 +42,14 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     if (loading & is_prefetch_wait(timeline)).any():
         feeding = feeding_threads(timeline, np.flatnonzero(all_loading))
         loading |= all_loading & np.isin(timeline.host.thread, feeding)
+    factor = _factor(subject, loading)
     note = (
         "a batch must then be ready whenever it is asked for, and fetching it still takes the host about 1 ms: this is "
         "the most that loading ahead can gain"
     )
-    made = loading_faster(subject, loading, _factor(subject, loading))
+    if factor == 1:
+        note = "each request takes less than 1 ms already, which is what fetching a ready batch takes the host"
+    made = loading_faster(subject, loading, factor)
     return made.with_program(made.program, note)
 
 
