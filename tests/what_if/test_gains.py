@@ -12,6 +12,7 @@ from traces import TraceBuilder
 from unstall.diagnose.explain import RESOURCE_OF, Diagnosis, explain
 from unstall.replay.program import Program
 from unstall.replay.steady import steady_step_ns
+from unstall.report.explain import gain_of
 from unstall.result import Finding, Result
 from unstall.what_if import predict as predict_module
 from unstall.what_if.before_graphs import NEEDED
@@ -74,10 +75,14 @@ def test_findings_are_in_order_of_what_they_gain(path: Path) -> None:
     known = [f for f in report(path).result.findings if not f.harmless]
     freed = report(path).result.verdict.if_free or {}
 
+    fixes = {f.edit: f for f in known if f.gain_ns is not None or f.gain_below_ns is not None}
+
     def gain(finding: Finding) -> int:
-        """Within the replay's error it is nothing; if unknown, no more than what the free resource gains."""
-        if finding.gain_ns is not None or finding.gain_below_ns is not None:
-            return finding.gain_ns or 0
+        """Within the replay's error it is nothing; if unknown, no more than what the free resource gains. What another
+        finding's change fixes too stands behind that one."""
+        if finding.edit in fixes:
+            assert known.index(fixes[finding.edit]) <= known.index(finding)
+            return fixes[finding.edit].gain_ns or 0
         return min(finding.exposed_ns, freed.get(RESOURCE_OF.get(finding.rule, ""), finding.exposed_ns))
 
     gains = list(map(gain, known))
@@ -114,6 +119,8 @@ def test_a_gain_that_several_findings_share_is_told_once_and_said_to_be_theirs()
     told = [finding for finding in sharing if finding.gain_ns is not None]
     assert len(told) == 1
     assert told[0].saw.endswith(f"; the same change fixes {len(sharing)} findings, and the gain is that of all")
+    number = result.costly.index(told[0]) + 1
+    assert {gain_of(result, each) for each in sharing if each in result.costly[number:]} == {f"in {number}"}
 
 
 def stalled() -> TraceBuilder:

@@ -202,16 +202,18 @@ took no time.
 def _ordered(findings: list[Finding], if_free: Mapping[str, int]) -> list[Finding]:
     """Sorts findings: bugs first, then other findings by gain, and harmless findings last.
 
-    If the gain of a finding is unknown, the smaller of two numbers is used: the finding's exposed time, and the gain of
-    the finding's resource. `if_free` has the gain of each resource in ns: how much shorter a step would be if the
-    resource took no time.
+    A finding whose edit has its gain at another finding follows that one. If the gain of a finding is unknown, the
+    smaller of two numbers is used: the finding's exposed time, and the gain of the finding's resource. `if_free` has
+    the gain of each resource in ns: how much shorter a step would be if the resource took no time.
     """
+    known = {f.edit: f.gain_ns or 0 for f in findings if f.gain_ns is not None or f.gain_below_ns is not None}
 
-    def key(f: Finding) -> tuple[bool, bool, int, int, int, str, str]:
-        if f.gain_ns is not None or f.gain_below_ns is not None:
-            gain = f.gain_ns or 0
+    def key(f: Finding) -> tuple[bool, bool, int, bool, int, int, str, str]:
+        another = f.gain_ns is None and f.gain_below_ns is None
+        if f.edit in known:
+            gain = known[f.edit]
         else:
             gain = min(f.exposed_ns, if_free.get(RESOURCE_OF.get(f.rule, ""), f.exposed_ns))
-        return not f.wrong, f.harmless, -gain, -f.exposed_ns, -f.wait_ns, f.rule, str(f.where)
+        return not f.wrong, f.harmless, -gain, another, -f.exposed_ns, -f.wait_ns, f.rule, str(f.where)
 
     return sorted(findings, key=key)

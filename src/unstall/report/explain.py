@@ -24,7 +24,7 @@ from unstall.document.document import (
     words,
 )
 from unstall.document.plain import plain, short
-from unstall.figures import duration, rate, share
+from unstall.figures import duration, numbered_findings, rate, share
 from unstall.report.memory import memory_blocks
 from unstall.report.pictures import Draw, no_pictures
 from unstall.report.wording import (
@@ -61,6 +61,10 @@ BEFORE_EXPLAINED = "g"
 IN_PLAN = "in plan"
 """Text in the column "gain" for a finding that gains something only if earlier changes of the plan
 are made, too.
+"""
+IN_ANOTHER = "in "
+"""Begins the text in the column "gain" for a finding whose gain is part of another finding's. The
+number of that finding follows.
 """
 _START = {
     "plain step time": "now, as measured",
@@ -176,6 +180,8 @@ def _meaning(result: Result) -> tuple[Words, ...]:
     error = _error(result)
     own = f",{error}" if error else ""
     beyond = f", {IN_PLAN}: only with others" if IN_PLAN in gains else ""
+    if any(gain.removeprefix(IN_ANOTHER).isdecimal() for gain in gains):
+        beyond += f", or {IN_ANOTHER}N if the change of finding N fixes it, too"
     unknown = ", or - if not known" if "" in gains else ""
     said = (
         f"gain: time {result.steps.unit} saves if only this is fixed{unknown}{beyond}{own}" if any(gains) else "",
@@ -272,12 +278,14 @@ def gain_of(result: Result, finding: Finding) -> str:
 
     The gain is the time that a step saves if only this finding is fixed. A gain below the replay's
     error is shown as a limit, such as "<3.00 µs". If fixing the finding gains something only
-    together with other changes of the plan, the text is `IN_PLAN`.
+    together with other changes of the plan, the text is `IN_PLAN`. If the same change fixes another
+    finding, which has the gain, the text is `IN_ANOTHER` and the number of that finding.
     """
     if finding.gain_below_ns is not None:
         return f"<{duration(finding.gain_below_ns)}"
     if finding.gain_ns is None:
-        return ""
+        same = [number for number in fixed_by(result, finding.edit) if not _unknown(result.costly[number - 1])]
+        return f"{IN_ANOTHER}{same[0]}" if same else ""
     step_ns = result.replay.undistorted_mean_step_ns if result.replay else result.steps.mean_ns
     gain = saved(finding.gain_ns, step_ns, "")
     alone = bool(gain) and finding.gain_ns > 0
@@ -311,7 +319,9 @@ def _plan(result: Result) -> Table | None:
         below = [words(Span(where, "place"))] if where else []
         below += [words(Span(note, "dim")) for note in step.notes]
         gain = saved(step.gain_ns, replay.undistorted_mean_step_ns, error_ns=replay.error_ns)
-        rows.append(row(f"{number}. {name}", duration(step.step_ns), gain, below=below))
+        fixed = fixed_by(result, step.edit)
+        whose = Span(f" ({numbered_findings(list(map(str, fixed)))})" if fixed else "", "dim")
+        rows.append(row(words(f"{number}. {name}", whose), duration(step.step_ns), gain, below=below))
     if result.floor_ns is not None:
         of = result.costly
         left = [f"finding {number} (exposed {duration(of[number - 1].exposed_ns)})" for number in unplanned(result)]
@@ -319,6 +329,11 @@ def _plan(result: Result) -> Table | None:
         rows.append(row("floor: device busy time after these changes", duration(result.floor_ns), "", below=below))
     columns = Column(f"{result.steps.unit} takes"), Column(f"gain{_error(result)}")
     return Table(words("Plan: which changes to make, in order"), columns, tuple(rows))
+
+
+def fixed_by(result: Result, edit: str | None) -> list[int]:
+    """Returns the numbers of the findings that an edit fixes, from 1, in the order of `result.costly`."""
+    return [number for number, each in enumerate(result.costly, 1) if edit is not None and each.edit == edit]
 
 
 def unplanned(result: Result) -> list[int]:
@@ -335,7 +350,7 @@ def unplanned(result: Result) -> list[int]:
     if result.plan[-1].step_ns - result.floor_ns < much_ns:
         return []
     numbered = enumerate(result.costly, 1)
-    return [number for number, each in numbered if _unknown(each) and each.exposed_ns >= much_ns]
+    return [number for number, each in numbered if not gain_of(result, each) and each.exposed_ns >= much_ns]
 
 
 def _unknown(finding: Finding) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from unstall.document.document import Block, Code, Column, Document, Prose, Row, Span, Table, Words, words
 from unstall.document.plain import short
 from unstall.figures import counted, duration, numbered_findings
-from unstall.report.explain import BEFORE_BUGS, BEFORE_EXPLAINED, bugs, details, gain_of, heading
+from unstall.report.explain import BEFORE_BUGS, BEFORE_EXPLAINED, bugs, details, fixed_by, gain_of, heading
 from unstall.report.show import numbered
 from unstall.report.wording import GOOD_TO_KNOW, INTEGRITY, bugs_title, explained, row, run_is, saved, wrong
 from unstall.result import CAVEAT, Caller, Finding, PlanStep, Result, Where
@@ -127,13 +127,11 @@ def _whose(result: Result, plan: Sequence[PlanStep]) -> str:
 
     Returns "" if a change of the plan fixes none of the numbered findings.
     """
-    number_of: dict[str | None, str] = {}
-    for number, finding in enumerate(result.costly, 1):
-        number_of.setdefault(finding.edit, f"{number}")
-    if not all(step.edit in number_of for step in plan):
+    fixed = [fixed_by(result, step.edit) for step in plan]
+    if not all(fixed):
         return ""
     order = ", in this order" if len(plan) > 1 else ""
-    return f": {numbered_findings([number_of[step.edit] for step in plan])}{order}"
+    return f": {numbered_findings([str(numbers[0]) for numbers in fixed])}{order}"
 
 
 def _findings(result: Result) -> Block | None:

@@ -157,12 +157,14 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
         first.setdefault(finding.edit, finding)
 
     def with_gain(finding: Finding) -> Finding:
-        if finding.edit not in gained or first[finding.edit] is not finding:
+        if finding.edit not in gained:
             return finding
         gain_ns = gained[finding.edit][1]
         share = gain_ns / base if base else 0.0  # if no op of a step is in the program, the step takes no time
         elsewhere = _is_elsewhere(finding, share, planned, _MUCH * base)
         harmless = was_set_up(finding, timeline, steps) or _harmless(finding, share, planned, elsewhere=elsewhere)
+        if first[finding.edit] is not finding:
+            return msgspec.structs.replace(finding, harmless=harmless or finding.harmless)
         saw = _saw(finding, share, harmless, planned, sharing[finding.edit], model.error_ns)
         known = abs(gain_ns) >= model.error_ns
         return msgspec.structs.replace(
