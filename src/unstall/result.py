@@ -500,7 +500,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         fix: What to do.
         safe_if: The condition under which `fix` keeps the program correct.
         confidence: How sure it is that the finding is right.
-        harmless: Whether it costs nothing. Such findings are kept because people look for them.
+        harmless: Whether it costs nothing, or is paid only once. Such findings are kept because
+            people look for them.
+        once: Whether it is paid only once, such as the first use of CUDA or of a kernel: later steps
+            do not pay it. Then it is `harmless`, too.
         wrong: Whether it is a bug: the program may compute a wrong result, or the device failed.
             Bugs come first among findings.
         explains: Whether it is good to know: it explains what surprises people, such as a launch
@@ -525,6 +528,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     safe_if: str
     confidence: Confidence
     harmless: bool = False
+    once: bool = False
     wrong: bool = False
     explains: bool = False
     spans: tuple[tuple[int, int], ...] = ()

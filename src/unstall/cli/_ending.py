@@ -64,13 +64,18 @@ def _next(result: Result, args: argparse.Namespace, trace: Path, about: str) -> 
     """Yields the commands to type next, as lines of text."""
     from unstall.answers.finding import with_patches
     from unstall.report.short import example_of
+    from unstall.report.show import place_of
 
-    if all(finding.harmless for finding in result.findings):
+    example = example_of(result, about)
+    costs = not all(finding.harmless for finding in result.findings)
+    if not (costs or example):
         return
     found = trace.parent == Path() and trace.name.endswith(TRACE_ENDING)
     behind = "" if found else f" {shlex.quote(str(trace))}"
-    example = example_of(result, about)
-    first = (example and example[0]) or ("b1" if any(finding.wrong for finding in result.findings) else "1")
+    if example:
+        first = example[0] or place_of(example[1].where)
+    else:
+        first = "b1" if any(finding.wrong for finding in result.findings) else "1"
     yield from in_lines(f"unstall show {first}{behind}")
     if patched := with_patches(result):
         shown = patched if len(patched) <= _MOST_LISTED else [*patched[:_MOST_LISTED], "others"]
@@ -78,7 +83,7 @@ def _next(result: Result, args: argparse.Namespace, trace: Path, about: str) -> 
         *lines, last = in_lines(f"unstall show {patched[0]}{behind} --patch")
         yield from [*lines, f"{last} | git apply"]
     yield from in_lines(f"unstall open{behind}")
-    if any(finding.fault is not None for finding in result.findings):
+    if not costs or any(finding.fault is not None for finding in result.findings):
         return
     if advice := _BEFORE_MENDING.get(result.steps.found_by):
         yield advice

@@ -145,10 +145,11 @@ class Costs(msgspec.Struct, frozen=True, eq=False):
 def explains(finding: Finding) -> bool:
     """Returns whether a finding in a rank's trace may explain why the rank is late.
 
-    Returns True for findings about data loading, and for findings at a known source line that are not harmless and not
-    about communication. Communication is not a rank's own work.
+    Returns True for findings about data loading, and for findings at a known source line that cost time, if only once,
+    and are not about communication. Communication is not a rank's own work.
     """
-    at_a_line = finding.where.file is not None and not finding.harmless and finding.rule != "exposed-comm"
+    costs = finding.once or not finding.harmless
+    at_a_line = finding.where.file is not None and costs and finding.rule != "exposed-comm"
     return at_a_line or finding.rule == LOADING
 
 

@@ -38,6 +38,7 @@ from unstall.report.wording import (
     explained,
     harmless,
     origin,
+    paid_once,
     parts,
     place,
     place_and_operator,
@@ -88,6 +89,7 @@ def document(result: Result, draw: Draw = no_pictures) -> Document:
         *(_findings(result) if has_work or result.costly else ()),
         _explained(result),
         _plan(result),
+        _paid_once(result),
         _harmless(result),
         _lines(result),
         *memory_blocks(result),
@@ -148,7 +150,7 @@ def _devices(result: Result) -> Table | None:
 def _findings(result: Result) -> list[Block]:
     findings = result.costly
     if not findings:
-        return [Prose((words("No finding that costs anything."),))]
+        return [no_findings(result)]
     gains = any(gain_of(result, finding) for finding in findings)
     names = (*(("gain",) if gains else ()), "exposed", "host waits")
     return [
@@ -156,6 +158,11 @@ def _findings(result: Result) -> list[Block]:
         Entries(words(f"Findings, {over(result)}"), names, _entries(result, findings, names)),
         Prose(_meaning(result), small=True),
     ]
+
+
+def no_findings(result: Result) -> Prose:
+    """Returns a paragraph that stands in place of the findings if there are none."""
+    return Prose((words(f"No finding that {'each step pays' if paid_once(result) else 'costs anything'}."),))
 
 
 def _two_steps(result: Result) -> tuple[Prose, ...]:
@@ -378,10 +385,27 @@ def _harmless(result: Result) -> Table | None:
             else (),
         )
         for finding in harmless(result)
-        if not finding.explains
+        if not (finding.explains or finding.once)
     )
     columns = Column("exposed"), Column("host waits")
     return Table(words("Not worth changing"), columns, rows, limited=True, fold="closed") if rows else None
+
+
+def _paid_once(result: Result) -> Table | None:
+    """Returns a table of what is paid only once, or None if there is nothing. Its times are of the whole recording, not
+    of a step.
+    """
+    rows = tuple(
+        row(
+            words(finding.title, Span(" · ", "dim"), brief_place(finding.where)),
+            duration(finding.exposed_ns * result.steps.count),
+            duration(finding.wait_ns * result.steps.count),
+            below=[words(Span(finding.saw, "dim"))],
+        )
+        for finding in paid_once(result)
+    )
+    columns = Column("exposed"), Column("host waits")
+    return Table(words("Paid once, not by each step: times in all"), columns, rows, limited=True) if rows else None
 
 
 def _lines(result: Result) -> Table | None:

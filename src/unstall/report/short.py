@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from unstall.document.document import Block, Code, Column, Document, Prose, Row, Span, Table, Words, words
 from unstall.document.plain import short
 from unstall.figures import counted, duration, numbered_findings
-from unstall.report.explain import BEFORE_BUGS, BEFORE_EXPLAINED, bugs, details, fixed_by, gain_of, heading
+from unstall.report.explain import BEFORE_BUGS, BEFORE_EXPLAINED, bugs, details, fixed_by, gain_of, heading, no_findings
 from unstall.report.show import numbered
-from unstall.report.wording import GOOD_TO_KNOW, INTEGRITY, bugs_title, explained, row, run_is, saved, wrong
+from unstall.report.wording import GOOD_TO_KNOW, INTEGRITY, bugs_title, explained, paid_once, row, run_is, saved, wrong
 from unstall.result import CAVEAT, Caller, Finding, PlanStep, Result, Where
 
 SHOWN = 3
@@ -33,7 +33,11 @@ def document(result: Result, commands: Sequence[str] = (), last: str = "", about
     blocks: list[Block | None] = [_damage(result), _example(result, about)]
     # A fault in full: it is what the run ended by, and its line is the answer.
     faulted = result.faulted
-    blocks += [bugs(result)] if faulted else [_bugs(result), _steps(result), _findings(result), _explained(result)]
+    blocks += (
+        [bugs(result)]
+        if faulted
+        else [_bugs(result), _steps(result), _paid_once(result), _findings(result), _explained(result)]
+    )
     if commands:
         blocks.append(Code(words(Span("next", "strong")), tuple(commands), language="sh"))
     if last:
@@ -122,6 +126,17 @@ def _steps(result: Result) -> Prose | None:
     return Prose((words(now, " → ", then, f" with {changes}{_whose(result, result.plan)}"),))
 
 
+def _paid_once(result: Result) -> Prose | None:
+    """Returns one line on what is paid only once, or None if this is nothing."""
+    found = paid_once(result)
+    if not found:
+        return None
+    steps, most = result.steps.count, max(found, key=lambda finding: finding.exposed_ns)
+    idle = duration(sum(finding.exposed_ns for finding in found) * steps)
+    mostly = ", mostly at " if len(found) > 1 else " at "
+    return Prose((words("paid once: ", Span(idle, "strong"), f" of idle time{mostly}", _at(most.where)),))
+
+
 def _whose(result: Result, plan: Sequence[PlanStep]) -> str:
     """Returns a text with the numbers of the findings that the plan fixes.
 
@@ -139,7 +154,7 @@ def _findings(result: Result) -> Block | None:
     if result.verdict.bound_by == "none" and not found:
         return None
     if not found:
-        return Prose((words("No finding that costs anything."),))
+        return no_findings(result)
     rows = [
         _row(f"{number}", finding, short(finding.title), gain_of(result, finding) or "-")
         for number, finding in enumerate(found[:SHOWN], 1)

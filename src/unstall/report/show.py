@@ -72,15 +72,18 @@ def numbered(result: Result) -> dict[str, Finding]:
     return {f"{before}{number}": each for before, found in kinds.items() for number, each in enumerate(found, 1)}
 
 
+def place_of(where: Where) -> str:
+    """Returns a source line in the form in which `unstall show` takes it."""
+    return f"{where.file}:{where.line}"
+
+
 def findings_at(result: Result, place: str) -> list[Finding]:
     """Returns the findings at a source line. `place` is like "train.py:41"; the end of the file's
     path is enough.
 
     Findings that are not worth a change are included, although the report does not number them.
     """
-    found = [
-        (f"{each.where.file}:{each.where.line}", each) for each in (*wrong(result), *result.costly, *harmless(result))
-    ]
+    found = [(place_of(each.where), each) for each in (*wrong(result), *result.costly, *harmless(result))]
     whole = [each for at, each in found if at == place]
     return whole or [each for at, each in found if at.endswith(f"/{place}")]
 
@@ -136,6 +139,10 @@ def document(
 
 def _figures(result: Result, finding: Finding) -> Words:
     """Returns one line with the finding's gain, its exposed time, and how long the host waits."""
+    if finding.once:
+        steps = result.steps.count
+        exposed, waits = duration(finding.exposed_ns * steps), duration(finding.wait_ns * steps)
+        return words("paid once", f" · exposed {exposed} · host waits {waits} (in all)")
     gain = gain_of(result, finding) or "not known"
     return words(
         "gain ",

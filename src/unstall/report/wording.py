@@ -123,6 +123,11 @@ def harmless(result: Result) -> list[Finding]:
     return [finding for finding in result.findings if finding.harmless and not finding.wrong]
 
 
+def paid_once(result: Result) -> list[Finding]:
+    """Returns the findings about what is paid only once, such as first uses."""
+    return [finding for finding in harmless(result) if finding.once]
+
+
 def explained(result: Result) -> list[Finding]:
     """Returns the findings that cost nothing and explain what surprises people, such as a launch
     that looks slow.

@@ -162,9 +162,10 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
         gain_ns = gained[finding.edit][1]
         share = gain_ns / base if base else 0.0  # if no op of a step is in the program, the step takes no time
         elsewhere = _is_elsewhere(finding, share, planned, _MUCH * base)
-        harmless = was_set_up(finding, timeline, steps) or _harmless(finding, share, planned, elsewhere=elsewhere)
+        once = was_set_up(finding, timeline, steps)
+        harmless = once or _harmless(finding, share, planned, elsewhere=elsewhere)
         if first[finding.edit] is not finding:
-            return msgspec.structs.replace(finding, harmless=harmless or finding.harmless)
+            return msgspec.structs.replace(finding, harmless=harmless or finding.harmless, once=once)
         saw = _saw(finding, share, harmless, planned, sharing[finding.edit], model.error_ns)
         known = abs(gain_ns) >= model.error_ns
         return msgspec.structs.replace(
@@ -172,6 +173,7 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
             gain_ns=round(gain_ns) if known and not elsewhere else None,
             gain_below_ns=None if known or elsewhere else round(model.error_ns),
             harmless=harmless,
+            once=once,
             saw=saw,
         )
 

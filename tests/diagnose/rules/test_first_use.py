@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from findings import found, only, place, result_of
+from report.rendered import as_text
 from traces import TraceBuilder
+
+from unstall.document import terminal
+from unstall.report.short import document as short
 
 STEPS = 4
 
@@ -20,10 +26,49 @@ def test_loading_a_module_in_the_first_step_is_first_use() -> None:
     assert place(finding) == ("train.py", 12, "train")
     assert (finding.count, finding.wait_ns) == (1, 0)
     assert finding.exposed_ns == 5_010_000 / STEPS
-    assert "cuModuleLoadData" in finding.saw
-    assert finding.saw.startswith(
-        "the device waited 5.01 ms in all (once, not in each step: the figure above is a mean over 4 steps); "
+    assert finding.saw == "the device waited for the first calls of cuModuleLoadData (5.01 ms)"
+
+
+def loads_once_and_reads_in_each_step() -> TraceBuilder:
+    trace = TraceBuilder()
+    for step in range(STEPS):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            if step == 0:
+                trace.call("cuModuleLoadData", 50_000, category="cuda_driver")
+            trace.launch("gemm", 500)
+            with trace.frame("log.py", 7, "log"), trace.op("aten::item"):
+                trace.item()
+            trace.work(200)
+    return trace
+
+
+def test_what_is_paid_once_stands_apart_from_what_each_step_pays() -> None:
+    result = result_of(loads_once_and_reads_in_each_step())
+    (once,) = (finding for finding in result.findings if finding.once)
+    assert (once.rule, once.harmless) == ("first-use", True)
+    assert once.exposed_ns > max(finding.exposed_ns for finding in result.costly)
+    full = as_text(result)
+    assert "1. .item()" in full
+    paid = full[full.index("Paid once, not by each step: times in all") :]
+    assert re.match(
+        r".*exposed  host waits\nFirst use sets up CUDA, libraries or kernels · train.py:12 +50\.0 ms +0\ndef train\n",
+        paid,
     )
+
+
+def test_the_short_report_has_one_line_for_what_is_paid_once() -> None:
+    lines = terminal.render(short(result_of(loads_once_and_reads_in_each_step())), top=10, width=80).splitlines()
+    assert "paid once: 50.0 ms of idle time at train.py:12" in lines
+    (first,) = (line for line in lines if line.startswith("1. "))
+    assert first.startswith("1. log.py:7 from train.py:12: .item()")
+
+
+def test_a_run_that_only_sets_up_has_no_finding_that_each_step_pays() -> None:
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"):
+        trace.call("cuModuleLoadData", 50_000, category="cuda_driver")
+        trace.launch("gemm", 5_000)
+    assert "No finding that each step pays." in as_text(result_of(trace))
 
 
 def test_an_operator_that_is_slow_in_the_first_step_alone_is_first_use() -> None:
