@@ -107,37 +107,45 @@ class Integrity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps that the figures leave out because `unstall.graphed` checked its CUDA graphs in them,
-    or near them.
+    """Steps that the figures leave out. The figures are about steps in a row that are typical of
+    the run.
 
-    Before `graphed` uses a CUDA graph, it runs the function with the graph and without it, and
-    compares the results. A step with such a check takes longer than others. The figures are about
-    the longest stretch of steps without checks.
+    Before `unstall.graphed` uses a CUDA graph, it runs the function with the graph and without it,
+    and compares the results. A step with such a check takes longer than others.
 
     Attributes:
-        proving: Number of steps that contain checks.
+        warmup: Number of steps at the beginning, which let the program warm up.
+        proving: Number of steps that contain checks of `unstall.graphed`.
         apart: Number of steps that contain no checks, but lie outside the longest stretch of steps
             without checks.
+        loops: Number of steps of other loops than the longest. A loop is one over the items of
+            `unstall.stream_map` or `unstall.prefetch`.
+        empty: Number of steps in which nothing is launched.
+        later: Number of steps after those that were asked for.
         of: Number of all steps, including those that the figures are about.
         mean_ns: Mean time of the steps that are left out.
     """
 
-    proving: int
-    apart: int
+    warmup: int = 0
+    proving: int = 0
+    apart: int = 0
+    loops: int = 0
+    empty: int = 0
+    later: int = 0
     of: int
     mean_ns: int
 
     @property
     def count(self) -> int:
         """Number of steps that are left out."""
-        return self.proving + self.apart
+        return self.warmup + self.proving + self.apart + self.loops + self.empty + self.later
 
     @property
     def most(self) -> bool:
-        """Whether more than half of all steps are left out. Then the remaining steps may not be
-        typical of the run.
+        """Whether more than half of all steps are left out because of checks of `unstall.graphed`.
+        Then the remaining steps may not be typical of the run.
         """
-        return 2 * self.count > self.of
+        return 2 * (self.proving + self.apart) > self.of
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,8 +164,7 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
         start_ns: When the first step begins, counted from time 0 of the run.
         wall_ns: Time from the start of the first step to the end of the last one.
         mean_ns: `wall_ns` divided by `count`.
-        left_out: Further steps, which the figures leave out because `unstall.graphed` checked its
-            CUDA graphs; None if there are none.
+        left_out: Further steps, which the figures leave out; None if there are none.
     """
 
     found_by: Literal["annotation", "optimizer", "period", "whole"]

@@ -72,7 +72,7 @@ def test_two_simulated_runs_are_predictions_and_know_of_no_recorder() -> None:
 @pytest.mark.parametrize(
     ("marks", "words"),
     [
-        ("loader", "DataLoader batches"),
+        ("loader", "the batches or items of a loop"),
         ("forward", "model calls"),
         ("explicit", "unstall.step()"),
     ],

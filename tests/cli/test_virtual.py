@@ -18,6 +18,7 @@ from unstall.diagnose.explain import explain
 from unstall.document.formats import render
 from unstall.launching.launch import Exit
 from unstall.locate.steps import find_steps
+from unstall.report.wording import steps_line
 from unstall.timeline.columns import Faults, HostKind, Timeline
 from unstall.virtual.run_place import RunPlace
 
@@ -86,6 +87,22 @@ def test_a_warm_up_of_all_steps_is_told_how_many_there_are_and_what_to_give() ->
     assert len(find_steps(part)) == 10
 
 
+@pytest.mark.parametrize(
+    ("asked", "warmup", "later"),
+    [([], 3, 0), (["--warmup", "4", "--steps", "2"], 4, 4), (["--warmup", "0", "--steps", "2"], 0, 8)],
+)
+def test_the_steps_that_are_not_asked_for_are_told_in_the_head_of_the_report(
+    asked: list[str], warmup: int, later: int
+) -> None:
+    result = explain(part_asked_for(_run(10), parse(["run", *asked, "train.py"]))).result
+    left_out = result.steps.left_out
+    assert left_out is not None
+    assert (left_out.warmup, left_out.later, left_out.of) == (warmup, later, 10)
+    assert result.steps.count + left_out.count == left_out.of
+    said = steps_line(result.source, result.steps)
+    assert (f"the first {warmup} (warm-up)" in said, f"{later} after those" in said) == (warmup > 0, later > 0)
+
+
 def test_steps_left_out_for_proofs_are_remembered_and_no_warm_up_is_missed() -> None:
     timeline = steps_that_prove(*range(3), 5, *range(7, 20), steps=20).timeline()
     part = part_asked_for(timeline, parse(["run", "train.py"]))
@@ -94,7 +111,7 @@ def test_steps_left_out_for_proofs_are_remembered_and_no_warm_up_is_missed() -> 
     assert (left_out.proving, left_out.apart, left_out.of) == (17, 1, 20)
     assert part.meta.shortfall is None
     text = explain(part).result.verdict.text
-    assert text.startswith("These figures are of only 2 steps of 20: 18 are left out, since unstall.graphed ")
+    assert text.startswith("These figures are of only 2 steps of 20. Left out: 17 in which unstall.graphed proves ")
 
 
 def _faulted(timeline: Timeline) -> Timeline:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from findings import only, result_of
 from traces import TraceBuilder, steps_that_prove
@@ -13,6 +14,7 @@ from unstall.fix.graphs.graphed_function import GraphedFunction
 from unstall.fix.graphs.serving import GraphServer
 from unstall.locate.proving import EAGERLY, FOR_SPEED, METHODS
 from unstall.report.short import in_short
+from unstall.report.wording import steps_line
 from unstall.timeline.columns import StepsLeftOut
 from unstall.virtual.profiler.trace_file import write_trace
 
@@ -55,14 +57,17 @@ def test_steps_that_prove_are_left_out_and_told_in_one_line() -> None:
     alone, after = (result_of(steps_that_prove(*proving, steps=9)) for proving in ((), (0, 1, 2)))
     assert (after.steps.count, alone.steps.count) == (6, 9)
     assert after.steps.mean_ns == pytest.approx(alone.steps.mean_ns, rel=0.05)
-    (note,) = (note for note in after.integrity.notes if "proves" in note or "before the steps" in note)
-    assert note.startswith("left out: 3 steps in which unstall.graphed proves its graphs")
+    told = steps_line(after.source, after.steps)
+    assert "; left out: 3 in which unstall.graphed proves its graphs (" in told
+    assert not [note for note in after.integrity.notes if "proves" in note or "before the steps" in note]
 
 
 def test_the_longest_stretch_between_proofs_is_what_is_explained() -> None:
     result = result_of(steps_that_prove(0, 3, steps=10))
     assert result.steps.count == 6
-    assert any("2 steps in which" in note and "and 2 steps apart" in note for note in result.integrity.notes)
+    told = steps_line(result.source, result.steps)
+    assert "; left out: 2 in which" in told
+    assert told.endswith(" and 2 apart from the longest stretch of others")
 
 
 def test_no_finding_is_about_a_proof() -> None:
@@ -74,8 +79,8 @@ def test_no_finding_is_about_a_proof() -> None:
 
 def test_if_most_steps_prove_the_verdict_begins_with_how_few_its_figures_are_of() -> None:
     result = result_of(steps_that_prove(0, 2, 5, 6, 7, steps=10))
-    assert result.verdict.text.startswith("These figures are of only 2 steps of 10: 8 are left out, since ")
-    assert "graphs in 5 of them. The steps left out take 6" in result.verdict.text
+    assert result.verdict.text.startswith("These figures are of only 2 steps of 10. Left out: 5 in which ")
+    assert " and 3 apart from the longest stretch of others. The steps left out take 6" in result.verdict.text
     assert "shapes of its inputs do not recur: pad them" in result.verdict.text
     assert in_short(result.verdict.text, result.integrity.shortfall).startswith("These figures are of only 2 steps")
 
@@ -108,7 +113,7 @@ def test_a_trace_of_the_steps_that_count_remembers_the_others(tmp_path: Path) ->
     known = result_of(steps_that_prove(0, 2, 5, 6, 7, steps=10)).steps.left_out
     assert known is not None
     timeline = steps_that_prove(steps=2).timeline()
-    left_out = StepsLeftOut(known.proving, known.apart, known.of, known.mean_ns)
+    left_out = StepsLeftOut(**msgspec.structs.asdict(known))
     told = timeline.with_meta(recorder="virtual", left_out=left_out)
     write_trace(told, tmp_path / "run.trace.json")
     assert explain(tmp_path / "run.trace.json").result.steps.left_out == known

@@ -111,7 +111,7 @@ class TestRecorded:
         ("marks", "said"),
         [
             ("optimizer", "found by optimizer steps"),
-            ("loader", "found by DataLoader batches"),
+            ("loader", "found by the batches or items of a loop"),
             ("forward", "found by model calls"),
             ("explicit", "found by unstall.step()"),
         ],

@@ -15,7 +15,7 @@ from unstall.result import Result, Source
 _BOUNDARIES = {
     "period": "repeating launches",
     "optimizer": "the optimizer step",
-    "loader": "DataLoader batches",
+    "loader": "the batches or items of a loop",
     "forward": "model calls",
     "explicit": "unstall.step()",
 }

@@ -354,6 +354,7 @@ class _EmptyError(Exception):
 
 
 def _part(timeline: Timeline, args: argparse.Namespace) -> Timeline:
+    from unstall.locate.step_spans import left_out_around
     from unstall.locate.steps import find_steps
     from unstall.virtual.timeline.steps import with_steps
     from unstall.virtual.timeline.window import FOREVER, cut
@@ -369,11 +370,13 @@ def _part(timeline: Timeline, args: argparse.Namespace) -> Timeline:
             )
         if counts or steps.found_by in _MARKED:
             warmup = _warmup_of(len(steps), args.warmup)
-            if not warmup and args.warmup is None and not steps.left_out:
+            found = steps.left_out
+            is_warm = found is not None and found.proving + found.apart + found.loops > 0
+            if not (warmup or is_warm) and args.warmup is None:
                 timeline = _without_warmup(timeline, len(steps))
-            timeline = timeline.with_meta(left_out=steps.left_out)
             most = args.steps or (Settings("").steps if args.stop else len(steps))
             last = min(len(steps), warmup + most) - 1
+            timeline = timeline.with_meta(left_out=left_out_around(steps, warmup, last + 1))
             if counts or warmup or steps.left_out:
                 start, end = int(steps.start[warmup]), int(steps.end[last])
                 alone = last == warmup and steps.found_by == "optimizer"

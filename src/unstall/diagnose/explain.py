@@ -13,8 +13,9 @@ from unstall.diagnose.analyse import analyse
 from unstall.diagnose.arguments import texts
 from unstall.diagnose.before_capture import with_what_comes_first
 from unstall.diagnose.faulted import judge_faults
-from unstall.diagnose.graphed_checks import left_out_of, shortfall_of, without_checks
+from unstall.diagnose.graphed_checks import shortfall_of, without_checks
 from unstall.diagnose.input_check import load_usable
+from unstall.diagnose.left_out import left_out_of
 from unstall.diagnose.lines import cost_by_line
 from unstall.diagnose.memory import memory_over_time
 from unstall.diagnose.notes import notes_of

@@ -10,10 +10,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from unstall.diagnose.left_out import left_out_of, why_left_out
 from unstall.diagnose.run import Run
 from unstall.figures import counted, duration, share
 from unstall.locate.proving import EAGERLY, FOR_SPEED, PROVING_FILE, proving_times
-from unstall.result import Finding, LeftOut, Where
+from unstall.result import Finding, Where
 from unstall.timeline.columns import I64
 
 _WORTH = 0.01  # of the window
@@ -27,12 +28,9 @@ def note_of_checks(run: Run) -> str | None:
     """Returns a sentence on how the one-time checks of `unstall.graphed` affect the figures of a
     run. Returns None if they do not affect them.
 
-    They affect the figures if steps were left out because of the checks, or if the checks took more
-    than 1 % of the steps' time. If no frames were recorded, the checks cannot be found, and the
-    result is None.
+    They affect the figures if they took more than 1 % of the time of the steps that count. If no
+    frames were recorded, the checks cannot be found, and the result is None.
     """
-    if left_out := left_out_of(run):
-        return _words_of(left_out)
     took = proving_times(run.timeline).clip(*run.window).total
     if took <= _WORTH * run.wall:  # also if both are 0
         return None
@@ -76,16 +74,6 @@ def remedy_without_graph(run: Run, rows: I64) -> tuple[str, str | None] | None:
     return None
 
 
-def left_out_of(run: Run) -> LeftOut | None:
-    """Returns how many steps were left out of the figures, by this analysis or by the recorder.
-    Returns None if no step was left out.
-    """
-    found = run.steps.left_out or run.timeline.meta.left_out
-    if found is None:
-        return None
-    return LeftOut(proving=found.proving, apart=found.apart, of=found.of, mean_ns=found.mean_ns)
-
-
 def shortfall_of(run: Run) -> str | None:
     """Returns a warning if most steps were left out of the figures; None if they were not. Reports
     show the warning before all figures.
@@ -108,15 +96,6 @@ def shortfall_of(run: Run) -> str | None:
     else:
         cure = "Later steps prove nothing: let the program take more"
     return (
-        f"these figures are of only {counted(len(run.steps), 'step')} of {left_out.of:,}: {left_out.count:,} are left "
-        f"out, since unstall.graphed proves or captures graphs in {left_out.proving:,} of them. The steps left out "
-        f"take {duration(left_out.mean_ns)} in the mean. {cure}"
-    )
-
-
-def _words_of(left_out: LeftOut) -> str:
-    others = f", and {counted(left_out.apart, 'step')} apart from the longest stretch without" if left_out.apart else ""
-    return (
-        f"left out: {counted(left_out.proving, 'step')} in which unstall.graphed proves its graphs (it observes, "
-        f"captures and compares, once each){others}"
+        f"these figures are of only {counted(len(run.steps), 'step')} of {left_out.of:,}. Left out: "
+        f"{why_left_out(left_out)}. The steps left out take {duration(left_out.mean_ns)} in the mean. {cure}"
     )

@@ -24,7 +24,7 @@ from unstall.fix.tensors.staging import SMALL_BYTES, Sender
 from unstall.fix.tensors.storages import OutsideWrites
 from unstall.fix.wrapped import wrapped
 from unstall.guest.rng import RandomStates, drawn_from, random_states
-from unstall.guest.steps import HandedOn, item_handed_on
+from unstall.guest.steps import HandedOn, item_handed_on, loop_ended
 
 Strategy = Literal["auto", "streams", "engines"]
 Out = Literal["pinned", "cpu", "device"]
@@ -164,6 +164,9 @@ class StreamMap(Generic[Result]):
         try:
             loop = self._loop
             result = next(loop) if loop is not None else self._next()
+        except StopIteration:
+            loop_ended(self._fn)
+            raise
         finally:
             self._one_thread.release()
         item_handed_on(self._fn)

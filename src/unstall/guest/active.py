@@ -24,6 +24,9 @@ class Active(Protocol):
 
     def step_boundary(self, kind: str, who: int = 0) -> None: ...
 
+    def loop_ended(self, kind: str, who: int) -> None:
+        """Notes that a loop has ended whose items set step boundaries. The arguments are those of `step_boundary`."""
+
     def end(self, why: str) -> None: ...
 
     def forked(self) -> None: ...

@@ -55,6 +55,15 @@ def item_handed_on(source: object) -> None:
     recording.step_boundary(LOADER, id(source))
 
 
+def loop_ended(source: object) -> None:
+    """Notes that a loop over the items of `source` has ended, and its last step with it. Call this when a function such
+    as `unstall.prefetch` has no more items for the program."""
+    recording = active.current()
+    if recording is None or steps_are_ignored() or is_fetching():
+        return
+    recording.loop_ended(LOADER, id(source))
+
+
 def step() -> None:
     """End a step of the program here.
 

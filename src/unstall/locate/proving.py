@@ -93,10 +93,10 @@ def without_proving(timeline: Timeline, steps: Steps) -> Steps:
     others = np.ones(len(steps), dtype=np.bool_)
     others[first:last] = False
     lengths = np.append(steps.start[1:], steps.end[-1]) - steps.start
-    left_out = StepsLeftOut(
+    left_out = replace(
+        steps.left_out or StepsLeftOut(of=len(steps), mean_ns=1),
         proving=proving,
         apart=int(np.count_nonzero(others)) - proving,
-        of=len(steps),
         mean_ns=round(float(lengths[others].mean())),
     )
     return narrowed(timeline, replace(steps, left_out=left_out), first, last)

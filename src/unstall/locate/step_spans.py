@@ -61,7 +61,7 @@ class Steps(msgspec.Struct, frozen=True, eq=False):
 def steps_of(timeline: Timeline, found_by: FoundBy, name: str, start: I64, end: I64) -> Steps:
     """Makes `Steps` from spans of time on the host, and finds the window that the steps fill.
 
-    Spans without launches are dropped. If no span has launches, all spans are kept.
+    Spans without launches are left out. If no span has launches, all spans are kept.
 
     Args:
         timeline: A recorded run.
@@ -72,9 +72,12 @@ def steps_of(timeline: Timeline, found_by: FoundBy, name: str, start: I64, end: 
     """
     launched = launch_times(timeline)
     work = np.searchsorted(launched, end, side="right") - np.searchsorted(launched, start, side="left")
-    if work.any():
+    left_out = None
+    if work.any() and not work.all():
+        lengths = (end - start)[work == 0]
+        left_out = StepsLeftOut(empty=len(lengths), of=len(start), mean_ns=max(1, round(float(lengths.mean()))))
         start, end = start[work > 0], end[work > 0]
-    return Steps(found_by, name, start, end, *_window(timeline, start, end))
+    return Steps(found_by, name, start, end, *_window(timeline, start, end), left_out=left_out)
 
 
 def narrowed(timeline: Timeline, steps: Steps, first: int, last: int) -> Steps:
@@ -84,6 +87,19 @@ def narrowed(timeline: Timeline, steps: Steps, first: int, last: int) -> Steps:
     start, end = steps.start[first:last], steps.end[first:last]
     window_start, window_end = _window(timeline, start, end)
     return replace(steps, start=start, end=end, window_start=window_start, window_end=window_end)
+
+
+def left_out_around(steps: Steps, first: int, last: int) -> StepsLeftOut | None:
+    """Returns which steps are left out if only those with the indices from `first` to `last - 1` count.
+
+    Those before are a warm-up, those after are not asked for. Returns None if no step is left out.
+    """
+    outside = np.concatenate((np.arange(first), np.arange(last, len(steps))))
+    if not len(outside):
+        return steps.left_out
+    mean_ns = max(1, round(float((steps.end - steps.start)[outside].mean())))
+    found = steps.left_out or StepsLeftOut(of=len(steps), mean_ns=mean_ns)
+    return replace(found, warmup=first, later=len(steps) - last)
 
 
 _LITTLE = 0.05  # of the launches

@@ -20,6 +20,7 @@ from unstall.locate.step_annotations import (
     is_annotation,
     named,
 )
+from unstall.locate.step_in_a_loop import of_longest_loop
 from unstall.locate.step_optimizer import begins_with_a_step, by_optimizer
 from unstall.locate.step_period import by_period
 from unstall.locate.step_spans import FoundBy, Steps, device_begins, steps_of, whole
@@ -61,8 +62,12 @@ def _found(timeline: Timeline) -> Steps:
     marks = [] if timeline.meta.step_marks == "time" else [(RECORDED_STEP, _RECORDED_STEP)]
     for called, pattern in (*marks, ("ProfilerStep", _PROFILER_STEP)):
         rows = annotated(timeline, named(pattern))
-        if len(rows):
-            return steps_of(timeline, "annotation", called, timeline.host.start[rows], timeline.host.end[rows])
+        if not len(rows):
+            continue
+        start, end = timeline.host.start[rows], timeline.host.end[rows]
+        if called == RECORDED_STEP:
+            return of_longest_loop(timeline, called, start, end)
+        return steps_of(timeline, "annotation", called, start, end)
     if known := by_known_programs(timeline):
         return known
     counted, hint = by_counter(timeline, _RECORDED_STEP)

@@ -131,9 +131,13 @@ class _Short(Struct):
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
-class _StepsLeftOut(Struct):
-    proving: _Count
-    apart: _Count
+class _StepsLeftOut(Struct, kw_only=True):
+    warmup: _Count = 0
+    proving: _Count = 0
+    apart: _Count = 0
+    loops: _Count = 0
+    empty: _Count = 0
+    later: _Count = 0
     of: _Count
     mean_ns: Annotated[int, msgspec.Meta(gt=0, lt=MOST_NS)]
 

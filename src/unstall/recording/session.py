@@ -143,6 +143,9 @@ class Session:
                 self._leave()
             self._stopping.end_here()
 
+    def loop_ended(self, kind: str, who: int) -> None:
+        """Does nothing: in a recording on a real GPU, each step lasts to the next one."""
+
     def end(self, why: str) -> None:
         """Ends the recording, whatever its phase, and keeps what was recorded. `why` is the reason,
         for the journal (the recording's file of events). Never raises.

@@ -78,6 +78,9 @@ class Whole:
         if not self._over and len(self._marks) < _MOST_MARKS:
             self._marks.append((StepSource(kind, who), self._now(), threading.get_native_id()))
 
+    def loop_ended(self, kind: str, who: int) -> None:
+        """Does nothing: in a recording on a real GPU, each step lasts to the next one."""
+
     def end(self, why: str) -> None:
         """Stops recording. `why` is the reason, for the journal (the recording's file of events).
         Never raises.

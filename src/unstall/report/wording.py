@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from unstall.diagnose.left_out import why_left_out
 from unstall.document.document import Bar, Bars, Part, Row, Span, Words, words
 from unstall.document.plain import plain, short
 from unstall.figures import duration, share
@@ -20,7 +21,7 @@ NO_GAIN = "nothing"
 UNKNOWN_LINE = "no source line known"
 _BOUNDARIES = {
     "optimizer": "optimizer steps",
-    "loader": "DataLoader batches",
+    "loader": "the batches or items of a loop",
     "forward": "model calls",
     "explicit": "unstall.step()",
 }
@@ -206,8 +207,8 @@ def software(source: Source) -> tuple[str | None, ...]:
 
 
 def steps_line(source: Source, steps: Steps) -> str:
-    """Returns a line with the number of steps, their mean duration, and how the step boundaries
-    were found.
+    """Returns a line with the number of steps, their mean duration, how the step boundaries were
+    found, and which steps are left out.
     """
     name = f" {short(steps.plain_name)}" if steps.name else ""
     if not steps.wall_ns:
@@ -220,7 +221,10 @@ def steps_line(source: Source, steps: Steps) -> str:
         "period": f"the repeating launches{name and ' of' + name}",
     }[steps.found_by]
     count = "1 step" if steps.count == 1 else f"{steps.count:,} steps"
-    return f"{count} of {duration(steps.mean_ns)}, found by {_BOUNDARIES[steps.marks] if steps.marks else found}"
+    left_out = f"; left out: {why_left_out(steps.left_out)}" if steps.left_out else ""
+    return (
+        f"{count} of {duration(steps.mean_ns)}, found by {_BOUNDARIES[steps.marks] if steps.marks else found}{left_out}"
+    )
 
 
 def without_recorder(result: Result) -> bool:

@@ -433,13 +433,15 @@ Table: TypeAlias = (
 )
 
 
-class StepsLeftOut(msgspec.Struct, frozen=True):
-    """Steps that the figures leave out because `unstall.graphed` checked its CUDA graphs in them,
-    or in steps near them.
-    """
+class StepsLeftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps that the figures leave out."""
 
-    proving: int  # how many steps have proofs in them
-    apart: int  # how many others are not in the longest stretch of steps without proofs
+    warmup: int = 0  # how many come first and let the program warm up
+    proving: int = 0  # in how many `unstall.graphed` checks its CUDA graphs
+    apart: int = 0  # how many others are not in the longest stretch of steps without such checks
+    loops: int = 0  # how many are of other loops than the longest
+    empty: int = 0  # in how many nothing is launched
+    later: int = 0  # how many come after those that were asked for
     of: int  # the number of all steps, with those that count
     mean_ns: int  # how long a step that does not count takes, from its start to that of the next
 

@@ -45,6 +45,8 @@ class WatchedSpan:
         machine: The virtual machine of this process.
         step_boundaries: For each step boundary in the span, what reported it, and its time on the
             virtual clock.
+        loop_ends: For each end of a loop whose items set step boundaries, what set them, and the
+            time.
         start_ns: When the span began, in ns of the virtual clock.
         end_ns: When the span ended; None if it has not ended.
         start_race_mark: What `Machine.race_mark` returned when the span began.
@@ -55,6 +57,7 @@ class WatchedSpan:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.step_boundaries: list[tuple[StepSource, LateRead]] = []
+        self.loop_ends: list[tuple[StepSource, LateRead]] = []
         self.start_ns = 0
         self.end_ns: int | None = None
         self.start_race_mark = 0
@@ -71,8 +74,11 @@ class WatchedSpan:
         last_race = self.machine.race_mark() if self.end_race_mark is None else self.end_race_mark
         whole = self.machine.timeline(range(self.start_race_mark, last_race))
         part = cut(whole, self.start_ns, until) if self.start_ns or self.end_ns is not None else whole
-        boundaries = [(source, at.ns() - self.start_ns) for source, at in self.step_boundaries]
-        return with_iterations(with_found_steps(part, boundaries))
+        boundaries, ends = (
+            [(source, at.ns() - self.start_ns) for source, at in noted]
+            for noted in (self.step_boundaries, self.loop_ends)
+        )
+        return with_iterations(with_found_steps(part, boundaries, ends))
 
 
 class Machine:
@@ -216,6 +222,16 @@ class Machine:
             self._see_steps()
         self._note_boundary(kind, who)
         self.on_step(kind, who)
+
+    def loop_ended(self, kind: str, who: int) -> None:
+        """Notes in all active spans that a loop has ended whose items set step boundaries. The arguments are those of
+        `step_boundary`.
+        """
+        if self.simulator is None:
+            return
+        now = self.read_late(0)
+        for watch in tuple(self._watches):
+            watch.loop_ends.append((StepSource(kind, who), now))
 
     def _capture_begins(self) -> None:
         if not steps.steps_are_ignored():  # unstall.graphed captures for itself, and shows its steps itself

@@ -24,7 +24,7 @@ from unstall.fix.tensors.staging import Sender, Sent
 from unstall.guest import batch_waits
 from unstall.guest.instants import Instant, Span, instant
 from unstall.guest.rng import drawn_from, random_states
-from unstall.guest.steps import item_handed_on
+from unstall.guest.steps import item_handed_on, loop_ended
 
 _Mode = Literal["look", "ahead", "again", "beside", "plain"]
 
@@ -101,6 +101,9 @@ class Iteration:
             )
         try:
             return self._next()
+        except StopIteration:
+            loop_ended(self._loader)
+            raise
         finally:
             self._one_thread.release()
 

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+import bisect
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 import numpy as np
@@ -42,7 +42,11 @@ def with_iterations(timeline: Timeline) -> Timeline:
     return replace(timeline, faults=replace(faults, iteration=number))
 
 
-def with_found_steps(timeline: Timeline, boundaries: Sequence[tuple[StepSource, int]]) -> Timeline:
+def with_found_steps(
+    timeline: Timeline,
+    boundaries: Sequence[tuple[StepSource, int]],
+    loop_ends: Sequence[tuple[StepSource, int]] = (),
+) -> Timeline:
     """Returns the timeline with annotations for its steps, as a recorder would add them.
 
     `boundaries` has moments at which a step may have begun, each as `(source, time in ns)`. Only
@@ -54,6 +58,9 @@ def with_found_steps(timeline: Timeline, boundaries: Sequence[tuple[StepSource, 
       ones, those are used.
     - Last are items of a loop, and calls of a model. As one step may have several items, they are
       used only if the timeline has neither annotated steps nor steps of an optimizer.
+
+    `loop_ends` has the moments at which a loop over the items of a source ended. The last step of a
+    loop ends with the loop.
 
     If `boundaries` is empty, calls that a framework's loop makes are used, as items would be.
     """
@@ -72,7 +79,20 @@ def with_found_steps(timeline: Timeline, boundaries: Sequence[tuple[StepSource, 
         return timeline  # a graph that the program captured has no step, or few
     if len(times) < 2 or found_by == "annotation" or (found_by == "optimizer" and leader.kind != OPTIMIZER):
         return timeline
-    return with_steps(timeline, times, cast("StepMarks", leader.kind))
+    ends = [at_ns for source, at_ns in loop_ends if source == leader]
+    return with_steps(timeline, times, cast("StepMarks", leader.kind), ends)
+
+
+def _spans(borders: Sequence[int], ends: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yields the steps as (start, end), in ns: each lasts to the next of `borders` and `ends`. Both are ascending.
+
+    After the last of `borders`, there is a step only if an end comes after it.
+    """
+    for number, start in enumerate(borders):
+        place = bisect.bisect_left(ends, start)
+        end = min((*borders[number + 1 : number + 2], *ends[place : place + 1]), default=None)
+        if end is not None:
+            yield start, end
 
 
 def _with_steps_of_loops(timeline: Timeline) -> Timeline:
@@ -82,10 +102,12 @@ def _with_steps_of_loops(timeline: Timeline) -> Timeline:
     return with_steps(timeline, times, "forward")
 
 
-def with_steps(timeline: Timeline, boundaries: Sequence[int], by: StepMarks = "explicit") -> Timeline:
+def with_steps(
+    timeline: Timeline, boundaries: Sequence[int], by: StepMarks = "explicit", ends: Sequence[int] = ()
+) -> Timeline:
     """Returns the timeline with an annotation for each step: from each of the boundaries (in ns) to
-    the next. The annotations are on the thread that makes most calls, as a recorder would have
-    them.
+    the next, or to one of `ends` (in ns) if this comes first. The annotations are on the thread that
+    makes most calls, as a recorder would have them.
 
     The time before the first boundary is a step, too, if there is only one boundary. It is also one
     if the boundaries are calls of `unstall.step()` and about as much work was launched before the
@@ -97,7 +119,7 @@ def with_steps(timeline: Timeline, boundaries: Sequence[int], by: StepMarks = "e
     host = timeline.host
     whole = len(boundaries) == 1 or (by == EXPLICIT and begins_with_a_step(timeline, np.array(boundaries, np.int64)))
     borders = [0, *boundaries] if whole else list(boundaries)
-    spans = list(itertools.pairwise(borders))
+    spans = list(_spans(borders, ends))
     if not spans or not len(host):
         return timeline
     calls = host.thread[host.kind < HostKind.CALL]
