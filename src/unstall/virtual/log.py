@@ -167,6 +167,11 @@ class LogSource(Protocol):
     def stacks(self, first: int) -> Sequence[Stack]:
         """Returns the Python stacks that the log has, from number `first` on."""
 
+    def unknown_reads(self) -> Sequence[int]:
+        """Returns the numbers of the stacks at which the program read values that were not
+        computed, in order of the first read.
+        """
+
     def this_thread(self) -> int:
         """Returns the number that the log gives to the calling thread."""
 

@@ -129,6 +129,9 @@ class Log:
     def stacks(self, first: int) -> Sequence[Stack]:
         return self.frames[first:]
 
+    def unknown_reads(self) -> Sequence[int]:
+        return ()
+
     def this_thread(self) -> int:
         return self.thread
 

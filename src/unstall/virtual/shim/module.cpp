@@ -9,6 +9,7 @@
 #include "peers.h"
 #include "simulator.h"
 #include "tensor_types.h"
+#include "tensors.h"
 #include "termination.h"
 #include "waits.h"
 
@@ -106,6 +107,7 @@ PYBIND11_MODULE(_shim, m) {
   m.def("names", names_from);
   m.def("faults", [](size_t first) { return py::reinterpret_steal<py::object>(faults_from(first)); });
   m.def("stacks", [](uint32_t first) { return py::reinterpret_steal<py::object>(stacks_from(first)); });
+  m.def("unknown_reads", unknown_reads);
   m.def("now_ns", now_ns);
   m.def("moment", [] {
     Moment here = moment_here();

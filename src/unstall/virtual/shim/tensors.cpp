@@ -164,17 +164,38 @@ bool covers_storage(const Tensor& tensor) {
   return tensor.is_non_overlapping_and_dense() && size_t(tensor.nbytes()) == tensor.storage().nbytes();
 }
 
+namespace {
+
+struct Reads {
+  Lock lock;
+  std::unordered_set<int32_t> known;
+  std::vector<int32_t> stacks;
+};
+
+Reads& reads_of_unknown() {
+  static auto* reads = new Reads;
+  return *reads;
+}
+
+} // namespace
+
 void warn_unknown() {
-  static Lock lock;
-  static auto* warned = new std::unordered_set<int32_t>;
   int32_t here = stack_here();
+  auto& reads = reads_of_unknown();
   {
-    std::lock_guard guard(lock);
-    if (!warned->insert(here).second) return;
+    std::lock_guard guard(reads.lock);
+    if (!reads.known.insert(here).second) return;
+    reads.stacks.push_back(here);
   }
   TORCH_WARN(
-      "the virtual GPU skips numerics, and a value that was not computed is read here: it is 0. Where the program "
-      "depends on it, run it with numerics=\"real\"");
+      "the virtual GPU skips numerics, and a value that was not computed is read here: it is 0, and comparisons with "
+      "it may be wrong. If the program depends on it, compute it: --numerics real, or numerics=\"real\"");
+}
+
+std::vector<int32_t> unknown_reads() {
+  auto& reads = reads_of_unknown();
+  std::lock_guard guard(reads.lock);
+  return reads.stacks;
 }
 
 } // namespace unstall

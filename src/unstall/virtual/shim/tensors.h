@@ -42,5 +42,7 @@ void set_known(const Tensor& tensor, bool known);
 bool covers_storage(const Tensor& tensor);
 // The program read a value that was not computed: warns, once for each place in the program.
 void warn_unknown();
+// The numbers of the stacks at which the program read such values, in order of the first read.
+std::vector<int32_t> unknown_reads();
 
 } // namespace unstall

@@ -613,6 +613,7 @@ class Simulator:
                 self._folder,
                 self._digests,
                 clock or ClockLog(),
+                self._source.unknown_reads(),
             )
 
     def _set_headroom(self, device: int) -> None:

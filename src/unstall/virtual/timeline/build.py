@@ -43,7 +43,7 @@ from unstall.virtual.simulation.history import Done, Happened, History, Ran
 from unstall.virtual.simulation.simulate import Simulation
 from unstall.virtual.timeline.collectives import collectives_table, groups_of
 from unstall.virtual.timeline.host_rows import CALLS, HostRows, host_rows
-from unstall.virtual.timeline.notes import VALUES, host_note
+from unstall.virtual.timeline.notes import host_note, values_note
 from unstall.virtual.timeline.stack_rows import stack_of_records, stack_rows
 from unstall.virtual.timeline.streams_note import streams_note
 from unstall.virtual.timeline.uploads import calls_of, uploads_table
@@ -75,6 +75,7 @@ def timeline_of(
     folder: str,
     digest: LineDigests,
     clock: ClockLog,
+    unknown_reads: Sequence[int] = (),
 ) -> Timeline:
     """Returns the timeline of all that was simulated so far. The log has a record for each thing
     that the program asked of its GPU.
@@ -92,6 +93,8 @@ def timeline_of(
             it.
         digest: Works out the digests of source lines.
         clock: The program's reads of the clock.
+        unknown_reads: The numbers of the stacks at which the program read values that were not
+            computed.
     """
     history, text = simulation.history, _Texts()
     happened, done = history.happened.whole(), history.done.whole()
@@ -155,7 +158,7 @@ def timeline_of(
             notes=_notes(
                 simulation,
                 host_note(simulation, stacks, options.host, folder),
-                VALUES[options.numerics],
+                values_note(options.numerics, [stacks[number] for number in unknown_reads if number >= 0], folder),
                 streams_note(simulation, stacks, folder),
             ),
         ),

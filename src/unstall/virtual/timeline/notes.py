@@ -6,18 +6,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from unstall.figures import duration
+from unstall.figures import counted, duration, listed
 from unstall.virtual.log import Stack
 from unstall.virtual.options import HostClock, Numerics
 from unstall.virtual.own_place import own_place
 from unstall.virtual.simulation.simulate import Simulation
 
-VALUES: dict[Numerics, str] = {
+_VALUES: dict[Numerics, str] = {
     "real": "values are the CPU's; --numerics device rounds and adds up as a GPU does",
     "skip": "large tensors have no values",
     "device": "values are rounded and added up as on a GPU, though not in the order of the real one",
 }
 """For each setting of `--numerics`, the note on the values that the program computes."""
+
+_MOST_NAMED = 4  # lines
 
 _MODELLED = (
     "the host's work is modelled: Python calls, torch's operators, also those on the CPU, and pinning. All else that "
@@ -25,6 +27,27 @@ _MODELLED = (
 )
 _NOT_CHARGED_NS = 10_000_000
 """How much work of the host, in ns, must have taken no virtual time for a note to mention it."""
+
+
+def values_note(numerics: Numerics, unknown_reads: Sequence[Stack], folder: str) -> str:
+    """Returns the note on the values that the program computes, and on its reads of values that were
+    not computed.
+
+    Args:
+        numerics: The setting of `--numerics`.
+        unknown_reads: The stacks at which the program read values that were not computed.
+        folder: The folder in which the program was started.
+    """
+    places = (own_place(stack, folder) for stack in unknown_reads)
+    lines = list(dict.fromkeys(place[0] for place in places if place is not None))
+    if not lines:
+        return _VALUES[numerics]
+    more = [counted(len(lines) - _MOST_NAMED, "more line")] if len(lines) > _MOST_NAMED else []
+    where = listed([*lines[:_MOST_NAMED], *more])
+    return (
+        f"{_VALUES[numerics]}, and the program reads some as 0: at {where}. A branch there may go another way than on "
+        "a GPU; --numerics real computes all values"
+    )
 
 
 def host_note(simulation: Simulation, stacks: Sequence[Stack], host: HostClock, folder: str) -> str:
