@@ -17,6 +17,7 @@ from unstall.result import Finding, Result
 from unstall.what_if import predict as predict_module
 from unstall.what_if.before_graphs import NEEDED
 from unstall.what_if.edits import parse
+from unstall.what_if.gains import NOTHING_YET
 from unstall.what_if.model import Model, model
 from unstall.what_if.predict import plan, predict
 
@@ -282,6 +283,24 @@ def test_the_plan_and_the_advice_to_capture_a_graph_have_one_order() -> None:
     graph, wait = (next(f for f in result.costly if f.rule.startswith(rule)) for rule in ("launch-bound", "sync-"))
     assert graph.fix.startswith(f"first finding {result.costly.index(wait) + 1} ")
     assert [made.edit for made in result.plan or ()] == [wait.edit, graph.edit]
+
+
+def test_a_change_of_the_plan_that_gains_nothing_yet_says_what_it_is_for() -> None:
+    """Three waits on one path: only without all of them does the host get ahead."""
+    trace = TraceBuilder(enter_us=0.001)
+    for _ in range(5):
+        with trace.step(), trace.frame("train.py", 10, "step"):
+            trace.launch("gemm", 100_000)
+            for line in (5, 6, 7):
+                with trace.frame("log.py", line, f"log_{line}"):
+                    trace.sync("device")
+            trace.work(50_000)
+    result = explain(trace.timeline(), as_recorded=True).result
+    assert result.plan
+    assert result.replay
+    nothing = [made.gain_ns < 0.0005 * result.replay.undistorted_mean_step_ns for made in result.plan]
+    assert nothing == [True, True, False]
+    assert [NOTHING_YET in made.notes for made in result.plan] == nothing
 
 
 _RESOURCES_OF = {

@@ -12,10 +12,10 @@ from unstall.errors import UsageError
 from unstall.figures import duration
 from unstall.replay.steady import settle, steady_step_ns
 from unstall.result import Finding, PlanStep
-from unstall.what_if.before_graphs import in_order
+from unstall.what_if.before_graphs import NEEDED, in_order
 from unstall.what_if.edits import Edit, parse
 from unstall.what_if.model import Model
-from unstall.what_if.predict import WORTH, plan
+from unstall.what_if.predict import WORTH, Prediction, plan
 from unstall.what_if.set_up import is_set_up, was_set_up
 
 _MOST_EDITS = 24  # findings with the highest cost
@@ -104,16 +104,23 @@ def _saw(
     return f"{saw}; fixed alone it gains next to nothing, {there}"
 
 
-def _beyond(gain_ns: float, alone_ns: float, base_ns: float, error_ns: float) -> list[str]:
-    """Returns one note in a list if an edit gains far more in the plan than alone, and an empty
-    list otherwise.
+NOTHING_YET = "it gains nothing yet: changes below gain only with it"
+"""The note of a change of the plan that gains nothing before later changes are made."""
+
+
+def _remarks(made: Prediction, alone_ns: float, base_ns: float, error_ns: float) -> list[str]:
+    """Returns one note in a list if an edit gains far more in the plan than alone, or nothing before
+    later changes are made, and an empty list otherwise.
 
     Args:
-        gain_ns: What the edit gains in the plan.
+        made: The edit in the plan.
         alone_ns: What the edit gains alone.
         base_ns: The step time without any edit.
         error_ns: The error of the replay.
     """
+    gain_ns = made.gain_ns
+    if gain_ns < _NOTHING * base_ns and NEEDED not in made.notes:
+        return [NOTHING_YET]
     if gain_ns - alone_ns < max(WORTH * base_ns, alone_ns):
         return []
     alone = duration(round(alone_ns)) if alone_ns >= max(_NOTHING * base_ns, error_ns) else "next to nothing"
@@ -185,7 +192,7 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
                 edit=p.edit.text,
                 step_ns=round(p.step_ns),
                 gain_ns=round(p.gain_ns),
-                notes=(*p.notes, *_beyond(p.gain_ns, gained[p.edit.text][1], base, model.error_ns)),
+                notes=(*p.notes, *_remarks(p, gained[p.edit.text][1], base, model.error_ns)),
             )
             for p in best
         ),
