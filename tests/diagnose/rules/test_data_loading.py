@@ -40,6 +40,15 @@ def test_its_gain_is_that_of_batches_that_are_ready() -> None:
     assert "the gain is the most there is" in finding.fix
 
 
+@pytest.mark.parametrize("batch_us", [800, 5_000])
+def test_workers_are_advised_only_if_making_a_batch_takes_longer_than_fetching_it_from_one(batch_us: float) -> None:
+    result = result_of(training(batch_us, loader="_SingleProcessDataLoaderIter"))
+    (finding,) = (each for each in result.costly if each.rule == "data-loading")
+    assert (finding.edit is None) == (batch_us < 1_000)
+    assert ("Workers gain nothing" in finding.fix) == (batch_us < 1_000)
+    assert ("num_workers=4" in finding.fix) == (batch_us > 1_000)
+
+
 def test_an_annotation_alone_tells_where_neither_operators_nor_torchs_frames_are_recorded() -> None:
     trace = TraceBuilder(operators=False, unstall={"recorder": "cupti", "lines": "exact"})
     for number in range(STEPS):

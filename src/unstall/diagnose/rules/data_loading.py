@@ -34,13 +34,15 @@ def data_loading(run: Run) -> list[Finding]:
         if exposed < _WORTH * run.wall:
             continue
         single = _in_this_process(run, group)
+        short = int(run.host_length[group.rows].mean()) <= FETCH_NS
         how, fix = _remedy(
             single=single,
+            short=short,
             ahead=_ahead(run, group),
             prefetched=_by_prefetch(run, group),
             elsewhere=bool(len(run.activity.feeding)),
         )
-        edit = None if _is_short_in_prefetch(run, group) else "load-ahead"
+        edit = None if short else "load-ahead"
         findings.append(
             run.finding(
                 "data-loading",
@@ -50,7 +52,7 @@ def data_loading(run: Run) -> list[Finding]:
                 f"{duration(round(exposed / len(group.rows)))} for each; {how}",
                 fix=f"{fix}; move heavy transforms to the device or do them beforehand{_AT_MOST if edit else ''}",
                 total_exposed_ns=exposed,
-                safe_if="the dataset can be read from several processes",
+                safe_if="the batches stay the same" if short else "the dataset can be read from several processes",
                 edit=edit,
                 confidence="high" if single else "medium",
             )
@@ -58,11 +60,12 @@ def data_loading(run: Run) -> list[Finding]:
     return findings
 
 
-def _remedy(*, single: bool, ahead: bool, prefetched: bool, elsewhere: bool) -> tuple[str, str]:
+def _remedy(*, single: bool, short: bool, ahead: bool, prefetched: bool, elsewhere: bool) -> tuple[str, str]:
     """Returns (why, fix): the reason why the batches of a line come late, and the advice.
 
     Args:
         single: Whether the DataLoader makes batches in the main process.
+        short: Whether the program waits for a batch no longer than fetching a finished one from a worker takes.
         ahead: Whether a thread already fetches the line's batches in advance. `unstall.prefetch` starts a thread
             that does so, if this saves time.
         prefetched: Whether `unstall.prefetch` is known to fetch the line's batches.
@@ -94,6 +97,13 @@ def _remedy(*, single: bool, ahead: bool, prefetched: bool, elsewhere: bool) -> 
             "safe; if it makes all of them, stats() says why",
             workers,
         )
+    if short and not prefetched:
+        return (
+            f"{how}, in no more time than fetching it from a worker would take: about 1 ms",
+            "make a whole batch in one call instead of item by item: DataLoader(batch_size=None, "
+            "sampler=BatchSampler(…)), or __getitems__ of the dataset; take larger batches; or keep a small dataset on "
+            "the device and index it there. Workers gain nothing here",
+        )
     if prefetched:
         return f"{how}, and unstall.prefetch fetches no batch ahead: its stats() say why", workers
     return how, f"{workers}, or unstall.prefetch(loader), which fetches ahead on a thread"
@@ -102,15 +112,6 @@ def _remedy(*, single: bool, ahead: bool, prefetched: bool, elsewhere: bool) -> 
 def _ahead(run: Run, group: Group) -> bool:
     fed = np.isin(run.timeline.host.thread[group.rows], run.activity.feeding)
     return bool((fed | is_prefetch_wait(run.timeline)[group.rows]).all())
-
-
-def _is_short_in_prefetch(run: Run, group: Group) -> bool:
-    """Returns whether all waits of the group are for `unstall.prefetch`, and are too short for workers to help.
-
-    The waits are too short if their mean is at most the time to fetch a finished batch from a worker.
-    """
-    waits = bool(is_prefetch_wait(run.timeline)[group.rows].all())
-    return waits and int(run.host_length[group.rows].mean()) <= FETCH_NS
 
 
 def _by_prefetch(run: Run, group: Group) -> bool:
