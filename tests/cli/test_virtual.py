@@ -87,6 +87,26 @@ def test_a_warm_up_of_all_steps_is_told_how_many_there_are_and_what_to_give() ->
     assert len(find_steps(part)) == 10
 
 
+def test_steps_that_only_repeated_launches_tell_warm_up_too_and_no_operator_is_cut() -> None:
+    trace = TraceBuilder()
+    trace.launch("set_up", 1_000)
+    for _ in range(10):
+        with trace.op("aten::to"), trace.op("aten::copy_"):
+            trace.launch("copy", 20)
+        for kernel in ("conv", "relu", "gemm"):
+            with trace.op(f"aten::{kernel}"):
+                trace.launch(kernel, 100)
+        trace.sync()
+    whole = trace.timeline()
+    steps = find_steps(whole)
+    part = part_asked_for(whole, parse(["run", "train.py"]))
+    assert (steps.found_by, find_steps(part).found_by) == ("period", "period")
+    assert part.meta.left_out is not None
+    assert (part.meta.left_out.warmup, len(find_steps(part))) == (3, len(steps) - 3)
+    names = [part.text(name) for name in part.host.name[part.host.kind == HostKind.OP].tolist()]
+    assert names[:2] == ["aten::to", "aten::copy_"]
+
+
 @pytest.mark.parametrize(
     ("asked", "warmup", "later"),
     [([], 3, 0), (["--warmup", "4", "--steps", "2"], 4, 4), (["--warmup", "0", "--steps", "2"], 0, 8)],

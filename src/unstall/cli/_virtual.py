@@ -35,7 +35,7 @@ VIRTUAL = "virtual"
 runs on a virtual GPU.
 """
 _OF_REAL_GPUS = ("--recorder", "--lines", "--shapes")
-_MARKED = ("annotation", "optimizer")
+_MARKED = ("annotation", "optimizer", "period")
 _WARMUP = Settings("").warmup
 
 
@@ -357,7 +357,7 @@ def _part(timeline: Timeline, args: argparse.Namespace) -> Timeline:
     from unstall.locate.step_spans import left_out_around
     from unstall.locate.steps import find_steps
     from unstall.virtual.timeline.steps import with_steps
-    from unstall.virtual.timeline.window import FOREVER, cut
+    from unstall.virtual.timeline.window import FOREVER, before_operators, cut
 
     start, end, alone = 0, FOREVER, False
     counts = args.warmup is not None or args.steps is not None
@@ -378,7 +378,8 @@ def _part(timeline: Timeline, args: argparse.Namespace) -> Timeline:
             last = min(len(steps), warmup + most) - 1
             timeline = timeline.with_meta(left_out=left_out_around(steps, warmup, last + 1))
             if counts or warmup or steps.left_out:
-                start, end = int(steps.start[warmup]), int(steps.end[last])
+                # Steps that are told by their launches begin within an operator.
+                start, end = before_operators(timeline, int(steps.start[warmup])), int(steps.end[last])
                 alone = last == warmup and steps.found_by == "optimizer"
     if args.after is not None:
         start = round(args.after * 1e9)

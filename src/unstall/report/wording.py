@@ -26,6 +26,7 @@ _BOUNDARIES = {
     "explicit": "unstall.step()",
 }
 _BUSY_LABELS = {"both": "compute + copy"}
+_LONGEST_NAME = 40  # of the kernel or annotation by which steps were found
 _LONGEST_PLACE = 35  # of 80 columns; leaves room for the figures of lines
 _PATH_TAIL = 2  # last components of a path that are shown in tables
 _NOTHING = 0.0005  # of the step; below this a finding is harmless, and below any gain in a plan
@@ -210,7 +211,7 @@ def steps_line(source: Source, steps: Steps) -> str:
     """Returns a line with the number of steps, their mean duration, how the step boundaries were
     found, and which steps are left out.
     """
-    name = f" {short(steps.plain_name)}" if steps.name else ""
+    name = f" {short(steps.plain_name, _LONGEST_NAME)}" if steps.name else ""
     if not steps.wall_ns:
         return "nothing ran" if source.simulated else "nothing was recorded"
     if steps.found_by == "whole":

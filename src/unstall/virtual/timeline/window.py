@@ -5,12 +5,19 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from unstall.timeline.columns import I32, Bool, ClockReads, Collectives, Dependencies, Faults, Timeline
+from unstall.timeline.columns import I32, Bool, ClockReads, Collectives, Dependencies, Faults, HostKind, Timeline
 from unstall.virtual.timeline.rows import rows_of
 from unstall.virtual.timeline.uploads import renumbered
 
 FOREVER = 2**62  # ns; later than the end of any run
 """A time in ns that is later than the end of any run."""
+
+
+def before_operators(timeline: Timeline, at_ns: int) -> int:
+    """Returns the latest time up to `at_ns` at which no operator runs, in ns. A cut there splits no operator."""
+    host = timeline.host
+    splits = (host.kind == HostKind.OP) & (host.start < at_ns) & (host.end > at_ns)
+    return before_operators(timeline, int(host.start[splits].min())) if splits.any() else at_ns
 
 
 def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
