@@ -34,15 +34,17 @@ def data_loading(run: Run) -> list[Finding]:
         if exposed < _WORTH * run.wall:
             continue
         single = _in_this_process(run, group)
-        short = int(run.host_length[group.rows].mean()) <= FETCH_NS
+        ahead, short = _ahead(run, group), int(run.host_length[group.rows].mean()) <= FETCH_NS
+        alone = short and single and not ahead
         how, fix = _remedy(
             single=single,
             short=short,
-            ahead=_ahead(run, group),
+            ahead=ahead,
             prefetched=_by_prefetch(run, group),
             elsewhere=bool(len(run.activity.feeding)),
         )
-        edit = None if short else "load-ahead"
+        in_prefetch = bool(is_prefetch_wait(run.timeline)[group.rows].all())
+        edit = None if alone or (short and in_prefetch) else "load-ahead"
         findings.append(
             run.finding(
                 "data-loading",
@@ -52,7 +54,7 @@ def data_loading(run: Run) -> list[Finding]:
                 f"{duration(round(exposed / len(group.rows)))} for each; {how}",
                 fix=f"{fix}; move heavy transforms to the device or do them beforehand{_AT_MOST if edit else ''}",
                 total_exposed_ns=exposed,
-                safe_if="the batches stay the same" if short else "the dataset can be read from several processes",
+                safe_if="the batches stay the same" if alone else "the dataset can be read from several processes",
                 edit=edit,
                 confidence="high" if single else "medium",
             )
@@ -91,18 +93,18 @@ def _remedy(*, single: bool, short: bool, ahead: bool, prefetched: bool, elsewhe
         )
     workers = "DataLoader(num_workers=4 or more, pin_memory=True, persistent_workers=True, prefetch_factor=4)"
     how = "num_workers=0: the main process makes each batch itself"
-    if prefetched and elsewhere:
-        return (
-            f"{how}; unstall.prefetch lets it make the first batches of each epoch, to see whether fetching ahead is "
-            "safe; if it makes all of them, stats() says why",
-            workers,
-        )
-    if short and not prefetched:
+    if short:
         return (
             f"{how}, in no more time than fetching it from a worker would take: about 1 ms",
             "make a whole batch in one call instead of item by item: DataLoader(batch_size=None, "
             "sampler=BatchSampler(…)), or __getitems__ of the dataset; take larger batches; or keep a small dataset on "
             "the device and index it there. Workers gain nothing here",
+        )
+    if prefetched and elsewhere:
+        return (
+            f"{how}; unstall.prefetch lets it make the first batches of each epoch, to see whether fetching ahead is "
+            "safe; if it makes all of them, stats() says why",
+            workers,
         )
     if prefetched:
         return f"{how}, and unstall.prefetch fetches no batch ahead: its stats() say why", workers
