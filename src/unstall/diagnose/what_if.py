@@ -108,7 +108,7 @@ def what_if(
                 about=about(p.edit),
                 step_ns=round(p.step_ns),
                 gain_ns=round(p.gain_ns),
-                notes=p.notes if p.subject.differs(before) else (*p.notes, _NOTHING_TO_CHANGE),
+                notes=p.notes if p.notes or p.subject.differs(before) else (_NOTHING_TO_CHANGE,),
             )
             for before, p in zip([known.subject, *(p.subject for p in predictions)], predictions, strict=False)
         ),
