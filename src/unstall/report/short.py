@@ -18,6 +18,7 @@ SHOWN = 3
 """The largest number of findings of each kind in the short report. The full report has all
 findings.
 """
+_NOTABLE = 0.05  # of the time of all steps
 
 
 def document(result: Result, commands: Sequence[str] = (), last: str = "", about: str = "") -> Document:
@@ -127,14 +128,14 @@ def _steps(result: Result) -> Prose | None:
 
 
 def _paid_once(result: Result) -> Prose | None:
-    """Returns one line on what is paid only once, or None if this is nothing."""
+    """Returns one line on what is paid only once, or None if this is little."""
     found = paid_once(result)
-    if not found:
+    idle_ns = sum(finding.exposed_ns for finding in found) * result.steps.count
+    if idle_ns < max(_NOTABLE * result.steps.wall_ns, 1):
         return None
-    steps, most = result.steps.count, max(found, key=lambda finding: finding.exposed_ns)
-    idle = duration(sum(finding.exposed_ns for finding in found) * steps)
+    most = max(found, key=lambda finding: finding.exposed_ns)
     mostly = ", mostly at " if len(found) > 1 else " at "
-    return Prose((words("paid once: ", Span(idle, "strong"), f" of idle time{mostly}", _at(most.where)),))
+    return Prose((words("paid once: ", Span(duration(idle_ns), "strong"), f" of idle time{mostly}", _at(most.where)),))
 
 
 def _whose(result: Result, plan: Sequence[PlanStep]) -> str:

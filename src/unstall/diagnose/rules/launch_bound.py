@@ -107,8 +107,9 @@ def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
         )
     if max(_in_graphs(run, run.ops_of(group.rows)), _in_graphs(run, np.flatnonzero(run.ops_inside))) > _MOSTLY:
         return (
-            f"capture the {counted(int((~replayed).sum()), 'launch')} outside of the CUDA graphs that already run here, "
-            "too, or make them while a graph runs; launch the next replay before this one has ended (no wait in between)",
+            f"capture the {counted(int((~replayed).sum()), 'launch')} outside of the CUDA graphs that already run "
+            "here, too, or make them while a graph runs; launch the next replay before this one has ended (no wait in "
+            "between)",
             "shapes are fixed, the host reads nothing within the captured part, and a replay's inputs are not "
             "overwritten before it has read them",
             "graph",
