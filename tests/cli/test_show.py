@@ -118,6 +118,17 @@ def test_a_number_that_is_no_finding_is_answered_with_those_there_are(unstall: C
     assert outcome.err == f"unstall: '7' is no finding of {path}: it has 1; ask for a line as FILE:LINE\n"
 
 
+def test_a_line_with_several_findings_names_those_that_are_not_shown(unstall: Cli, here: Path) -> None:
+    result = read_result(here / "result.json")
+    (finding,) = result.findings
+    other = msgspec.structs.replace(finding, title="Another thing", exposed_ns=0, harmless=True)
+    once = msgspec.structs.replace(finding, title="A third thing")
+    _save(msgspec.structs.replace(result, findings=(finding, once, other)), here / "result.json")
+    said = unstall("show", f"train.py:{finding.where.line}").out
+    assert said.endswith("\nalso at this line: A third thing (finding 2); Another thing\n")
+    assert "also at this line" not in unstall("show", "1").out
+
+
 def test_a_finding_that_is_not_worth_changing_is_shown_by_its_line(unstall: Cli, here: Path) -> None:
     result = read_result(here / "result.json")
     harmless = tuple(msgspec.structs.replace(finding, harmless=True) for finding in result.findings)

@@ -117,6 +117,8 @@ def document(
     labelled = [(label, text) for label, text in details(finding, None) if label not in ("at", "from")]
     blocks.append(Prose(tuple(words(Span(f"{label}: ", "dim"), text) for label, text in labelled)))
     blocks += _patch(patch, apply)
+    if others := _others(result, number, finding):
+        blocks.append(Prose((words(Span("also at this line: ", "dim"), "; ".join(others)),)))
     is_number = number.removeprefix(BEFORE_BUGS).isdecimal()
     what = f"{'bug' if finding.wrong else 'finding'} {number if is_number else f'at {number}'}: "
     return Document(
@@ -135,6 +137,15 @@ def document(
             patch_note=patch.note if isinstance(patch, Patch) else patch,
         ),
     )
+
+
+def _others(result: Result, place: str, finding: Finding) -> list[str]:
+    """Returns the titles of the other findings at a source line, each with its number if it has one. Returns [] if
+    `place` is the number of a finding.
+    """
+    numbers = {id(each): f" (finding {number})" for number, each in numbered(result).items()}
+    others = (each for each in findings_at(result, place) if each is not finding)
+    return [f"{each.title}{numbers.get(id(each), '')}" for each in others]
 
 
 def _figures(result: Result, finding: Finding) -> Words:
