@@ -18,6 +18,7 @@ from traces import TraceBuilder
 
 from unstall.answers.explain import explain
 from unstall.diagnose.analyse import analyse
+from unstall.guest.step_source import StepSource
 from unstall.locate.steps import find_steps
 from unstall.read import load
 from unstall.replay.build import build
@@ -25,7 +26,7 @@ from unstall.replay.engine import replay
 from unstall.timeline.columns import Timeline
 from unstall.virtual.profiler.frames import with_frames
 from unstall.virtual.profiler.trace_file import write_trace
-from unstall.virtual.timeline.steps import with_steps
+from unstall.virtual.timeline.steps import with_found_steps, with_steps
 from unstall.virtual.timeline.window import cut
 
 _PROGRAMS = Path(__file__).parent / "programs"
@@ -94,6 +95,27 @@ def test_what_comes_before_the_first_mark_is_a_step_if_it_launched_as_much(befor
             trace.launch("gemm", 10)
         marks.append(trace.now)
     assert len(find_steps(with_steps(trace.timeline(), marks))) == steps
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_annotated_steps_of_an_optimizer_count_unless_graphed_checks_in_them(checks: bool) -> None:
+    """Three steps in which the optimizer steps thrice each, and six by a graph, which no annotation shows."""
+    trace, times = TraceBuilder(), []
+    for _ in range(3):
+        for _ in range(3):
+            method = "GraphServer._observe" if checks else "trained"
+            file = "unstall/fix/graphs/serving.py" if checks else "train.py"
+            with trace.frame("train.py", 12, "train"), trace.frame(file, 250, method), trace.op("aten::mm"):
+                trace.launch("gemm", 100)
+            with trace.optimizer(), trace.frame("train.py", 12, "train"):
+                trace.launch("sgd", 10)
+    for _ in range(6):
+        with trace.frame("train.py", 12, "train"):
+            trace.graph([100, 10])
+            trace.sync()
+        times.append(trace.now)
+    timeline = with_found_steps(trace.timeline(), [(StepSource("optimizer", 1), at_ns) for at_ns in times])
+    assert (timeline.meta.step_marks, len(find_steps(timeline))) == (("optimizer", 5) if checks else (None, 9))
 
 
 def test_a_lone_mark_ends_a_step_that_began_with_the_run(run: Timeline) -> None:

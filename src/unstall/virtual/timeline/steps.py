@@ -12,6 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from unstall.guest.step_source import EXPLICIT, OPTIMIZER, StepSource, StepSources
+from unstall.locate.proving import proving_times
 from unstall.locate.step_loops import calls_from_loops
 from unstall.locate.step_spans import LEAST_PERIODS
 from unstall.locate.steps import RECORDED_STEP, begins_with_a_step, find_steps
@@ -55,7 +56,7 @@ def with_found_steps(
     - Best are calls of `unstall.step()`. They are always used.
     - Next are steps of an optimizer. They are in `boundaries` only from the first capture of a CUDA
       graph on, since replays add no annotation for them. If the timeline has as many annotated
-      ones, those are used.
+      ones outside of the checks of `unstall.graphed`, those are used.
     - Last are items of a loop, and calls of a model. As one step may have several items, they are
       used only if the timeline has neither annotated steps nor steps of an optimizer.
 
@@ -75,7 +76,9 @@ def with_found_steps(
         return with_steps(timeline, times)
     found = find_steps(timeline)
     found_by = found.found_by
-    if found_by == "optimizer" and len(found) >= len(times):
+    # In its checks, `unstall.graphed` steps the optimizer too, mostly several times in a step of the program.
+    checks = proving_times(timeline).covered(found.start, found.end) > 0
+    if found_by == "optimizer" and np.count_nonzero(~checks) >= len(times):
         return timeline  # a graph that the program captured has no step, or few
     if len(times) < 2 or found_by == "annotation" or (found_by == "optimizer" and leader.kind != OPTIMIZER):
         return timeline
