@@ -12,6 +12,7 @@ import pytest
 from fleets.jobs import job, train_ddp
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from profiles import examples
 
 from unstall.errors import TraceError
@@ -31,6 +32,14 @@ def encoded(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)))
 def test_columns_come_back_as_they_were(numbers: list[int]) -> None:
     assert unpack(pack(np.array(numbers, dtype=np.int64))).tolist() == numbers
+
+
+@examples(50)
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(1, 2000))
+def test_a_column_of_equal_numbers_takes_the_room_of_one(number: int, count: int) -> None:
+    packed = pack(np.full(count, number))
+    assert len(packed.data) <= 8
+    assert unpack(packed).tolist() == [number] * count
 
 
 def test_its_program_takes_the_time_that_was_recorded(encoded: bytes) -> None:
@@ -54,7 +63,7 @@ def test_the_costs_of_a_line_are_those_of_the_trace(encoded: bytes) -> None:
 
 def damaged(encoded: bytes, **changes: object) -> bytes:
     summary = msgspec.msgpack.decode(zlib.decompress(encoded), type=Summary)
-    return encode(msgspec.structs.replace(summary, **changes))
+    return encode(replace(summary, **changes))
 
 
 def test_a_damaged_summary_is_refused(encoded: bytes) -> None:
@@ -69,6 +78,8 @@ def test_a_damaged_summary_is_refused(encoded: bytes) -> None:
         damaged(encoded, calls={**rank.summary.calls, "group": outside}),
         damaged(encoded, calls={**rank.summary.calls, "step": pack(np.zeros(1, np.int64))}),
         damaged(encoded, step_start=pack(np.zeros(2, np.int64))),
+        damaged(encoded, step_start=replace(pack(np.zeros(6, np.int64)), alike=1 << 40)),
+        damaged(encoded, step_start=replace(pack(np.zeros(6, np.int64)), data=b"")),
         damaged(encoded, costs={}),
     ]
     for data in bad:

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from unstall.fleets.join import Joined
 from unstall.fleets.roles import Roles
-from unstall.fleets.summary import Rank
+from unstall.fleets.summary import Rank, constant
 from unstall.fleets.waiting import Waiting
 from unstall.replay.engine import replay, replay_job
 from unstall.replay.meeting import Meeting
 from unstall.replay.program import Code, Program
-from unstall.timeline.columns import I64, Bool
+from unstall.timeline.columns import I32, I64, Bool
 
 _Reals = NDArray[np.float64]
 
@@ -258,8 +258,8 @@ class Buckets(msgspec.Struct, frozen=True, eq=False):
 
     steps: int
     stretches: int
-    of_row: I64
-    of_op: I64
+    of_row: I32
+    of_op: I32
     host: I64
     device: I64
 
@@ -273,8 +273,8 @@ class Buckets(msgspec.Struct, frozen=True, eq=False):
         before = np.cumsum(launches) - launches  # a collective ends its own stretch
         begins = np.append(before[program.step_starts], 0)
         stretch = np.minimum(before - begins[np.maximum(step, 0)], stretches - 1)
-        of_row = np.where(step >= 0, step * stretches + stretch, -1)
-        of_op = np.where(comm, -1, of_row[launcher])
+        of_row = np.where(step >= 0, step * stretches + stretch, -1).astype(np.int32)
+        of_op = np.where(comm, np.int32(-1), of_row[launcher])
         size = steps * stretches
         host = np.bincount(of_row[of_row >= 0], (do.work + do.call)[of_row >= 0], size)
         device = np.bincount(of_op[of_op >= 0], program.ops.duration[of_op >= 0], size)
@@ -305,16 +305,16 @@ class Shapes:
         return tuple(np.bincount(step, minlength=self._steps)[: self._steps].tolist())
 
 
-def _positions(rank: Rank, stretches: int) -> tuple[I64, I64]:
+def _positions(rank: Rank, stretches: int) -> tuple[I32, I32]:
     """Returns `(place, op)`. A place is a position in a step: step * `stretches` + the number of the collective in the
     step. `place` has the place of each op of the rank's program, or -1 if the op is not a collective in a step. `op`
     has the op at each place, or -1 if there is none."""
     calls, program = rank.calls, rank.program
-    place = np.full(len(program.ops), -1, dtype=np.int64)
+    place = np.full(len(program.ops), -1, dtype=np.int32)
     inside = (calls.op >= 0) & (calls.step >= 0)
     at = calls.step[inside] * stretches + calls.position[inside]
     place[calls.op[inside]] = at
-    op = np.full(rank.steps * stretches, -1, dtype=np.int64)
+    op = np.full(rank.steps * stretches, -1, dtype=np.int32)
     op[at] = calls.op[inside]
     return place, op
 
@@ -347,7 +347,7 @@ def host_free(program: Program) -> Program:
     """Returns the program with a host that takes no time. The ops on the device still take their time, and the host
     still waits for them where the program does."""
     do = program.instructions
-    none = np.zeros_like(do.work)
+    none, at_once = constant(0, len(do)), constant(0, len(program.ops))
     latency = np.where(do.code == Code.STREAM_WAIT, do.latency, 0)
-    ops = replace(program.ops, latency=np.zeros_like(program.ops.latency), gap=np.zeros_like(program.ops.gap))
+    ops = replace(program.ops, latency=at_once, gap=at_once)
     return replace(program, instructions=replace(do, work=none, call=none, latency=latency), ops=ops)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import zlib
 from enum import IntEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import DTypeLike
 
 from unstall._version import __version__
 from unstall.decoding import from_msgpack
@@ -26,6 +27,7 @@ from unstall.timeline.columns import I64
 
 SCHEMA = "unstall.rank/1"
 _MOST_BYTES = 1 << 30
+_MOST_ALIKE = 1 << 24  # integers that take the room of one: more of them in a file may be an attack
 LOADING = "data-loading"
 """The name of the rule that finds data loading. Its findings explain why a rank is late even if they name no source
 line."""
@@ -39,12 +41,14 @@ class Packed(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         type: The type of an integer: "i1", "i2", "i4" or "i8" (little-endian), the smallest that fits.
         width: The number of integers in a row. 1 if the array has one dimension.
-        data: The bytes of the integers.
+        data: The bytes of the integers. If all are equal, the bytes of one.
+        alike: The number of integers if all are equal. Otherwise -1.
     """
 
     type: str
     width: int
     data: bytes
+    alike: int = -1
 
 
 class Group(msgspec.Struct, frozen=True, array_like=True):
@@ -242,23 +246,43 @@ def pack(column: np.ndarray) -> Packed:
     low, high = (int(column.min()), int(column.max())) if column.size else (0, 0)
     kind = next(name for name, most in _TYPES.items() if ~most <= low and high <= most)
     width = column.shape[1] if column.ndim == 2 else 1
-    return Packed(kind, width, np.ascontiguousarray(column, dtype=f"<{kind}").tobytes())
+    alike = column.size if low == high and 0 < column.size <= _MOST_ALIKE else -1
+    return Packed(kind, width, np.ascontiguousarray(column if alike < 0 else low, dtype=f"<{kind}").tobytes(), alike)
 
 
 def unpack(packed: Packed) -> I64:
-    """Returns a packed array as int64.
+    """Returns a packed array as int64. It is read-only if all of its integers are equal.
 
     Raises:
         ValueError: The type, the width or the number of bytes is not valid.
     """
-    return _narrow(packed).astype(np.int64)
+    return _unpacked(packed, np.int64)
 
 
-def _narrow(packed: Packed) -> np.ndarray:
-    """Returns a packed array in the type in which it is packed, so it takes no more memory."""
-    if packed.type not in _TYPES or not 1 <= packed.width <= 64:
+def constant(value: int, count: int, dtype: DTypeLike = np.int64) -> np.ndarray:
+    """Returns a read-only array of `count` equal values. Such arrays share memory: the programs of all ranks have
+    several columns of them."""
+    return _constant(value, 1 << max(count - 1, 0).bit_length(), np.dtype(dtype))[:count]
+
+
+@lru_cache(32)
+def _constant(value: int, size: int, dtype: np.dtype) -> np.ndarray:
+    column = np.full(size, value, dtype)
+    column.flags.writeable = False
+    return column
+
+
+def _unpacked(packed: Packed, dtype: DTypeLike = None) -> np.ndarray:
+    """Returns a packed array as integers of the type `dtype`. By default, in the type in which it is packed: it then
+    takes no more memory."""
+    if packed.type not in _TYPES or not 1 <= packed.width <= 64 or packed.alike > _MOST_ALIKE:
         raise ValueError(f"a column of type {packed.type!r}")
     column = np.frombuffer(packed.data, dtype=f"<{packed.type}")
+    if packed.alike >= 0:
+        (value,) = column.tolist()
+        column = constant(value, packed.alike, dtype or column.dtype)
+    elif dtype is not None:
+        column = column.astype(dtype)
     return column.reshape(-1, packed.width) if packed.width > 1 else column
 
 
@@ -291,7 +315,7 @@ def unpack_table(cls: type[_Table], packed: dict[str, Packed], **more: np.ndarra
             continue
         if name not in packed:
             raise ValueError(f"no column {name}")
-        columns[name] = unpack(packed[name]).astype(types.get(kind, np.int64))
+        columns[name] = _unpacked(packed[name], types.get(kind, np.int64))
     if len({len(column) for column in columns.values()} - {0 if more else -1}) > 1:
         raise ValueError(f"the columns of {cls.__name__} differ in length")
     return cls(**columns)
@@ -358,12 +382,11 @@ def decode(data: bytes) -> Rank:
 
 
 def _decoded(summary: Summary) -> Rank:
-    rows = len(unpack(summary.instructions["code"]))
     none = {
-        "host": np.full(rows, -1, dtype=np.int32),
+        "host": constant(-1, len(_unpacked(summary.instructions["code"])), np.int32),
         "recorded": np.zeros((0, len(Recorded)), dtype=np.int32),
     }
-    ops = unpack_table(Ops, summary.ops, device=np.full(len(unpack(summary.ops["stream"])), -1, dtype=np.int32))
+    ops = unpack_table(Ops, summary.ops, device=constant(-1, len(_unpacked(summary.ops["stream"])), np.int32))
     program = Program(
         instructions=unpack_table(Instructions, summary.instructions, **none),
         ops=ops,
@@ -376,7 +399,7 @@ def _decoded(summary: Summary) -> Rank:
         thread_of=np.arange(summary.threads, dtype=np.int32),
         notes=summary.inferred,
     )
-    arrivals = Arrivals(*(_narrow(summary.arrivals[name]).reshape(-1, 3) for name in ("host", "device")))
+    arrivals = Arrivals(*(_unpacked(summary.arrivals[name]).reshape(-1, 3) for name in ("host", "device")))
     calls, costs = unpack_table(Calls, summary.calls), unpack_table(Costs, summary.costs)
     rank = Rank(
         replace(summary, calls={}, costs={}, instructions={}, ops={}, arrivals={}),  # all in the tables by now
