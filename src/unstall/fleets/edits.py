@@ -106,7 +106,7 @@ def _donor(job: Job, shapes: Shapes, members: Sequence[int]) -> tuple[int, list[
         shapes: The structure of the job's programs.
         members: The indices of the ranks of the role.
     """
-    shape = {index: shapes.shape(index) for index in members}
+    shape = {index: shapes.shape[index] for index in members}
     usual = Counter(shape.values()).most_common(1)[0][0]
     alike = [index for index in members if shape[index] == usual]
     rows = {index: len(job.programs[index].instructions) for index in alike}
@@ -161,7 +161,7 @@ def rank_like(job: Job, one: int, other: int) -> Job:
         UsageError: The two ranks call different collectives.
     """
     shapes = job.shapes
-    if shapes.shape(one) != shapes.shape(other):
+    if shapes.shape[one] != shapes.shape[other]:
         numbers = ranks_text([job.ranks[one].number, job.ranks[other].number])
         raise UsageError(f"{numbers} call different collectives, so one cannot stand in for the other")
     donor = job.like[other]

@@ -288,21 +288,22 @@ class Shapes:
         stretches: The largest number of stretches in a step. A stretch lasts from one collective's launch to the next.
         buckets: For each rank, the times of its stretches.
         positions: For each rank, which collective is at which position of a step, as `_positions` returns it.
+        shape: For each rank, the number of collectives in each step. If two ranks have equal numbers, the program of
+            one can replace that of the other.
     """
 
     def __init__(self, ranks: Sequence[Rank], steps: int) -> None:
-        self._ranks, self._steps = ranks, steps
         most = max((int(rank.calls.position.max(initial=-1)) for rank in ranks), default=-1)
         self.stretches = most + 2
         self.buckets = [Buckets.of(rank, steps, self.stretches) for rank in ranks]
         self.positions = [_positions(rank, self.stretches) for rank in ranks]
+        self.shape = [_shape(rank, steps) for rank in ranks]
 
-    def shape(self, index: int) -> tuple[int, ...]:
-        """Returns the number of collectives in each step of a rank. If two ranks have equal numbers, the program of one
-        can replace that of the other. `index` is the index of the rank."""
-        calls = self._ranks[index].calls
-        step = calls.step[(calls.op >= 0) & (calls.step >= 0)]
-        return tuple(np.bincount(step, minlength=self._steps)[: self._steps].tolist())
+
+def _shape(rank: Rank, steps: int) -> tuple[int, ...]:
+    """Returns the number of collectives in each step of a rank."""
+    step = rank.calls.step[(rank.calls.op >= 0) & (rank.calls.step >= 0)]
+    return tuple(np.bincount(step, minlength=steps)[:steps].tolist())
 
 
 def _positions(rank: Rank, stretches: int) -> tuple[I32, I32]:

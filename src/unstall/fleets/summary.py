@@ -272,7 +272,7 @@ def _constant(value: int, size: int, dtype: np.dtype) -> np.ndarray:
     return column
 
 
-def _unpacked(packed: Packed, dtype: DTypeLike = None) -> np.ndarray:
+def _unpacked(packed: Packed, dtype: DTypeLike | None = None) -> np.ndarray:
     """Returns a packed array as integers of the type `dtype`. By default, in the type in which it is packed: it then
     takes no more memory."""
     if packed.type not in _TYPES or not 1 <= packed.width <= 64 or packed.alike > _MOST_ALIKE:
