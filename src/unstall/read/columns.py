@@ -75,19 +75,21 @@ class Strings(dict[Any, int]):
         return index
 
     def texts_of(self, texts: Sequence[str]) -> list[int]:
-        """Looks up texts one after the other, but faster."""
-        new = [text for text in dict.fromkeys(texts) if text not in self]
+        """Looks up distinct texts one after the other, but faster."""
+        new = [text for text in texts if text not in self]
         self.update(zip(new, range(len(self.texts), len(self.texts) + len(new)), strict=True))
         self.texts += new
         self.size += sum(map(len, new))
-        return [self[text] for text in texts]
+        return list(map(self.__getitem__, texts))
 
     def jsons_of(self, jsons: Sequence[bytes]) -> list[int]:
-        """Looks up JSON, one after the other, but faster."""
-        new = [json for json in dict.fromkeys(jsons) if json not in self]
-        self.update(zip(new, self.texts_of([_shortest_json(json) for json in new]), strict=True))
+        """Looks up distinct JSON, one after the other, but faster."""
+        new = [json for json in jsons if json not in self]
+        texts = list(map(_shortest_json, new))
+        self.texts_of(list(dict.fromkeys(texts)))
+        self.update(zip(new, map(self.__getitem__, texts), strict=True))
         self.size += sum(map(len, new))
-        return [self[json] for json in jsons]
+        return list(map(self.__getitem__, jsons))
 
 
 def _name(event: Complete[Any]) -> str:
@@ -112,20 +114,15 @@ def _shortest_json(text: bytes) -> str:
         return text.decode("utf-8", "replace")
 
 
-class _Grids(dict[bytes, int]):
-    """A dict from the JSON of a kernel's grid, such as [8, 1, 1], to the grid's number of thread
-    blocks. Looking up other JSON adds it to the dict. JSON that is not a grid gets -1.
+@lru_cache(4096)
+def _blocks_of(grid: bytes) -> int:
+    """Returns the number of thread blocks of a kernel's grid, given as JSON, such as [8, 1, 1]. Returns -1 for JSON
+    that is not a grid.
     """
-
-    def __missing__(self, grid: bytes) -> int:
-        if len(grid) > _LONGEST_GRID:
-            return -1  # and is not kept
-        try:
-            blocks = prod(_GRID.decode(grid))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            blocks = -1
-        self[grid] = blocks = min(blocks, _MOST_I32)
-        return blocks
+    try:
+        return min(prod(_GRID.decode(grid)), _MOST_I32) if len(grid) <= _LONGEST_GRID else -1
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return -1
 
 
 class _Lanes(dict[tuple[str, str | int, str | int], int]):
@@ -202,6 +199,8 @@ class _Sparse:
         """Adds values of events that are in arrays already. `rows` has the row number of each
         event, `values` one array per column.
         """
+        if not len(rows):
+            return
         self._row.append(rows)
         for name, column in self._columns.items():
             column.append(values[name])
@@ -240,12 +239,11 @@ class EventTable:
         self._lanes = _Lanes(text)
         self._lane, self._name = _Column(np.int32), _Column(np.int32)
         self._start, self._duration, self._external, self._correlation = (_Column() for _ in range(4))
-        self._grids = grids = _Grids()
         self._device = _Sparse(
             device=attrgetter("device"),
             stream=_stream,
             bytes=attrgetter("bytes"),
-            blocks=lambda a: grids[bytes(a.grid)],
+            blocks=lambda a: _blocks_of(bytes(a.grid)),
             share=lambda a: a.share if -1 <= a.share <= _WHOLE else -1,
         )
         self._autograd = _Sparse(sequence=attrgetter("sequence"), thread=attrgetter("forward_thread"))
@@ -330,10 +328,10 @@ class EventTable:
         file.
         """
         text, lanes, first = self.strings, self._lanes, len(self._start)
-        known_texts, known_jsons = found.texts, [*found.jsons, b""]  # the number -1 is the last: none
-        texts = Numbers(len(found.texts), lambda numbers: text.texts_of([known_texts[n] for n in numbers]))
-        jsons = Numbers(len(found.jsons), lambda numbers: text.jsons_of([known_jsons[n] for n in numbers]))
-        grids = Numbers(len(found.jsons), lambda numbers: [self._grids[known_jsons[n]] for n in numbers])
+        known_jsons = [*found.jsons, b""]  # the number -1 is the last: none
+        texts = Numbers(found.texts, text.texts_of)
+        jsons = Numbers(known_jsons, text.jsons_of)
+        grids = Numbers(known_jsons, lambda grids: list(map(_blocks_of, grids)))
         lane_of = [lanes[tuple(found.texts[part] for part in lane)] for lane in found.lanes.tolist()]
         lane = np.array(lane_of, np.int32)[found.lane]
         self._lane.append(lane)

@@ -7,8 +7,8 @@ and `decode` then decodes that piece.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ try:
 except ImportError:
     _scan = None  # type: ignore[assignment]  # built only if there is a C compiler
 
+_Value = TypeVar("_Value", str, bytes)
 Parts: TypeAlias = tuple[list[str], list[bytes], int, list[bytes]]
 
 
@@ -73,20 +74,27 @@ def scanned(piece: bytes | memoryview) -> Scanned | None:
     return None if parts is None else Scanned(parts)
 
 
-class Numbers:
+class Numbers(Generic[_Value]):
     """Translates numbers that count within one piece of a trace, such as indices of texts, to
-    numbers that count within the whole file. -1 is translated too.
+    numbers that count within the whole file.
 
-    `meaning` is a function that returns the translations of several numbers. It is called once for
+    `values` are distinct. A number stands for the value at this index; -1 for the last one.
+    `meaning` is a function that returns the translations of several values. It is called once for
     each number, when the number is first used, in the order of use. Its results are kept.
     """
 
-    def __init__(self, count: int, meaning: Callable[[list[int]], list[int]]) -> None:
-        self._known = np.full(count + 1, -1, np.int64)
-        self._is_known = np.zeros(count + 1, np.bool_)
-        self._meaning = meaning
+    def __init__(self, values: Sequence[_Value], meaning: Callable[[Sequence[_Value]], list[int]]) -> None:
+        self._known = np.full(len(values), -1, np.int64)
+        self._is_new = np.ones(len(values), np.bool_)
+        self._values: Sequence[_Value] = values
+        self._meaning: Callable[[Sequence[_Value]], list[int]] = meaning
 
     def of(self, numbers: I64 | I32) -> I64:
-        if new := list(dict.fromkeys(numbers[~self._is_known[numbers]].tolist())):
-            self._known[new], self._is_known[new] = self._meaning(new), True
+        first = np.full(len(self._values), -1, np.int64)
+        first[numbers[::-1]] = np.arange(len(numbers) - 1, -1, -1)  # of several, the last stays
+        new = np.flatnonzero(self._is_new & (first >= 0))
+        if len(new):
+            new = new[np.argsort(first[new])]
+            self._known[new] = self._meaning([self._values[number] for number in new.tolist()])
+            self._is_new[new] = False
         return self._known[numbers]
