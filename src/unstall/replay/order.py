@@ -116,24 +116,24 @@ def _blame(queue: Queued, late: I64, unexplained: I64, after: I32) -> I64:
     passes = ((end, nothing, prompt), (end - tail, tail, prompt), (end, nothing, unexplained // 4))
     for number, (ends, room, window) in enumerate(passes):
         order = np.argsort(ends, kind="stable")
-        at = np.searchsorted(ends[order], begun, side="right") - 1
-        longest = int(room.max(initial=0))  # so much later than `ends` an op may end
+        ends = ends[order]
         open_ = np.flatnonzero(after[late] < 0)
-        for back in range(_TRIES):
-            open_ = open_[at[open_] >= back]
-            if not len(open_):
-                break
-            chosen = order[at[open_] - back]
-            candidate, row = by_end[chosen], late[open_]
-            too_early = begun[open_] - end[chosen]
-            fits = (
-                (candidate < row)
-                & (queue.stream[candidate] != queue.stream[row])
-                & (too_early <= window[open_])
-                & (-too_early <= np.minimum(room[chosen], unexplained[open_]))
-            )
-            after[row[fits]] = candidate[fits]
-            how[row[fits]] = number
-            # The next candidates end earlier still.
-            open_ = open_[~fits & (begun[open_] - ends[chosen] <= window[open_] + longest)]
+        longest = int(room.max(initial=0))  # so much later than `ends` an op may end
+        last = np.searchsorted(ends, begun[open_], side="right")
+        first = np.searchsorted(ends, begun[open_] - window[open_] - longest)
+        tries = np.minimum(last - np.minimum(first, last), _TRIES)
+        # All tries of all ops at once: those of one op stand together, the candidate that ended last is the first.
+        begins = np.cumsum(tries) - tries
+        chosen = order[np.repeat(last - 1 + begins, tries) - np.arange(int(tries.sum()))]
+        tried = np.repeat(open_, tries)
+        candidate, row = by_end[chosen], late[tried]
+        too_early = begun[tried] - end[chosen]
+        fits = np.flatnonzero(
+            (candidate < row)
+            & (queue.stream[candidate] != queue.stream[row])
+            & (too_early <= window[tried])
+            & (-too_early <= np.minimum(room[chosen], unexplained[tried]))
+        )[::-1]  # of several that fit, the first stays
+        after[row[fits]] = candidate[fits]
+        how[row[fits]] = number
     return how
