@@ -74,13 +74,12 @@ def first_reaching(parent: I32, reach: I64, rows: I32, wanted: I64) -> I32:
     if not len(climbing):
         return result
     current, goal = rows[climbing], wanted[climbing]
-    jumps = [parent]
+    jumps = [_with_end(parent)]
     while (jumps[-1] >= 0).any():
-        last = jumps[-1]
-        jumps.append(np.where(last >= 0, last[np.maximum(last, 0)], -1).astype(np.int32))
-    for jump in reversed(jumps):
+        jumps.append(jumps[-1][jumps[-1]])
+    for jump in reversed(jumps[:-1]):
         above = jump[current]
-        current = np.where((above >= 0) & (reach[np.maximum(above, 0)] < goal), above, current)
+        current = np.where((above >= 0) & (reach[above] < goal), above, current)
     result[climbing] = parent[current]
     return result
 
@@ -101,8 +100,14 @@ def _settle(pointer: I32) -> I32:
     """Follows pointers from row to row until they no longer change. Returns, for each row, the last
     row that it leads to; -1 stays -1.
     """
-    while True:
-        onward = np.append(pointer, np.int32(-1))[pointer]  # index -1 is the last element
-        if np.array_equal(onward, pointer):
-            return pointer.astype(np.int32)
-        pointer = onward
+    here = _with_end(pointer)
+    while not np.array_equal(here, onward := here[here]):
+        here = onward
+    return here[:-1].astype(np.int32)
+
+
+def _with_end(pointer: I32) -> I64:
+    """Returns pointers that can be followed by indexing: -1 is the index of the last, which points to itself."""
+    column = np.full(len(pointer) + 1, -1, dtype=np.int64)
+    column[:-1] = pointer
+    return column
