@@ -115,7 +115,7 @@ class HostActivity:
     def __init__(self, timeline: Timeline, threads: I64, second_step: int | None, skew_ns: int) -> None:
         self.threads, self.second_step, self.skew_ns = threads, second_step, skew_ns
         self._timeline = timeline
-        self._ours = np.isin(timeline.host.thread, threads)
+        self._ours = is_in(timeline.host.thread, threads)
 
     def of_threads(self, threads: I64) -> HostActivity:
         """Returns the activity of other threads of the same run."""
@@ -134,7 +134,8 @@ class HostActivity:
     def input_rows(self) -> I64:
         """The calls that load data."""
         loading = self._loading
-        if is_prefetch_wait(self._timeline)[loading].any():  # the program's own lines wait for what these threads fetch
+        # The program's own lines wait for what these threads fetch.
+        if len(loading) and is_prefetch_wait(self._timeline)[loading].any():
             return loading[~np.isin(self._timeline.host.thread[loading], self.feeding)]
         return loading
 

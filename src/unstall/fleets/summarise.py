@@ -29,7 +29,7 @@ from unstall.replay.build import build
 from unstall.replay.engine import replay
 from unstall.result import Finding, Where
 from unstall.timeline.columns import I8, I32, I64, Bool, DeviceKind, Host, HostKind, Timeline
-from unstall.timeline.grouping import by_text, distinct, groups, is_in, unique
+from unstall.timeline.grouping import by_text, distinct, groups, is_in, order_of, unique
 from unstall.timeline.intervals import Intervals
 from unstall.what_if.edits import parse
 from unstall.what_if.subject import Subject
@@ -354,7 +354,7 @@ def _costs(run: Run, calls: Calls, comm: Bool, part_of: I32, places: _Places) ->
 
 def _first_rows(place: I64, row: I64) -> tuple[I64, I64]:
     """Returns the first rows of each place, as many as tell what it is: (places, rows), by place."""
-    order = np.argsort(place, kind="stable")
+    order = order_of(place + 1, int(place.max(initial=0)) + 1)  # of unknown places: -1
     place = place[order]
     begins = np.flatnonzero(np.diff(place, prepend=-2))
     nth = np.arange(len(place)) - np.repeat(begins, np.diff(np.append(begins, len(place))))
@@ -488,8 +488,8 @@ def _added_up(costs: Costs) -> Costs:
     for column in (costs.stretch, costs.place, costs.kind):
         found, which = distinct(column)
         key = key * len(found) + which
-    key = distinct(key)[1]  # in the order of all columns
-    order = np.argsort(key, kind="stable")
+    found, key = distinct(key)  # in the order of all columns
+    order = order_of(key, len(found))
     first = np.flatnonzero(np.diff(key[order], prepend=-1))
     sums = [
         np.add.reduceat(column[order], first) if len(order) else column

@@ -268,7 +268,7 @@ def _fallback(timeline: Timeline, source: I64, top_op: I32, step: str | None) ->
     # A name that was found may hold a bracket, as "step[DECODE bs=*]" does; one that was given may be a glob.
     marks = (f"{mark}*", mark.replace("[", "[[]") + "*", f"{RECORDED_STEP}*")
     steps = [i for i in names if any(fnmatch.fnmatchcase(timeline.strings[i], mark) for mark in marks)]
-    annotation &= ~np.isin(host.name, np.array(steps, dtype=np.int32))
+    annotation &= ~is_in(host.name, np.array(steps, dtype=np.int32))
     around = nearest(host.parent, annotation)[source]
     chosen = np.where(around >= 0, around, top_op[source])
     return np.where(chosen >= 0, host.name[np.maximum(chosen, 0)], -1).astype(np.int64)

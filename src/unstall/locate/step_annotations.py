@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from unstall.locate.step_evidence import Nature, nature_of
 from unstall.locate.step_spans import ALIKE, Steps, launch_times, steps_of
 from unstall.timeline.columns import I64, Bool, HostKind, Timeline
-from unstall.timeline.grouping import unique
+from unstall.timeline.grouping import is_in, unique
 
 _KNOWN = re.compile(
     r"execute_(context|new|model)_\d"  # vLLM: execute_context_1(64)_generation_8(8)
@@ -58,7 +58,7 @@ def annotated(timeline: Timeline, wanted: Callable[[str], bool]) -> I64:
     candidates = np.flatnonzero((host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP))
     names = unique(host.name[candidates])
     chosen = [i for i in names if wanted(timeline.strings[i])]
-    rows = candidates[np.isin(host.name[candidates], np.array(chosen, dtype=np.int32))]
+    rows = candidates[is_in(host.name[candidates], np.array(chosen, dtype=np.int32))]
     if not len(rows):
         return rows
     rows = rows[host.thread[rows] == np.bincount(host.thread[rows]).argmax()]

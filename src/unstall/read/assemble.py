@@ -210,7 +210,7 @@ def _threads(events: Events, intern: Interner) -> tuple[Threads, I32]:
 
 
 # Of events with the same start and end, the one with the lower value encloses the other.
-_OUTERMOST_FIRST = np.full(len(HostKind), 3, dtype=np.int8)
+_OUTERMOST_FIRST = np.full(len(HostKind), 3, dtype=np.int64)
 _OUTERMOST_FIRST[HostKind.ANNOTATION] = 0
 _OUTERMOST_FIRST[HostKind.PYTHON] = 1
 _OUTERMOST_FIRST[HostKind.OP] = 2
@@ -219,11 +219,8 @@ _OUTERMOST_FIRST[HostKind.OP] = 2
 def _host_order(events: Events, kind: I8, thread: I32) -> I64:
     rows = np.flatnonzero(kind != _NOTHING)
     start = events.start[rows]
-    return rows[
-        np.lexsort(
-            (_OUTERMOST_FIRST[kind[rows]], -(start + events.duration[rows]), start, thread[rows]),
-        )
-    ]
+    last_first = _OUTERMOST_FIRST[kind[rows]] - len(_OUTERMOST_FIRST) * (start + events.duration[rows])
+    return rows[np.lexsort((last_first, start, thread[rows]))]
 
 
 def _operators(kind: I8, parent: I32, external: I64, start: I64, end: I64) -> I32:

@@ -9,7 +9,7 @@ import numpy as np
 from unstall.read import names
 from unstall.read.events import Events
 from unstall.timeline.columns import I8, Bool, CopyDirection, Device, DeviceKind
-from unstall.timeline.grouping import by_text, unique
+from unstall.timeline.grouping import by_text, is_in
 
 _MOST_KINDS = 5
 _LONGEST = 40  # characters of a kind
@@ -39,7 +39,7 @@ def left_out(events: Events, host_kind: I8, device_kind: I8) -> tuple[list[str],
         )
     known = by_text(category, lambda index: names.is_no_work(events.strings[index])) == 1
     is_gpu = by_text(events.process[rows], lambda index: events.strings[index] in events.gpus) == 1
-    is_gpu &= ~np.isin(events.process[rows], unique(events.process[host_kind >= 0]))
+    is_gpu &= ~is_in(events.process[rows], events.process[host_kind >= 0])
     lost: Bool = ~known & (is_gpu | (events.device[rows] >= 0) | (events.stream[rows] >= 0))
     rows = rows[lost]
     if not len(rows):

@@ -8,6 +8,7 @@ name.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from unstall.timeline.columns import CopyDirection, DeviceKind, HostKind, HostMemory, WaitKind
 
@@ -48,6 +49,8 @@ LONGEST = 4096
 """How many characters at the start of a name are matched against patterns. No real name is longer.
 """
 
+_MOST_KEPT = 8192  # names whose meaning is kept: the ranks of a job have the same
+
 
 def host_kind(category: str) -> int:
     """Returns the HostKind of the events with this category in a trace file. Returns -1 if these
@@ -77,6 +80,7 @@ def is_no_work(category: str) -> bool:
 _SPAN = re.compile(r"ProfilerStep|Optimizer\.|enumerate\(DataLoader\)|DistributedDataParallel\.|## ")
 
 
+@lru_cache(_MOST_KEPT)
 def is_span(name: str) -> bool:
     """Returns whether an event with the category of operators is in fact an annotation of the
     program, given its name. Before torch 1.9, annotations had the category of operators.
@@ -123,6 +127,7 @@ _CALL_KINDS: tuple[tuple[HostKind, re.Pattern[str]], ...] = tuple(
 )
 
 
+@lru_cache(_MOST_KEPT)
 def call_kind(name: str) -> HostKind:
     """Returns the HostKind of a call, given its name in the API of the CUDA, HIP or oneAPI runtime
     or driver.

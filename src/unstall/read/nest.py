@@ -8,6 +8,7 @@ import numpy as np
 
 from unstall.timeline.ancestry import first_reaching
 from unstall.timeline.columns import I8, I32, I64, HostKind
+from unstall.timeline.grouping import order_of
 
 _CLIP_ROUNDS = 3  # for children that end after their parent by a rounded microsecond, and for their children
 
@@ -86,8 +87,7 @@ def _enclosing(depth: I32) -> I32:
     The enclosing row is the last earlier row whose depth is smaller by 1.
     """
     size = len(depth)
-    narrow = depth.astype(np.int16) if depth.max(initial=0) < 2**15 else depth  # numpy sorts those by radix
-    rows = np.argsort(narrow, kind="stable")
+    rows = order_of(depth, int(depth.max(initial=0)))
     keys = depth[rows].astype(np.int64) * size + rows
     found = np.searchsorted(keys, keys - size) - 1
     parent = np.full(size, -1, dtype=np.int32)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from unstall.timeline.columns import I32, I64, Bool
-from unstall.timeline.grouping import distinct, median
+from unstall.timeline.grouping import distinct, median, order_of
 
 _FEW = 3
 _TRIMMED = 10  # one in this many values is dropped at either end
@@ -36,8 +36,8 @@ def learn(keys: Sequence[I64 | I32], known: Bool, values: I64, default: int) -> 
     result = np.full(len(values), int(median(values[rows])), dtype=np.int64)
     for key in reversed(keys):
         found, which = distinct(key)
-        group = which[rows].astype(np.min_scalar_type(len(found)))  # the narrower, the faster sorted
-        order = rows[np.argsort(group, kind="stable")]
+        group = which[rows]
+        order = rows[order_of(group, len(found))]
         count = np.bincount(group, minlength=len(found))
         last = np.cumsum(count)
         cut = count // _TRIMMED

@@ -9,12 +9,14 @@ import numpy as np
 from unstall.timeline.columns import I64, CopyDirection, HostKind, Timeline, WaitKind
 from unstall.timeline.copies import is_synchronous
 from unstall.timeline.grouping import groups, unique
+from unstall.timeline.remembered import remembered
 
 _MOST_NS = 50_000  # further apart, it is another op that was launched or waited for
 _FEW = 0.01  # of all pairs
 _SHARE = 0.95  # of what comes too early; the rest may be joined wrongly
 
 
+@remembered
 def clock_skew(timeline: Timeline) -> int:
     """Returns how far the clocks of host and device may differ, in ns; 0 if no event shows a difference.
 
