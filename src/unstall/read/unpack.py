@@ -24,6 +24,7 @@ Progress = Callable[[int, int], None]
 BLOCK_BYTES = 1 << 20
 _PACKED_BYTES = 512 << 10
 _BLOCKS_AHEAD = 2
+_SMALL_BYTES = 256 << 10  # smaller files are unpacked faster than a thread would save time
 _TURN_S = 0.001
 _SIMILAR = 0.7  # of difflib's ratio of two names
 
@@ -64,8 +65,9 @@ def blocks(path: Path, progress: Progress | None = None) -> Generator[bytes, Non
                     f"{path}: this is a pipe; save it to a file first, or pipe it into `unstall explain -`"
                 )
             size = path.stat().st_size
-            with _short_turns(), closing(_ahead(_unpack(file, path))) as ahead:
-                for text, position in ahead:
+            source = _unpack(file, path)
+            with _short_turns(), closing(_ahead(source) if size > _SMALL_BYTES else source) as unpacked:
+                for text, position in unpacked:
                     if progress:
                         progress(position, max(size, position))
                     yield text
@@ -137,7 +139,7 @@ def _ahead(source: Iterator[tuple[bytes, int]]) -> Generator[tuple[bytes, int], 
         thread.join()
 
 
-def _unpack(file: BinaryIO, path: Path) -> Iterator[tuple[bytes, int]]:
+def _unpack(file: BinaryIO, path: Path) -> Generator[tuple[bytes, int], None, None]:
     """Yields `(text, count)`: the next block of the uncompressed text, and how many bytes of the
     file were read so far.
 
