@@ -144,6 +144,20 @@ def test_harmless_findings_are_folded_away(page: Opened) -> None:
     assert title.is_visible()
 
 
+def test_what_is_paid_once_stands_apart_with_its_time_in_all(opened: Open) -> None:
+    first_use = msgspec.structs.replace(
+        TYPICAL.findings[-1], title="the first use of CUDA", exposed_ns=2_000_000, harmless=True, once=True
+    )
+    page = opened(as_html(msgspec.structs.replace(TYPICAL, findings=(*TYPICAL.findings, first_use))))
+    folded = page.page.locator(".once")
+    assert folded.locator("> summary").inner_text() == "Paid once, not by each step: 1 thing"
+
+    folded.locator("> summary").click()
+    assert folded.get_by_text("the first use of CUDA").is_visible()
+    assert folded.locator(".cost-ns").first.inner_text() == f"{2 * TYPICAL.steps.count:.2f} ms"
+    assert "the first use of CUDA" not in page.page.locator(".harmless").inner_text()
+
+
 def test_lines_sort_by_any_column_both_ways(page: Opened) -> None:
     places = page.page.locator(".lines tbody td:first-child .code")
     page.page.get_by_role("button", name="Host waits", exact=True).click()

@@ -32,6 +32,8 @@ export interface Finding {
   safe_if: string;
   confidence: "high" | "medium" | "low";
   harmless: boolean;
+  /** Paid only once, and so by no later step. Older results lack it. */
+  once?: boolean;
   wrong: boolean;
   spans: [number, number][];
   /** Of the device, if the finding is about one. Older results lack it. */
@@ -99,7 +101,7 @@ const FOUND_BY = {
 
 const MARKS = {
   optimizer: "optimizer steps",
-  loader: "DataLoader batches",
+  loader: "the batches or items of a loop",
   forward: "model calls",
   explicit: "unstall.step()",
 };

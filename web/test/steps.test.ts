@@ -9,7 +9,7 @@ test.each<[Partial<Steps>, string]>([
   [{ found_by: "whole", name: null }, "none: the whole run counts as one"],
   [{ found_by: "period", name: "gemm" }, "the repeating launches gemm"],
   [{ name: "unstall.step", marks: "optimizer" }, "optimizer steps"],
-  [{ name: "unstall.step", marks: "loader" }, "DataLoader batches"],
+  [{ name: "unstall.step", marks: "loader" }, "the batches or items of a loop"],
   [{ name: "unstall.step", marks: "forward" }, "model calls"],
   [{ name: "unstall.step", marks: "explicit" }, "unstall.step()"],
 ])("what told steps apart: %o", (said, text) => {

@@ -17,7 +17,9 @@ export type ShowOnTimeline = ((title: string, spans: [number, number][]) => void
 export function findings(result: Result, tooltip: Tooltip, show: ShowOnTimeline): HTMLElement | null {
   if (!hasDeviceWork(result)) return null;
   const worthIt = costly(result);
-  const harmless = result.findings.filter((finding) => finding.harmless && !finding.wrong);
+  const apart = result.findings.filter((finding) => finding.harmless && !finding.wrong);
+  const harmless = apart.filter((finding) => !finding.once);
+  const once = apart.filter((finding) => finding.once).map((finding) => inAll(finding, result.steps.count));
   const list = (chosen: Finding[], open: number, first: number) => articles(chosen, result, open, "finding-", first, tooltip, show);
   const folded = (chosen: Finding[], name: string, first: number, title: (count: number) => string) =>
     chosen.length > 0 && h("details", { class: `folded ${name}` }, h("summary", {}, title(chosen.length)), list(chosen, 0, first));
@@ -28,7 +30,13 @@ export function findings(result: Result, tooltip: Tooltip, show: ShowOnTimeline)
     worthIt.length > 0 ? list(worthIt.slice(0, SHOWN_AT_FIRST), OPEN_AT_FIRST, 1) : h("p", { class: "none" }, "Nothing found that is worth changing."),
     folded(worthIt.slice(SHOWN_AT_FIRST), "more", SHOWN_AT_FIRST + 1, (count) => plural(count, "smaller finding")),
     folded(harmless, "harmless", worthIt.length + 1, (count) => `Not worth changing: ${plural(count, "thing")} that people look for`),
+    folded(once, "once", worthIt.length + harmless.length + 1, (count) => `Paid once, not by each step: ${plural(count, "thing")}`),
   );
+}
+
+/** A finding with its times of the whole recording. */
+function inAll(finding: Finding, steps: number): Finding {
+  return { ...finding, exposed_ns: finding.exposed_ns * steps, wait_ns: finding.wait_ns * steps };
 }
 
 /** Bugs rather than costs; null where there are none. */
@@ -82,7 +90,7 @@ function article(
     h(
       "dl",
       { class: "facts" },
-      ...fact(steps > 1 && !finding.wrong ? `Saw in ${plural(steps, "step")}` : "Saw", finding.saw),
+      ...fact(steps > 1 && !finding.wrong && !finding.once ? `Saw in ${plural(steps, "step")}` : "Saw", finding.saw),
       ...fact("Do", finding.fix),
       ...fact("Safe if", finding.safe_if),
       ...(finding.edit ? [h("dt", {}, "Try it"), h("dd", {}, command(whatIfCommand(result.source.path, [finding.edit], undistortedBy(result))))] : []),
@@ -126,11 +134,12 @@ export function fileAndLine(where: Where): HTMLElement {
 }
 
 function figures(finding: Finding, result: Result, tooltip: Tooltip): HTMLElement {
+  const of = finding.once ? "in all" : over(result);
   const cells: [string, number | null, string][] = [
-    ["exposed", finding.exposed_ns, `device time lost because of it, ${over(result)}`],
-    ["host waits", finding.wait_ns, `the host is blocked, ${over(result)}`],
+    ["exposed", finding.exposed_ns, `device time lost because of it, ${of}`],
+    ["host waits", finding.wait_ns, `the host is blocked, ${of}`],
   ];
-  const hasGains = result.findings.some(({ gain_ns, gain_below_ns }) => gain_ns !== null || gain_below_ns !== null);
+  const hasGains = !finding.once && result.findings.some(({ gain_ns, gain_below_ns }) => gain_ns !== null || gain_below_ns !== null);
   if (hasGains) cells.unshift(["gain", finding.gain_ns, `the time ${unit(result.steps)} saves if this alone is fixed`]);
   const errorNs = result.replay?.error_ns ?? 0;
   const group = h("span", { class: "costs" });
@@ -140,7 +149,8 @@ function figures(finding: Finding, result: Result, tooltip: Tooltip): HTMLElemen
     const below = name === "gain" ? finding.gain_below_ns : null;
     const text = below !== null ? `<${duration(below)}` : ns === null ? "–" : none ? "0" : duration(ns);
     const cell = h("span", { class: `cost${strength}` }, h("span", { class: "cost-ns" }, text), h("span", { class: "cost-name" }, name));
-    const known = ns !== null ? [`${name}: ${meaning}`, exact(ns), `${percent(ns, baseOf(name, result))} of ${unit(result.steps)}`] : [`${name}: not known, since no edit models the fix`];
+    const share = ns !== null && !finding.once ? [`${percent(ns, baseOf(name, result))} of ${unit(result.steps)}`] : [];
+    const known = ns !== null ? [`${name}: ${meaning}`, exact(ns), ...share] : [`${name}: not known, since no edit models the fix`];
     if (ns !== null && name === "gain" && errorNs > 0) known.push(`± ${duration(errorNs)}, the replay's own error`);
     tooltip.attach(cell, below !== null ? [`${name}: within the replay's own error of ${duration(below)}`] : known);
     group.append(cell);
