@@ -27,6 +27,8 @@ _LIBCUPTI = (
 _HEAD = """\
 import json, os, sys
 from unstall.cupti import _cupti
+from unstall.guest import device
+device.has_driver = lambda: True
 _cupti.load(sys.argv[1])  # the first that is loaded stays: torch may bring another
 import torch
 import unstall
