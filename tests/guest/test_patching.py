@@ -119,6 +119,16 @@ def test_what_returns_is_told_of_with_its_arguments(calls: list[tuple[Any, ...]]
     assert calls == [(3, {}), (3, {})]
 
 
+def test_what_is_raised_can_be_told_of_too(calls: list[tuple[Any, ...]], built: bool) -> None:
+    undo = wrap_after(_Owner, "method", lambda *args, **kwargs: calls.append((*args[1:], kwargs)), always=True)
+    assert _Owner().method(3) == 4
+    with pytest.raises(KeyError, match="5") as caught:
+        _Owner().method(5, fails=True)
+    undo()
+    assert len(caught.traceback) == (2 if built else 4)
+    assert calls == [(3, {}), (5, {"fails": True})]
+
+
 def test_what_is_raised_has_no_frame_of_ours(built: bool, calls: list[tuple[Any, ...]]) -> None:
     undo = wrap_after(_Owner, "method", lambda *_, **__: None)
     with pytest.raises(KeyError) as caught:
@@ -158,11 +168,14 @@ def test_a_wrapper_that_is_in_a_circle_is_freed() -> None:
     assert circle() is None
 
 
-def test_what_is_raised_while_it_is_told_goes_on(built: bool, calls: list[tuple[Any, ...]]) -> None:
-    def interrupted(*_: object) -> None:
+@pytest.mark.parametrize(("always", "fails"), [(False, False), (True, False), (True, True)])
+def test_what_is_raised_while_it_is_told_goes_on(
+    built: bool, calls: list[tuple[Any, ...]], always: bool, fails: bool
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    undo = wrap_after(_Owner, "method", interrupted)
+    undo = wrap_after(_Owner, "method", interrupted, always=always)
     with pytest.raises(KeyboardInterrupt):
-        _Owner().method(1)
+        _Owner().method(1, fails=fails)
     undo()

@@ -18,6 +18,7 @@ from unstall.blaming.races.saved import keep_races
 from unstall.errors import UnstallError
 from unstall.frameworks import FRAMEWORKS, OURS, is_users
 from unstall.guest import device
+from unstall.guest.backward_passes import ENGINE, engine_modules
 from unstall.guest.imports import when_imported
 from unstall.guest.patching import wrap
 
@@ -198,10 +199,8 @@ def _follow_backward(undo: ExitStack) -> None:
 
     Autograd's threads have no Python frames.
     """
-    graph = sys.modules.get("torch.autograd.graph")
-    for owner in (sys.modules.get("torch.autograd"), graph):
-        if owner is not None and hasattr(owner, "_engine_run_backward"):
-            undo.callback(wrap(owner, "_engine_run_backward", _during_backward))
+    for module in engine_modules():
+        undo.callback(wrap(module, ENGINE, _during_backward))
 
 
 def _during_backward(original: Any, *args: Any, **kwargs: Any) -> Any:

@@ -28,6 +28,7 @@ from typing import Any
 
 from unstall.errors import UnstallError
 from unstall.frameworks import PREFETCH_WAIT, is_left_out_of_stacks
+from unstall.guest.backward_passes import ENGINE, ENGINE_MODULES
 from unstall.guest.monitoring import let_go, take
 from unstall.guest.patching import unwrapped, wrap
 from unstall.guest.threads import start_thread
@@ -43,7 +44,7 @@ BACKWARD, LOADING = "backward", "enumerate(DataLoader)#__next__"
 _DESCRIBE_S = 0.5
 # Calls of these functions are spans: (module, attribute path, name of the span).
 _WATCHED = (
-    ("torch.autograd", ("_engine_run_backward",), BACKWARD),  # all callers look it up by this name
+    *((module, (ENGINE,), BACKWARD) for module in ENGINE_MODULES),
     ("torch.utils.data.dataloader", ("_BaseDataLoaderIter", "__next__"), LOADING),
     ("unstall.guest.batch_waits", ("waited_for",), PREFETCH_WAIT),
 )

@@ -1,5 +1,6 @@
-/* A callable that replaces a function: it calls the function, and then a callback if that returned. Unlike a wrapper in
-   Python, it adds no entry to tracebacks. The reference implementation is in patching.py. */
+/* A callable that replaces a function: it calls the function, and then a callback, if the function returned or the
+   callback is always to be called. Unlike a wrapper in Python, it adds no entry to tracebacks. The reference
+   implementation is in patching.py. */
 
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -12,6 +13,7 @@ typedef struct {
     PyObject *after; /* NULL once disarmed */
     PyObject *dict;
     PyObject *weak;
+    int always; /* the callback is also called if the original raises */
 } After;
 
 static PyObject *
@@ -19,15 +21,22 @@ after_call(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     After *wrapper = (After *)self;
     PyObject *result = PyObject_Call(wrapper->original, args, kwargs);
-    PyObject *after = result ? wrapper->after : NULL;
+    PyObject *after = result || wrapper->always ? wrapper->after : NULL;
     if (after) {
+        PyObject *type, *error, *traceback; /* what the original raised: NULL if it returned */
+        PyErr_Fetch(&type, &error, &traceback);
         Py_INCREF(after); /* the callback may disarm this wrapper */
         PyObject *told = PyObject_Call(after, args, kwargs);
         Py_DECREF(after);
-        if (!told) {
+        if (told) {
+            Py_DECREF(told);
+            PyErr_Restore(type, error, traceback);
+        } else { /* what the callback raises replaces all else */
             Py_CLEAR(result);
+            Py_XDECREF(type);
+            Py_XDECREF(error);
+            Py_XDECREF(traceback);
         }
-        Py_XDECREF(told);
     }
     return result;
 }
@@ -58,11 +67,12 @@ static PyObject *
 after_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     PyObject *original, *after;
+    int always;
     if (kwargs && PyDict_Size(kwargs)) {
         PyErr_SetString(PyExc_TypeError, "After takes no keyword arguments");
         return NULL;
     }
-    if (!PyArg_ParseTuple(args, "OO:After", &original, &after)) {
+    if (!PyArg_ParseTuple(args, "OOp:After", &original, &after, &always)) {
         return NULL;
     }
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
@@ -70,6 +80,7 @@ after_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (self) {
         self->original = Py_NewRef(original);
         self->after = Py_NewRef(after);
+        self->always = always;
     }
     return (PyObject *)self;
 }

@@ -37,16 +37,18 @@ def wrap(owner: Any, name: str, call: Callable[..., Any]) -> Callable[[], None]:
     return _put(wrapper, owner, name, disarm)
 
 
-def wrap_after(owner: Any, name: str, after: Callable[..., object]) -> Callable[[], None]:
+def wrap_after(owner: Any, name: str, after: Callable[..., object], *, always: bool = False) -> Callable[[], None]:
     """Patches `owner.name`, which is a function. Each time a call of this function returns, `after(*args, **kwargs)` is
-    called with the arguments of this call. Returns a function that removes the patch.
+    called with the arguments of this call. If `always`, it is also called if the function raises an exception. Returns
+    a function that removes the patch.
 
     If unstall's C extension was built, the patch does not appear in the traceback of an exception that the original
     function raises.
     """
     if _after is None:
-        return wrap(owner, name, _and_then(after))
-    wrapper: Any = followed(getattr(owner, name), after)
+        return wrap(owner, name, _and_then(after, always))
+    original = getattr(owner, name)
+    wrapper: Any = functools.update_wrapper(_after.After(original, after, always), original)
     wrapper._torchdynamo_disable = True
     _keep_from_compilers(after)
     return _put(wrapper, owner, name, wrapper.disarm)
@@ -60,9 +62,9 @@ def followed(original: Callable[..., Any], after: Callable[..., object]) -> Call
     `original` raises.
     """
     if _after is not None:
-        return functools.update_wrapper(_after.After(original, after), original)
+        return functools.update_wrapper(_after.After(original, after, False), original)
 
-    call = _and_then(after)
+    call = _and_then(after, always=False)
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -71,13 +73,18 @@ def followed(original: Callable[..., Any], after: Callable[..., object]) -> Call
     return wrapper
 
 
-def _and_then(after: Callable[..., object]) -> Callable[..., Any]:
+def _and_then(after: Callable[..., object], always: bool) -> Callable[..., Any]:
     """Does in Python what `_after.After` does in C."""
 
     def call(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        after(*args, **kwargs)
-        return result
+        tells = always
+        try:
+            result = original(*args, **kwargs)
+            tells = True
+            return result
+        finally:
+            if tells:
+                after(*args, **kwargs)
 
     return call
 

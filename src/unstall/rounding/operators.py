@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 import torch
 
 from unstall.frameworks import OURS, is_framework
+from unstall.guest.backward_passes import ENGINE
 from unstall.guest.dispatch_mode import DispatchMode
 
-_ENGINE = "_engine_run_backward"  # torch's function that calls a backward pass
 _NO_NODE = 1 << 63  # from here on, a node has no number
 
 
@@ -98,7 +98,7 @@ class Operators(DispatchMode):
             # The operator's node was made last, or it has none: then the last node has its place already.
             self._places.setdefault(torch_c._autograd._get_sequence_nr() - 1, line)
             return line.forward
-        line = self._lines.of(sys._getframe(2), until=_ENGINE)  # of a backward that is written in Python
+        line = self._lines.of(sys._getframe(2), until=ENGINE)  # of a backward that is written in Python
         if line is _NO_LINE:
             number = node._sequence_nr()
             line = self._places.get(number, _NO_LINE) if number < _NO_NODE else _NO_LINE

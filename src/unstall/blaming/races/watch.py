@@ -15,6 +15,7 @@ from unstall.blaming.races import sanitizer
 from unstall.blaming.races.noted import NotedRaces
 from unstall.blaming.races.stacks import user_stack
 from unstall.errors import UnstallError
+from unstall.guest.backward_passes import ENGINE, engine_modules
 from unstall.guest.patching import wrap
 
 
@@ -74,8 +75,8 @@ class RaceWatch:
         yield cuda.CUDAGraph, "capture_begin", self._capturing
         yield cuda.CUDAGraph, "capture_end", self._captured
         yield cuda.CUDAGraph, "replay", self._replaying
-        for owner in (torch.autograd, torch.autograd.graph):
-            yield owner, "_engine_run_backward", self._during_backward
+        for module in engine_modules():
+            yield module, ENGINE, self._during_backward
 
     def _telling(self, name: str) -> Callable[..., object]:
         act = getattr(self._follower, name)

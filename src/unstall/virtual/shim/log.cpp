@@ -47,9 +47,14 @@ Names& the_names() {
   return *names;
 }
 
+struct ServingThread {
+  pid_t number;
+  clockid_t clock; // of the time that it was on a core
+};
+
 struct Serving {
   Lock lock;
-  std::vector<pid_t> threads; // those that run operators and no Python
+  std::vector<ServingThread> threads; // those that run operators and no Python
 };
 
 Serving& serving() {
@@ -57,7 +62,13 @@ Serving& serving() {
   return *all;
 }
 
-// Whether a thread of this process runs, or is about to.
+int64_t time_of(clockid_t clock) {
+  timespec time{};
+  clock_gettime(clock, &time); // leaves it 0 if the thread has ended
+  return int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
+
+// Whether a thread of this process runs, or is about to: it has no core yet, or waits for a page of memory.
 bool is_running(pid_t thread) {
   char path[64], text[512];
   std::snprintf(path, sizeof path, "/proc/self/task/%d/stat", int(thread));
@@ -67,10 +78,10 @@ bool is_running(pid_t thread) {
   close(file);
   text[std::max<ssize_t>(size, 0)] = 0;
   const char* name_end = std::strrchr(text, ')'); // the state follows the name, which may have any letters
-  return name_end && name_end[1] == ' ' && name_end[2] == 'R';
+  return name_end && name_end[1] == ' ' && (name_end[2] == 'R' || name_end[2] == 'D');
 }
 
-constexpr int64_t LONGEST_END_NS = 5'000'000;
+constexpr int64_t LONGEST_END_NS = 5'000'000; // on a core: other programs may keep a thread waiting for one
 
 std::atomic<bool> on{false};
 std::atomic<bool> is_long{false};
@@ -94,9 +105,7 @@ void set_logging(bool wanted) {
 }
 
 int64_t now_ns() {
-  timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+  return time_of(CLOCK_MONOTONIC);
 }
 
 ThreadState& this_thread() {
@@ -141,8 +150,10 @@ void write(const Entry& entry) {
   record.content = entry.content;
   record.within = thread.within;
   if (entry.code == Code::OP_BEGIN && record.stack == NO_PYTHON && !std::exchange(thread.serves, true)) {
+    clockid_t clock = CLOCK_MONOTONIC;
+    pthread_getcpuclockid(pthread_self(), &clock);
     std::lock_guard guard(serving().lock);
-    serving().threads.push_back(gettid());
+    serving().threads.push_back({gettid(), clock});
   }
   auto& log = the_log();
   std::lock_guard guard(log.lock);
@@ -154,14 +165,17 @@ void write(const Entry& entry) {
 }
 
 void let_autograd_end() {
-  std::vector<pid_t> threads;
+  std::vector<ServingThread> threads;
   {
     std::lock_guard guard(serving().lock);
     threads = serving().threads;
   }
-  int64_t since = now_ns(), until = since + LONGEST_END_NS;
-  for (pid_t thread : threads)
-    while (thread != gettid() && is_running(thread) && now_ns() < until) usleep(20);
+  int64_t since = now_ns();
+  for (auto [thread, clock] : threads) {
+    if (thread == gettid()) continue;
+    int64_t until = time_of(clock) + LONGEST_END_NS;
+    while (is_running(thread) && time_of(clock) < until) usleep(20);
+  }
   this_thread().computing_ns += now_ns() - since; // the program would not wait
 }
 

@@ -104,9 +104,9 @@ struct ThreadState {
 };
 ThreadState& this_thread();
 
-// Waits while threads that run operators and no Python are running, at most for a few ms. Autograd's thread
-// frees the last tensors of a backward pass when it has already woken its caller: otherwise, what the caller does next
-// would be logged before that in some runs, and after it in others.
+// Waits while threads that run operators and no Python are running, at most for a few ms of each thread's time on a
+// core. Autograd's thread frees the last tensors of a backward pass, be it done or failed, when it has already woken its
+// caller: otherwise, what the caller does next would be logged before that in some runs, and after it in others.
 void let_autograd_end();
 
 // The number of this thread's stack of Python frames (lines/_frames.c, read without the GIL): -1 without Python, -2 if

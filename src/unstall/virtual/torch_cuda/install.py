@@ -79,4 +79,4 @@ def finish(torch: ModuleType) -> None:
     refuse_nvtx_profiler(torch)
     log_host_reads(torch, shim)
     follow_threads(torch, shim)
-    order_backwards(torch, shim)
+    order_backwards(shim)

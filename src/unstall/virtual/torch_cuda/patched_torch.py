@@ -9,7 +9,7 @@
 - `Tensor.tolist` is logged. It reads pinned memory without an operator, so a race with that read
   would be missed otherwise.
 - `torch.autograd.profiler.emit_nvtx` raises an error that names it.
-- A backward pass returns when autograd's threads have freed its last tensors.
+- A backward pass ends when autograd's threads have freed its last tensors.
 - `torch.set_num_threads` tells the shim the number of threads. The modelled time of CPU operators
   depends on it.
 """
@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from unstall.guest.backward_passes import ENGINE, engine_modules
 from unstall.guest.patching import wrap_after
 from unstall.virtual.torch_cuda.cuda_errors import NotSupportedError
 
@@ -146,15 +147,16 @@ def follow_threads(module: ModuleType, shim: StorageShim) -> None:
     module.set_num_threads = set_num_threads  # type: ignore[attr-defined]
 
 
-def order_backwards(module: ModuleType, shim: StorageShim) -> None:
-    """Makes a backward pass return only when autograd's threads have freed its last tensors, which
-    they do after they have woken the caller. So memory is the same in each run. `module` is torch.
+def order_backwards(shim: StorageShim) -> None:
+    """Makes a backward pass return, or raise, only when autograd's threads have freed its last tensors, which they do
+    after they have woken the caller. So memory is the same in each run.
     """
 
     def ended(*_: object, **__: object) -> None:
         shim.let_autograd_end()
 
-    wrap_after(module.autograd, "_engine_run_backward", ended)
+    for module in engine_modules():
+        wrap_after(module, ENGINE, ended, always=True)
 
 
 def refuse_nvtx_profiler(module: ModuleType) -> None:
