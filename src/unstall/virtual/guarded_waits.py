@@ -28,12 +28,14 @@ class Begun:
 
     Attributes:
         pending: The same wait, as the guard knows it.
-        start_ns: When the wait began, in ns of the virtual clock.
+        start_ns: When the call that waits began, in ns of the virtual clock.
+        first: The number of the first instruction that was simulated after that.
     """
 
-    def __init__(self, pending: Pending, start_ns: int) -> None:
+    def __init__(self, pending: Pending, start_ns: int, first: int) -> None:
         self.pending = pending
         self.start_ns = start_ns
+        self.first = first
 
 
 class GuardedWaits:
@@ -141,19 +143,19 @@ class GuardedWaits:
         ended; this source reports each wait as soon as it ends.
         """
 
-    def begins(self, begun: Begun) -> None:
-        """Sets the start of a wait to the current virtual time. The shim calls this if the wait
-        begins later than it was announced.
-        """
-        begun.start_ns = self._simulator.here_ns()
-
     def after(self, begun: Begun) -> None:
-        """Reports to the guard how long a wait took. The shim calls this when the wait ends."""
-        begun.pending.waited(self._simulator.here_ns() - begun.start_ns)
+        """Reports to the guard how long a wait took: its synchronisations, as in a report of the run, or else the
+        whole call. The shim calls this when the call ends.
+        """
+        end_ns = self._simulator.here_ns()
+        begun.pending.waited(self._simulator.synchronised_ns(begun.first) or end_ns - begun.start_ns)
 
     def _begin(self, operators: Sequence[str], kind: Kind | None) -> Begun | None:
         pending = on_wait(kind, operators) if kind is not None else None
-        return Begun(pending, self._simulator.here_ns()) if pending is not None else None
+        if pending is None:
+            return None
+        start_ns = self._simulator.here_ns()
+        return Begun(pending, start_ns, self._simulator.simulation.history.done.length)
 
 
 def connect(shim: WaitingShim, simulator: Simulator) -> None:

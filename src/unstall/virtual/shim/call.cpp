@@ -62,9 +62,7 @@ class OperatorCall {
     refuse_in_capture(device_, current_stream(device_));
     check_finished(device_);
     Waiting wait(AWait{WaitKind::VALUE, about_.reads, false, true});
-    bool simulated = run_launching();
-    wait.begins();
-    log_read(device_, about_.reads, nullptr, simulated);
+    log_read(device_, about_.reads, nullptr, run_launching());
     wait.over();
   }
 

@@ -155,18 +155,10 @@ Waiting::~Waiting() {
   Py_CLEAR(token_);
 }
 
-void Waiting::begins() {
-  tell("begins");
-}
-
 void Waiting::over() {
-  tell("after");
-}
-
-void Waiting::tell(const char* method) {
   if (!token_ || !python_runs()) return;
   Gil gil;
-  PyObject* result = PyObject_CallMethod(watcher, method, "(O)", token_);
+  PyObject* result = PyObject_CallMethod(watcher, "after", "(O)", token_);
   if (!result) rethrow();
   Py_DECREF(result);
 }

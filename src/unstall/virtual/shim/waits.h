@@ -62,13 +62,11 @@ class Waiting {
   ~Waiting();
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
-  void begins(); // tells that it begins only now: the operator has launched what it waits for
   void over(); // tells; may raise
 
  private:
   template <class... Args>
   void ask(const char* method, const char* format, Args... args);
-  void tell(const char* method);
   _object* token_ = nullptr;
 };
 

@@ -22,7 +22,7 @@ from unstall.virtual.simulation.hand_overs import EventHandOvers, HandOvers
 from unstall.virtual.simulation.history import History
 from unstall.virtual.simulation.host_clock import HostClock
 from unstall.virtual.simulation.log_batch import LogBatch
-from unstall.virtual.simulation.recipes import PARTS, EnginePart
+from unstall.virtual.simulation.recipes import PARTS, EnginePart, RuntimeCall
 from unstall.virtual.simulation.requests import Requests
 from unstall.virtual.simulation.serve import Server
 from unstall.virtual.simulation.stream_rows import StreamRows
@@ -143,6 +143,12 @@ class Simulation:
         simulated.
         """
         return (self._engine.clock(thread) if thread < self._simulated_threads else 0) + self._owed.get(thread, 0)
+
+    def synchronised_ns(self, thread: int, first: int) -> int:
+        """Returns how long `thread` was in synchronisations, in ns. Only instructions from number `first` on count."""
+        done = self.history.done
+        mine = (done.since("thread", first) == thread) & _SYNCHRONISES[done.since("what", first)]
+        return int((done.since("end", first) - done.since("start", first))[mine].sum())
 
     def spend(self, thread: int, ns: int) -> None:
         """Adds `ns` to the virtual time of `thread`. The time passes before the thread's next
@@ -416,6 +422,7 @@ class Simulation:
 
 
 _ON_STREAM = chosen(Do.LAUNCH, Do.RECORD, Do.STREAM_WAIT, Do.SYNC_STREAM)
+_SYNCHRONISES = chosen(RuntimeCall.SYNC_STREAM, RuntimeCall.SYNC_DEVICE, RuntimeCall.SYNC_EVENT)
 _OF_EVENTS = chosen(LogCode.EVENT_RECORD, LogCode.EVENT_WAIT, LogCode.SYNC_EVENT)
 
 

@@ -353,6 +353,13 @@ class Simulator:
         with self._lock:
             return self.simulation.now(self._spend(0))
 
+    def synchronised_ns(self, first: int) -> int:
+        """Returns how long the calling thread was in synchronisations, in ns: in instructions from number `first` on,
+        as far as they are simulated.
+        """
+        with self._lock:
+            return self.simulation.synchronised_ns(self._source.this_thread(), first)
+
     def join_group(self, at_ns: int, rank: int, ranks: int) -> int:
         """Lets the calling thread wait until the last rank joins a process group. The first group
         that a process joins is that of its job.
