@@ -43,7 +43,7 @@ def test_results_of_every_size_are_those_of_eager(shapes: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shapes", "hits", "captures"), [pytest.param("exact", 51, 41, marks=pytest.mark.slow), ("bucket", 96, 7)]
+    ("shapes", "hits", "captures"), [pytest.param("exact", 50, 41, marks=pytest.mark.slow), ("bucket", 96, 7)]
 )
 def test_few_graphs_serve_many_sizes(shapes: str, hits: int, captures: int) -> None:
     sizes = torch.randint(1, 65, (120,), generator=torch.Generator().manual_seed(0)).tolist()

@@ -258,12 +258,12 @@ def test_torch_before_the_virtual_gpu_is_refused() -> None:
 @slow
 def test_blocks_have_a_timeline_each_and_the_clock_is_the_machines_again_after_them() -> None:
     told = facts("blocks")
-    assert told["steps"] == [5, "annotation"]
+    assert told["steps"] == [6, "annotation"]
     assert told["device"][0] == "NVIDIA H200"
     assert told["path"] == "unstall.virtual_gpu()"
     assert told["lasted"][0] == told["lasted"][1] >= told["within"][0] > 20_000_000
     assert told["clock"] is True
-    assert told["after"] == 5000.0
+    assert told["after"] == 6000.0
     assert told["second"] == 1
     assert told["kernels"] == told["first still"] == told["within"][1]
     assert "this process has a virtual GPU already: h200:1" in told["another"]
@@ -290,7 +290,7 @@ def test_a_notebooks_cell_is_explained_by_the_virtual_gpus_own_timeline_within_a
 @slow
 def test_the_programs_clock_is_virtual() -> None:
     told = facts("blocks")
-    _, _, *rounds = told["rounds"]  # the first two pay for first uses
+    _, _, _, *rounds = told["rounds"]  # the first loads its kernels, which evicts code that the next two run
     assert max(rounds) == pytest.approx(min(rounds), rel=1e-3)  # and no time is the same twice on a real host
     assert 10e-6 < min(rounds) < 200e-6
     assert told["slept"] == pytest.approx(0.02, abs=1e-4)
