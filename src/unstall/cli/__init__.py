@@ -91,7 +91,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         raise UsageError(why)
     args, unknown = build_parser(given[0] if given else "").parse_known_args(given)
     if unknown:
-        from unstall.cli._meant import instead_of
+        from unstall.cli._what_to_type import instead_of
 
         options = [name for action in args.parser._actions for name in action.option_strings]
         args.parser.error(f"unrecognized arguments: {' '.join(unknown)}{instead_of(unknown, options)}")
@@ -103,7 +103,7 @@ def refused(word: str) -> str:
     """Returns a sentence that says what to type instead of `word`; "" if `word` is a verb. A verb
     is the first word after `unstall`, such as `run`.
     """
-    from unstall.cli._meant import what_to_type
+    from unstall.cli._what_to_type import what_to_type
 
     return "" if word in _ALONE else what_to_type(word, _names())
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from unstall.budgets.limits import LIMITS, Limit
 from unstall.cli._arguments import named
-from unstall.cli._meant import meant
 from unstall.cli._output import deliver
+from unstall.did_you_mean import meant
 from unstall.document.plain import no_command, plain, short
 from unstall.errors import UsageError
 

@@ -9,8 +9,9 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
+
+from unstall.did_you_mean import most_similar, suggestion
 
 _PYTHON = re.compile(r"(python|pypy)(\d+(\.\d+)?)?")
 # These start Python on a script by `COMMAND [OPTIONS] SCRIPT`, or on a module by `COMMAND [OPTIONS] -m MODULE`.
@@ -145,8 +146,8 @@ def _missing(word: str, verb: str) -> str:
         near = [each.name for each in path.parent.iterdir() if each.suffix == ".py"]
     except OSError:
         return f"{word}: there is no such script, nor the folder {path.parent}"
-    close = get_close_matches(path.name, near, n=1) or [name for name in near if name == f"{path.name}.py"]
-    meant = f"; did you mean {path.with_name(close[0])}?" if close else ""
+    close = most_similar(path.name, near) or next((name for name in near if name == f"{path.name}.py"), "")
+    meant = suggestion(close and path.with_name(close))
     if not meant and re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", word) and path.suffix != ".py":
         meant = f"; a module is run by -m: unstall {verb} -m {word}"
     return f"{word}: there is no such script{meant}"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unstall.cli._meant import meant
+from unstall.did_you_mean import meant
 from unstall.document.plain import short
 from unstall.errors import UsageError
 

@@ -4,7 +4,6 @@ adds an experiment.
 
 from __future__ import annotations
 
-import difflib
 import pkgutil
 from functools import cache
 from importlib import import_module
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unstall.course import rows
+from unstall.did_you_mean import most_similar, suggestion
 from unstall.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,13 +50,13 @@ def name_of(word: str) -> str:
     numbers = {str(row.number): name for name, row in table().items()}
     if word in numbers:
         return numbers[word]
-    near = difflib.get_close_matches(word, names(), n=1)
+    near = most_similar(word, names())
     texts = {name: f"{name} {row.question} {row.learn} {row.change}".lower() for name, row in table().items()}
-    about = near or sorted(
+    about = sorted(
         (name for name, text in texts.items() if not word.isdigit() and word.strip() and word.lower() in text),
         key=lambda name: word.lower() not in name,
     )
-    meant = f"; did you mean {' or '.join(about[:_FEW])}?" if about else ""
+    meant = suggestion(near or " or ".join(about[:_FEW]))
     raise UsageError(f"{word!r} is no experiment{meant}; unstall course lists them")
 
 

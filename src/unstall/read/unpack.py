@@ -16,6 +16,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, BinaryIO, Protocol
 
+from unstall.did_you_mean import most_similar, suggestion
 from unstall.errors import TraceError
 from unstall.timeline.limits import ALWAYS_UNPACKED_BYTES, MOST_TRACE_EXPANSION
 
@@ -82,13 +83,10 @@ def _meant(path: Path) -> str:
     """Returns a question that suggests the file in the same folder with the most similar name. Returns "" if no name is
     similar.
     """
-    from difflib import get_close_matches  # ranks of a fleet, which are read in many processes, need it seldom
-
+    near = ""
     with suppress(OSError):
-        near = get_close_matches(path.name, [each.name for each in path.parent.iterdir()], n=1, cutoff=_SIMILAR)
-        if near:
-            return f"; did you mean {path.with_name(near[0])}?"
-    return ""
+        near = most_similar(path.name, [each.name for each in path.parent.iterdir()], _SIMILAR)
+    return suggestion(near and path.with_name(near))
 
 
 @contextmanager

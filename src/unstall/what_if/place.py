@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
+from unstall.did_you_mean import most_similar, suggestion
 from unstall.errors import UsageError
 from unstall.locate.engine import of_the_engine
 from unstall.locate.places import Places
@@ -71,20 +72,16 @@ class EditPlace(msgspec.Struct, frozen=True):
         if self.line is not None:
             known = known[np.isin(known, places.place)]
         files = [timeline.text(int(lines.file[row])) for row in known.tolist()]
-        from difflib import get_close_matches  # here, since few places are unknown
-
-        near = get_close_matches(self.file, set(files), 1)
+        near = most_similar(self.file, set(files))
         if not near:
             return ""
-        of_it = [row for row, file in zip(known.tolist(), files, strict=True) if file == near[0]]
+        of_it = [row for row, file in zip(known.tolist(), files, strict=True) if file == near]
         if self.line is not None:
             found = str(min((int(lines.line[row]) for row in of_it), key=lambda line: abs(line - (self.line or 0))))
         else:
             names = {timeline.text(int(lines.function[row])) for row in of_it}
-            from difflib import get_close_matches  # here, since few places are unknown
-
-            found = next(iter(get_close_matches(self.function or "", names, 1)), "")
-        return f": did you mean {near[0]}:{found}?" if found else ""
+            found = most_similar(self.function or "", names)
+        return suggestion(found and f"{near}:{found}")
 
     def _on_line(self, places: Places) -> Bool:
         timeline = places.timeline

@@ -9,7 +9,6 @@ tables of that GPU, scaled by the peak rates of both.
 from __future__ import annotations
 
 from dataclasses import fields
-from difflib import get_close_matches
 from functools import lru_cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -19,6 +18,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from unstall.decoding import from_json
+from unstall.did_you_mean import most_similar, suggestion
 from unstall.errors import UsageError
 from unstall.virtual.costs.collectives import PCIE, Links
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Limits, Startup
@@ -197,8 +197,7 @@ def _meant(name: str) -> str:
     there is none.
     """
     longer = [known for known in gpu_names() if name and known.startswith(name)]
-    near = longer or get_close_matches(name, gpu_names(), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    return suggestion(longer[0] if longer else most_similar(name, gpu_names()))
 
 
 class _Schema(msgspec.Struct):

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import msgspec
 
+from unstall.did_you_mean import most_similar
 from unstall.errors import UsageError
 from unstall.what_if.place import EditPlace
 from unstall.what_if.subject import Subject
@@ -74,10 +75,8 @@ def parse(text: str) -> Edit:
     """
     name, colon, rest = text.partition(":")
     if name not in names():
-        import difflib  # here, since few names are unknown
-
-        near = difflib.get_close_matches(name, names(), n=1)
-        meant = f"did you mean {near[0]}? There are" if near else "there are"
+        near = most_similar(name, names())
+        meant = f"did you mean {near}? There are" if near else "there are"
         raise UsageError(f"there is no edit {name!r}; {meant}: {', '.join(names())}")
     module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     return Edit(text, module, module.prepare(rest if colon else None))

@@ -1,18 +1,10 @@
-"""Guesses which known word a user meant by an unknown word."""
+"""Says what to type instead of a word that is no verb, or an argument that a verb does not know."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-
-def meant(word: str, known: Iterable[str]) -> str:
-    """Returns a question with the most similar of the words `known`, such as "; did you mean
-    --steps?". Returns "" if none of them is similar to `word`.
-    """
-    import difflib  # here, since few words are unknown
-
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+from unstall.did_you_mean import meant
 
 
 def instead_of(unknown: Sequence[str], options: Sequence[str]) -> str:
