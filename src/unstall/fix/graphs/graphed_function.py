@@ -18,7 +18,7 @@ from unstall.fix.graphs.disabled import graphs_are_disabled
 from unstall.fix.graphs.graphed_stats import GraphedCounters, GraphedStats
 from unstall.fix.graphs.prepare import CaptureOptions
 from unstall.fix.graphs.refusals import Refused, ReportedRefusals
-from unstall.fix.graphs.serving import Answer, GraphServer
+from unstall.fix.graphs.serving import Answer, Eager, GraphServer, Served
 from unstall.fix.tensors.nesting import tensors_in
 
 _PATIENCE_SECONDS = 0.02
@@ -64,12 +64,12 @@ class GraphedFunction:
         # wait only briefly for it: a function under observation may itself wait for another thread's call.
         if not graphs_are_disabled() and _turn.acquire(timeout=_PATIENCE_SECONDS):
             try:
-                done, result = self._answered(args, kwargs)
+                answer = self._answered(args, kwargs)
             finally:
                 _turn.release()
-            if done:
-                return result
-            if result is not None:
+            if isinstance(answer, Served):
+                return answer.result
+            if answer is Eager.FASTER:
                 return self._called_for_speed(args, kwargs)
         return self._called_eagerly(args, kwargs)
 
@@ -84,12 +84,12 @@ class GraphedFunction:
         self._counters.calls += 1
         device = self._device = self._device or device_for(tensors_in((args, kwargs)))
         if device is None or device.capturing():  # the program captures a graph of its own
-            return False, None
+            return Eager.UNSERVED
         try:
             call = arguments_of(args, kwargs)
         except Refused as refused:
             self._refusals.report(refused.refusals[0])
-            return False, None
+            return Eager.UNSERVED
         padded = self._buckets.padded(call) if self._buckets is not None else None
         if padded is not None:
             return self._answered_in_bucket(device, padded, call)
@@ -100,11 +100,11 @@ class GraphedFunction:
             result, refusal = proved_run(device, self._function, padded, call)
             if refusal is not None:
                 self._refusals.report(refusal)
-            return True, result
+            return Served(result)
         self._counters.padded += padded.padding
         self._counters.worked_on += padded.elements
-        done, result = self._server.serve(device, padded.call)
-        return done, padded.cut(result) if done else result
+        answer = self._server.serve(device, padded.call)
+        return Served(padded.cut(answer.result)) if isinstance(answer, Served) else answer
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Binds a method to an object. The object is an argument of each call, so each object has its own graphs."""

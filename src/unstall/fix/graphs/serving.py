@@ -4,7 +4,8 @@ captures the call or runs the call eagerly."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from enum import Enum
+from typing import Any, NamedTuple, TypeAlias
 
 from unstall.fix.graphs.autograd.replay_node import replayed_through_autograd
 from unstall.fix.graphs.autograd.stream_warnings import no_stream_warnings
@@ -31,9 +32,21 @@ _MOST_NEW = 8
 only if its arguments have occurred before, because an observed call takes twice as long."""
 _TELLING = 16  # such calls in a row, with no call served so far, after which that is told
 
-Answer = tuple[bool, Any]
-"""(True, result) if the call was served or run. (False, None) if the call must still be run eagerly. (False, refusal)
-if it must be because a graph of it was measured and gains nothing."""
+
+class Served(NamedTuple):
+    """The answer to a call that was served, by a graph or by an observed run. `result` is what the call returns."""
+
+    result: Any
+
+
+class Eager(Enum):
+    """The answer to a call that must still be run eagerly."""
+
+    UNSERVED = "no graph can serve it"
+    FASTER = "a graph of it was measured, and gains nothing"
+
+
+Answer: TypeAlias = Served | Eager
 
 
 class GraphServer:
@@ -61,25 +74,25 @@ class GraphServer:
     def serve(self, device: CaptureDevice, call: CallArguments) -> Answer:
         entry = self.cache.entry(call)
         if self._is_new_again(entry):
-            return False, None
+            return Eager.UNSERVED
         if entry.graphs:
             if not entry.graphs[0].sharing.is_safe(call.tensors):
-                return False, None
+                return Eager.UNSERVED
             for graph in list(entry.graphs):
-                served, result = self._replay(entry, graph, call)
-                if served:
-                    return True, result
+                answer = self._replay(entry, graph, call)
+                if isinstance(answer, Served):
+                    return answer
             if entry.state is State.SERVING and not entry.busy:
                 self._report(entry.note_guards_failed(entry.graphs[0].failed_guard))
         if entry.state is State.DEFERRED and self._counters.calls >= entry.retry_at:
             entry.retry()
         if entry.refusal is not None and entry.state in (State.DEFERRED, State.REFUSED):
             self._refusals.repeat(entry.refusal)
-            return False, entry.refusal if entry.refusal.gainless else None
+            return Eager.FASTER if entry.refusal.gainless else Eager.UNSERVED
         if entry.busy:
-            return False, None
+            return Eager.UNSERVED
         if entry.state is State.UNSEEN:
-            return True, self._observe(device, entry, call)
+            return self._observe(device, entry, call)
         return self._capture(device, entry, call)
 
     def _is_new_again(self, entry: CacheEntry) -> bool:
@@ -95,20 +108,20 @@ class GraphServer:
 
     def _replay(self, entry: CacheEntry, graph: GuardedGraph, call: CallArguments) -> Answer:
         if graph.busy:
-            return False, None
+            return Eager.UNSERVED
         # While guards are checked, the device already copies the inputs and, if the result can be discarded, replays.
         graph.fill(call.tensors)
         if graph.pure and not graph.checks_left:
             result = graph.replayed(call.tensors)
             if not graph.guards_hold():
                 graph.hits -= 1
-                return False, None
+                return Eager.UNSERVED
         else:
             if not graph.guards_hold():
-                return False, None
+                return Eager.UNSERVED
             if graph.checks_left and self._options.verify:
                 if not self._checked(entry, graph, call):
-                    return False, None
+                    return Eager.UNSERVED
                 graph.fill(call.tensors)  # the check changed the static inputs
             graph.checks_left = 0
             if graph.static_call.kind is FunctionKind.DIFFERENTIABLE:
@@ -121,7 +134,7 @@ class GraphServer:
         counters.launches_saved += graph.launches
         counters.seconds_saved += graph.saves_seconds
         repeat_boundaries(graph.static_call.seen.steps)
-        return True, result
+        return Served(result)
 
     def _checked(self, entry: CacheEntry, graph: GuardedGraph, call: CallArguments) -> bool:
         """Returns whether the graph and an eager run give the same results for this call. Restores the program's
@@ -137,14 +150,14 @@ class GraphServer:
             saved.restore()
         return True
 
-    def _observe(self, device: CaptureDevice, entry: CacheEntry, call: CallArguments) -> Any:
+    def _observe(self, device: CaptureDevice, entry: CacheEntry, call: CallArguments) -> Served:
         """Runs a call eagerly and observes the run. The observation of a function's first call is not used, because the
         first call may create state that later calls reuse."""
         with proving():
             result, found = examined(device, self._function, call)
         if not self._warm:
             self._warm = True
-            return result
+            return Served(result)
         for reason in found.seen.refusals:
             self._refusals.report(reason)
         deferred_for = entry.refusal
@@ -152,7 +165,7 @@ class GraphServer:
         if deferred_for is not None and not found.seen.uncertain:
             self._refusals.withdraw(deferred_for)
         self._report(refusal)
-        return result
+        return Served(result)
 
     def _capture(self, device: CaptureDevice, entry: CacheEntry, call: CallArguments) -> Answer:
         found = entry.examined
@@ -163,13 +176,13 @@ class GraphServer:
         if changed:
             refusal = entry.note_guards_failed(lambda: changed[0])
             if refusal is None:
-                return True, self._observe(device, entry, call)
+                return self._observe(device, entry, call)
             self._report(refusal)
-            return False, None
+            return Eager.UNSERVED
         if not Sharing(found.seen).is_safe(call.tensors):
             reason = "it writes into an argument that shares memory with another, or with what it reads"
             self._report(entry.refuse(Refusal(reason, None, "pass a clone")))
-            return False, None
+            return Eager.UNSERVED
         try:
             waits = allow_sync("the call is captured, and timed")
             with proving(), graphs_disabled(), silent_proof(), no_stream_warnings(), waits:
@@ -177,20 +190,20 @@ class GraphServer:
                 graph = prepared(device, self._pool_for(device, found.kind), request, self._options)
         except Refused as refused:
             self._report(entry.refuse(refused.refusals[0]))
-            return False, None
+            return Eager.UNSERVED
         except Exception as error:
             reason = f"it could not be captured: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
             self._report(entry.refuse(Refusal(reason, raising_place(error))), error)
-            return False, None
+            return Eager.UNSERVED
         self._counters.captures += 1
         if self._always_new is not None:
             self._refusals.withdraw(self._always_new)
         entry.note_captured(graph)
         self._counters.evictions += self.cache.evict(entry)
         graph.checks_left = 0
-        served, result = self._replay(entry, graph, call)
+        answer = self._replay(entry, graph, call)
         graph.checks_left = 1
-        return served, result
+        return answer
 
     def _pool_for(self, device: CaptureDevice, kind: FunctionKind) -> Pool:
         """Returns the memory pool for a new graph. Graphs share one pool if the results of each graph are copied before
