@@ -272,6 +272,7 @@ class _Run:
                 return seen
         begin("the first calls")
         self.each_s = self._warm_up()
+        self.brief = self._is_long(self.each_s)  # also if the first two calls did not agree
         return inspect_call(self.call, self.adapter, self.at_first)
 
     def _is_as_any(self, alone: Alone) -> bool:

@@ -21,7 +21,7 @@ def product() -> torch.Tensor:
 
 
 said: dict[str, Any] = {}
-for name, seconds in (("enough", 60.0), ("little", 0.02), ("none", 1e-6)):
+for name, seconds in (("enough", 60.0), ("little", 0.1), ("none", 1e-6)):
     calls.append(0)
     measured = unstall.bench(product, max_seconds=seconds)
     figures = {each: getattr(measured, each) for each in ("device", "host", "wall", "throughput")}
