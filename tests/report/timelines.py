@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from unstall.report.picture import IdleIntervals, Picture, picture_of
+from unstall.report.picture import IdleIntervals, Picture
+from unstall.report.picture_layout import picture_of
 from unstall.timeline.columns import (
     CopyDirection,
     Device,

@@ -24,7 +24,8 @@ from unstall.measuring.amounts import seconds_of, share_of
 from unstall.measuring.cache import Caching
 from unstall.measuring.calls.function_call import FunctionCall
 from unstall.measuring.calls.inspection import Inspection, inspect_call, opened, sampled_inputs
-from unstall.measuring.comparing.agreement import Agreement, agreement, in_float64, tensors_of
+from unstall.measuring.comparing.agreement import Agreement, agreement, in_float64
+from unstall.measuring.comparing.result_arrays import tensors_of
 from unstall.measuring.comparing.rounds import MARGIN, Rounds, by_turns
 from unstall.measuring.comparing.turns import By, takes
 from unstall.measuring.comparing.which_time import TimeChoice, choose, launch_bound, probe, usual_cache

@@ -6,7 +6,8 @@ import numpy as np
 
 from unstall.diagnose.accounts import Gaps
 from unstall.diagnose.run import Run
-from unstall.report.picture import IdleIntervals, Picture, picture_of
+from unstall.report.picture import IdleIntervals, Picture
+from unstall.report.picture_layout import picture_of
 from unstall.report.wording import place
 from unstall.timeline.columns import I32
 

@@ -7,22 +7,21 @@ is also called in float64, if possible.
 
 from __future__ import annotations
 
-import dataclasses
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from unstall.measuring.comparing.result_arrays import ResultArray, is_torch, leaves_of
 
 if TYPE_CHECKING:
     import torch
 
     from unstall.rounding.agree import Explained
 
-_CHUNK = 1 << 22  # values held in float64 at once
 _MORE_ERROR = 2.0  # times the reference's own error against float64
 
 
@@ -71,28 +70,6 @@ class Distance:
     nan: int = 0  # number of values that are NaN in both
 
 
-@dataclass(frozen=True, slots=True)
-class _Leaf:
-    """An array in a result, with the precision of its dtype."""
-
-    value: torch.Tensor | NDArray[np.generic]
-    shape: tuple[int, ...]
-    dtype: str
-    epsilon: float  # 0 for integer dtypes
-    tiny: float
-
-    def pieces(self) -> Iterator[NDArray[np.generic]]:
-        """Yields the values of the array, in flat NumPy arrays of at most `_CHUNK` values. Floating-point values are
-        converted to float64.
-
-        A complex value becomes two values.
-        """
-        flat = _flat(self.value)
-        size = int(np.prod(self.shape, dtype=np.int64)) * (2 if "complex" in self.dtype else 1)
-        for start in range(0, size, _CHUNK):
-            yield _on_host(flat[start : start + _CHUNK], floating=self.epsilon > 0)
-
-
 class NoNoise(Exception):  # noqa: N818 - it says why something is not known
     """Raised if the reference function (the first of the compared functions) cannot be called with
     random rounding errors in its operators. The message says why.
@@ -113,8 +90,8 @@ class _Apart:
     """
 
     name: str
-    one: _Leaf
-    other: _Leaf
+    one: ResultArray
+    other: ResultArray
     distance: Distance
     is_near: bool
 
@@ -163,14 +140,14 @@ def agreement(
             this is not possible.
     """
     pairs = list(_paired("result", result, reference))
-    exacts = dict(_leaves("result", exact)) if exact is not None else {}
+    exacts = dict(leaves_of("result", exact)) if exact is not None else {}
     far, near, error, own = 0.0, 0.0, None, None
     has_numbers, told, nan, values = False, False, 0, 0
     apart: list[_Apart] = []
     for name, one, other in pairs:
         if isinstance(one, _NoPair):
             return Agreement(False, f"{name} {one.why}")
-        if not isinstance(one, _Leaf):
+        if not isinstance(one, ResultArray):
             if not _equal(one, other):
                 return Agreement(False, f"{name} is {_brief(one)}, the reference's {_brief(other)}")
             told = told or not (one is None or name.startswith("len(") or _is_plain_object(one))
@@ -182,7 +159,7 @@ def agreement(
         nan, values = nan + distance.nan, values + int(np.prod(one.shape, dtype=np.int64))
         far, near = max(far, distance.ulp), max(near, distance.relative)
         is_near, truth = False, exacts.get(name)
-        if isinstance(truth, _Leaf) and truth.shape == other.shape and other.epsilon > truth.epsilon > 0:
+        if isinstance(truth, ResultArray) and truth.shape == other.shape and other.epsilon > truth.epsilon > 0:
             mine, its = _distance(one, truth, None, None).relative, _distance(other, truth, None, None).relative
             error, own = max(error or 0.0, mine), max(own or 0.0, its)
             is_near = mine <= _MORE_ERROR * max(its, other.epsilon / 2)
@@ -244,16 +221,16 @@ def _explained(apart: list[_Apart], noisy: Callable[[int], object]) -> Explained
     pairs = [
         (each.one.value, each.other.value)
         for each in apart
-        if _is_torch(each.one.value) and _is_torch(each.other.value) and each.one.dtype == each.other.dtype
+        if is_torch(each.one.value) and is_torch(each.other.value) and each.one.dtype == each.other.dtype
     ]
     if len(pairs) < len(apart):
         return None
     from unstall.rounding.agree import explain
 
     def again(number: int) -> list[torch.Tensor]:
-        found = dict(_leaves("result", noisy(number)))
+        found = dict(leaves_of("result", noisy(number)))
         leaves = [found.get(each.name) for each in apart]
-        tensors = [leaf.value for leaf in leaves if isinstance(leaf, _Leaf) and _is_torch(leaf.value)]
+        tensors = [leaf.value for leaf in leaves if isinstance(leaf, ResultArray) and is_torch(leaf.value)]
         if len(tensors) < len(apart):
             raise NoNoise("with random errors, the first function returns something else")
         return tensors
@@ -262,14 +239,6 @@ def _explained(apart: list[_Apart], noisy: Callable[[int], object]) -> Explained
         return explain([other for _, other in pairs], [one.to(other.device) for one, other in pairs], again)
     except (RuntimeError, TypeError, MemoryError) as error:  # too little memory, or a device without float64
         raise NoNoise(f"that raises {type(error).__name__}") from error
-
-
-def tensors_of(result: object) -> list[torch.Tensor]:
-    """Returns all torch tensors in `result`, including those in nested lists, tuples, mappings and
-    dataclasses.
-    """
-    leaves = (leaf for _, leaf in _leaves("result", result))
-    return [leaf.value for leaf in leaves if isinstance(leaf, _Leaf) and _is_torch(leaf.value)]
 
 
 def in_float64(fn: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
@@ -286,7 +255,7 @@ def in_float64(fn: Callable[..., object], args: tuple[object, ...], kwargs: Mapp
         if isinstance(value, np.ndarray) and value.dtype.kind in "f":
             changed = True
             return value.astype(np.float64)
-        if _is_torch(value) and value.is_floating_point():
+        if is_torch(value) and value.is_floating_point():
             changed = True
             drawn = _drawn_in_float32()
             return value.detach().double()
@@ -312,7 +281,7 @@ def _drawn_in_float32() -> AbstractContextManager[object]:
 
 
 def _paired(name: str, one: object, other: object) -> Iterator[tuple[str, Any, Any]]:
-    ours, theirs = dict(_leaves(name, one)), dict(_leaves(name, other))
+    ours, theirs = dict(leaves_of(name, one)), dict(leaves_of(name, other))
     for each in theirs:
         if each not in ours:
             yield each, _NoPair("is missing, and the reference's is there"), None
@@ -322,88 +291,13 @@ def _paired(name: str, one: object, other: object) -> Iterator[tuple[str, Any, A
             yield each, _NoPair("is there, and the reference's is not"), None
             return
         mine, its = ours[each], theirs[each]
-        if isinstance(mine, _Leaf) != isinstance(its, _Leaf):
+        if isinstance(mine, ResultArray) != isinstance(its, ResultArray):
             yield each, _NoPair(f"is {_brief(mine)}, the reference's {_brief(its)}"), None
             return
         yield each, mine, its
 
 
-def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
-    """Yields a pair (name, value) for each array in `value`, and for each other value that is not a
-    container. Arrays are yielded as `_Leaf`. `name` is the name of `value`, with which the yielded
-    names begin.
-    """
-    leaf = _leaf(value)
-    if leaf is not None:
-        yield name, leaf
-    elif isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _leaves(f"{name}[{key!r}]", each)
-    elif isinstance(value, list | tuple):
-        yield f"len({name})", len(value)
-        for number, each in enumerate(value):
-            yield from _leaves(f"{name}[{number}]", each)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from _leaves(f"{name}.{field.name}", getattr(value, field.name))
-    else:
-        yield name, value
-
-
-def _leaf(value: Any) -> _Leaf | None:
-    if _is_torch(value):
-        torch = sys.modules["torch"]
-        if value.is_sparse or value.layout is not torch.strided:
-            value = value.to_dense()
-        if value.is_quantized:
-            value = value.dequantize()
-        dtype = value.dtype
-        kind = torch.finfo(dtype) if dtype.is_floating_point or dtype.is_complex else None
-        epsilon, tiny = (float(kind.eps), float(kind.tiny)) if kind else (0.0, 0.0)
-        return _Leaf(value.detach(), tuple(value.shape), str(dtype).removeprefix("torch."), epsilon, tiny)
-    if isinstance(value, float | complex | np.ndarray | np.generic) or hasattr(value, "__array_interface__"):
-        return _numpy_leaf(np.asarray(value))
-    if hasattr(value, "__cuda_array_interface__") and hasattr(value, "get"):  # CuPy
-        return _numpy_leaf(value.get())
-    if hasattr(value, "__array__") and hasattr(value, "dtype"):  # JAX, whose bfloat16 numpy knows by ml_dtypes
-        return _numpy_leaf(np.asarray(value))
-    return None
-
-
-def _numpy_leaf(array: NDArray[Any]) -> _Leaf | None:
-    if array.dtype.kind in "fc":
-        limits = np.finfo(array.dtype)
-        return _Leaf(array, array.shape, str(array.dtype), float(limits.eps), float(limits.tiny))
-    if array.dtype.kind in "iub":
-        return _Leaf(array, array.shape, str(array.dtype), 0.0, 0.0)
-    if "float" in str(array.dtype):  # an ml_dtypes type
-        finfo = sys.modules["ml_dtypes"].finfo(array.dtype)
-        return _Leaf(array, array.shape, str(array.dtype), float(finfo.eps), float(finfo.tiny))
-    return None
-
-
-def _is_torch(value: object) -> TypeGuard[torch.Tensor]:
-    torch = sys.modules.get("torch")
-    return torch is not None and hasattr(torch, "Tensor") and isinstance(value, torch.Tensor)
-
-
-def _flat(value: torch.Tensor | NDArray[np.generic]) -> torch.Tensor | NDArray[np.generic]:
-    if _is_torch(value):
-        torch = sys.modules["torch"]
-        value = value.resolve_conj().resolve_neg()
-        return (torch.view_as_real(value) if value.is_complex() else value).reshape(-1)
-    flat = np.ascontiguousarray(value).reshape(-1)
-    return flat.view(flat.real.dtype) if flat.dtype.kind == "c" else flat
-
-
-def _on_host(flat: torch.Tensor | NDArray[np.generic], *, floating: bool) -> NDArray[np.generic]:
-    if _is_torch(flat):
-        flat = flat.cpu()
-        return np.asarray((flat.double() if floating else flat).numpy())
-    return np.asarray(flat, np.float64) if floating else np.asarray(flat)
-
-
-def _distance(one: _Leaf, other: _Leaf, rel_tolerance: float | None, ulp: float | None) -> Distance:
+def _distance(one: ResultArray, other: ResultArray, rel_tolerance: float | None, ulp: float | None) -> Distance:
     """Returns the difference between two arrays. Units in the last place are those of the less precise dtype. `other`
     is the reference's array.
     """
@@ -455,7 +349,7 @@ def _is_plain_object(value: object) -> bool:
     return not any("__eq__" in vars(kind) for kind in type(value).__mro__[:-1])
 
 
-def _apart(name: str, one: _Leaf, other: _Leaf, distance: Distance) -> str:
+def _apart(name: str, one: ResultArray, other: ResultArray, distance: Distance) -> str:
     kinds = f" ({one.dtype}, the reference's {other.dtype})" if one.dtype != other.dtype else ""
     if not other.epsilon and not one.epsilon:
         return f"{name}{kinds} is not equal to the reference's"
@@ -480,7 +374,7 @@ def _percent(share: float) -> str:
 
 
 def _brief(value: object) -> str:
-    if isinstance(value, _Leaf):
+    if isinstance(value, ResultArray):
         return f"an array of {value.dtype}"
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:39]}…"

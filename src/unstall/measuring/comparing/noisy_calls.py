@@ -19,7 +19,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves
 
 from unstall.measuring.calls.function_call import FunctionCall
-from unstall.measuring.comparing.agreement import NoNoise, tensors_of
+from unstall.measuring.comparing.agreement import NoNoise
+from unstall.measuring.comparing.result_arrays import tensors_of
 from unstall.rounding.agree import noise
 from unstall.rounding.facts import facts_of, written_by
 from unstall.rounding.judge import RUNS
