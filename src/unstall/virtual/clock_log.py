@@ -7,15 +7,16 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from array import array
 from types import CodeType, FrameType
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from unstall.frameworks import OURS, is_users
 from unstall.timeline.limits import MOST_READS
-from unstall.virtual.growing_array import GrowingArray
 
-_READ = np.dtype([("ns", "<i8"), ("place", "<i4")])
+if TYPE_CHECKING:
+    import numpy as np
+
 _OF_THE_CLOCK = OURS + "virtual" + os.sep
 
 
@@ -32,7 +33,7 @@ class ClockLog:
     """
 
     def __init__(self) -> None:
-        self._reads = GrowingArray(_READ)
+        self._ns, self._place = array("q"), array("i")  # the clock starts before the program imports NumPy, if it does
         self.places: list[tuple[CodeType, int]] = []
         self._number: dict[tuple[CodeType, int], int] = {}
 
@@ -43,7 +44,7 @@ class ClockLog:
         Args:
             ns: The time that was read, in ns of the virtual clock.
         """
-        if self._reads.length >= MOST_READS or threading.current_thread() is not threading.main_thread():
+        if len(self._ns) >= MOST_READS or threading.current_thread() is not threading.main_thread():
             return
         frame = reader()
         if frame is None or not is_users(frame.f_code.co_filename):
@@ -52,15 +53,18 @@ class ClockLog:
         number = self._number.setdefault(place, len(self.places))
         if number == len(self.places):
             self.places.append(place)
-        row = np.empty(1, _READ)
-        row["ns"], row["place"] = ns, number
-        self._reads.append(row)
+        self._ns.append(ns)
+        self._place.append(number)
 
     def whole(self) -> np.ndarray:
         """Returns all reads, in the order in which they were added. The fields of an element are
         `ns`, the time that was read, and `place`, an index into `places`.
         """
-        return self._reads.whole()
+        import numpy as np
+
+        reads = np.empty(len(self._ns), [("ns", "<i8"), ("place", "<i4")])
+        reads["ns"], reads["place"] = self._ns, self._place
+        return reads
 
 
 def reader() -> FrameType | None:
