@@ -129,7 +129,17 @@ def test_a_program_without_numpy_stays_without(tmp_path: Path) -> None:
     rooms = {
         "": {"_version", "errors", "frameworks", "json_lines"},
         "cupti.": {"call_stacks", "driver_calls", "layouts", "recorder", "trial"},
-        "guest.": {"active", "device", "interrupts", "monitoring", "patching", "step_source", "steps", "threads"},
+        "guest.": {
+            "active",
+            "backward_passes",
+            "device",
+            "interrupts",
+            "monitoring",
+            "patching",
+            "step_source",
+            "steps",
+            "threads",
+        },
         "lines.": {"clock", "reference"},
         "recording.": {"choose", "recorder", "settings", "torch_profiler"},
     }

@@ -74,7 +74,7 @@ def test_any_call_has_a_cost_that_the_simulation_can_use(h200: MeasuredCosts, si
     assert all(0 <= kernel.duration_ns < 1 << 60 for kernel in cost.kernels)
     guess = h200.guess(signature)
     assert guess.kernels[0].duration_ns > 0
-    assert guess.host_ns > 0
+    assert guess.host_ns >= 0  # some operators only call others
 
 
 @pytest.mark.parametrize("name", ["cudnn_convolution_relu", "miopen_convolution_add_relu"])
