@@ -256,7 +256,9 @@ class MeasuredCosts:
         if held:
             temporaries.append(held)
         lasting = _lasting(tuple(kernels), self._link_ns(signature)) if kernels else ()
-        return OperatorCost(lasting, self._operator_ns(signature), tuple(temporaries), tuple(workspaces.items()))
+        return OperatorCost(
+            lasting, self._operator_ns(timed_as(signature)), tuple(temporaries), tuple(workspaces.items())
+        )
 
     def _link_ns(self, signature: Signature) -> int:
         """Returns how long the kernels of a call take to read and write memory of the host over the
@@ -279,11 +281,11 @@ class MeasuredCosts:
         moved = sum(tensor.distinct_bytes for tensor in (*signature.tensors, *signature.results))
         name = signature.name.partition("::")[2] or signature.name
         kernel = self._kernel(f"{name}_kernel", self._roofline.ns(Work(0.0, float(moved)), "float32"))
-        return OperatorCost((kernel,), self._operator_ns(signature))
+        return OperatorCost((kernel,), self._operator_ns(name))
 
-    def _operator_ns(self, signature: Signature) -> int:
+    def _operator_ns(self, name: str) -> int:
         """Returns the host time of the work within an operator, in ns (see `OperatorCost`)."""
-        return self._measured.file.operators_host_ns.get(timed_as(signature), self._usual_host_ns)
+        return self._measured.file.operators_host_ns.get(name, self._usual_host_ns)
 
     def _pieces(self, signature: Signature) -> tuple[Piece, ...]:
         """Returns the pieces in which CUDA runs a call, in order.
