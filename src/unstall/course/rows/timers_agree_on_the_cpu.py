@@ -43,7 +43,7 @@ ROW = Row(
             "On the GPU, timeit sees only a part of mul_sum.",
             "mul_sum on the GPU, timeit",
             "mul_sum on the GPU, Timer",
-            at_most=0.8,
+            at_most=0.9,
         ),
         Check(
             "On the GPU, Timer on bmm shows the slower of host and GPU, so never much less than timeit.",
