@@ -47,24 +47,23 @@ def wrap_after(owner: Any, name: str, after: Callable[..., object], *, always: b
     """
     if _after is None:
         return wrap(owner, name, _and_then(after, always))
-    original = getattr(owner, name)
-    wrapper: Any = functools.update_wrapper(_after.After(original, after, always), original)
+    wrapper: Any = followed(getattr(owner, name), after, always=always)
     wrapper._torchdynamo_disable = True
     _keep_from_compilers(after)
     return _put(wrapper, owner, name, wrapper.disarm)
 
 
-def followed(original: Callable[..., Any], after: Callable[..., object]) -> Callable[..., Any]:
-    """Returns a function that calls `original`. If `original` returns without an exception, the returned function then
-    calls `after` with the same arguments. It returns the result of `original`.
+def followed(original: Callable[..., Any], after: Callable[..., object], *, always: bool = False) -> Callable[..., Any]:
+    """Returns a function that calls `original`. If `original` returns without an exception, or if `always`, the
+    returned function then calls `after` with the same arguments. It returns the result of `original`.
 
     If unstall's C extension was built, the returned function does not appear in tracebacks of exceptions that
     `original` raises.
     """
     if _after is not None:
-        return functools.update_wrapper(_after.After(original, after, False), original)
+        return functools.update_wrapper(_after.After(original, after, always), original)
 
-    call = _and_then(after, always=False)
+    call = _and_then(after, always)
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
