@@ -10,6 +10,15 @@ from unstall.document import terminal
 from unstall.report.short import SHOWN, document, in_short
 from unstall.result import CAVEAT, PlanStep, Replay, Result
 
+_REPLAY = Replay(
+    mean_step_ns=12 * MS,
+    error=0.0,
+    undistorted_mean_step_ns=10 * MS,
+    undistorted_by="nothing",
+    host_free_step_ns=MS,
+    accounts=TYPICAL.accounts,
+)
+
 
 def _lines(result: Result, *last: str) -> list[str]:
     return terminal.render(document(result, last)).splitlines()
@@ -47,14 +56,7 @@ def test_the_plan_is_one_line_and_says_of_which_run_the_step_is(basis: str, by: 
     planned = msgspec.structs.replace(
         TYPICAL,
         verdict=msgspec.structs.replace(TYPICAL.verdict, basis=basis),
-        replay=Replay(
-            mean_step_ns=12 * MS,
-            error=0.0,
-            undistorted_mean_step_ns=10 * MS,
-            undistorted_by=by,  # type: ignore[arg-type]
-            host_free_step_ns=MS,
-            accounts=TYPICAL.accounts,
-        ),
+        replay=msgspec.structs.replace(_REPLAY, undistorted_by=by),
         plan=(PlanStep(edit="graph", step_ns=3 * MS, gain_ns=7 * MS),),
     )
     assert f"plan: 10.0 ms a step ({which}) → 3.00 ms with 1 change" in _lines(planned)
@@ -66,14 +68,7 @@ def test_without_a_plan_no_finding_gains_more_than_is_said(gain_ns: int, said: s
     unplanned = msgspec.structs.replace(
         TYPICAL,
         findings=(finding,),
-        replay=Replay(
-            mean_step_ns=12 * MS,
-            error=0.0,
-            undistorted_mean_step_ns=10 * MS,
-            undistorted_by="nothing",
-            host_free_step_ns=MS,
-            accounts=TYPICAL.accounts,
-        ),
+        replay=_REPLAY,
         plan=(),
     )
     assert f"no change that was replayed {said}" in " ".join(_lines(unplanned))
@@ -86,14 +81,7 @@ def test_the_plan_says_which_findings_its_changes_mend_in_order() -> None:
     planned = msgspec.structs.replace(
         TYPICAL,
         findings=findings,
-        replay=Replay(
-            mean_step_ns=12 * MS,
-            error=0.0,
-            undistorted_mean_step_ns=10 * MS,
-            undistorted_by="nothing",
-            host_free_step_ns=MS,
-            accounts=TYPICAL.accounts,
-        ),
+        replay=_REPLAY,
         plan=tuple(PlanStep(edit=edit, step_ns=3 * MS, gain_ns=MS) for edit in (edits[2], edits[0])),
     )
     assert "with 2 changes: findings 3 and 1, in this order" in " ".join(_lines(planned))
