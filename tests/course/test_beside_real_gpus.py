@@ -1,4 +1,4 @@
-"""The virtual H100 beside the real ones of docs/virtual.md: rows 1, 4, 12 and 19 of the course."""
+"""The virtual H100 beside the real ones of docs/virtual_accuracy.md: rows 1, 4, 12 and 19 of the course."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ _HOST_BOUND = {
     "2,000 tiny kernels, eager": ("a_graph_launches_once", "eager"),
 }
 _ALL = _GPU_BOUND | _HOST_BOUND
+_PAGE = _ROOT / "docs" / "virtual_accuracy.md"
 _LINE = re.compile(r"\| (.+?) \| (.+?) \((\S+) to (\S+)\) \| (.+?) \| (\S+) \|")
 
 
 def told() -> dict[str, tuple[float, float, float, float, float]]:
     """What the page says: the real median, the least, the most, and the virtual time, in s; and virtual / real."""
     found = {}
-    for label, median, least, most, virtual, ratio in _LINE.findall((_ROOT / "docs/virtual.md").read_text("utf-8")):
+    for label, median, least, most, virtual, ratio in _LINE.findall(_PAGE.read_text("utf-8")):
         unit = median.split()[1]
         times = (median, f"{least} {unit}", f"{most} {unit}", virtual)
         a, b, c, d = (figure(label, text).value for text in times)
@@ -83,7 +84,7 @@ def test_the_page_says_how_many_times_of_the_virtual_h200_are_near_those_of_two_
     beside = [_ratios(virtual, each) for each in (first, second)]
     waiting = [label for row, label in _GPU_BOUND.values() if label in first[row]]
     assert all(0.8 <= ratios[label] <= 1.2 for ratios in beside for label in waiting)
-    page = (_ROOT / "docs/virtual.md").read_text("utf-8")
+    page = _PAGE.read_text("utf-8")
     assert f"20 % | {_near(beside[0])}; {_near(beside[1])} | {_near(_ratios(second, first))} |" in page
 
 
@@ -93,4 +94,4 @@ def test_the_virtual_h100_takes_the_times_of_the_page(name: str) -> None:
     found = {each.label: each.value for each in run(script(name), table()[name], "h100").figures}
     for what, (row, label) in _ALL.items():
         if row == name:
-            assert told()[what][3] == pytest.approx(found[label], rel=0.01), f"docs/virtual.md: {what}"
+            assert told()[what][3] == pytest.approx(found[label], rel=0.01), f"docs/virtual_accuracy.md: {what}"
