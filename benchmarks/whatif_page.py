@@ -14,7 +14,7 @@ _GROUPS = {
 
 def page(result: dict[str, Any]) -> str:
     """Returns the page as Markdown. All figures in it come from `result`."""
-    return "\n".join([_HEAD, *_identity(result), *_recorder(result), *_pairs(result), ""])
+    return "\n".join([_HEAD, *_summary(result), *_pairs(result), *_identity(result), *_recorder(result)])
 
 
 _HEAD = """# How far off predictions are
@@ -24,49 +24,50 @@ _HEAD = """# How far off predictions are
   <img alt="Predicted against measured step times of all pairs" src="predictions.svg">
 </picture>
 
-A prediction starts from a recorded run of a program that stalls. The run becomes a [Program](glossary.md#replaying):
-instructions that depend on each other. The recorder's overhead is taken out, the edit is made, and the Program is
-replayed until its step time no longer changes. This page compares that step time with the one of the fixed program,
-measured on an NVIDIA H200 without a profiler. `benchmarks/whatif.py` writes this page.
-"""
-_IDENTITY = """## Replayed unchanged
+Programs that stall were recorded and fixed, and both were timed without a profiler on an NVIDIA H200. Each prediction
+is made from the recording alone: it becomes a [Program](glossary.md#replaying), the recorder's overhead is taken out,
+the edit is made, and the Program is replayed until its step time no longer changes. It is compared with the step time
+of the fixed program. `benchmarks/whatif.py` writes this page.
 
-A replay without edits should give the recorded run back. The table shows two errors, as shares of the step: of the mean
-step time, and of the start of each op, counted from its step's start (the 90th percentile of each run). `h200`,
-`examples` and `pairs` are the programs [below](#predicted-and-measured); `peers` are traces of other projects.
+| plain step time of the stalled program | predictions | step: median error | 9 of 10 within | worst | gain right |
+|---|--:|--:|--:|--:|--:|"""
+_IDENTITY = """
+## Replayed unchanged
+
+A replay without edits should give the recorded run back. Errors are shares of the step: of the mean step time, and of
+the start of each op within its step (the 90th percentile of each run). `peers` are traces of other projects.
 
 | runs | | step: median error | worst | op starts: median | worst |
 |---|--:|--:|--:|--:|--:|"""
 _BRANCHES = """
-None of these runs has a CUDA graph on several streams, as `graphed` makes them. Such graphs are tested on the virtual
-GPU (`tests/replay`), whose traces hold as much of a graph as CUPTI reports: which ops ran when, on which streams. Steps
-of a ResNet, a GAN, a decoder, GPT-2 and blocks like GoogLeNet's, each one graph on four streams, replay within 0.5 %.
-Random graphs that fork and join, on any streams, replay within 1 % and 2 µs. The order within such a graph is inferred:
-an op waits for the op that ended last before it. So the predicted gain of a faster branch may be too small.
+None of these has a CUDA graph on several streams, as `graphed` makes them. Those are tested on the virtual GPU
+(`tests/replay`), whose traces have of a graph what CUPTI reports. Steps of a ResNet, a GAN, a decoder, GPT-2 and blocks
+like GoogLeNet's, each one graph on four streams, replay within 0.5 %; random graphs that fork and join, within 1 % and
+2 µs. The order within a graph is inferred: an op waits for the op that ended last before it. So the predicted gain of a
+faster branch may be too small.
 
 If a replay is 2 % off or more, the report says so before any prediction.
 """
 _RECORDER = """## Without the recorder
 
-If the plain step time is not known, the recorder's usual cost is taken out. The error of the estimated step time,
-against the one measured without recording:
+If the plain step time is not known, the recorder's usual cost is taken out. The step time is then off by:
 
 | | runs | median | 9 of 10 within | worst |
 |---|--:|--:|--:|--:|"""
-_PAIRS = """## Predicted and measured
+_PAIRS = """
+A gain is right if it differs from the measured one by at most 20 % of it, or by at most 3 % of the step.
 
-Here the plain step time of the stalled program is given, and edits are made everywhere.
+## Predicted and measured
 
-- *Gain off*: the predicted gain differs from the true one by more than 20 % of it, and by more than 3 % of the step.
-- *No stacks*: the trace has no Python stacks.
-- *By ratio*: the fixed and the stalled program were timed in turns, and their ratio is compared.
+The plain step time is given, and edits are made everywhere. Traces without Python stacks have an error of their own.
+*By ratio*: both programs were timed in turns, and their ratio is compared.
 """
 _CAUSES = """### The largest errors
 
 Their causes are not in a trace:
 
-- `opt_decode`, `gpt2_small_decode`: while a graph is captured, `transformers` builds an attention mask. Otherwise it
-  checks on the host whether it needs one. So the graphs do more work than the recorded steps.
+- `opt_decode`, `gpt2_small_decode`: during a capture, `transformers` builds an attention mask; otherwise it checks on
+  the host whether it needs one. So the graphs do more work than the recorded steps.
 - `downloads`: the fixed program copies into pinned memory, and does not wait for each copy.
 - `growing`, `empty_cache`: torch's own work around an allocation that fails in its cache is gone too.
 
@@ -74,6 +75,17 @@ Their causes are not in a trace:
 
 No edit models what fixes these programs:
 """
+
+
+def _summary(result: dict[str, Any]) -> Iterator[str]:
+    for facts in result["predictions"]["summary"]:
+        if facts["placed"]:
+            continue
+        plain = "given" if facts["plain_given"] else "estimated"
+        stacks = "stacks" if facts["stacks"] else "no stacks"
+        step, count = facts["step"], facts["step"]["count"]
+        errors = " | ".join(_share(step[figure]) for figure in ("median", "p90", "worst"))
+        yield f"| {plain}, {stacks} | {count} | {errors} | {facts['gains_right']} of {count} |"
 
 
 def _identity(result: dict[str, Any]) -> Iterator[str]:
@@ -110,20 +122,32 @@ def _pairs(result: dict[str, Any]) -> Iterator[str]:
             continue
         yield f"### {about}"
         yield ""
-        yield "| from | edits | plain, ms | predicted, ms | measured, ms | error | gain, ms | true gain, ms | |"
-        yield "|---|---|--:|--:|--:|--:|--:|--:|---|"
+        yield "| from → to | edits | before, ms | after, ms | predicted | error | no stacks | gain, ms | predicted | |"
+        yield "|---|---|--:|--:|--:|--:|--:|--:|--:|---|"
+        without_stacks = {_pair(row): row for row in mine if not row["stacks"]}
         for row in mine:
-            stacks = "" if row["stacks"] else ", *no stacks*"
+            if not row["stacks"]:
+                continue
+            other = without_stacks.get(_pair(row))
             judged = " by ratio" if row["judged_by"] == "ratio" else ""
             yield (
-                f"| {row['stalled']}{stacks} → {row['mended']} | {row['label']} | {row['stalled_ms']:.2f} "
-                f"| {row['predicted_ms']:.2f} | {row['measured_ms']:.2f}{judged} | {100 * row['error']:+.1f} % "
-                f"| {row['gain_ms']:.2f} | {row['true_gain_ms']:.2f} | {'' if row['gain_right'] else 'gain off'} |"
+                f"| {row['stalled']} → {row['mended']} | {row['label']} | {row['stalled_ms']:.2f} "
+                f"| {row['measured_ms']:.2f}{judged} | {row['predicted_ms']:.2f} | {_error(row)} "
+                f"| {'-' if other is None else _error(other)} | {row['true_gain_ms']:.2f} | {row['gain_ms']:.2f} "
+                f"| {'' if row['gain_right'] else 'gain off'} |"
             )
         yield ""
     yield _CAUSES
     for name, why in result["predictions"]["left_out"].items():
         yield f"- `{name}`: {why}."
+
+
+def _pair(row: dict[str, Any]) -> tuple[str, str, str]:
+    return row["stalled"], row["mended"], row["label"]
+
+
+def _error(row: dict[str, Any]) -> str:
+    return f"{100 * row['error']:+.1f} %"
 
 
 def _share(part: float) -> str:

@@ -147,8 +147,8 @@ _SAME = {
 
 LEFT_OUT = {
     "all_reduce_after": "no edit lets collectives run beside the backward pass",
-    "loader_in_process": "no edit makes data come sooner",
-    "loader_starved": "no edit makes data come sooner",
+    "loader_in_process": "`load-ahead` says how much could be gained at most",
+    "loader_starved": "`load-ahead` says how much could be gained at most",
     "offload_hand_in_hand": "no edit removes a needless wait of one stream for another",
     "pin_each_step": "the fix removes the copy into pinned memory too",
     "python_bound": "the fix removes the Python between the launches",
