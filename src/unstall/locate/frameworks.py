@@ -171,7 +171,7 @@ FRAMEWORKS = (
                 "transformers.StaticCache(config=model.config, max_cache_len=length) once for each batch size, and for "
                 "each call cache.reset() and generate(…, past_key_values=cache, disable_compile=True); use a larger "
                 "batch",
-                "the model has no sliding window and there is no beam search; docs/fix.md has the details",
+                "the model has no sliding window and there is no beam search; docs/graphed.md has the details",
                 (
                     "transformers:StaticCache(max_cache_len)",
                     "transformers:GenerationConfig.disable_compile",
