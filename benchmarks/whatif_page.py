@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Any
 
 _GROUPS = {
@@ -131,7 +132,7 @@ def _pairs(result: dict[str, Any]) -> Iterator[str]:
             other = without_stacks.get(_pair(row))
             judged = " by ratio" if row["judged_by"] == "ratio" else ""
             yield (
-                f"| {row['stalled']} → {row['mended']} | {row['label']} | {row['stalled_ms']:.2f} "
+                f"| {row['stalled']} → {_rest(row)} | {row['label']} | {row['stalled_ms']:.2f} "
                 f"| {row['measured_ms']:.2f}{judged} | {row['predicted_ms']:.2f} | {_error(row)} "
                 f"| {'-' if other is None else _error(other)} | {row['true_gain_ms']:.2f} | {row['gain_ms']:.2f} "
                 f"| {'' if row['gain_right'] else 'gain off'} |"
@@ -144,6 +145,13 @@ def _pairs(result: dict[str, Any]) -> Iterator[str]:
 
 def _pair(row: dict[str, Any]) -> tuple[str, str, str]:
     return row["stalled"], row["mended"], row["label"]
+
+
+def _rest(row: dict[str, Any]) -> str:
+    """The name of the fixed program, without the words with which both names begin."""
+    stalled, mended = row["stalled"].split("_"), row["mended"].split("_")
+    shared = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(stalled, mended, strict=False))))
+    return "_".join(mended[min(shared, len(mended) - 1) :])
 
 
 def _error(row: dict[str, Any]) -> str:
