@@ -104,7 +104,7 @@ def _measured(tf32: bool, deadline: float) -> Iterator[list[Any]]:
 
 def _fields(shape: Shape) -> tuple[Any, ...]:
     dtype = str(shape.dtype).removeprefix("torch.")
-    sizes = shape.batch, shape.channels, shape.filters, shape.height, shape.kernel, shape.stride, shape.groups
+    sizes = shape.batch, shape.channels, shape.filters, shape.sides[0], shape.kernel, shape.stride, shape.groups
     return *sizes, dtype, shape.layouts
 
 

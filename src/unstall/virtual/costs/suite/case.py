@@ -4,6 +4,7 @@ arguments.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
@@ -51,6 +52,23 @@ def cases_of(*groups: Callable[[], Calls], rank: int) -> Iterator[Case]:
     for group in groups:
         for operator, build in group():
             yield Case(operator, build, rank)
+
+
+def spread(count: int, *ranges: tuple[int, int], most: int = 1 << 24) -> list[tuple[int, ...]]:
+    """Returns sizes at random, with a fixed seed: each doubling of a size is as likely as any other.
+
+    Args:
+        count: How many to return.
+        ranges: The least and the largest size of each dimension.
+        most: The largest product of all sizes.
+    """
+    rng = random.Random(count)
+    found: list[tuple[int, ...]] = []
+    while len(found) < count:
+        sizes = tuple(round(least * (largest / least) ** rng.random()) for least, largest in ranges)
+        if prod(sizes) <= most:
+            found.append(sizes)
+    return found
 
 
 class TensorPool:

@@ -6,6 +6,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
+from typing import TypeAlias
 
 import torch
 
@@ -22,7 +24,7 @@ _CHANNELS = (1, 3, 3, 4, 8, 16, 20, 24, 32, 40, 48, 64, 80, 96, 112, 128, 160, 1
 _EDGES = (7, 8, 10, 14, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64, 72, 80, 96, 112, 128, 144, 160, 192, 224)
 _KERNELS = (1, 3, 3, 3, 5, 5, 7)
 _TRAINED_DTYPES = (torch.float32, torch.float32, torch.float32, torch.bfloat16, torch.bfloat16, torch.float16)
-_SAMPLED = 2000
+_SAMPLED, _VARIED = 2000, 5500
 FIRST_CHANNELS = 4  # up to how many an input is taken for images, which need no gradient
 _MOST_ELEMENTS, _MOST_GFLOP = 1 << 26, 250.0  # of a sampled convolution
 
@@ -35,34 +37,71 @@ class Shape:
         batch: The size of the batch.
         channels: The number of input channels.
         filters: The number of output channels.
-        height: The height of the input.
-        width: The width of the input.
-        kernel: The side length of the filters.
+        sides: The length of an input, its height and width, or its depth, height and width.
+        kernel: The side length of the filters. Those of flat images are as flat.
         stride: The stride.
         groups: The number of groups.
         bias: Whether it adds a bias.
         dtype: The data type.
         layouts: The layout of the input, and that of the gradient of the output, as letters: "c" is
             NCHW, "l" is NHWC. Weights are NCHW.
+        padding: By how much the input is padded on each side. None: so that the stride alone makes
+            the output smaller, or not at all for patches.
+        dilation: The distance of neighbouring taps of a filter.
     """
 
     batch: int
     channels: int
     filters: int
-    height: int
-    width: int
+    sides: tuple[int, ...]
     kernel: int
     stride: int = 1
     groups: int = 1
     bias: bool = False
     dtype: torch.dtype = torch.float32
     layouts: str = "cc"
+    padding: int | None = None
+    dilation: int = 1
+
+    @property
+    def _flat(self) -> bool:
+        return len(self.sides) == 2 and self.sides[0] == 1 < self.sides[1]
+
+    @property
+    def kernels(self) -> tuple[int, ...]:
+        """The size of a filter along each side."""
+        return (1, self.kernel) if self._flat else (self.kernel,) * len(self.sides)
+
+    @property
+    def strides(self) -> list[int]:
+        """The stride along each side."""
+        return [1, self.stride] if self._flat else [self.stride] * len(self.sides)
+
+    @property
+    def paddings(self) -> list[int]:
+        """The padding of each side."""
+        usual = self.dilation * (self.kernel - 1) // 2 if self.stride != self.kernel else 0
+        padding = usual if self.padding is None else self.padding
+        return [0, padding] if self._flat else [padding] * len(self.sides)
+
+    @property
+    def out(self) -> tuple[int, ...]:
+        """The sides of the output."""
+        each = zip(self.sides, self.kernels, self.strides, self.paddings, strict=True)
+        return tuple(
+            (side + 2 * around - self.dilation * (taps - 1) - 1) // step + 1 for side, taps, step, around in each
+        )
+
+    @property
+    def elements(self) -> int:
+        """The size of the input or of the output, whichever is larger."""
+        return self.batch * max(self.channels * prod(self.sides), self.filters * prod(self.out))
 
     @property
     def gflop(self) -> float:
-        """The floating-point operations of the forward pass, in billions."""
-        area = self.height * self.width // self.stride**2
-        return 2e-9 * self.batch * area * self.filters * self.channels // self.groups * self.kernel**2
+        """About how many floating-point operations the forward pass has, in billions."""
+        area = prod(self.sides) // self.stride ** len(self.sides)
+        return 2e-9 * self.batch * area * self.filters * self.channels // self.groups * prod(self.kernels)
 
 
 def sampled(count: int, seed: int) -> list[Shape]:
@@ -83,8 +122,7 @@ def sampled(count: int, seed: int) -> list[Shape]:
             draw.choice(_BATCHES),
             channels,
             channels if groups > 1 else filters,
-            edge,
-            edge,
+            (edge, edge),
             draw.choice(_KERNELS),
             draw.choice((1, 1, 2)),
             groups if channels % groups == 0 else 1,
@@ -95,6 +133,67 @@ def sampled(count: int, seed: int) -> list[Shape]:
         if most <= _MOST_ELEMENTS and shape.gflop <= _MOST_GFLOP and shape.filters >= 8:
             chosen[shape] = None
     return list(chosen)
+
+
+def varied(count: int, seed: int) -> list[Shape]:
+    """Returns random convolutions of all other kinds: of lines, images and volumes of any size, with or without padding
+    and a bias, with even, long or dilated filters.
+
+    Args:
+        count: How many.
+        seed: The seed of the random choice.
+    """
+    chosen: dict[Shape, None] = {}
+    draw = random.Random(seed)
+    while len(chosen) < count:
+        sides, kernel, stride, dilation = draw.choice((_line, _line, _image, _image, _image, _volume))(draw)
+        channels = draw.choice(_CHANNELS)
+        filters = draw.choice((channels, channels, 2 * channels, channels // 2, draw.choice(_CHANNELS)))
+        groups = draw.choice((1,) * 14 + (channels,))
+        same = dilation * (kernel - 1) // 2
+        shape = Shape(
+            draw.choice(_BATCHES),
+            channels,
+            channels if groups > 1 else filters,
+            sides,
+            kernel,
+            stride,
+            groups,
+            draw.choice((False, True)),
+            draw.choice(_TRAINED_DTYPES),
+            padding=draw.choice((0, 0, same, same, 1, kernel // 2, dilation * (kernel - 1))),
+            dilation=dilation,
+        )
+        small = shape.elements <= _MOST_ELEMENTS >> 1 and shape.gflop <= _MOST_GFLOP / 2
+        if min(shape.out) > 0 and shape.filters >= 4 and small:
+            chosen[shape] = None
+    return list(chosen)
+
+
+_Form: TypeAlias = tuple[tuple[int, ...], int, int, int]
+"""The sides of an input; the kernel, the stride and the dilation."""
+
+
+def _between(draw: random.Random, least: int, most: int) -> int:
+    return round(least * (most / least) ** draw.random())
+
+
+def _line(draw: random.Random) -> _Form:
+    stride = draw.choice((1, 1, 1, 2, 4))
+    kernel = draw.choice((1, 2, 3, 3, 3, 5, 7, 8, 9, 11, 15, 25, 31))
+    return (_between(draw, 12, 16_000),), kernel, stride, draw.choice((1, 1, 1, 2, 4, 8)) if stride == 1 else 1
+
+
+def _image(draw: random.Random) -> _Form:
+    edge = draw.choice((28, 32, 64, draw.choice(_EDGES), *(_between(draw, 4, 240) for _ in range(4))))
+    kernel = draw.choice((2, 3, 3, 3, 3, 4, 4, 5, 5, 7, 9, 11))
+    stride = draw.choice((1, 1, 1, 2, 2, 3, kernel))
+    return (edge, edge), kernel, stride, draw.choice((1,) * 8 + (2, 4)) if stride == 1 else 1
+
+
+def _volume(draw: random.Random) -> _Form:
+    edge = _between(draw, 6, 112)
+    return (_between(draw, 3, 32), edge, edge), draw.choice((1, 2, 3, 3, 3, 3, 5)), draw.choice((1, 1, 2)), 1
 
 
 def cases() -> Iterator[Case]:
@@ -120,6 +219,9 @@ def cases() -> Iterator[Case]:
         yield from both
         if shape.dtype is torch.float32:
             yield from (replace(case, precision="ieee") for case in both)
+    for shape in varied(_VARIED, seed=0):
+        yield forward(shape, 3)
+        yield backward(shape, "w" if shape.channels <= FIRST_CHANNELS else "xw", 3)
 
 
 def _shapes(batch: int) -> Iterator[Shape]:
@@ -132,8 +234,8 @@ def _shapes(batch: int) -> Iterator[Shape]:
 
 def _stems(batch: int) -> Iterator[Shape]:
     for filters in (16, 24, 32, 40, 64):
-        yield Shape(batch, 3, filters, 224, 224, 3, 2)
-    yield Shape(batch, 3, 64, 224, 224, 7, 2)
+        yield Shape(batch, 3, filters, (224, 224), 3, 2)
+    yield Shape(batch, 3, 64, (224, 224), 7, 2)
     for filters, kernel, side in (
         (192, 16, 224),
         (384, 16, 224),
@@ -147,11 +249,11 @@ def _stems(batch: int) -> Iterator[Shape]:
         (192, 4, 224),
         (768, 16, 384),
     ):
-        yield Shape(batch, 3, filters, side, side, kernel, kernel, bias=True)
+        yield Shape(batch, 3, filters, (side, side), kernel, kernel, bias=True)
     for filters, side in ((32, 512), (64, 512), (64, 224), (32, 224)):
-        yield Shape(batch, 3, filters, side, side, 7, 4, bias=True)
+        yield Shape(batch, 3, filters, (side, side), 7, 4, bias=True)
     for channels, side in ((96, 56), (192, 28), (384, 14), (128, 56), (256, 28), (512, 14)):
-        yield Shape(batch, channels, 2 * channels, side, side, 2, 2, bias=True)
+        yield Shape(batch, channels, 2 * channels, (side, side), 2, 2, bias=True)
     for channels, filters, side in (
         (32, 64, 128),
         (64, 160, 64),
@@ -160,22 +262,22 @@ def _stems(batch: int) -> Iterator[Shape]:
         (128, 320, 28),
         (320, 512, 14),
     ):
-        yield Shape(batch, channels, filters, side, side, 3, 2, bias=True)
+        yield Shape(batch, channels, filters, (side, side), 3, 2, bias=True)
     for channels, side, kernel in ((32, 128, 8), (64, 64, 4), (160, 32, 2), (64, 56, 8), (128, 28, 4), (320, 14, 2)):
-        yield Shape(batch, channels, channels, side, side, kernel, kernel, bias=True)
+        yield Shape(batch, channels, channels, (side, side), kernel, kernel, bias=True)
     for filters in (384, 512, 768, 1024):
-        yield Shape(batch, 80, filters, 1, 3000, 3, 1, bias=True)
-        yield Shape(batch, filters, filters, 1, 3000, 3, 2, bias=True)
+        yield Shape(batch, 80, filters, (1, 3000), 3, 1, bias=True)
+        yield Shape(batch, filters, filters, (1, 3000), 3, 2, bias=True)
 
 
 def _square(batch: int) -> Iterator[Shape]:
     for channels in _WIDTHS:
         for side in (*_SIDES, *_POWERS):
             if 448 <= channels * side <= 8192:
-                yield Shape(batch, channels, channels, side, side, 3)
+                yield Shape(batch, channels, channels, (side, side), 3)
                 if side > 7:
-                    yield Shape(batch, channels, channels, side, side, 3, 2)
-                    yield Shape(batch, channels, 2 * channels, side, side, 3, 2)
+                    yield Shape(batch, channels, channels, (side, side), 3, 2)
+                    yield Shape(batch, channels, 2 * channels, (side, side), 3, 2)
 
 
 def _pointwise(batch: int) -> Iterator[Shape]:
@@ -186,16 +288,16 @@ def _pointwise(batch: int) -> Iterator[Shape]:
                 if min(channels, filters) * side > 14336 or not max(channels, filters) * side >= 448 or filters < 16:
                     continue
                 if max(channels, filters) * side <= 16384:
-                    yield Shape(batch, channels, filters, side, side, 1)
+                    yield Shape(batch, channels, filters, (side, side), 1)
                 if ratio in (1, 2) and side > 7 and channels * side <= 16384:
-                    yield Shape(batch, channels, filters, side, side, 1, 2)
+                    yield Shape(batch, channels, filters, (side, side), 1, 2)
     for channels in (16, 32, 64, 96, 128, 192, 256, 480, 512, 672, 1152, 1280, 2048):
         for filters in (8, 16, 24, 32, 48, 64, 128):
             if filters * 32 >= channels >= filters:
-                yield Shape(batch, channels, filters, 1, 1, 1, bias=True)
-                yield Shape(batch, filters, channels, 1, 1, 1, bias=True)
+                yield Shape(batch, channels, filters, (1, 1), 1, bias=True)
+                yield Shape(batch, filters, channels, (1, 1), 1, bias=True)
     for channels in (256, 512, 768):
-        yield Shape(batch, channels, 256, 128, 128, 1)
+        yield Shape(batch, channels, 256, (128, 128), 1)
 
 
 def _depthwise(batch: int) -> Iterator[Shape]:
@@ -203,10 +305,10 @@ def _depthwise(batch: int) -> Iterator[Shape]:
         for side in (*_SIDES, 64, 32, 16):
             if 448 <= channels * side <= 16384:
                 for kernel in (3, 5, 7):
-                    yield Shape(batch, channels, channels, side, side, kernel, groups=channels, bias=kernel != 5)
+                    yield Shape(batch, channels, channels, (side, side), kernel, groups=channels, bias=kernel != 5)
                 if side > 7:
-                    yield Shape(batch, channels, channels, side, side, 3, 2, groups=channels)
-                    yield Shape(batch, channels, channels, side, side, 5, 2, groups=channels)
+                    yield Shape(batch, channels, channels, (side, side), 3, 2, groups=channels)
+                    yield Shape(batch, channels, channels, (side, side), 5, 2, groups=channels)
 
 
 def _grouped(batch: int) -> Iterator[Shape]:
@@ -224,8 +326,8 @@ def _grouped(batch: int) -> Iterator[Shape]:
     ):
         for side in (7, 14, 28, 56):
             if 448 <= channels * side <= 8192 and channels % each == 0:
-                yield Shape(batch, channels, channels, side, side, 3, groups=channels // each)
-                yield Shape(batch, channels, channels, 2 * side, 2 * side, 3, 2, groups=channels // each)
+                yield Shape(batch, channels, channels, (side, side), 3, groups=channels // each)
+                yield Shape(batch, channels, channels, (2 * side, 2 * side), 3, 2, groups=channels // each)
 
 
 def forward(shape: Shape, rank: int = 0) -> Case:
@@ -246,8 +348,7 @@ def backward(shape: Shape, wanted: str, rank: int = 0) -> Case:
 
 
 def _both(shape: Shape, rank: int) -> Iterator[Case]:
-    area = shape.height * shape.width // shape.stride**2
-    if shape.batch * max(shape.channels * shape.height * shape.width, shape.filters * area) > 1 << 27:
+    if shape.elements > 1 << 27:
         return
     if shape.layouts[1] == "c":
         yield forward(shape, rank)
@@ -255,38 +356,27 @@ def _both(shape: Shape, rank: int) -> Iterator[Case]:
         yield backward(shape, "w" if shape.channels in (3, 80) else "xw", rank + (shape.batch != 8))
 
 
-def _tensors(shape: Shape, pool: TensorPool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, list[int]]:
-    flat = shape.height == 1 and shape.width > 1
-    x = pool(shape.batch, shape.channels, shape.height, shape.width, dtype=shape.dtype)
-    weight = pool(
-        shape.filters, shape.channels // shape.groups, 1 if flat else shape.kernel, shape.kernel, dtype=shape.dtype
-    )
-    if shape.layouts[0] == "l":
-        x = x.contiguous(memory_format=torch.channels_last)
-    side = (shape.kernel - 1) // 2 if shape.stride != shape.kernel else 0
-    padding = [0 if flat else side, side]
-    return x, weight, pool(shape.filters, dtype=shape.dtype) if shape.bias else None, padding
+def _tensors(shape: Shape, pool: TensorPool) -> tuple[torch.Tensor, torch.Tensor]:
+    x = pool(shape.batch, shape.channels, *shape.sides, dtype=shape.dtype)
+    weight = pool(shape.filters, shape.channels // shape.groups, *shape.kernels, dtype=shape.dtype)
+    return x.contiguous(memory_format=torch.channels_last) if shape.layouts[0] == "l" else x, weight
 
 
-def _stride(shape: Shape) -> list[int]:
-    return [1 if shape.height == 1 else shape.stride, shape.stride]
+def _how(shape: Shape) -> Arguments:
+    rank = len(shape.sides)
+    return shape.strides, shape.paddings, [shape.dilation] * rank, False, [0] * rank, shape.groups
 
 
 def _forward(shape: Shape, pool: TensorPool) -> Arguments:
-    x, weight, bias, padding = _tensors(shape, pool)
-    return x, weight, bias, _stride(shape), padding, [1, 1], False, [0, 0], shape.groups
+    bias = pool(shape.filters, dtype=shape.dtype) if shape.bias else None
+    return *_tensors(shape, pool), bias, *_how(shape)
 
 
 def _backward(shape: Shape, wanted: str, pool: TensorPool) -> Arguments:
-    x, weight, _, padding = _tensors(shape, pool)
-    stride = _stride(shape)
-    flat = torch.empty(x.shape, device="meta")
-    like = torch.nn.functional.conv2d(
-        flat, torch.empty(weight.shape, device="meta"), None, stride, padding, 1, shape.groups
-    )
-    gradient = pool(*like.shape, dtype=shape.dtype)
+    x, weight = _tensors(shape, pool)
+    gradient = pool(shape.batch, shape.filters, *shape.out, dtype=shape.dtype)
     if shape.layouts[1] == "l":
         gradient = gradient.contiguous(memory_format=torch.channels_last)
     mask = ["x" in wanted, "w" in wanted, shape.bias]
     sizes = [shape.filters] if shape.bias else [0]
-    return gradient, x, weight, sizes, stride, padding, [1, 1], False, [0, 0], shape.groups, mask
+    return gradient, x, weight, sizes, *_how(shape), mask

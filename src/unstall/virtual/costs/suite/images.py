@@ -8,11 +8,12 @@ from collections.abc import Iterator
 
 import torch
 
-from unstall.virtual.costs.suite.case import Calls, Case, Make, cases_of
+from unstall.virtual.costs.suite.case import Calls, Case, Make, cases_of, spread
 
 _IMAGES = (
     (2, 3, 40, 48), (8, 16, 28, 28), (16, 64, 14, 14), (8, 48, 56, 56), (24, 24, 100, 100), (2, 3, 500, 640),
     (24, 40, 72, 72), (4, 96, 112, 112), (48, 8, 90, 120),
+    *spread(24, (1, 64), (1, 512), (14, 256), (14, 256), most=6_000_000),
 )  # fmt: skip
 _UPWARDS = (  # channels, filters, sides, kernel, stride, padding of transposed convolutions
     *(
@@ -26,9 +27,24 @@ _UPWARDS = (  # channels, filters, sides, kernel, stride, padding of transposed 
     ),
     (32, 16, (500,), 4, 2, 1), (64, 32, (3_000,), 4, 2, 1), (256, 128, (100,), 16, 8, 4), (128, 64, (800,), 8, 4, 2),
     (32, 16, (8, 20, 20), 2, 2, 0), (16, 8, (12, 40, 40), 2, 2, 0), (64, 32, (4, 12, 12), 4, 2, 1),
+    *(
+        (8 * channels, 8 * filters, (side, side), kernel, 2, (kernel - 1) // 2)
+        for at, (channels, filters, side) in enumerate(spread(40, (1, 64), (1, 32), (4, 80)))
+        for kernel in (2 + at % 3,)
+    ),
+    *(
+        (8 * channels, 8 * filters, (side, side, side), kernel, 2, (kernel - 1) // 2)
+        for at, (channels, filters, side) in enumerate(spread(12, (1, 16), (1, 8), (4, 24)))
+        for kernel in (2 + at % 3,)
+    ),
 )  # fmt: skip
-_VOLUMES = ((1, 4, 8, 24, 24), (2, 8, 12, 40, 40), (6, 32, 8, 28, 28))
-_LINES = ((4, 8, 200), (16, 24, 1_500), (12, 64, 6_000))
+_VOLUMES = (
+    (1, 4, 8, 24, 24), (2, 8, 12, 40, 40), (6, 32, 8, 28, 28),
+    *spread(12, (1, 16), (1, 64), (6, 40), (8, 64), (8, 64), most=4_000_000),
+)  # fmt: skip
+_LINES = (
+    (4, 8, 200), (16, 24, 1_500), (12, 64, 6_000), *spread(12, (1, 64), (1, 256), (60, 20_000), most=4_000_000)
+)  # fmt: skip
 _TWO, _NOUGHT, _AROUND = [2, 2, 2], [0, 0, 0], [1] * 6
 
 
@@ -65,7 +81,8 @@ def _images() -> Calls:
             "avg_pool2d_backward.default",
             lambda pool, p=pooled, x=x: (p(pool), x(pool), [2, 2], [2, 2], [0, 0], False, True, None),
         )
-        for side in (1, 5):
+        for side in (1, 2, 5, 7):
+            yield "_adaptive_avg_pool2d.default", lambda pool, x=x, side=side: (x(pool), [side, side])
             yield "_adaptive_avg_pool2d_backward.default", lambda pool, x=x, s=(n, c, side, side): (pool(*s), x(pool))
             yield "adaptive_max_pool2d.default", lambda pool, x=x, side=side: (x(pool), [side, side])
             yield (
@@ -135,11 +152,15 @@ def _volumes() -> Calls:
             "max_pool3d_with_indices_backward.default",
             lambda pool, x=x, s=half: (pool(*s), x(pool), _TWO, _TWO, _NOUGHT, [1, 1, 1], False, pool.integers(4, *s)),
         )
-        few = (n, c, 3, 3, 3)
-        yield "_adaptive_avg_pool3d.default", lambda pool, x=x: (x(pool), [3, 3, 3])
-        yield "_adaptive_avg_pool3d_backward.default", lambda pool, x=x, s=few: (pool(*s), x(pool))
-        yield "adaptive_max_pool3d.default", lambda pool, x=x: (x(pool), [3, 3, 3])
-        yield "adaptive_max_pool3d_backward.default", lambda pool, x=x, s=few: (pool(*s), x(pool), pool.integers(4, *s))
+        for side in (1, 3, 4):
+            few, out = (n, c, side, side, side), [side] * 3
+            yield "_adaptive_avg_pool3d.default", lambda pool, x=x, o=out: (x(pool), o)
+            yield "_adaptive_avg_pool3d_backward.default", lambda pool, x=x, s=few: (pool(*s), x(pool))
+            yield "adaptive_max_pool3d.default", lambda pool, x=x, o=out: (x(pool), o)
+            yield (
+                "adaptive_max_pool3d_backward.default",
+                lambda pool, x=x, s=few: (pool(*s), x(pool), pool.integers(4, *s)),
+            )
         wider = (n, c, *(side + 2 for side in sides))
         yield "reflection_pad3d.default", lambda pool, x=x: (x(pool), _AROUND)
         yield "replication_pad3d.default", lambda pool, x=x: (x(pool), _AROUND)

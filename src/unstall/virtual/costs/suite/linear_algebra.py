@@ -8,10 +8,21 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from unstall.virtual.costs.suite.case import Calls, Case, Make, TensorPool, cases_of
+from unstall.virtual.costs.suite.case import Calls, Case, Make, TensorPool, cases_of, spread
 
 _COUNTS = (100, 3_000, 20_000, 150_000, 700_000, 3_000_000)
-_MATRICES = ((1, 6), (1, 24), (1, 100), (1, 400), (1, 900), (20, 3), (500, 5), (16, 32), (6, 100), (200, 48), (24, 160))
+_MATRICES = (
+    (1, 6), (1, 24), (1, 100), (1, 400), (1, 900), (20, 3), (500, 5), (16, 32), (6, 100), (200, 48), (24, 160),
+    *((1, order) for order in (2, 3, 4, 9, 13, 18, 32, 33, 48, 64, 70, 128, 150, 200, 256, 320, 512, 640, 768, 1_024)),
+    (1, 1_500), (1, 2_048), (10, 2), (300, 2), (4_000, 2), (4, 4), (100, 3), (3_000, 3), (100, 4), (2_000, 4),
+    *(
+        (batch, order)
+        for batch, order in (*spread(80, (2, 4_000), (2, 32)), *spread(80, (2, 1_000), (33, 512)))
+        if batch * order**2 < 4_000_000
+    ),
+)  # fmt: skip
+_SLOW = 1_100
+"""Of larger matrices, finding eigenvalues takes too long here."""
 
 
 def cases() -> Iterator[Case]:
@@ -19,41 +30,22 @@ def cases() -> Iterator[Case]:
     yield from cases_of(_matrices, _distances, _transforms, rank=2)
 
 
-def _bare(pool: TensorPool, *sizes: int) -> torch.Tensor:
-    return pool(*[size for at, size in enumerate(sizes) if at or size > 1])
+def _bare(pool: TensorPool, dtype: torch.dtype, *sizes: int) -> torch.Tensor:
+    return pool(*[size for at, size in enumerate(sizes) if at or size > 1], dtype=dtype)
 
 
-def _regular(pool: TensorPool, batch: int, order: int) -> torch.Tensor:
+def _regular(pool: TensorPool, dtype: torch.dtype, batch: int, order: int) -> torch.Tensor:
     """Returns positive definite matrices."""
-    x = _bare(pool, batch, order, order)
-    return x if x.device.type == "meta" else x @ x.mT + order * torch.eye(order, device=x.device)
+    x = _bare(pool, dtype, batch, order, order)
+    return x if x.device.type == "meta" else x @ x.mT + order * torch.eye(order, device=x.device, dtype=dtype)
 
 
 def _matrices() -> Calls:
-    for shape in _MATRICES:
-        spd: Make = lambda pool, s=shape: _regular(pool, *s)
-        for operator, rest in (
-            ("_linalg_det.default", ()), ("_linalg_slogdet.default", ()), ("linalg_cholesky_ex.default", ()),
-            ("linalg_inv_ex.default", ()), ("linalg_lu_factor_ex.default", ()), ("linalg_qr.default", ()),
-        ):  # fmt: skip
-            yield operator, lambda pool, spd=spd, rest=rest: (spd(pool), *rest)
-        if shape[0] * shape[1] ** 2 < 100_000 or shape[0] == 1:
-            for vectors in (False, True):
-                yield "_linalg_eigh.default", lambda pool, spd=spd, v=vectors: (spd(pool), "L", v)
-                yield "_linalg_svd.default", lambda pool, spd=spd, v=vectors: (spd(pool), False, v)
-        for columns in (1, 40):
-            right = (*shape, columns)
-            yield "_linalg_solve_ex.default", lambda pool, spd=spd, r=right: (spd(pool), _bare(pool, *r))
-            yield "_cholesky_solve_helper.default", lambda pool, spd=spd, r=right: (_bare(pool, *r), spd(pool), False)
-            yield (
-                "linalg_solve_triangular.default",
-                lambda pool, spd=spd, r=right: (spd(pool), _bare(pool, *r), {"upper": False}),
-            )
-        yield "linalg_matrix_exp.default", lambda pool, s=shape: (_bare(pool, *s, s[1]) * 0.01,)
-        tall = (shape[0], 4 * shape[1], shape[1])
-        yield "linalg_qr.default", lambda pool, s=tall: (_bare(pool, *s),)
-        yield "linalg_lstsq.default", lambda pool, s=tall: (_bare(pool, *s), _bare(pool, *s[:2], 2))
-        yield "_linalg_svd.default", lambda pool, s=(shape[0], 2 * shape[1], shape[1]): (_bare(pool, *s), False, True)
+    for dtype, shapes in ((torch.float32, _MATRICES), (torch.float64, _MATRICES[::2])):
+        for batch, order in shapes:
+            yield from _squares(dtype, batch, order)
+            if order < _SLOW:
+                yield from _tall(dtype, batch, order)
     for count in _COUNTS:
         yield "vdot.default", lambda pool, n=count: (pool(n), pool(n))
         yield "linalg_cross.default", lambda pool, n=count: (pool(n // 3, 3), pool(n // 3, 3))
@@ -67,8 +59,37 @@ def _matrices() -> Calls:
         )
 
 
+def _squares(dtype: torch.dtype, batch: int, order: int) -> Calls:
+    spd: Make = lambda pool: _regular(pool, dtype, batch, order)
+    for operator in (
+        "_linalg_det.default", "_linalg_slogdet.default", "linalg_cholesky_ex.default", "linalg_inv_ex.default",
+        "linalg_lu_factor_ex.default", "linalg_qr.default",
+    ):  # fmt: skip
+        yield operator, lambda pool: (spd(pool),)
+    if order < _SLOW and (batch == 1 or order <= 32 or batch * order**2 < 100_000):
+        for vectors in (False, True):
+            yield "_linalg_eigh.default", lambda pool, v=vectors: (spd(pool), "L", v)
+            yield "_linalg_svd.default", lambda pool, v=vectors: (spd(pool), False, v)
+    for columns in (1, 40):
+        right: Make = lambda pool, c=columns: _bare(pool, dtype, batch, order, c)
+        yield "_linalg_solve_ex.default", lambda pool, r=right: (spd(pool), r(pool))
+        yield "_cholesky_solve_helper.default", lambda pool, r=right: (r(pool), spd(pool), False)
+        yield "linalg_solve_triangular.default", lambda pool, r=right: (spd(pool), r(pool), {"upper": False})
+    yield "linalg_matrix_exp.default", lambda pool: (_bare(pool, dtype, batch, order, order) * 0.01,)
+
+
+def _tall(dtype: torch.dtype, batch: int, order: int) -> Calls:
+    tall: Make = lambda pool: _bare(pool, dtype, batch, 4 * order, order)
+    yield "linalg_qr.default", lambda pool: (tall(pool),)
+    yield "linalg_lstsq.default", lambda pool: (tall(pool), _bare(pool, dtype, batch, 4 * order, 2))
+    yield "_linalg_svd.default", lambda pool: (_bare(pool, dtype, batch, 2 * order, order), False, True)
+
+
 def _distances() -> Calls:
-    for rows, others, width in ((40, 40, 16), (300, 200, 50), (2_000, 1_500, 128), (900, 900, 3)):
+    for rows, others, width in (
+        (40, 40, 16), (300, 200, 50), (2_000, 1_500, 128), (900, 900, 3),
+        *spread(16, (16, 4_000), (16, 4_000), (2, 512), most=1 << 30),
+    ):  # fmt: skip
         for p in (1.0, 2.0):
             two: Callable[..., tuple[torch.Tensor, torch.Tensor]] = lambda pool, s=(rows, others, width): (
                 pool(s[0], s[2]), pool(s[1], s[2])
@@ -97,6 +118,8 @@ def _transforms() -> Calls:
         (3_000, 512),
         (200, 7_001),
         (16, 1_021),
+        *((rows, 1 << power) for rows in (1, 24, 500, 8_000) for power in range(4, 21, 2) if rows << power <= 1 << 23),
+        *spread(40, (1, 4_000), (12, 100_000), most=1 << 23),
     ):
         half = length // 2 + 1
         yield "_fft_r2c.default", lambda pool, s=(rows, length): (pool(*s), [1], 0, True)
@@ -104,7 +127,10 @@ def _transforms() -> Calls:
         yield "_fft_c2r.default", lambda pool, s=(rows, half), n=length: (_complex(pool, *s), [1], 2, n)
         yield "_fft_c2c.default", lambda pool, s=(length, rows): (_complex(pool, *s), [0], 0, True)
         yield "_fft_r2c.default", lambda pool, s=(length, rows): (pool(*s), [0], 0, True)
-    for batch, side in ((1, 64), (8, 128), (16, 200), (4, 768), (128, 96)):
+    for batch, side in (
+        (1, 64), (8, 128), (16, 200), (4, 768), (128, 96), (1, 256), (1, 512), (1, 1_024), (16, 64), (64, 32),
+        (64, 224), (24, 256), (6, 512), (512, 28), (256, 64),
+    ):  # fmt: skip
         yield "_fft_r2c.default", lambda pool, s=(batch, side, side): (pool(*s), [1, 2], 0, True)
         yield "_fft_c2c.default", lambda pool, s=(batch, side, side): (_complex(pool, *s), [1, 2], 0, True)
         yield (

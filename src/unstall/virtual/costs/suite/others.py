@@ -8,10 +8,13 @@ from collections.abc import Iterator
 
 import torch
 
-from unstall.virtual.costs.suite.case import Build, Calls, Case, Make, cases_of
+from unstall.virtual.costs.suite.case import Build, Calls, Case, Make, cases_of, spread
 
-_COUNTS = (100, 3_000, 20_000, 150_000, 700_000, 3_000_000, 9_000_000)
-_TABLES = ((64, 50), (300, 700), (12, 9_000), (5_000, 30), (3_000, 600), (600, 6_000), (40, 100_000), (3_000, 3_000))
+_COUNTS = (100, 1_100, 3_000, 9_000, 20_000, 60_000, 150_000, 330_000, 700_000, 1_500_000, 3_000_000, 9_000_000)
+_TABLES = (
+    (64, 50), (300, 700), (12, 9_000), (5_000, 30), (3_000, 600), (600, 6_000), (40, 100_000), (3_000, 3_000),
+    *spread(32, (4, 100_000), (4, 100_000), most=12_000_000),
+)  # fmt: skip
 _HALF = torch.bfloat16
 
 
@@ -127,7 +130,7 @@ def _flat() -> Calls:
         yield "masked_scatter_.default", lambda pool, n=count: (pool(n), pool.bools(n), pool(n))
         yield "nonzero.default", lambda pool, n=count: (pool.bools(n),)
         yield "take.default", lambda pool, n=count: (pool(200_000), pool.integers(200_000, n))
-    for rows in (500, 20_000, 300_000):
+    for rows in (60, 500, 4_000, 20_000, 90_000, 300_000):
         yield "unique_dim.default", lambda pool, n=rows: (pool.integers(4, n, 3), 0)
 
 
@@ -139,7 +142,7 @@ def _losses() -> Calls:
         yield "huber_loss.default", lambda pool, n=count: (pool(n), pool(n), 0)
         yield "smooth_l1_loss.default", lambda pool, n=count: (pool(n), pool(n), 0)
         yield "soft_margin_loss.default", lambda pool, n=count: (pool(n), pool(n))
-    for rows, width in _TABLES[:6]:
+    for rows, width in (*_TABLES[:6], *_TABLES[8:16]):
         targets: Make = lambda pool, s=(rows, width): pool.integers(s[1], s[0])
         yield "multi_margin_loss.default", lambda pool, s=(rows, width), t=targets: (pool(*s), t(pool))
         yield (
@@ -152,7 +155,9 @@ def _losses() -> Calls:
             "multilabel_margin_loss_backward.default",
             lambda pool, s=(rows, width), t=some: (pool.zeros(1)[0], pool(*s), t(pool), 1, pool.zeros(*s)),
         )
-    for frames, batch, classes, said in ((50, 4, 30, 10), (300, 8, 80, 40), (500, 24, 60, 50)):
+    for frames, batch, classes, said in (
+        (50, 4, 30, 10), (300, 8, 80, 40), (500, 24, 60, 50), *spread(12, (20, 800), (1, 64), (10, 200), (4, 19)),
+    ):  # fmt: skip
         lengths = [frames] * batch, [said] * batch
         spoken: Build = lambda pool, s=(frames, batch, classes, said): (
             pool(*s[:3]), 1 + pool.integers(s[2] - 1, s[1], s[3])
@@ -181,14 +186,17 @@ def _random() -> Calls:
         yield "randperm.default", lambda pool, n=count: (n, {"device": pool.device})
         yield "linspace.default", lambda pool, n=count: (0.0, 1.0, n, {"device": pool.device})
         yield "arange.start_step", lambda pool, n=count: (0, n, 1, {"device": pool.device})
-    for rows, width in ((1, 1_000), (32, 200), (48, 32_000), (500, 5_000), (4, 128_000)):
+    for rows, width in (
+        (1, 1_000), (32, 200), (48, 32_000), (500, 5_000), (4, 128_000),
+        *spread(10, (1, 2_000), (25, 150_000), most=1 << 22),
+    ):  # fmt: skip
         chances: Make = lambda pool, s=(rows, width): pool(*s).abs()
         for count, replaced in ((1, True), (1, False), (5, True), (20, False)):
             yield "multinomial.default", lambda pool, p=chances, n=count, r=replaced: (p(pool), n, r)
 
 
 def _cells() -> Calls:
-    for batch, width in ((1, 64), (32, 128), (64, 1_024), (500, 300)):
+    for batch, width in ((1, 64), (32, 128), (64, 1_024), (500, 300), *spread(8, (1, 1_000), (16, 2_048))):
         gates: Make = lambda pool, k, s=(batch, width): pool(s[0], k * s[1])
         yield "_thnn_fused_lstm_cell.default", lambda pool, g=gates: (g(pool, 4), g(pool, 4), g(pool, 1))
         yield "_thnn_fused_gru_cell.default", lambda pool, g=gates: (g(pool, 3), g(pool, 3), g(pool, 1))
@@ -201,7 +209,7 @@ def _cells() -> Calls:
 
 def _searching() -> Calls:
     for count in _COUNTS:
-        for bounds in (20, 3_000, 200_000):
+        for bounds in (20, 240, 3_000, 25_000, 200_000):
             ordered: Make = lambda pool, n=bounds: torch.linspace(-2, 2, n, device=pool.device)
             yield "searchsorted.Tensor", lambda pool, b=ordered, n=count: (b(pool), pool(n))
             yield "bucketize.Tensor", lambda pool, b=ordered, n=count: (pool(n), b(pool))
@@ -209,7 +217,10 @@ def _searching() -> Calls:
         yield "bincount.default", lambda pool, n=count: (pool.integers(500, n),)
         yield "isin.Tensor_Tensor", lambda pool, n=count: (pool.integers(900, n), pool.integers(900, 200))
         yield "repeat_interleave.Tensor", lambda pool, n=count: (pool.integers(3, n),)
-    for bags, each, rows, width in ((8, 5, 500, 32), (200, 30, 10_000, 64), (3_000, 8, 100_000, 96)):
+    for bags, each, rows, width in (
+        (8, 5, 500, 32), (200, 30, 10_000, 64), (3_000, 8, 100_000, 96),
+        *spread(12, (4, 8_000), (1, 60), (100, 100_000), (8, 256), most=1 << 34),
+    ):  # fmt: skip
         yield (
             "_embedding_bag.default",
             lambda pool, s=(bags, each, rows, width): (
