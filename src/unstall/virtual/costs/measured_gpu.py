@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from unstall.virtual.costs.families import FAMILIES, describe
+from unstall.virtual.costs.families.convolutions import adds_bias
 from unstall.virtual.costs.gpu_file import DeviceEntry, GpuFile, Peaks, TableRow
 from unstall.virtual.costs.model import HostCosts, Limits
 from unstall.virtual.costs.operator_calls import OperatorCall, own_ns
 from unstall.virtual.costs.origins import PARTS, Origin, Part
+from unstall.virtual.costs.pieces import without_bias
 from unstall.virtual.costs.roofline import Roofline, roofline_of
 from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.startup_fit import MeasuredStartup
@@ -53,6 +55,10 @@ class Tables:
         if described is None or not kernels:
             return
         family, shape = described
+        bare = without_bias(signature) if family.name == "convolution" else None
+        if bare is not None and adds_bias(shape.variants[0], [name for name, _ in kernels]):
+            self.add((bare[0], kernels[:-1], taken, kept))
+            return
         held = list(kept)
         temporaries = []
         for size in taken:

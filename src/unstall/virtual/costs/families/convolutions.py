@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from itertools import combinations
 from math import prod
 
@@ -74,7 +75,7 @@ def describe(signature: Signature) -> CallShape | None:
         prod(out.sizes[2:]),
         taps,
         groups,
-        1 if len(x.sizes) > 3 and 1 not in x.sizes[2:] else 2,
+        _form(x),
     )
     dtype = "ieee" if x.dtype == "float32" and signature.precision == "ieee" else x.dtype
     other = {"depthwise": "grouped", "grouped": "dense", "patches": "dense", "pointwise": "dense", "dense": "patches"}[
@@ -83,7 +84,7 @@ def describe(signature: Signature) -> CallShape | None:
     plain = kind.replace("-bias", "").replace("-transposed", "")
     plain = plain[:-1] if plain.endswith("b") else plain
     if not backward:
-        kinds = [kind, *(["forward-bias-transposed"] if transposed else []), "forward", "forward-bias"]
+        kinds = [kind, kind.replace("-bias", ""), "forward"]
     elif kind == "backward-xw-transposed":
         kinds = [kind, "backward-xwb-transposed", plain, "backward-xwb"]
     elif plain in _OF_ONE and not depthwise:
@@ -165,6 +166,17 @@ def with_bias(variant: str) -> bool:
     return kind.removesuffix("-transposed").endswith("bias" if kind.startswith("forward") else "b")
 
 
+def adds_bias(variant: str, kernels: Sequence[str]) -> bool:
+    """Returns whether the last kernel of a forward adds the bias. cuDNN's convolutions leave this to torch; torch's own
+    convolution of each channel alone adds it itself.
+
+    Args:
+        variant: The variant of the call (see `CallShape`).
+        kernels: The names of its kernels, in order.
+    """
+    return variant.split()[1].startswith("forward-bias") and "::elementwise_kernel" in kernels[-1]
+
+
 def lacks_bias_of(variant: str, measured: str) -> bool:
     """Returns whether the measured backward of a transposed convolution computes the gradient of a bias, and a
     predicted one does not.
@@ -218,6 +230,12 @@ def without_gradient_of_bias(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
 def sums(parts: tuple[float, ...]) -> list[float]:
     """Returns the sum of each subset of `parts`, the empty one included."""
     return [sum(chosen) for count in range(len(parts) + 1) for chosen in combinations(parts, count)]
+
+
+def _form(x: TensorSpec) -> int:
+    """Returns how many sides filters have, but 1 for images, of which most was measured, and 2 for lines."""
+    sides = len(x.sizes) - 2 if 1 not in x.sizes[2:] else 1
+    return {2: 1, 1: 2}.get(sides, sides)
 
 
 def _step(x: TensorSpec, out: TensorSpec) -> int:
