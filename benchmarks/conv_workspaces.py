@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from benchmarks.on_device import comparing, measured_on, why_skipped
-from benchmarks.virtual_workspaces import BATCHES, NETS
+from benchmarks.virtual_workspaces import BATCHES, PADDED
 from unstall.virtual.costs.answers import MeasuredCosts, costs_of
 from unstall.virtual.costs.measure import measure, resolve, signature_of, split
 from unstall.virtual.costs.signature import Signature, TensorSpec
@@ -63,11 +63,11 @@ def main(argv: list[str] | None = None) -> int:
 def shapes(tf32: bool) -> Iterator[tuple[str, Shape]]:
     """Yields the name of the set and the shape of each convolution, in a random order."""
     nets = []
-    for net, edge, dtype in NETS.values():
+    for net, edge, dtype in PADDED.values():
         for batch in BATCHES:
             side = edge
             for channels, filters, kernel, stride in net:
-                nets.append(Shape(batch, channels, filters, side, side, kernel, stride, dtype=dtype))
+                nets.append(Shape(batch, channels, filters, (side, side), kernel, stride, dtype=dtype))
                 side //= stride
     fitted = sampled(_FITTED, seed=0)
     known = set(fitted) | set(nets)
@@ -111,7 +111,7 @@ def _fields(shape: Shape) -> tuple[Any, ...]:
 def _shape(batch: int, channels: int, filters: int, side: int, *rest: Any) -> Shape:
     kernel, stride, groups, dtype, layouts = rest
     of = getattr(torch, dtype)
-    return Shape(batch, channels, filters, side, side, kernel, stride, groups, dtype=of, layouts=layouts)
+    return Shape(batch, channels, filters, (side, side), kernel, stride, groups, dtype=of, layouts=layouts)
 
 
 def _call(case: Case, pool: TensorPool) -> Signature:

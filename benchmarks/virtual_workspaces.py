@@ -22,7 +22,15 @@ from benchmarks.on_device import comparing, measured_on, why_skipped
 
 _LIMIT = 0.10
 _MIB = 1 << 20
-_RAMP = [(3, 64, 3, 1), (64, 64, 3, 1), (64, 64, 3, 1)]
+_Padded = tuple[list[tuple[int, int, int, int]], int, torch.dtype]
+PADDED: dict[str, _Padded] = {
+    # (channels in, channels out, kernel, stride) of each convolution, edge of the images, type
+    "64 channels": ([(3, 64, 3, 1), (64, 64, 3, 1), (64, 64, 3, 1)], 96, torch.float32),
+    "pyramid": ([(3, 32, 3, 1), (32, 64, 3, 2), (64, 128, 3, 2), (128, 128, 3, 1)], 128, torch.float32),
+    "5 x 5": ([(3, 48, 5, 2), (48, 96, 5, 2), (96, 96, 5, 1)], 160, torch.float32),
+    "bfloat16": ([(3, 64, 3, 1), (64, 64, 3, 1), (64, 128, 3, 2)], 96, torch.bfloat16),
+    "1 x 1": ([(3, 64, 7, 2), (64, 256, 1, 1), (256, 64, 1, 1), (64, 64, 3, 1)], 128, torch.float32),
+}
 
 
 @dataclass(frozen=True)
@@ -97,11 +105,7 @@ def _depthwise() -> list[nn.Module]:
 
 
 NETS = {
-    "64 channels": Net(_padded(_RAMP), (3, 96, 96)),
-    "pyramid": Net(_padded([(3, 32, 3, 1), (32, 64, 3, 2), (64, 128, 3, 2), (128, 128, 3, 1)]), (3, 128, 128)),
-    "5 x 5": Net(_padded([(3, 48, 5, 2), (48, 96, 5, 2), (96, 96, 5, 1)]), (3, 160, 160)),
-    "bfloat16": Net(_padded([(3, 64, 3, 1), (64, 64, 3, 1), (64, 128, 3, 2)]), (3, 96, 96), torch.bfloat16),
-    "1 x 1": Net(_padded([(3, 64, 7, 2), (64, 256, 1, 1), (256, 64, 1, 1), (64, 64, 3, 1)]), (3, 128, 128)),
+    **{name: Net(_padded(net), (3, edge, edge), dtype) for name, (net, edge, dtype) in PADDED.items()},
     "digits": Net(_digits, (1, 28, 28)),
     "vgg": Net(_vgg, (3, 64, 64)),
     "discriminator": Net(_discriminator, (3, 64, 64)),

@@ -64,8 +64,8 @@ def test_a_gpu_answers_for_a_linear_layer(name: str) -> None:
     assert dict(cost.workspaces)["cublaslt"] == 1 << 20
 
 
-def test_a_file_of_less_than_four_megabytes_holds_a_gpu() -> None:
-    assert len(encode(gpu_named("h200").file)) < 4_000_000
+def test_a_file_of_less_than_seven_megabytes_holds_a_gpu() -> None:
+    assert len(encode(gpu_named("h200").file)) < 7_000_000
 
 
 def test_operators_within_models_take_what_they_took() -> None:

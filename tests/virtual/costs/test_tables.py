@@ -7,8 +7,11 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 
+from unstall.errors import UsageError
 from unstall.virtual.costs.families import FAMILIES
+from unstall.virtual.costs.gpu_file import as_json
 from unstall.virtual.costs.roofline import Roofline
 from unstall.virtual.costs.tables import CostTable, MeasuredCall, as_rows, of_rows
 
@@ -96,8 +99,14 @@ def test_rows_of_a_file_give_the_calls_back() -> None:
     "row", [[1, 2, 3], [1, 2, 3, 4, 5, 7, 10], [1, 2, 3, 4, "x", 0, 10], [1, 2, 3, 4, 5, 0, [1, 2]]]
 )
 def test_a_row_of_another_form_is_refused(row: list[object]) -> None:
-    with pytest.raises(ValueError, match=r"^\["):
-        of_rows([row], 5, [(0,)])
+    with pytest.raises(UsageError, match=r"^not a GPU's description: \["):
+        of_rows(as_json([row]), 5, [(0,)])
+
+
+@pytest.mark.parametrize("table", [b"{}", b"[7]", b"7", b"[["])
+def test_a_table_of_another_form_is_refused(table: bytes) -> None:
+    with pytest.raises(UsageError, match=r"^not a GPU's description"):
+        of_rows(Raw(table), 5, [(0,)])
 
 
 def test_a_sum_on_a_slower_gpu_has_no_jumps() -> None:

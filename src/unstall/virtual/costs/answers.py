@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
@@ -21,7 +20,6 @@ from unstall.replay.program import WHOLE
 from unstall.timeline.columns import CopyDirection, DeviceKind
 from unstall.virtual.costs.collectives import Operation, Transfer, transfer
 from unstall.virtual.costs.families import (
-    FAMILIES,
     CallShape,
     Family,
     attention,
@@ -163,26 +161,11 @@ class MeasuredCosts:
 
     @cached_property
     def _modules(self) -> list[int]:
-        """The module of each kernel of the file. If it was not measured, it is taken to be the one that most kernels of
-        the same variants are in; -1 if there is none.
-        """
+        """The module of each kernel of the file; -1 if none is known."""
         file = self._measured.file
         if not file.kernel_modules or self._measured.startup is not self.startup:
             return [-1] * len(file.kernels)
-        likely = [Counter[int]() for _ in file.kernels]
-        for family, tables in file.tables.items():
-            axes = len(FAMILIES[family].axes)
-            for rows in tables.values():
-                launched = {kernel for row in rows for kernel in file.sequences[row[axes]]}
-                modules = Counter(
-                    file.kernel_modules[kernel] for kernel in launched if file.kernel_modules[kernel] >= 0
-                )
-                for kernel in launched:
-                    likely[kernel] += modules
-        return [
-            module if module >= 0 or not guesses else guesses.most_common(1)[0][0]
-            for module, guesses in zip(file.kernel_modules, likely, strict=True)
-        ]
+        return file.kernel_modules
 
     @cached_property
     def _usual_host_ns(self) -> int:
@@ -534,8 +517,8 @@ class MeasuredCosts:
         parts of backwards that compute several are among them.
         """
         file = self._measured.file
-        rows = file.tables.get(family.name, {}).get(variant, [])
-        calls = of_rows(rows, len(family.axes), file.sequences)
+        table = file.tables.get(family.name, {}).get(variant)
+        calls = of_rows(table, len(family.axes), file.sequences) if table else []
         for whole in convolutions.of_all_gradients(variant) if family.name == "convolution" else ():
             for call in self._calls(family, whole):
                 measured = Measured(call.dims, tuple(file.kernels[name] for name in call.names), call.temporaries)

@@ -22,7 +22,7 @@ from unstall.virtual.costs.suite import Case, TensorPool, cases
 
 _WITHIN = 0.056
 """If similar calls predict the time of a call within this relative error, the file that `unstall
-calibrate` writes does not contain the call. So the file of an H200 takes about 3.6 MB.
+calibrate` writes does not contain the call.
 """
 _STARTUP_SHARE, _HOST_SHARE = 0.3, 0.1  # of the time
 _ORDERS, _FEW_ORDERS = 24, 6  # processes that measure first uses, each of which takes about seven seconds

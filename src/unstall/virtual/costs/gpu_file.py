@@ -8,14 +8,16 @@ tables of that GPU, scaled by the peak rates of both.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import lru_cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal
 
 import msgspec
+from msgspec import Raw
 
 from unstall.decoding import from_json
 from unstall.did_you_mean import most_similar, suggestion
@@ -28,10 +30,6 @@ SCHEMA = "unstall.gpu/3"
 _LONGEST_NS = 3_600 * 10**9
 _LARGEST_SHARE = 100.0
 _EARLIER = ("unstall.gpu/1", "unstall.gpu/2")
-TableRow: TypeAlias = list[Any]
-"""A measured call in the file of a GPU, as a list of ints and of lists of ints. `tables.of_rows`
-checks its form.
-"""
 Direction = Literal["HtoD", "DtoH", "DtoD", "PtoP"]
 
 
@@ -94,9 +92,10 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         kernel_modules: The module of each kernel, as an index into the modules of `startup`; -1 if it is unknown.
             Empty if modules were not measured.
         sequences: The kernels of a call in order, as indices into `kernels`.
-        tables: Measured calls, by family of operators and variant. A row has the call's value on
-            each axis of the family, an index into `sequences`, the ns of each kernel, and, if there
-            are any, the bytes of each temporary allocation.
+        tables: Measured calls, by family of operators and variant, as JSON (see `tables.as_rows`). A
+            program asks for few of the variants, so each is decoded when it is first asked for. A
+            row has the call's value on each axis of the family, an index into `sequences`, the ns
+            of each kernel, and, if there are any, the bytes of each temporary allocation.
         origins: Where each part of the file comes from.
     """
 
@@ -118,7 +117,7 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kernels: list[str] = []
     kernel_modules: list[int] = []
     sequences: list[list[int]] = []
-    tables: dict[str, dict[str, list[TableRow]]] = {}
+    tables: dict[str, dict[str, Raw]] = {}
     origins: dict[Part, Origin] = {}
 
 
@@ -234,10 +233,21 @@ def encode(file: GpuFile) -> bytes:
     """Returns the file of a GPU as JSON. Each measured call is on a line of its own, so that people
     can read the file, and diffs are small.
     """
-    return (_written(msgspec.to_builtins(file), 0) + "\n").encode()
+    parts = {
+        name: part if name == "tables" else msgspec.to_builtins(part)
+        for name, part in msgspec.structs.asdict(file).items()
+    }
+    return (_written(parts, 0) + "\n").encode()
+
+
+def as_json(rows: Sequence[object]) -> Raw:
+    """Returns a list as JSON, each row on a line of its own."""
+    return Raw(_written(rows, 0).encode())
 
 
 def _written(value: object, depth: int) -> str:
+    if isinstance(value, Raw):
+        return bytes(value).decode()
     if depth < 4 and isinstance(value, dict) and value:
         inner = ",\n".join(
             f"{' ' * (depth + 1)}{_compact(key)}: {_written(part, depth + 1)}" for key, part in value.items()

@@ -4,15 +4,17 @@ that similar calls predict.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from msgspec import Raw
 
 from unstall.virtual.costs.families import FAMILIES, describe
 from unstall.virtual.costs.families.convolutions import adds_bias
-from unstall.virtual.costs.gpu_file import DeviceEntry, GpuFile, Peaks, TableRow
+from unstall.virtual.costs.gpu_file import DeviceEntry, GpuFile, Peaks
 from unstall.virtual.costs.model import HostCosts, Limits
 from unstall.virtual.costs.operator_calls import OperatorCall, own_ns
 from unstall.virtual.costs.origins import PARTS, Origin, Part
@@ -120,7 +122,7 @@ def _needed(
 
 def rows_of(
     tables: dict[str, dict[str, list[MeasuredCall]]], names: dict[str, int]
-) -> tuple[list[str], list[list[int]], dict[str, dict[str, list[TableRow]]]]:
+) -> tuple[list[str], list[list[int]], dict[str, dict[str, Raw]]]:
     """Returns tables of calls in the form that the file of a GPU has.
 
     Args:
@@ -195,6 +197,7 @@ def assemble(
     peaks = peaks_of(facts)
     kept = tables.thinned(roofline_of(peaks, device["l2_bytes"], device["multiprocessors"]), within)
     kernels, sequences, rows = rows_of(kept, tables.names)
+    modules = likely_modules(kept, tables.names, first_uses.module_of if first_uses else {})
     measured = {
         "queue_capacity": facts["queue"]["capacity"],
         "sleep_cycles_per_us": facts["queue"]["sleep_cycles_per_us"],
@@ -223,11 +226,46 @@ def assemble(
             Limits(**limits),
         ),
         kernels=kernels,
-        kernel_modules=[first_uses.module_of.get(kernel, -1) for kernel in kernels] if first_uses else [],
+        kernel_modules=[modules.get(kernel, -1) for kernel in kernels] if first_uses else [],
         sequences=sequences,
         tables=rows,
         origins=_origins(measured_on, first_uses is not None, bool(hosts)),
     )
+
+
+def likely_modules(
+    tables: dict[str, dict[str, list[MeasuredCall]]], names: Mapping[str, int], known: Mapping[str, int]
+) -> dict[str, int]:
+    """Returns the module of each kernel, by its name. If it was not measured, it is taken to be the
+    one that most kernels of the same function are in, or else most kernels of the same variants.
+
+    Args:
+        tables: The calls, by family of operators and variant.
+        names: By the name of a kernel, the number that it has in the calls.
+        known: The modules of the kernels of which it was measured.
+    """
+    of_function: dict[tuple[str, frozenset[str]], Counter[int]] = {}
+    for name, module in known.items():
+        of_function.setdefault(_function(name), Counter())[module] += 1
+    of_variants: dict[int, Counter[int]] = {}
+    numbered = {names[name]: module for name, module in known.items() if name in names}
+    for calls in (some for variants in tables.values() for some in variants.values()):
+        launched = {kernel for call in calls for kernel in call.names}
+        modules = Counter(numbered[kernel] for kernel in launched & numbered.keys())
+        for kernel in launched - numbered.keys():
+            of_variants.setdefault(kernel, Counter()).update(modules)
+    found = dict(known)
+    for name, number in names.items():
+        likely = of_function.get(_function(name)) or of_variants.get(number)
+        if name not in found and likely:
+            found[name] = likely.most_common(1)[0][0]
+    return found
+
+
+def _function(kernel: str) -> tuple[str, frozenset[str]]:
+    """Returns the part of a kernel's name that its variants share, and whether it works in half precision."""
+    shared = re.split(r"\(|<(?!cutlass)|tilesize|_\d+x\d+", kernel, maxsplit=1)[0]
+    return shared, frozenset(re.findall("bf16|bfloat16|half", kernel))
 
 
 def _origins(measured_on: str, first_uses: bool, operators: bool) -> dict[Part, Origin]:

@@ -12,12 +12,17 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
+from msgspec import Raw
 
+from unstall.decoding import from_json
+from unstall.errors import UsageError
 from unstall.virtual.costs.families import Family
 from unstall.virtual.costs.families.family import Measured, Work
-from unstall.virtual.costs.gpu_file import TableRow
+from unstall.virtual.costs.gpu_file import as_json
 from unstall.virtual.costs.roofline import Roofline
 
 _NEIGHBOURS = 4
@@ -27,6 +32,8 @@ _VOTERS = 9
 _VOTE_NEAR = 0.05  # the square of a distance within which all votes weigh about the same
 _BEST = 0.1  # the quantile of calls that are taken to fill the device
 _ROUNDED_BYTES = 512
+TableRow: TypeAlias = list[Any]
+"""A measured call in the file of a GPU, as a list of ints and of lists of ints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,11 +255,11 @@ class CostTable:
         return tuple(size if size <= _ROUNDED_BYTES else max(1, round(size * factor)) for size in nearest.temporaries)
 
 
-def as_rows(calls: Sequence[MeasuredCall], sequences: dict[tuple[int, ...], int]) -> list[TableRow]:
-    """Returns measured calls as rows of the file of a GPU. A row has the values on the axes of the
-    family, the number of the sequence of kernels, the ns of the kernels, and, if there are any, the
-    bytes of the temporary allocations. If there is only one kernel or one allocation, the row has
-    its figure in place of a list.
+def as_rows(calls: Sequence[MeasuredCall], sequences: dict[tuple[int, ...], int]) -> Raw:
+    """Returns measured calls as a table of the file of a GPU: JSON, with a row for each call. A row
+    has the values on the axes of the family, the number of the sequence of kernels, the ns of the
+    kernels, and, if there are any, the bytes of the temporary allocations. If there is only one
+    kernel or one allocation, the row has its figure in place of a list.
 
     Args:
         calls: The calls.
@@ -264,30 +271,34 @@ def as_rows(calls: Sequence[MeasuredCall], sequences: dict[tuple[int, ...], int]
         if call.temporaries:
             row.append(_bare(call.temporaries))
         rows.append(row)
-    return rows
+    return as_json(rows)
 
 
-def of_rows(rows: Sequence[TableRow], axes: int, sequences: Sequence[Sequence[int]]) -> list[MeasuredCall]:
-    """Returns the measured calls that rows of the file of a GPU stand for. Raises ValueError if a
-    row is not valid.
+def of_rows(table: Raw, axes: int, sequences: Sequence[Sequence[int]]) -> list[MeasuredCall]:
+    """Returns the measured calls that a table of the file of a GPU stands for. Raises UsageError if
+    it is not valid.
 
     Args:
-        rows: The rows, as `as_rows` returned them.
+        table: The table, as `as_rows` returned it.
         axes: The number of axes of the family of operators.
         sequences: The sequences of kernels, by number.
     """
-    calls = []
-    for row in rows:
-        if not axes + 2 <= len(row) <= axes + 3 or not all(type(figure) is int for figure in row[: axes + 1]):
-            raise ValueError(f"{row}: not {axes} figures, a sequence of kernels, ns and temporaries")
-        if not 0 <= row[axes] < len(sequences):
-            raise ValueError(f"{row}: there is no sequence {row[axes]}")
-        names, ns = tuple(sequences[row[axes]]), _several(row[axes + 1])
-        if len(names) != len(ns):
-            raise ValueError(f"{row}: {len(names)} kernels with {len(ns)} durations")
-        temporaries = _several(row[axes + 2]) if len(row) > axes + 2 else ()
-        calls.append(MeasuredCall(tuple(row[:axes]), names, ns, temporaries))
-    return calls
+    try:
+        return [_call(row, axes, sequences) for row in from_json(table, list[TableRow])]
+    except (msgspec.DecodeError, ValueError) as error:
+        raise UsageError(f"not a GPU's description: {error}") from None
+
+
+def _call(row: TableRow, axes: int, sequences: Sequence[Sequence[int]]) -> MeasuredCall:
+    if not axes + 2 <= len(row) <= axes + 3 or not all(type(figure) is int for figure in row[: axes + 1]):
+        raise ValueError(f"{row}: not {axes} figures, a sequence of kernels, ns and temporaries")
+    if not 0 <= row[axes] < len(sequences):
+        raise ValueError(f"{row}: there is no sequence {row[axes]}")
+    names, ns = tuple(sequences[row[axes]]), _several(row[axes + 1])
+    if len(names) != len(ns):
+        raise ValueError(f"{row}: {len(names)} kernels with {len(ns)} durations")
+    temporaries = _several(row[axes + 2]) if len(row) > axes + 2 else ()
+    return MeasuredCall(tuple(row[:axes]), names, ns, temporaries)
 
 
 def _bare(values: tuple[int, ...]) -> int | list[int]:

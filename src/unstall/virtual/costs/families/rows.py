@@ -104,7 +104,8 @@ def describe(signature: Signature) -> CallShape | None:
             dim = signature.value(2, -1)
         dim = dim % len(x.sizes) if isinstance(dim, int) else len(x.sizes) - 1
         rows, width, inner = prod(x.sizes[:dim]), x.sizes[dim], prod(x.sizes[dim + 1 :])
-    plain = kind.removesuffix(" nhwc").removesuffix(turned).rstrip()
+        kind += " across" if inner > 1 else ""
+    plain = kind.removesuffix(" nhwc").removesuffix(" across").removesuffix(turned).rstrip()
     variants = [f"{dtype} {each}" for dtype in (x.dtype, "float32") for each in (kind, plain)]
     if kind.startswith("native_batch_norm"):
         variants += [f"{dtype} {plain.replace('native', 'cudnn')}" for dtype in (x.dtype, "float32")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ _CHANNELS = (1, 3, 3, 4, 8, 16, 20, 24, 32, 40, 48, 64, 80, 96, 112, 128, 160, 1
 _EDGES = (7, 8, 10, 14, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64, 72, 80, 96, 112, 128, 144, 160, 192, 224)
 _KERNELS = (1, 3, 3, 3, 5, 5, 7)
 _TRAINED_DTYPES = (torch.float32, torch.float32, torch.float32, torch.bfloat16, torch.bfloat16, torch.float16)
-_SAMPLED, _VARIED = 2000, 5500
+_SAMPLED, _VARIED, _PLAIN = 2000, 5500, 7500
 FIRST_CHANNELS = 4  # up to how many an input is taken for images, which need no gradient
 _MOST_ELEMENTS, _MOST_GFLOP = 1 << 26, 250.0  # of a sampled convolution
 
@@ -100,7 +101,7 @@ class Shape:
     @property
     def gflop(self) -> float:
         """About how many floating-point operations the forward pass has, in billions."""
-        area = prod(self.sides) // self.stride ** len(self.sides)
+        area = prod(self.sides) // int(self.stride ** len(self.sides))
         return 2e-9 * self.batch * area * self.filters * self.channels // self.groups * prod(self.kernels)
 
 
@@ -175,7 +176,7 @@ _Form: TypeAlias = tuple[tuple[int, ...], int, int, int]
 
 
 def _between(draw: random.Random, least: int, most: int) -> int:
-    return round(least * (most / least) ** draw.random())
+    return round(math.exp(draw.uniform(math.log(least), math.log(most))))
 
 
 def _line(draw: random.Random) -> _Form:
@@ -194,6 +195,71 @@ def _image(draw: random.Random) -> _Form:
 def _volume(draw: random.Random) -> _Form:
     edge = _between(draw, 6, 112)
     return (_between(draw, 3, 32), edge, edge), draw.choice((1, 2, 3, 3, 3, 3, 5)), draw.choice((1, 1, 2)), 1
+
+
+_PAIRS = (
+    (1, 16), (1, 32), (1, 64), (3, 16), (3, 32), (3, 64), (16, 16), (16, 32), (32, 32), (32, 64), (64, 64), (64, 128),
+    (128, 128), (128, 256), (256, 256), (256, 512), (512, 512),
+)  # fmt: skip
+"""Channels and filters as in small nets."""
+_PLAIN_IMAGES = (4, 7, 8, 12, 14, 16, 24, 26, 28, 32, 48, 56, 64, 96, 112, 128, 160, 224)
+_PLAIN_LINES = (64, 100, 128, 256, 500, 512, 1_000, 1_024, 2_048, 4_000, 8_000, 16_000)
+_PLAIN_VOLUMES = (
+    (8, 8, 8), (16, 16, 16), (32, 32, 32), (64, 64, 64), (4, 14, 14), (8, 28, 28), (16, 56, 56), (16, 64, 64),
+    (16, 112, 112), (32, 112, 112),
+)  # fmt: skip
+
+
+def plain(count: int, seed: int) -> list[Shape]:
+    """Returns random convolutions with the sizes that people choose for small nets.
+
+    Args:
+        count: How many. Six in ten are of images, two of lines, two of volumes.
+        seed: The seed of the random choice.
+    """
+    draw = random.Random(seed)
+    images = (
+        (3, 1, 1),
+        (3, 2, 1),
+        (4, 2, 1),
+        (5, 1, 2),
+        (5, 2, 2),
+        (3, 1, 0),
+        (5, 1, 0),
+        (7, 1, 3),
+        (2, 2, 0),
+        (1, 1, 0),
+    )
+    lines = (
+        (3, 1, 1),
+        (3, 2, 1),
+        (5, 1, 2),
+        (7, 1, 3),
+        (9, 1, 4),
+        (9, 2, 4),
+        (3, 1, 0),
+        (5, 1, 0),
+        (4, 2, 1),
+        (8, 4, 2),
+    )
+    chosen: dict[Shape, None] = {}
+    while len(chosen) < count:
+        kind = draw.choice("iiilviiilv")
+        kernel, stride, padding = draw.choice(lines if kind == "l" else images[: 2 if kind == "v" else None])
+        edge = draw.choice(_PLAIN_IMAGES)
+        sides = {"i": (edge, edge), "l": (draw.choice(_PLAIN_LINES),), "v": draw.choice(_PLAIN_VOLUMES)}[kind]
+        shape = Shape(
+            draw.choice((4, 8, 16, 32, 64, 128, 256) if kind != "v" else (1, 2, 4, 8, 16, 32)),
+            *draw.choice(_PAIRS),
+            sides,
+            kernel,
+            stride,
+            dtype=draw.choice((torch.float32,) * 5 + (torch.bfloat16, torch.float16)),
+            padding=padding,
+        )
+        if min(shape.out) > 0 and shape.elements <= _MOST_ELEMENTS and shape.gflop <= _MOST_GFLOP:
+            chosen[shape] = None
+    return list(chosen)
 
 
 def cases() -> Iterator[Case]:
@@ -219,7 +285,7 @@ def cases() -> Iterator[Case]:
         yield from both
         if shape.dtype is torch.float32:
             yield from (replace(case, precision="ieee") for case in both)
-    for shape in varied(_VARIED, seed=0):
+    for shape in (*varied(_VARIED, seed=0), *plain(_PLAIN, seed=0)):
         yield forward(shape, 3)
         yield backward(shape, "w" if shape.channels <= FIRST_CHANNELS else "xw", 3)
 

@@ -22,7 +22,11 @@ _MATRICES = (
     ),
 )  # fmt: skip
 _SLOW = 1_100
-"""Of larger matrices, finding eigenvalues takes too long here."""
+"""Finding eigenvalues of larger matrices takes too long here."""
+_AT_ONCE, _IN_TURN = 32, 12
+"""Up to which order matrices are decomposed at once; of more than so many others, each in turn, the calls have too many
+kernels to be measured.
+"""
 
 
 def cases() -> Iterator[Case]:
@@ -44,7 +48,7 @@ def _matrices() -> Calls:
     for dtype, shapes in ((torch.float32, _MATRICES), (torch.float64, _MATRICES[::2])):
         for batch, order in shapes:
             yield from _squares(dtype, batch, order)
-            if order < _SLOW:
+            if order < _SLOW and batch <= _IN_TURN:
                 yield from _tall(dtype, batch, order)
     for count in _COUNTS:
         yield "vdot.default", lambda pool, n=count: (pool(n), pool(n))
@@ -63,10 +67,12 @@ def _squares(dtype: torch.dtype, batch: int, order: int) -> Calls:
     spd: Make = lambda pool: _regular(pool, dtype, batch, order)
     for operator in (
         "_linalg_det.default", "_linalg_slogdet.default", "linalg_cholesky_ex.default", "linalg_inv_ex.default",
-        "linalg_lu_factor_ex.default", "linalg_qr.default",
+        "linalg_lu_factor_ex.default",
     ):  # fmt: skip
         yield operator, lambda pool: (spd(pool),)
-    if order < _SLOW and (batch == 1 or order <= 32 or batch * order**2 < 100_000):
+    if batch <= _IN_TURN:
+        yield "linalg_qr.default", lambda pool: (spd(pool),)
+    if order < _SLOW and (batch == 1 or order <= _AT_ONCE or batch * order < 6 * _AT_ONCE):
         for vectors in (False, True):
             yield "_linalg_eigh.default", lambda pool, v=vectors: (spd(pool), "L", v)
             yield "_linalg_svd.default", lambda pool, v=vectors: (spd(pool), False, v)
@@ -82,7 +88,8 @@ def _tall(dtype: torch.dtype, batch: int, order: int) -> Calls:
     tall: Make = lambda pool: _bare(pool, dtype, batch, 4 * order, order)
     yield "linalg_qr.default", lambda pool: (tall(pool),)
     yield "linalg_lstsq.default", lambda pool: (tall(pool), _bare(pool, dtype, batch, 4 * order, 2))
-    yield "_linalg_svd.default", lambda pool: (_bare(pool, dtype, batch, 2 * order, order), False, True)
+    if batch == 1 or order <= _AT_ONCE:
+        yield "_linalg_svd.default", lambda pool: (_bare(pool, dtype, batch, 2 * order, order), False, True)
 
 
 def _distances() -> Calls:
