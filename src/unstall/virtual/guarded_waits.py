@@ -10,6 +10,7 @@ from typing import Protocol
 from unstall.guarding.kinds import Kind
 from unstall.guarding.regions import add_source, is_guarded
 from unstall.guarding.state import Pending, on_wait
+from unstall.virtual.simulation.foresight import Foresight
 from unstall.virtual.simulation.simulator import Simulator
 
 
@@ -50,6 +51,7 @@ class GuardedWaits:
     def __init__(self, shim: WaitingShim, simulator: Simulator) -> None:
         self._shim = shim
         self._simulator = simulator
+        self._foresight = Foresight(simulator)
 
     def before(self, operators: Sequence[str], kind: Kind, size_bytes: int, staged: int) -> Begun | None:
         """Announces a copy, a synchronisation or another call of the given kind that waits for the
@@ -68,8 +70,8 @@ class GuardedWaits:
         Raises:
             SyncError: The guard forbids the wait.
         """
-        if kind == "upload" and staged and not self._simulator.waits_for_upload(size_bytes):
-            return None
+        if kind == "upload" and staged and size_bytes <= self._simulator.costs.limits.staged_at_once_bytes:
+            return None  # its bytes travel in the launch queue
         return self._begin(operators, kind)
 
     def allocating(self, operators: Sequence[str], device: int, stream: int, size_bytes: int) -> Begun | None:
@@ -91,8 +93,9 @@ class GuardedWaits:
         """
         if not is_guarded():
             return None
-        kind = self._simulator.foresee_request(device, stream, size_bytes)
-        self._shim.set_cached(device, stream, *self._simulator.largest_cached(device, stream))
+        with self._simulator.allocator(device) as allocator:
+            kind = self._foresight.request(device, stream, size_bytes)
+            self._shim.set_cached(device, stream, *allocator.largest_cached(stream))
         return self._begin(operators, kind)
 
     def launching(self, operators: Sequence[str], device: int, stream: int, signature: int) -> Begun | None:
@@ -112,7 +115,7 @@ class GuardedWaits:
         """
         if not is_guarded():
             return None
-        return self._begin(operators, self._simulator.foresee_launch(signature, device, stream))
+        return self._begin(operators, self._foresight.launch(device, stream, signature))
 
     def emptying_cache(self, operators: Sequence[str], device: int) -> Begun | None:
         """Announces that torch.cuda.empty_cache() is about to give back the free memory of one
@@ -130,7 +133,9 @@ class GuardedWaits:
         """
         if not is_guarded():
             return None
-        return self._begin(operators, self._simulator.foresee_empty_cache(device))
+        with self._simulator.allocator(device) as allocator:
+            kind: Kind | None = "free" if allocator.waits_to_empty() else None
+        return self._begin(operators, kind)
 
     def switch(self, on: bool) -> None:
         """Sets whether the shim announces waits. The guards turn this on while any thread is

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from virtual.simulate.logs import MIB, Log
 from virtual.simulate.runs import begin
 
@@ -9,7 +11,13 @@ from unstall.virtual.simulation.simulator import Simulator
 
 
 def actions(simulator: Simulator) -> list[tuple[str, int]]:
-    return [(entry.action, entry.size) for entry in simulator.memory_history(0)]
+    with simulator.simulated() as simulation:
+        return [(entry.action, entry.size) for entry in simulation.requests.history(0)]
+
+
+def record(simulator: Simulator, most_entries: int | None = sys.maxsize) -> None:
+    with simulator.simulated() as simulation:
+        simulation.requests.record_history(most_entries)
 
 
 def use(log: Log, size: int) -> None:
@@ -18,7 +26,7 @@ def use(log: Log, size: int) -> None:
 
 def test_it_has_every_action_in_order_with_the_bytes_that_were_asked_for() -> None:
     log, simulator = begin()
-    simulator.record_memory_history(True)
+    record(simulator)
     use(log, 1_000)
     assert actions(simulator) == [
         ("segment_alloc", 2 * MIB),
@@ -31,7 +39,7 @@ def test_it_has_every_action_in_order_with_the_bytes_that_were_asked_for() -> No
 def test_it_begins_where_it_was_asked_for_and_keeps_the_last_entries() -> None:
     log, simulator = begin()
     use(log, 1_000)
-    simulator.record_memory_history(True, max_entries=2)
+    record(simulator, 2)
     assert actions(simulator) == []
     use(log, 2_000)
     assert actions(simulator) == [("free_requested", 2_000), ("free_completed", 2_000)]
@@ -39,8 +47,8 @@ def test_it_begins_where_it_was_asked_for_and_keeps_the_last_entries() -> None:
 
 def test_it_is_gone_once_it_is_not_wanted_any_more() -> None:
     log, simulator = begin()
-    simulator.record_memory_history(True)
+    record(simulator)
     use(log, 1_000)
-    simulator.record_memory_history(False)
+    record(simulator, None)
     use(log, 1_000)
     assert actions(simulator) == []

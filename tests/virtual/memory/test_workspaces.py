@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from virtual.simulate.logs import MIB, Log
-from virtual.simulate.runs import begin
+from virtual.simulate.runs import begin, memory_stats
 
 from unstall.virtual.log import LogCode
 from unstall.virtual.simulation.simulator import Simulator
@@ -14,7 +14,7 @@ CUBLAS = (("cublas", 32 * MIB),)
 
 
 def allocated_mib(simulator: Simulator) -> int:
-    return simulator.memory_stats(0)["allocated_bytes.all.current"] // MIB
+    return memory_stats(simulator)["allocated_bytes.all.current"] // MIB
 
 
 def product(log: Log, thread: int, stack: int, stream: int = 0) -> None:
@@ -44,8 +44,9 @@ def test_cleared_workspaces_are_given_back_and_taken_again_when_they_are_needed(
     log, simulator = begin()
     product(log, thread=0, stack=-2)
     product(log, thread=1, stack=-1)
-    simulator.clear_workspaces()
-    stats = simulator.memory_stats(0)
+    with simulator.simulated() as simulation:
+        simulation.clear_workspaces()
+    stats = memory_stats(simulator)
     assert stats["allocated_bytes.all.current"] == 0
     assert stats["reserved_bytes.all.current"] == 64 * MIB
     product(log, thread=0, stack=-2)

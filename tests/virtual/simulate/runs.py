@@ -11,13 +11,19 @@ from unstall.virtual.options import MachineOptions
 from unstall.virtual.simulation.simulator import Simulator
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 def begin(total_bytes: int = 1_000 << 20, costs: Fixed | None = None, **options: Any) -> tuple[Log, Simulator]:
     """A program on the GPU of round figures."""
     log = Log()
     return log, Simulator(log, MachineOptions(**options), costs or Fixed(total_bytes))
+
+
+def memory_stats(simulator: Simulator) -> Mapping[str, int]:
+    """What torch.cuda.memory_stats() tells of the first device."""
+    with simulator.allocator(0) as allocator:
+        return allocator.memory_stats()
 
 
 def calls(timeline: Timeline, *kinds: HostKind) -> list[tuple[str, int, int]]:

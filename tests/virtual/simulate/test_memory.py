@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from profiles import examples
 from virtual.allocator.recorded_requests import H200_BYTES, Sequence, sequences
 from virtual.simulate.logs import HOST, LIMITS, MIB, Fixed, Log
-from virtual.simulate.runs import begin, calls
+from virtual.simulate.runs import begin, calls, memory_stats
 
 from unstall.errors import UnstallError
 from unstall.timeline.columns import CopyDirection
@@ -37,17 +37,17 @@ def test_temporaries_of_an_operator_are_a_peak_and_workspaces_stay() -> None:
     log, simulator = begin()
     for _ in range(2):
         log.launch(10, temporaries=((3_000, 5_000),), workspaces=(("cublas", 32 * MIB),))
-    stats = simulator.memory_stats(0)
+    stats = memory_stats(simulator)
     assert stats["allocated_bytes.all.current"] == 32 * MIB
     assert stats["allocated_bytes.all.peak"] == 32 * MIB + 3_072 + 5_120
     log.launch(10, stream=3, workspaces=(("cublas", 32 * MIB),))
-    assert simulator.memory_stats(0)["allocated_bytes.all.current"] == 64 * MIB
+    assert memory_stats(simulator)["allocated_bytes.all.current"] == 64 * MIB
 
 
 def test_passes_of_an_operator_take_their_temporaries_one_after_the_other() -> None:
     log, simulator = begin()
     log.launch(10, temporaries=((3_000, 5_000), (4_000,)))
-    stats = simulator.memory_stats(0)
+    stats = memory_stats(simulator)
     assert stats["allocated_bytes.all.peak"] == 3_072 + 5_120
     assert stats["allocation.all.allocated"] == stats["allocation.all.freed"] == 3
 
@@ -59,8 +59,8 @@ def test_a_block_that_another_stream_still_uses_is_not_handed_out() -> None:
     log.write(LogCode.USE_STREAM, block, stream=3)
     log.free(block)
     log.malloc(30 * MIB)
-    assert simulator.memory_stats(0)["reserved_bytes.all.current"] == 60 * MIB
-    assert simulator.memory_stats(0)["active_bytes.all.current"] == 60 * MIB
+    assert memory_stats(simulator)["reserved_bytes.all.current"] == 60 * MIB
+    assert memory_stats(simulator)["active_bytes.all.current"] == 60 * MIB
 
 
 def test_and_is_once_that_stream_is_done() -> None:
@@ -71,7 +71,7 @@ def test_and_is_once_that_stream_is_done() -> None:
     log.free(block)
     log.write(LogCode.ADVANCE, 2_000_000)
     log.malloc(30 * MIB)
-    assert simulator.memory_stats(0)["reserved_bytes.all.current"] == 30 * MIB
+    assert memory_stats(simulator)["reserved_bytes.all.current"] == 30 * MIB
 
 
 def test_a_thread_whose_first_record_takes_memory_finds_blocks_that_others_wait_to_give_back() -> None:
@@ -80,10 +80,10 @@ def test_a_thread_whose_first_record_takes_memory_finds_blocks_that_others_wait_
     log.launch(1_000_000, stream=3)
     log.write(LogCode.USE_STREAM, block, stream=3)
     log.free(block)
-    assert simulator.memory_stats(0)["reserved_bytes.all.current"] == 30 * MIB
+    assert memory_stats(simulator)["reserved_bytes.all.current"] == 30 * MIB
     log.thread = 5
     log.malloc(30 * MIB)
-    assert simulator.memory_stats(0)["reserved_bytes.all.current"] == 60 * MIB
+    assert memory_stats(simulator)["reserved_bytes.all.current"] == 60 * MIB
 
 
 @pytest.mark.parametrize("last", [LogCode.ADVANCE, LogCode.EMPTY_CACHE])
@@ -109,7 +109,7 @@ def test_emptying_the_cache_calls_the_driver_which_waits_for_the_device() -> Non
     log.write(LogCode.EMPTY_CACHE)
     done = 50_300 + 2_000 + LIMITS.launch_latency + 1_000_000
     assert calls(simulator.timeline())[-1] == ("cudaFree", 52_300, done + LIMITS.wake_latency + HOST.device_free)
-    assert simulator.memory_stats(0)["reserved_bytes.all.current"] == 0
+    assert memory_stats(simulator)["reserved_bytes.all.current"] == 0
 
 
 def test_headroom_is_what_can_surely_be_had() -> None:
@@ -129,7 +129,7 @@ def test_out_of_memory_is_said_at_the_request_in_torchs_words() -> None:
     ) as told:
         simulator.make_room(0, log.malloc(9 * MIB))
     assert type(told.value).__name__ == OutOfMemoryError.__name__
-    assert simulator.memory_stats(0)["num_ooms"] == 1
+    assert memory_stats(simulator)["num_ooms"] == 1
 
 
 def test_what_an_emptied_cache_has_room_for_is_no_error() -> None:
@@ -137,7 +137,7 @@ def test_what_an_emptied_cache_has_room_for_is_no_error() -> None:
     for block in [log.malloc(30 * MIB) for _ in range(3)]:
         log.free(block)
     simulator.make_room(0, log.malloc(50 * MIB))
-    stats = simulator.memory_stats(0)
+    stats = memory_stats(simulator)
     assert (stats["num_alloc_retries"], stats["num_ooms"], stats["allocation.all.allocated"]) == (1, 0, 4)
 
 
@@ -164,7 +164,7 @@ def test_an_operator_with_a_fallback_runs_it_if_its_own_memory_does_not_fit() ->
     names = [timeline.strings[name] for name in timeline.device.name]
     assert (request, names) == (2, ["kernel", "slower"])
     assert not log.raised
-    assert simulator.memory_stats(0)["allocated_bytes.all.current"] == 80 * MIB
+    assert memory_stats(simulator)["allocated_bytes.all.current"] == 80 * MIB
 
 
 def test_workspaces_of_a_new_stream_are_left_room_for() -> None:
@@ -242,19 +242,21 @@ def test_captured_requests_are_served_from_the_graphs_pool() -> None:
     log.malloc(MIB, stream=3)
     log.malloc(MIB)
     log.write(LogCode.CAPTURE_END, 1, stream=3)
-    pools = [segment["segment_pool_id"] for segment in simulator.memory_snapshot(0)]
-    assert sorted(pools) == [(0, 0), (0, 77)]
+    with simulator.allocator(0) as allocator:
+        pools = {segment["segment_pool_id"] for segment in allocator.memory_snapshot()}
+    assert pools == {(0, 0), (0, 77)}
     log.write(LogCode.GRAPH_FREE, 1)
     log.write(LogCode.EMPTY_CACHE)
-    assert simulator.memory_stats(0)["reserved_bytes.all.current"] == 4 * MIB
+    assert memory_stats(simulator)["reserved_bytes.all.current"] == 4 * MIB
 
 
 def test_peaks_can_be_reset() -> None:
     log, simulator = begin()
     log.free(log.malloc(MIB))
-    simulator.reset_peak(0)
-    simulator.reset_accumulated(0)
-    stats = simulator.memory_stats(0)
+    with simulator.allocator(0) as allocator:
+        allocator.reset_peak_memory_stats()
+        allocator.reset_accumulated_memory_stats()
+    stats = memory_stats(simulator)
     assert (stats["allocated_bytes.all.peak"], stats["allocation.all.allocated"]) == (0, 0)
 
 
@@ -279,7 +281,7 @@ def test_a_real_programs_requests_end_with_the_real_statistics(sequence: Sequenc
             live.clear()
         elif request.action == "empty_cache":
             log.write(LogCode.EMPTY_CACHE)
-    stats = simulator.memory_stats(0)
+    stats = memory_stats(simulator)
     real = sequence.requests[-1].after
     assert {key: stats.get(key) for key in real} == real
 
@@ -287,4 +289,4 @@ def test_a_real_programs_requests_end_with_the_real_statistics(sequence: Sequenc
 def test_a_copy_is_no_request() -> None:
     log, simulator = begin()
     log.copy(MIB, CopyFlag.DEVICE_TO_DEVICE | CopyFlag.NON_BLOCKING)
-    assert simulator.memory_stats(0)["reserved_bytes.all.peak"] == 0
+    assert memory_stats(simulator)["reserved_bytes.all.peak"] == 0

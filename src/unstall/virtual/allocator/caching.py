@@ -70,9 +70,10 @@ class CachingAllocator:
         self._active: dict[Block, None] = {}
         self._private_pools: dict[PoolId, PrivatePool] = {}
         self._captures: dict[PoolId, Callable[[int], bool]] = {}
+        self.memory_fraction = self.settings.per_process_memory_fraction
         self._allowed_bytes: int | None = None
-        if self.settings.per_process_memory_fraction < 1:
-            self.set_per_process_memory_fraction(self.settings.per_process_memory_fraction)
+        if self.memory_fraction < 1:
+            self.set_per_process_memory_fraction(self.memory_fraction)
 
     def malloc(self, size: int, stream: int) -> Block:
         """Allocates a block.
@@ -204,6 +205,7 @@ class CachingAllocator:
         """Limits what the allocator may reserve to this fraction of the device's memory, from 0 to 1."""
         if not 0 <= fraction <= 1:
             raise ValueError(f"invalid fraction: {fraction}. Please set within [0, 1].")
+        self.memory_fraction = fraction
         self._allowed_bytes = int(fraction * self._memory.total_bytes)
 
     def capture_begin(self, pool_id: PoolId, captures: Callable[[int], bool]) -> None:

@@ -74,6 +74,16 @@ class OperatorCost:
     workspaces: tuple[tuple[str, int], ...] = ()
     fallback: OperatorCost | None = None
 
+    @property
+    def reads_value(self) -> bool:
+        """Whether the operator copies a value to the host, and so waits for it."""
+        return any("Memcpy DtoH" in kernel.name for kernel in self.kernels)
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether a launch of the operator may make the host wait: for a value, or for memory."""
+        return bool(self.temporaries or self.workspaces or self.reads_value)
+
 
 @dataclass(frozen=True, slots=True)
 class HostCosts:

@@ -61,8 +61,6 @@ class Requests:
     memory.
 
     Attributes:
-        fractions: By device, the fraction of its memory that the program may use. A device for
-            which the program set none is missing.
         refused: The number of failed requests whose errors the program gets only at a later call.
     """
 
@@ -75,7 +73,6 @@ class Requests:
         self._workspaces: dict[tuple[int, int, int, str], Block] = {}
         self._changes: list[tuple[int, int, int, int, int]] = []
         self._placed: list[tuple[int, int, int]] = []
-        self.fractions: dict[int, float] = {}
         self._most_entries: int | None = None
         self._history: dict[int, deque[TraceEntry]] = {}
         self._refusals: list[Refusal] = []
@@ -313,8 +310,7 @@ class Requests:
         """
         allocator = self.allocator(device)
         free, total = allocator.mem_get_info()
-        fraction = self.fractions.get(device, allocator.settings.per_process_memory_fraction)
-        left = min(free, max(int(fraction * total) - allocator.memory_reserved(), 0))
+        left = min(free, max(int(allocator.memory_fraction * total) - allocator.memory_reserved(), 0))
         return left // worst_growth(allocator.settings) - kept_bytes
 
     def _observe(self, device: int) -> None:

@@ -8,22 +8,21 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from unstall.errors import UnstallError
 from unstall.figures import duration
-from unstall.frameworks import OURS, is_left_out_of_stacks
-from unstall.guarding.kinds import Kind
 from unstall.line_digests import LineDigests
 from unstall.virtual.allocator.out_of_memory import OutOfMemoryError
 from unstall.virtual.allocator.settings import checked_settings_text
 from unstall.virtual.clock_log import ClockLog
 from unstall.virtual.costs.answers import costs_of
-from unstall.virtual.costs.model import Costs, HostCosts
+from unstall.virtual.costs.model import Costs, HostCosts, OperatorCost
 from unstall.virtual.faults.fault_log import FaultLog, of_error
 from unstall.virtual.faults.places import FailedAt, failures
 from unstall.virtual.log import LogCode, LogSource, Stack, records_of, uses_of
@@ -32,49 +31,19 @@ from unstall.virtual.own_place import own_place
 from unstall.virtual.races import RaceLog
 from unstall.virtual.simulation import counts
 from unstall.virtual.simulation.collectives import Group, Meeting, collective_of
-from unstall.virtual.simulation.foresight import Foresight, is_plain, reads_value
 from unstall.virtual.simulation.host_clock import HostClock, MeasuredHost, MixedHost, ModelledHost, Moment
+from unstall.virtual.simulation.late_read import LateRead
 from unstall.virtual.simulation.requests import growth
 from unstall.virtual.simulation.simulate import Simulation
+from unstall.virtual.simulation.stacks import costed, shown
 from unstall.virtual.simulation.this_host import host_scale, telling_ns
 
 if TYPE_CHECKING:
     from unstall.timeline.columns import Timeline
-    from unstall.virtual.allocator.segments import TraceEntry
+    from unstall.virtual.allocator.caching import CachingAllocator
 
 
 _LONG_NS = 20_000_000_000  # of computing values, after which people wonder whether the program hangs
-
-
-class LateRead:
-    """A read of the virtual clock that need not know its time yet.
-
-    Attributes:
-        at_ns: The time of the read in ns of the virtual clock; None until the read is simulated.
-    """
-
-    __slots__ = ("__weakref__", "_latest_ns", "_offset_ns", "at_ns")
-
-    def __init__(self, latest_ns: Callable[[], int], offset_ns: int) -> None:
-        """Begins a read whose time is not known.
-
-        Args:
-            latest_ns: A function that simulates the rest of the log, and returns the virtual time
-                of the calling thread.
-            offset_ns: What `ns` adds to the time of the read.
-        """
-        self.at_ns: int | None = None
-        self._latest_ns = latest_ns
-        self._offset_ns = offset_ns
-
-    def ns(self) -> int:
-        """Returns the time of the read, plus the offset, in ns. Simulates the log first if the time
-        is not known yet. Raises UnstallError if the simulation failed.
-        """
-        latest = self._latest_ns() if self.at_ns is None else 0
-        if self.at_ns is None:  # in a forked process, where nothing more is simulated
-            self.at_ns = latest
-        return self.at_ns + self._offset_ns
 
 
 class Simulator:
@@ -117,9 +86,7 @@ class Simulator:
         self.races = RaceLog()
         self.faults = FaultLog()
         self._signatures = 0
-        self._plain: set[int] = set()  # signatures whose launches never wait
         self._workspace_bytes = 0  # the most that an operator's workspaces may take on a new stream
-        self._foresight = Foresight(self.simulation)
         self._lock = threading.RLock()
         self._forked = False
         self._draining = False
@@ -205,10 +172,10 @@ class Simulator:
         signatures = self._source.signatures(self._signatures)
         self._signatures += len(signatures)
         stacks = self._source.stacks(len(self.stacks))
-        self.stacks += [_without(is_left_out_of_stacks, stack) for stack in stacks]
+        self.stacks += [shown(stack) for stack in stacks]
         self.names += self._source.names(len(self.names))
         # The costs of Python calls were measured with our frames in place of torch's, so only ours are left out.
-        self.simulation.know(signatures, [_outside_annotations(_without(_is_ours, stack)) for stack in stacks])
+        self.simulation.know(signatures, [costed(stack) for stack in stacks])
 
     def _refuse(self, request: int, error: OutOfMemoryError) -> None:
         """Tells the program that a request for memory failed. If `make_room` is waiting for this
@@ -225,10 +192,24 @@ class Simulator:
             self.simulation.requests.refused += 1
             self._source.raise_later(_torch_error()(str(error)))
 
-    def _up_to_date(self) -> None:
-        """Simulates all records that the shim's log has. Raises UnstallError if the simulation
-        failed, now or earlier.
+    @contextmanager
+    def simulated(self) -> Iterator[Simulation]:
+        """Yields the simulation, with all records that the shim's log has. No other thread changes it
+        in the block. Raises UnstallError if the simulation failed, now or earlier.
         """
+        with self._lock:
+            self._up_to_date()
+            yield self.simulation
+
+    @contextmanager
+    def allocator(self, device: int) -> Iterator[CachingAllocator]:
+        """Yields the caching allocator of a device, after all records that the shim's log has. No other
+        thread changes it in the block.
+        """
+        with self.simulated() as simulation:
+            yield simulation.requests.allocator(device)
+
+    def _up_to_date(self) -> None:
         self.drain()
         if self._failure is not None:
             raise UnstallError(
@@ -246,13 +227,10 @@ class Simulator:
         """Returns the assertions that failed in kernels so far, in the order in which they
         failed.
         """
-        with self._lock:
-            self._up_to_date()
-            return (
-                failures(self.faults, self.simulation.history.happened.whole(), self.stacks)
-                if self.faults.known
-                else []
-            )
+        with self.simulated() as simulation:
+            if not self.faults.known:
+                return []
+            return failures(self.faults, simulation.history.happened.whole(), self.stacks)
 
     def forked(self) -> None:
         """Stops simulating in a forked child process. There, nothing is logged any more, and the
@@ -287,64 +265,8 @@ class Simulator:
             return read
 
     def _latest_ns(self) -> int:
-        with self._lock:
-            self._up_to_date()
-            return self.simulation.now(self._source.this_thread())
-
-    def foresee_request(self, device: int, stream: int, size_bytes: int) -> Kind | None:
-        """Returns for which call of the driver the calling thread would wait if it requested memory
-        now. Returns None if the allocator's cache can serve the request.
-
-        Args:
-            device: The device.
-            stream: The stream for which the memory would be requested.
-            size_bytes: The size of the request.
-        """
-        with self._lock:
-            self._up_to_date()
-            return self._foresight.request(self._source.this_thread(), device, stream, size_bytes)
-
-    def largest_cached(self, device: int, stream: int) -> tuple[int, int]:
-        """Returns how many bytes a stream can allocate for certain without a call of the driver:
-        `(small, large)`, for a small and for a large request. Does not simulate the log: this is so
-        after the last record that was simulated.
-        """
-        with self._lock:
-            return self.simulation.requests.allocator(device).largest_cached(stream)
-
-    def foresee_launch(self, signature: int, device: int, stream: int) -> Kind | None:
-        """Returns what the calling thread would wait for if it launched an operator now, or None if
-        it would not wait.
-
-        Args:
-            signature: The number of the operator's signature in the shim's log.
-            device: The device.
-            stream: The stream.
-        """
-        if signature in self._plain:
-            return None
-        with self._lock:
-            self._up_to_date()
-            self._know()
-            cost = self.simulation.actions.operators[signature]
-            if is_plain(cost):
-                self._plain.add(signature)
-                return None
-            return self._foresight.launch(self._source.this_thread(), device, stream, cost)
-
-    def foresee_empty_cache(self, device: int) -> Kind | None:
-        """Returns "free" if torch.cuda.empty_cache() would call the driver for this device now, and
-        None if not.
-        """
-        with self._lock:
-            self._up_to_date()
-            return "free" if self.simulation.requests.allocator(device).waits_to_empty() else None
-
-    def waits_for_upload(self, size_bytes: int) -> bool:
-        """Returns whether a non-blocking copy of `size_bytes` from pageable memory to the device
-        makes the host wait. A small one does not, because its bytes travel in the launch queue.
-        """
-        return size_bytes > self.costs.limits.staged_at_once_bytes
+        with self.simulated() as simulation:
+            return simulation.now(self._source.this_thread())
 
     def here_ns(self) -> int:
         """Returns the virtual time of the calling thread, in ns. Unlike `now_ns`, takes no virtual
@@ -359,6 +281,16 @@ class Simulator:
         """
         with self._lock:
             return self.simulation.synchronised_ns(self._source.this_thread(), first)
+
+    def this_thread(self) -> int:
+        """Returns the number that the shim's log gives to the calling thread."""
+        return self._source.this_thread()
+
+    def cost_of(self, signature: int) -> OperatorCost:
+        """Returns the cost of an operator, by the number of its signature in the shim's log."""
+        with self._lock:
+            self._know()
+            return self.simulation.actions.operators[signature]
 
     def join_group(self, at_ns: int, rank: int, ranks: int) -> int:
         """Lets the calling thread wait until the last rank joins a process group. The first group
@@ -385,9 +317,8 @@ class Simulator:
         rank, in ns of the virtual clock. The last record of the calling thread must be the
         COLLECTIVE_CALL that launches the kernel.
         """
-        with self._lock:
-            self._up_to_date()
-            return self.simulation.can_start(self._source.this_thread(), (device, stream))
+        with self.simulated() as simulation:
+            return simulation.can_start(self._source.this_thread(), (device, stream))
 
     def collective(
         self,
@@ -424,8 +355,7 @@ class Simulator:
             if self._forked or self._draining:
                 return -1, False
             began = self._source.now_ns()
-            self._know()
-            cost = self.simulation.actions.operators[signature]
+            cost = self.cost_of(signature)
             self.simulation.clock.leave_out(self._source.this_thread(), self._source.now_ns() - began)
             kept = growth(size for _, size in cost.workspaces)
             if kept > self._workspace_bytes:
@@ -433,7 +363,7 @@ class Simulator:
                 self.drain()
                 for device in range(self.options.devices):
                     self._set_headroom(device)
-            return sum(growth(sizes) for sizes in set(cost.temporaries)) or int(kept > 0), reads_value(cost)
+            return sum(growth(sizes) for sizes in set(cost.temporaries)) or int(kept > 0), cost.reads_value
 
     def make_room(self, device: int, request: int) -> None:
         """Simulates a request for memory that may not fit on the device: an allocation, or the
@@ -494,106 +424,37 @@ class Simulator:
         """Returns what cudaEventElapsedTime would: the ms from the event `start` to the event
         `end`. Raises ValueError if one of them was never recorded.
         """
-        with self._lock:
-            self._up_to_date()
-            first, last = (self.simulation.when_passed(event) for event in (start, end))
+        with self.simulated() as simulation:
+            first, last = (simulation.when_passed(event) for event in (start, end))
             if first is None or last is None:
                 raise ValueError("Both events must be recorded before calculating elapsed time.")
             return (last - first) / 1e6
-
-    def memory_stats(self, device: int) -> Mapping[str, int]:
-        """Returns the statistics of a device's allocator, with the keys of
-        torch.cuda.memory_stats().
-        """
-        with self._lock:
-            self._up_to_date()
-            return self.simulation.requests.allocator(device).memory_stats()
-
-    def memory_snapshot(self, device: int) -> Sequence[Mapping[str, Any]]:
-        """Returns the segments of a device's allocator with their blocks, in the form of
-        torch.cuda.memory_snapshot().
-        """
-        with self._lock:
-            self._up_to_date()
-            return self.simulation.requests.allocator(device).memory_snapshot()
-
-    def mem_get_info(self, device: int) -> tuple[int, int]:
-        """Returns `(free, total)`, the free memory of a device and all of its memory in bytes, as
-        torch.cuda.mem_get_info() does. Memory that the caching allocator has reserved is not free.
-        """
-        with self._lock:
-            self._up_to_date()
-            return self.simulation.requests.allocator(device).mem_get_info()
-
-    def reset_peak(self, device: int) -> None:
-        """Does what torch.cuda.reset_peak_memory_stats() does for a device."""
-        with self._lock:
-            self._up_to_date()
-            self.simulation.requests.allocator(device).reset_peak_memory_stats()
-
-    def reset_accumulated(self, device: int) -> None:
-        """Does what torch.cuda.reset_accumulated_memory_stats() does for a device."""
-        with self._lock:
-            self._up_to_date()
-            self.simulation.requests.allocator(device).reset_accumulated_memory_stats()
 
     def set_memory_fraction(self, device: int, fraction: float) -> None:
         """Lets the program use no more than `fraction` of a device's memory. Raises ValueError if
         `fraction` is not within 0 … 1.
         """
-        with self._lock:
-            self._up_to_date()
-            requests = self.simulation.requests
-            requests.allocator(device).set_per_process_memory_fraction(fraction)
-            requests.fractions[device] = fraction
+        with self.allocator(device) as allocator:
+            allocator.set_per_process_memory_fraction(fraction)
             self._set_headroom(device)
-
-    def record_memory_history(self, on: bool, max_entries: int = sys.maxsize) -> None:
-        """Starts or stops recording what the allocators do, as
-        torch.cuda.memory._record_memory_history does.
-
-        Args:
-            on: Whether to record.
-            max_entries: How many entries are kept for each device: the last ones.
-        """
-        with self._lock:
-            self._up_to_date()
-            self.simulation.requests.record_history(max_entries if on else None)
-
-    def memory_history(self, device: int) -> Sequence[TraceEntry]:
-        """Returns what was recorded about the allocator of `device` (see `record_memory_history`).
-        The oldest entry is first.
-        """
-        with self._lock:
-            self._up_to_date()
-            return self.simulation.requests.history(device)
-
-    def clear_workspaces(self) -> None:
-        """Frees the workspaces of cuBLAS, as torch._C._cuda_clearCublasWorkspaces does."""
-        with self._lock:
-            self._up_to_date()
-            self.simulation.clear_workspaces()
 
     def mark(self) -> counts.Mark:
         """Returns the current point of the program. `counts_since` counts from it."""
-        with self._lock:
-            self._up_to_date()
-            return counts.mark(self.simulation)
+        with self.simulated() as simulation:
+            return counts.mark(simulation)
 
     def counts_since(self, mark: counts.Mark) -> counts.Counts:
         """Returns how many launches all threads made since the point `mark`, and the peak of
         reserved memory since then. This takes no virtual time, and makes no timeline.
         """
-        with self._lock:
-            self._up_to_date()
-            return counts.since(self.simulation, mark)
+        with self.simulated() as simulation:
+            return counts.since(simulation, mark)
 
     def race_mark(self) -> int:
         """Returns a number for the current point of the program. A range of two such numbers, given
         to `timeline`, selects the races between the two points.
         """
-        with self._lock:
-            self._up_to_date()
+        with self.simulated():
             return self.races.kept
 
     def timeline(self, races_within: range | None = None, clock: ClockLog | None = None) -> Timeline:
@@ -606,10 +467,9 @@ class Simulator:
         """
         from unstall.virtual.timeline.build import timeline_of
 
-        with self._lock:
-            self._up_to_date()
+        with self.simulated() as simulation:
             return timeline_of(
-                self.simulation,
+                simulation,
                 self.names,
                 self.stacks,
                 self.options,
@@ -669,28 +529,6 @@ def _clock(options: MachineOptions, costs: HostCosts) -> HostClock:
     if options.host == "measured":
         return MeasuredHost()
     return MixedHost(costs) if options.host == "mixed" else ModelledHost(costs)
-
-
-def _without(left_out: Callable[[str], bool], stack: Stack) -> Stack:
-    if not any(left_out(code.co_filename) for code, _ in stack):
-        return stack
-    return [(code, offset) for code, offset in stack if not left_out(code.co_filename)]
-
-
-def _outside_annotations(stack: Stack) -> Stack:
-    """Returns the frames of `stack` that called torch's Python code for annotations, without the
-    frames of that code. The cost of an annotation was measured with that code, so it must not cost
-    time once more.
-    """
-    within = [at for at, (code, _) in enumerate(stack) if code.co_filename.endswith(_OF_ANNOTATIONS)]
-    return stack[within[-1] + 1 :] if within else stack
-
-
-_OF_ANNOTATIONS = ("torch/autograd/profiler.py", "torch/cuda/nvtx.py")
-
-
-def _is_ours(file: str) -> bool:
-    return file.startswith(OURS)
 
 
 def _torch_error() -> type[Exception]:

@@ -73,9 +73,13 @@ def blas_names(runtime: Runtime) -> dict[str, object]:
         runtime.initialise()
         return HANDLES + (runtime.shim.current_device() << 16) + of
 
+    def clear_workspaces() -> None:
+        with runtime.simulator.simulated() as simulation:
+            simulation.clear_workspaces()
+
     return {
         "_cudnn": _cudnn_module(),
-        "_cuda_clearCublasWorkspaces": lambda: runtime.simulator.clear_workspaces(),
+        "_cuda_clearCublasWorkspaces": clear_workspaces,
         "_cuda_getCublasLtWorkspaceSize": lambda: sizes.get("cublaslt") or default_lt(),
         "_cuda_getCublasWorkspaceSize": lambda: sizes.get("cublas") or default_cublas(),
         "_cuda_getCurrentBlasHandle": lambda: handle(1),

@@ -57,7 +57,6 @@ def memory_names(runtime: Runtime) -> dict[str, object]:
     """Returns the functions and classes of `torch._C` for the memory of virtual devices, as `{name:
     value}`.
     """
-    fractions: dict[int, float] = {}
     raw_blocks: dict[int, torch.UntypedStorage] = {}
     history = MemoryHistory(runtime)
     no_host_stats = refusing("torch.cuda.host_memory_stats")
@@ -66,26 +65,25 @@ def memory_names(runtime: Runtime) -> dict[str, object]:
         return range(runtime.shim.device_count())
 
     def memory_stats(device: int) -> dict[str, Any]:
-        return nested(runtime.simulator.memory_stats(runtime.checked_device(device)))
+        with runtime.allocator(device) as allocator:
+            return nested(allocator.memory_stats())
 
     def reset_peak(device: int) -> None:
-        runtime.simulator.reset_peak(runtime.checked_device(device))
+        with runtime.allocator(device) as allocator:
+            allocator.reset_peak_memory_stats()
 
     def reset_accumulated(device: int) -> None:
-        runtime.simulator.reset_accumulated(runtime.checked_device(device))
-
-    def mem_get_info(device: int) -> tuple[int, int]:
-        return runtime.simulator.mem_get_info(runtime.checked_device(device))
+        with runtime.allocator(device) as allocator:
+            allocator.reset_accumulated_memory_stats()
 
     def set_fraction(fraction: float, device: int) -> None:
         if not 0 <= fraction <= 1:
             raise RuntimeError(f"invalid fraction:{fraction}. Please set within [0, 1].")
         runtime.simulator.set_memory_fraction(runtime.checked_device(device), fraction)
-        fractions[device] = fraction
 
     def memory_fraction(device: int) -> float:
-        default = AllocatorSettings.parse(settings_text()).per_process_memory_fraction
-        return fractions.get(runtime.checked_device(device), default)
+        with runtime.allocator(device) as allocator:
+            return allocator.memory_fraction
 
     def empty_cache() -> None:
         if runtime.captures.running:
@@ -93,12 +91,16 @@ def memory_names(runtime: Runtime) -> dict[str, object]:
         for device in all_devices():
             runtime.shim.append(int(LogCode.EMPTY_CACHE), device, runtime.shim.current_stream(device), 0, 0, None, 0)
 
+    def segments_of(device: int) -> Iterator[dict[str, Any]]:
+        with runtime.allocator(device) as allocator:
+            return _segments(allocator.memory_snapshot())
+
     def snapshot(pool: tuple[int, ...] | None = None) -> dict[str, object]:
         pool_id, with_traces = ((pool[0], pool[1]), len(pool) < 3 or pool[2]) if pool else (ALL_POOLS, True)
         segments = [
             segment
             for device in all_devices()
-            for segment in _segments(runtime.simulator.memory_snapshot(device))
+            for segment in segments_of(device)
             if pool_id in (ALL_POOLS, segment["segment_pool_id"])
         ]
         return {
@@ -136,7 +138,7 @@ def memory_names(runtime: Runtime) -> dict[str, object]:
         "_accelerator_emptyHostCache": lambda: None,
         "_accelerator_getAllocatorSettings": settings_text,
         "_accelerator_getDeviceStats": memory_stats,
-        "_accelerator_getMemoryInfo": mem_get_info,
+        "_accelerator_getMemoryInfo": runtime.mem_get_info,
         "_accelerator_isAllocatorInitialized": lambda: True,
         "_accelerator_resetAccumulatedStats": reset_accumulated,
         "_accelerator_resetPeakStats": reset_peak,

@@ -42,7 +42,8 @@ class MemoryHistory:
         """
         if not self._enabled:
             return []
-        entries = self._runtime.simulator.memory_history(device)
+        with self._runtime.simulator.simulated() as simulation:
+            entries = simulation.requests.history(device)
         return [self._entry(device, entry) for entry in entries if entry.action not in self._skipped]
 
     def names(self) -> dict[str, object]:
@@ -72,7 +73,8 @@ class MemoryHistory:
         unknown = set(skip_actions or ()) - ACTIONS
         if unknown:
             raise ValueError(f"Unknown trace action {sorted(unknown)[0]!r}")
-        self._runtime.simulator.record_memory_history(enabled == "all", max_entries)
+        with self._runtime.simulator.simulated() as simulation:
+            simulation.requests.record_history(max_entries if enabled == "all" else None)
         self._enabled = enabled is not None
         self._skipped = frozenset(skip_actions or ())
 

@@ -128,16 +128,13 @@ def _cudart_module(runtime: Runtime, ranges: Ranges) -> ModuleType:
 
         return call
 
-    def mem_get_info(device: int) -> tuple[int, int]:
-        return runtime.simulator.mem_get_info(runtime.checked_device(device))
-
     module = ModuleType("torch._C._cudart", "libcudart.so bindings")
     vars(module).update(
         cudaError=CudaError,
         cudaGetErrorString=lambda error: ERROR_TEXTS.get(int(error), "unrecognized error code"),
         cudaProfilerStart=profiler_call("cudaProfilerStart"),
         cudaProfilerStop=profiler_call("cudaProfilerStop"),
-        cudaMemGetInfo=mem_get_info,
+        cudaMemGetInfo=runtime.mem_get_info,
         cudaHostRegister=refusing("cudaHostRegister", "pin memory by torch.Tensor.pin_memory()"),
         cudaHostUnregister=refusing("cudaHostUnregister", "pin memory by torch.Tensor.pin_memory()"),
         cudaStreamCreate=refusing("cudaStreamCreate", "make streams by torch.cuda.Stream()"),

@@ -7,8 +7,8 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +27,7 @@ from unstall.virtual.torch_cuda.properties import H200, DeviceProperties
 if TYPE_CHECKING:
     import torch
 
+    from unstall.virtual.allocator.caching import CachingAllocator
     from unstall.virtual.simulation.simulator import Simulator
 
 CAPTURING = "operation not permitted when stream is capturing"
@@ -205,6 +206,26 @@ class Runtime:
         if not 0 <= device < self.shim.device_count():
             raise accelerator_error(self.torch_c, NO_SUCH_DEVICE)
         return device
+
+    @contextmanager
+    def allocator(self, device: int) -> Iterator[CachingAllocator]:
+        """Yields the caching allocator of a device, after all that the program did so far.
+
+        Raises:
+            torch.AcceleratorError: There is no such device.
+        """
+        with self.simulator.allocator(self.checked_device(device)) as allocator:
+            yield allocator
+
+    def mem_get_info(self, device: int) -> tuple[int, int]:
+        """Returns `(free, total)`, the free memory of a device and all of its memory in bytes. Memory that the caching
+        allocator has reserved is not free.
+
+        Raises:
+            torch.AcceleratorError: There is no such device.
+        """
+        with self.allocator(device) as allocator:
+            return allocator.mem_get_info()
 
     def current_stream(self) -> tuple[int, int]:
         """Returns `(device, stream)`: the index of the current device, and c10's number of its
